@@ -1,4 +1,4 @@
-"""What the tests of the client share: clients and proxies that are closed at the end."""
+"""Fixtures of the client's tests: clients and proxies, which are closed at the end."""
 
 from __future__ import annotations
 
@@ -28,12 +28,18 @@ TRIED_WITH_BOTH = tuple(
     f"test_client_{subject}"
     for subject in (
         "ahead",
+        "attempts",
         "awaiting",
+        "closing",
+        "connect",
+        "forks",
         "cursor",
         "deadline",
         "late",
-        "model",
+        "cut_wires",
         "newer",
+        "producer",
+        "producer_closing",
         "publish",
         "ranges",
         "read",
@@ -42,20 +48,21 @@ TRIED_WITH_BOTH = tuple(
         "tail_cursor",
         "topics",
         "transaction",
+        "transaction_arguments",
         "transaction_faults",
     )
 )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is said there of a client is true of the blocking one and of its twin for asyncio."""
+    """Run the tests of these modules with the blocking client and with its asyncio twin."""
     if "twin" in metafunc.fixturenames and metafunc.module.__name__.endswith(TRIED_WITH_BOTH):
         metafunc.parametrize("twin", TWINS.values(), ids=TWINS, indirect=True)
 
 
 @pytest.fixture
 def twin(request: pytest.FixtureRequest) -> Connect:
-    """What connects a client of the kind that is tried: the blocking one unless a test is for both."""
+    """Connects a client: the blocking one, or its asyncio twin in tests for both."""
     chosen: Connect = getattr(request, "param", quoth.connect)
     return chosen
 
@@ -80,7 +87,7 @@ def connect(stack: ExitStack, twin: Connect) -> Connect:
 
 @pytest.fixture
 def quiet_broker(start_broker: StartBroker) -> BrokerProcess:
-    """A broker at which nobody waits. At `broker` clients that have gone do, for up to half a minute."""
+    """A broker without pending fetches. At `broker` those of closed clients stay for up to half a minute."""
     return start_broker()
 
 
@@ -98,7 +105,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def pooled(stack: ExitStack, broker: BrokerProcess) -> Client:
-    """A blocking client of `broker`, whose pool is looked at."""
+    """A blocking client of `broker`, for tests of its pool."""
     return stack.enter_context(quoth.connect(broker.url))
 
 
@@ -110,7 +117,7 @@ def wire(stack: ExitStack, broker: BrokerProcess) -> Wire:
 
 @pytest.fixture
 def meddler(stack: ExitStack, context: Context, broker: BrokerProcess) -> Meddler:
-    """One who meddles with what is said to `broker`."""
+    """A proxy to `broker` that can lose and refuse requests and replies."""
     return stack.enter_context(Meddler(context, broker.url))
 
 

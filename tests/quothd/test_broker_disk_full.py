@@ -360,7 +360,7 @@ def test_a_producer_at_work_goes_on_and_loses_and_doubles_nothing(place: Place) 
         sending.start()
 
         def is_held_up() -> bool:
-            refusals = [one.refusal for one in list(producer._pipeline._in_flight)]
+            refusals = [one.refusal for one in list(producer._inflight._in_flight)]
             return any(refusal and refusal.code == "disk_low" for refusal in refusals)
 
         eventually(is_held_up, "the disk is full")

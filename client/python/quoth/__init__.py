@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from quoth.client import Client, connect
     from quoth.core.outgoing import Failure, ProducerError
     from quoth.cursor import Cursor, Position
-    from quoth.message import Ack, Gap, Message, PointerRange, Stretch
+    from quoth.message import Ack, Gap, Message, PointerRange
+    from quoth.message import Stretch as Stretch
     from quoth.producer import Producer
     from quoth.reading import Reading
     from quoth.transaction import PartWriter, Transaction
@@ -62,7 +63,6 @@ __all__ = [
     "StagedPart",
     "Status",
     "StoredBatch",
-    "Stretch",
     "TopicInfo",
     "Transaction",
     "TransactionInfo",
@@ -93,8 +93,8 @@ _HOMES = {
     "quothwire.protocol.messages": ("Advance", "Count", "Status", "TopicInfo", "TransactionInfo", "Trimmed"),
     "quothwire.protocol.transaction": ("StagedPart",),
 }
-"""Where each name is defined. A module is loaded when one of its names is asked for: all of them together
-take longer than a short program, and most programs use a few."""
+"""The module of each name. A module is loaded when one of its names is used: all of them together take longer
+than a short program, and most programs use a few."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""A batch of a topic, the fast path of reading: columns, of which messages are made as they are looked at."""
+"""Batches of a topic, the fast path of reading: columns, from which messages are made on access."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from quothwire.headers import readable_headers
 
 _NOTHING: dict[str, bytes] = {}
 _new = tuple.__new__
-"""Makes a `Message` of its fields: a third of what `Message` itself takes, or `Message._make`."""
+"""Makes a `Message` from its fields in a third of the time that `Message` or `Message._make` takes."""
 
 
 class StoredBatch(NamedTuple):
     """A batch as it is stored: records with the pointers ``header.base`` to ``header.last``.
 
-    data: header and body, see PROTOCOL.md; their checksums match. The broker has checked the offsets in it;
-    check them again before something follows them that would not notice a wrong one (`quothwire.batch.check`,
-    or Arrow's own ``validate``). log: the id of the topic's log, which seeds the header's checksum.
+    data: header and body, see PROTOCOL.md; their checksums match. The broker has checked the offsets in it.
+    Check them again (`quothwire.batch.check`, or Arrow's own ``validate``) for code that would not notice a
+    wrong one. log: the id of the topic's log, which seeds the header's checksum.
     """
 
     header: Header
@@ -32,7 +32,7 @@ class StoredBatch(NamedTuple):
 
 
 class Batch:
-    """Consecutive records: `values[i]` has the pointer `first + i`. Iterating gives them as messages.
+    """Consecutive records: `values[i]` has the pointer `first + i`. Iterating yields messages.
 
     keys: a list with None where there is no key, or None if the batch has no keys at all.
     """
@@ -48,7 +48,7 @@ class Batch:
         keys: list[bytes | None] | None,
         encoded: list[bytes] | None,
     ) -> None:
-        """encoded: the records' headers as they are stored."""
+        """encoded: the stored bytes of the records' headers."""
         self.topic = topic
         self.first = first
         self.ordinal = ordinal
@@ -59,13 +59,13 @@ class Batch:
 
     @classmethod
     def of(cls, topic: str, columns: Columns, skip: int) -> Batch:
-        """A stored batch without its first records."""
+        """Return a stored batch without its first `skip` records."""
         header, values, keys, encoded = columns
         whole = cls(topic, header.base, header.ordinal, values, keys, encoded)
         return whole._part(skip, len(values)) if skip else whole
 
     def head(self, count: int) -> Batch:
-        """Its first records, as a batch that does not hold on to the others."""
+        """Return the first records as a batch that does not keep the others in memory."""
         return self if count >= len(self) else self._part(0, max(0, count))
 
     def _part(self, begin: int, end: int) -> Batch:
@@ -84,7 +84,7 @@ class Batch:
         return len(self.values)
 
     def __iter__(self) -> Iterator[Message]:
-        """The records as messages."""
+        """Iterate over the records as messages."""
         count = len(self.values)
         rows = zip(
             repeat(self.topic, count),
@@ -103,30 +103,31 @@ class Batch:
 
     @property
     def headers(self) -> list[dict[str, bytes]] | None:
-        """The records' headers, decoded now; None if the batch has none.
+        """The decoded headers of the records; None if the batch has none.
 
-        What cannot be decoded is `quothwire.headers.UnreadableHeaders`: empty, with the bytes as stored.
+        Headers that cannot be decoded are `quothwire.headers.UnreadableHeaders`: empty, with the stored
+        bytes.
         """
         if self._headers is None and self._encoded is not None:
             self._headers = list(map(readable_headers, self._encoded))
         return self._headers
 
     def message(self, row: int) -> Message:
-        """One record as a message."""
+        """Return one record as a message."""
         headers = readable_headers(self._encoded[row]) if self._encoded else _NOTHING
         key = self.keys[row] if self.keys else None
         return Message(self.topic, self.first + row, self.values[row], key, headers)
 
     def messages(self) -> list[Message]:
-        """The records as messages, all at once."""
+        """Return the records as messages, all at once."""
         return list(self)
 
 
 class Messages(Sequence[Message]):
-    """What was read, oldest first: like a list, but each message is made as it is looked at.
+    """The messages of a read, oldest first: like a list, but each message is made on access.
 
-    So one that nobody keeps costs neither memory nor the time of Python's collector: to make all of them
-    first takes twice as long as everything else.
+    A message that is not kept costs neither memory nor time of Python's garbage collector. Making all of them
+    in advance would take twice as long as everything else.
     """
 
     __slots__ = ("_ends", "_parts")

@@ -1,4 +1,4 @@
-"""What an application publishes as the columns of a batch: values, keys, headers, one for every record."""
+"""The columns of a batch from the arguments of a publish: values, keys, headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BYTES = frozenset((bytes,))
 
 
 class RecordColumns(NamedTuple):
-    """Values, keys and encoded headers, one of each for every record; None where no record has any."""
+    """Values, keys and encoded headers, one of each for every record; None for a column without any."""
 
     values: list[bytes]
     keys: list[bytes | None] | None
@@ -27,20 +27,26 @@ def encoder(
     headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
     payload_bytes_max: int,
 ) -> Encode:
-    """What makes a batch of the arguments of a publish. Raises `RequestError` if they are wrong.
+    """Return a function that encodes the arguments of a publish as a batch.
 
-    So does what it returns, with ``too_large``, for a batch above so many bytes.
+    Raises `RequestError` if they are wrong. So does the function, with ``too_large``, for a batch of more
+    than `payload_bytes_max` bytes.
     """
     values, keys, encoded = columns(value, key, headers)
 
     def encode(producer: int, sequence: int) -> bytes:
         payload = wire.encode(values, keys, encoded, producer=producer, sequence=sequence)
-        if len(payload) > payload_bytes_max:
-            text = f"a batch of {len(payload)} bytes, the broker takes {payload_bytes_max}"
-            raise error("too_large", text)
+        check_size(payload, payload_bytes_max)
         return payload
 
     return encode
+
+
+def check_size(payload: bytes, payload_bytes_max: int, hint: str | None = None) -> None:
+    """Raise ``too_large`` for a batch that the broker does not take."""
+    if len(payload) > payload_bytes_max:
+        text = f"a batch of {len(payload)} bytes, the broker takes {payload_bytes_max}"
+        raise error("too_large", text, hint)
 
 
 def columns(
@@ -48,19 +54,15 @@ def columns(
     key: bytes | Sequence[bytes | None] | None,
     headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
 ) -> RecordColumns:
-    """The columns of the arguments of a publish. Raises `RequestError` if they are wrong."""
+    """Return the columns of the arguments of a publish. Raises `RequestError` if they are wrong."""
     values = [value] if isinstance(value, bytes) else _several(value, "a value")
     if not _BYTES.issuperset(map(type, values)):
-        for one in values:
-            if not isinstance(one, bytes):
-                raise _not_bytes(one, "a value")
+        _check_bytes(values, "a value")
     count = len(values)
     keys: list[bytes | None] | None = None
     if key is not None:
         keys = [key] * count if isinstance(key, bytes) else _several(key, "a key")
-        for one in keys:
-            if one is not None and not isinstance(one, bytes):
-                raise _not_bytes(one, "a key")
+        _check_bytes([one for one in keys if one is not None], "a key")
     encoded = None
     if isinstance(headers, Mapping):
         encoded = [encode_headers(headers)] * count
@@ -74,10 +76,16 @@ def columns(
 
 
 def _several(given: Any, what: str) -> list[Any]:
-    """A list of what was given; text and buffers have elements too, but are meant as one."""
+    """Return a list of the elements. Text and buffers have elements, too, but stand for one value."""
     if isinstance(given, (str, bytearray, memoryview)) or not isinstance(given, Iterable):
         raise _not_bytes(given, what)
     return list(given)
+
+
+def _check_bytes(given: list[Any], what: str) -> None:
+    for one in given:
+        if not isinstance(one, bytes):
+            raise _not_bytes(one, what)
 
 
 def _not_bytes(given: Any, what: str) -> QuothError:

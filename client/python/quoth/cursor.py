@@ -1,27 +1,27 @@
-"""A reader's cursor in a file: "everything up to here is done", for one topic or several.
+"""Cursors of a reader in a file, one for each topic: everything up to the cursor is done.
 
 A consumer advances it when the work on a record is done, and saves it now and then; `Client.tail` does both
-for a cursor that it is given. So after a crash it does the work since the last save again and leaves none
-out; effects that must come once go into one transaction with their cursor, as
-client/examples/sqlite_cursor.py does.
+for a cursor that it is given. After a crash the consumer repeats the work since the last save and leaves none
+out. Effects that must happen once go into one transaction with their cursor, as in
+client/examples/sqlite_cursor.py.
 
     {
       "cursor": 1,                                      the version of this format
       "topics": {
         "orders": {
           "after": 1767323045000001,                    the pointer of the last record that is done
-          "time": "2026-01-02T03:04:05.000001Z",        the same as a time: damage is seen by it
-          "log": "5be1c2f0a7d94e63",                    which topic of this name that was
-          "ordinal": 1000                               how many records it had held by then
+          "time": "2026-01-02T03:04:05.000001Z",        the same as a time, by which damage is detected
+          "log": "5be1c2f0a7d94e63",                    the id of the topic's log
+          "ordinal": 1000                               the number of records that it had held by then
         }
       }
     }
 
-The log's id and the ordinal make a resumed reader's account exact: it tells how many records are gone, and
-that a topic was deleted and made anew. They are left out where they are not known.
+By the log's id and the ordinal a resumed reader knows exactly how many records are gone, and notices a topic
+that was deleted and created again. They are left out if they are not known.
 
-A new file is written beside the old one, synced and renamed, then the folder is synced: whatever dies in
-between, the old or the new one is there, whole. A lock beside it keeps a second program away.
+A new file is written beside the old one, synced and renamed, then the folder is synced. A crash at any moment
+leaves the old or the new file, whole. A lock beside it keeps a second program away.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ from quothwire.topic import check_topic
 VERSION = 1
 TEMPORARY_SUFFIX = ".tmp"
 BYTES_MAX = 64 * 2**20
-"""100,000 topics with the longest names; anything larger is no cursor and is not read."""
-STRETCHES_MAX = 1_000
-"""Batches of a topic whose ordinals are remembered until the cursor has passed them."""
+"""100,000 topics with the longest names. A larger file is no cursor and is not read."""
+EXPECTED_MAX = 1_000
+"""Batches of a topic whose ordinals are kept until the cursor has passed them."""
 _LOG_DIGITS = 16
 
 
 class Position(NamedTuple):
-    """How far a reader of one topic is: `after` is the pointer up to which all is done.
+    """The position of a reader in one topic: everything up to the pointer `after` is done.
 
-    log: id of the topic's log, 0 if not known. ordinal: records that it had held by then, -1 if not known.
+    log: the id of the topic's log, 0 if not known. ordinal: the number of records that it had held by then,
+    -1 if not known.
     """
 
     after: int
@@ -67,45 +68,44 @@ class Position(NamedTuple):
 class Cursor(Closeable):
     """Positions of a reader in topics, kept in a file. Belongs to one thread, and to one process.
 
-    path: a file, or nothing yet: then it is made by the first `save`. Raises `Damaged` if it holds no cursor,
-    `RequestError` ``unsupported_version`` for one of another version, ``bad_request`` for what is no file,
-    ``bad_setting`` for an empty path,
-    `Conflict` ``locked`` while another program goes on with it, and OSError if it cannot be read or written.
-    In all these cases the file stays as it is.
+    path: a file; the first `save` creates it if it does not exist. Raises `Damaged` if it holds no cursor,
+    `RequestError` ``unsupported_version`` for another version, ``bad_request`` if the path is no file,
+    ``bad_setting`` for an empty path, `Conflict` ``locked`` while another program uses it, and OSError if it
+    cannot be read or written. In all these cases the file stays as it is.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         given = given_path(path, "a cursor's file")
-        self.path = Path(os.path.realpath(given))  # a link stays one: what it leads to is replaced
+        self.path = Path(os.path.realpath(given))  # a link stays: the file that it leads to is replaced
         self._changed = False
-        self._stretches: dict[str, deque[_Stretch]] = {}
-        there = _check_place(self.path)
+        self._expected: dict[str, deque[_Records]] = {}
+        there = _exists(self.path)
         self._lock = FileLock(self.path)
         with self._lock.opening():
             self._positions = _decode(self.path, _content(self.path)) if there else {}
 
     def close(self) -> None:
-        """Save what was advanced, and let others have the file. Does nothing the second time."""
+        """Save the cursor and release the file. Does nothing the second time."""
         try:
             if self._lock.is_held:
                 self.save()
         finally:
             self._lock.release()
 
-    # -- where it stands --------------------------------------------------------------------------------
+    # -- positions --------------------------------------------------------------------------------------
 
     @property
     def topics(self) -> list[str]:
-        """The topics that it knows something of."""
+        """The topics with a position."""
         return list(self._positions)
 
     def after(self, topic: str) -> int | None:
-        """The pointer up to which everything of a topic is done, None if nothing is known of it."""
+        """Return the pointer up to which everything of a topic is done, None if it has no position."""
         position = self._positions.get(topic)
         return None if position is None else position.after
 
     def position(self, topic: str) -> Position | None:
-        """All that is known of a topic."""
+        """Return the position in a topic, None if it has none."""
         return self._positions.get(topic)
 
     # -- moving it --------------------------------------------------------------------------------------
@@ -115,9 +115,10 @@ class Cursor(Closeable):
     @overload
     def advance(self, topic: str, pointer: int, /) -> None: ...
     def advance(self, done: Message | str, pointer: int | None = None, /) -> None:
-        """Everything of a topic up to this record, or pointer, is done. In memory, until the next `save`.
+        """Note that everything of a topic up to a record or pointer is done. In memory, until the next
+        `save`.
 
-        What lies before the cursor is done already and changes nothing.
+        A pointer in front of the cursor changes nothing.
         """
         if isinstance(done, Message):
             topic, pointer = done.topic, done.pointer
@@ -129,31 +130,31 @@ class Cursor(Closeable):
             self._positions[topic] = self._position_at(topic, pointer)
 
     def begin(self, topic: str, position: Position) -> None:
-        """Where the reading of a topic begins that nothing is known of yet."""
+        """Set the first position in a topic; changes nothing if it has a position."""
         if topic not in self._positions:
             self._positions[topic] = position
             self._changed = True
 
     def expect(self, batch: Batch, log: int) -> None:
-        """These records of a topic's log will be handed out: so `advance` can tell their ordinals."""
-        stretches = self._stretches.setdefault(batch.topic, deque(maxlen=STRETCHES_MAX))
-        stretches.append(_Stretch(batch.first, batch.last, batch.ordinal, log))
+        """Keep the ordinals of records that will be handed out, for `advance`."""
+        expected = self._expected.setdefault(batch.topic, deque(maxlen=EXPECTED_MAX))
+        expected.append(_Records(batch.first, batch.last, batch.ordinal, log))
 
     def _position_at(self, topic: str, pointer: int) -> Position:
-        stretches = self._stretches.get(topic)
-        while stretches and stretches[0].last < pointer:
-            stretches.popleft()
-        if not stretches or pointer < stretches[0].first:
+        expected = self._expected.get(topic)
+        while expected and expected[0].last < pointer:
+            expected.popleft()
+        if not expected or pointer < expected[0].first:
             return Position(pointer)
-        first, _, ordinal, log = stretches[0]
+        first, _, ordinal, log = expected[0]
         return Position(pointer, log, ordinal + pointer - first + 1)
 
     # -- the file ---------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Put it into the file, so that it survives a crash and a loss of power; nothing if nothing changed.
+        """Write the positions to the file, durably, if they have changed.
 
-        Raises OSError if that fails: the file is as it was, or as it should be; the next call tries again.
+        Raises OSError if that fails: the file has its old or its new content; the next call tries again.
         """
         if not self._changed:
             return
@@ -164,12 +165,12 @@ class Cursor(Closeable):
 
 
 def positions_in(path: str | os.PathLike[str]) -> dict[str, Position]:
-    """What a cursor's file says now, for whoever only looks; nothing if there is none. Raises as `Cursor`."""
+    """Return the positions in a cursor's file, without its lock. Raises as `Cursor`."""
     at = given_path(path, "a cursor's file")
-    return _decode(at, _content(at)) if _check_place(at) else {}
+    return _decode(at, _content(at)) if _exists(at) else {}
 
 
-class _Stretch(NamedTuple):
+class _Records(NamedTuple):
     """Consecutive records of a log."""
 
     first: int
@@ -178,8 +179,8 @@ class _Stretch(NamedTuple):
     log: int
 
 
-def _check_place(path: Path) -> bool:
-    """Is there a file? Raises ``bad_request`` or OSError if there can be none."""
+def _exists(path: Path) -> bool:
+    """Return True if the file exists. Raises ``bad_request`` or OSError if the path cannot be used."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -201,7 +202,7 @@ def _content(path: Path) -> bytes:
 
 
 def _encode(positions: dict[str, Position]) -> bytes:
-    """The content of the file."""
+    """Return the content of the file."""
     topics: dict[str, Any] = {}
     for topic, (after, log, ordinal) in positions.items():
         topics[topic] = {"after": after, "time": pointers.to_text(after)}
@@ -214,7 +215,7 @@ def _encode(positions: dict[str, Position]) -> bytes:
 
 
 def _decode(path: Path, content: bytes) -> dict[str, Position]:
-    """The positions in a file's content. Raises `Damaged`, or ``unsupported_version``."""
+    """Return the positions in a file's content. Raises `Damaged`, or ``unsupported_version``."""
     try:
         found = json.loads(content)
         version = found["cursor"]
@@ -223,7 +224,7 @@ def _decode(path: Path, content: bytes) -> dict[str, Position]:
         if version != VERSION:
             text = f"{path} is a cursor of version {version}, this program knows version {VERSION}"
             raise error("unsupported_version", text, "it was left as it is: give another file")
-        return {check_topic(topic): _position_of(said) for topic, said in found["topics"].items()}
+        return {check_topic(topic): _position_of(stored) for topic, stored in found["topics"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise _no_cursor(path, f"{type(problem).__name__}: {problem}") from None
     except QuothError as problem:
@@ -232,13 +233,13 @@ def _decode(path: Path, content: bytes) -> dict[str, Position]:
         raise _no_cursor(path, problem.text) from None
 
 
-def _position_of(said: dict[str, Any]) -> Position:
-    after, ordinal = pointers.check_pointer(said["after"]), said.get("ordinal", -1)
-    if said.get("time", pointers.to_text(after)) != pointers.to_text(after):
-        raise ValueError(f"{said['time']!r} is not the time of {after}")
+def _position_of(stored: dict[str, Any]) -> Position:
+    after, ordinal = pointers.check_pointer(stored["after"]), stored.get("ordinal", -1)
+    if stored.get("time", pointers.to_text(after)) != pointers.to_text(after):
+        raise ValueError(f"{stored['time']!r} is not the time of {after}")
     if type(ordinal) is not int or not -1 <= ordinal < 2**63:
         raise ValueError(f"{ordinal!r} is no ordinal")
-    log = said.get("log", "")
+    log = stored.get("log", "")
     if not isinstance(log, str) or len(log) not in (0, _LOG_DIGITS):
         raise ValueError(f"{log!r} is no id of a log")
     return Position(after, int(log or "0", 16), ordinal)
@@ -253,7 +254,7 @@ def _no_cursor(path: Path, why: str) -> QuothError:
 
 
 def _write_durably(path: Path, content: bytes) -> None:
-    """Put a file in place whole. What cannot be finished, on a full disk above all, is removed."""
+    """Replace a file as a whole. Removes the new file if it cannot be finished, as on a full disk."""
     beside = path.with_name(path.name + TEMPORARY_SUFFIX)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

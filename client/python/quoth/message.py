@@ -1,20 +1,23 @@
-"""What an application gets: messages, acknowledgements, gaps."""
+"""The values that an application gets: messages, acknowledgements, ranges, gaps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quothwire import pointer as pointers
 
+if TYPE_CHECKING:
+    from quothwire.protocol.messages import Published
+
 
 class Message(NamedTuple):
-    """One record of a topic. The key is None where there is none; headers are empty then.
+    """One record of a topic. The key may be None; headers are empty if the record has none.
 
-    Logs of old may hold headers that are no map of text to bytes. They are empty here, too: see `raw_headers`
-    and `headers_problem`.
+    An early version may have stored headers that cannot be decoded. They are empty here, too: see
+    `raw_headers` and `headers_problem`.
     """
 
     topic: str
@@ -25,30 +28,30 @@ class Message(NamedTuple):
 
     @property
     def raw_headers(self) -> bytes:
-        """The headers as stored if they cannot be decoded and `headers` is empty for that; else no bytes."""
-        from quothwire.headers import raw_of  # few look at it, and it takes long to load
+        """The stored bytes of headers that cannot be decoded; else no bytes."""
+        from quothwire.headers import raw_of  # rarely used, and slow to load
 
         return raw_of(self.headers)
 
     @property
     def headers_problem(self) -> str:
-        """Why the headers cannot be decoded; empty if they can."""
+        """The reason why the headers cannot be decoded; empty if they can."""
         from quothwire.headers import problem_of
 
         return problem_of(self.headers)
 
     @property
     def time(self) -> datetime:
-        """When the broker took it: the pointer as a time, UTC, exact to the microsecond."""
+        """The time at which the broker stored it: the pointer as a time, UTC, exact to the microsecond."""
         return pointers.to_datetime(self.pointer)
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Where records were stored: the pointers first, first + 1, ..., last.
+    """The place of records that were stored: the pointers first, first + 1, ..., last.
 
-    durability: the level that is reached, ``written`` or ``synced``. duplicate: an earlier attempt had
-    stored them already.
+    durability: the level that is reached, ``written`` or ``synced``. duplicate: an earlier attempt had stored
+    them already.
     """
 
     first: int
@@ -57,9 +60,14 @@ class Ack:
     durability: str
     duplicate: bool
 
+    @classmethod
+    def of(cls, reply: Published) -> Ack:
+        """Return the acknowledgement that a reply holds."""
+        return cls(reply.first, reply.last, reply.count, reply.durability, reply.duplicate)
+
 
 class PointerRange(NamedTuple):
-    """Records of a topic above the pointer `after` up to `until`: how many, in how many stored bytes."""
+    """The records of a topic above the pointer `after` up to `until`: their number and their stored bytes."""
 
     after: int
     until: int
@@ -77,10 +85,10 @@ Reason = Literal["trimmed", "damaged", "recreated", "ahead"]
 class Gap:
     """Records that a reader did not get: those after the pointer `after` and before `next`.
 
-    records: how many, -1 if that cannot be known. ordinal: how many records the topic ever held before the
-    first of them, -1 if that cannot be known. reason: ``trimmed`` by retention or request, ``damaged``
-    on the disk, ``recreated``: the topic was deleted and made anew. ``ahead``: the cursor lies above the
-    newest record, `after`, as in a topic that was restored, or by a mistake; `records` is 0, since nothing is
+    records: their number, -1 if it is not known. ordinal: how many records the topic ever held before the
+    first of them, -1 if that is not known. reason: ``trimmed`` by retention or request, ``damaged`` on the
+    disk, ``recreated``: the topic was deleted and created again. ``ahead``: the cursor lies above the newest
+    record, `after`, as in a topic that was restored, or by a mistake; `records` is 0, since nothing is
     missing, and the reader waits for records from `next` on.
     """
 
@@ -93,4 +101,4 @@ class Gap:
 
 
 OnGap = Callable[[Gap], None]
-"""What an application does about a gap; it may raise to stop the reading."""
+"""Called with each gap; may raise to stop the reading."""

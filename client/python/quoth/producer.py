@@ -1,8 +1,8 @@
-"""The producer: gathers records into batches and keeps several on their way, in order, each stored once.
+"""The producer: collects records into batches and keeps several in flight, in order, each stored once.
 
-`send` only appends to the batch that is being filled. One thread of the producer's own seals it when it is
-full or old enough, and hands it to the `Inflight`, which tells what to send and what has become of it. How
-one waits for room and for an end is another matter: `Producer` blocks its thread, `quoth.aio` does not.
+`send` only appends to the batch that is being filled. A thread of the producer closes it when it is full or
+old enough, and puts it in flight. `ProducerCore` is all of that; `Producer` waits by blocking its thread, and
+`quoth.aio` without blocking the event loop.
 
     filling --full, old enough or flushed--> ready --> in flight --> settled: an `Ack` or a `Failure`
 """
@@ -25,10 +25,17 @@ import zmq
 from quoth.connection.connection import Context, Link
 from quoth.connection.send_loop import BatchSupply, SendLoop
 from quoth.connection.wakeup import PipeWakeup
-from quoth.core.deadline import as_seconds
+from quoth.core.deadline import as_seconds, as_seconds_or_none
 from quoth.core.defaults import BUFFER_MAX as BUFFER_MAX
 from quoth.core.inflight import Inflight
-from quoth.core.outgoing import RECORD_BYTES, Failure, ProducerBatch, ProducerError
+from quoth.core.outgoing import (
+    BATCH_BYTES,
+    OVERHEAD_BYTES,
+    RECORD_BYTES,
+    Failure,
+    ProducerBatch,
+    ProducerError,
+)
 from quoth.message import Ack
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
@@ -38,16 +45,12 @@ from quothwire.settings import DURABILITIES
 
 BUFFER_BYTES_MAX = 64 * 2**20
 """Bytes of those: twice what can be in flight. The record that reaches it is still taken, however large."""
-BATCH_BYTES = 2**20
-"""A batch leaves when it holds this much, whatever its number of records."""
-OVERHEAD_BYTES = 128
-"""What a batch takes beside its records: its header, the last offsets, padding."""
 INTERRUPTED_S = 1.0
-"""How long whoever ends the program, by Ctrl-C say, is kept for what is still on its way."""
+"""Seconds for which a program that ends, by Ctrl-C for example, waits for batches in flight."""
 
 
 class ProducerOptions(NamedTuple):
-    """See `Client.producer`. payload_bytes_max: the largest batch that the broker takes."""
+    """The arguments of `Client.producer`. payload_bytes_max: the largest batch that the broker takes."""
 
     batch: int
     linger: float
@@ -58,7 +61,7 @@ class ProducerOptions(NamedTuple):
     payload_bytes_max: int
 
     def checked(self) -> ProducerOptions:
-        """Those to go by. Raises `RequestError` ``bad_request`` if they make no sense."""
+        """Return the options to use. Raises `RequestError` ``bad_request`` if they are wrong."""
         if not isinstance(self.batch, int) or not 1 <= self.batch <= wire.BATCH_RECORDS_MAX:
             raise error("bad_request", f"batch is 1 to {wire.BATCH_RECORDS_MAX} records, not {self.batch!r}")
         if not isinstance(self.max_buffer, int):
@@ -75,19 +78,18 @@ class ProducerOptions(NamedTuple):
 
 
 class ProducerCore:
-    """A stream of records to one topic, with everything but how one waits for it.
+    """A producer without its ways of waiting. Any thread may call its methods.
 
-    Any thread may call its methods. `_notify` is called, under the lock, by whichever thread has changed
-    something that somebody may wait for.
+    `_notify` is called, under the lock, by each thread that has changed what another one may wait for.
     """
 
     def __init__(self, context: Context, url: str, topic: str, options: ProducerOptions) -> None:
         options = options.checked()
         self.topic = topic
         self.acknowledged = 0
-        """Records that are stored."""
+        """The number of records that are stored."""
         self.last = 0
-        """The newest pointer of those."""
+        """The newest pointer of a stored record."""
         self._options = options
         self._batch_bytes = min(BATCH_BYTES, options.payload_bytes_max - OVERHEAD_BYTES)
         self._record_bytes_max = options.payload_bytes_max - OVERHEAD_BYTES
@@ -97,36 +99,36 @@ class ProducerCore:
         self._filling = ProducerBatch(0)
         self._ready: deque[ProducerBatch] = deque()
         self._unsettled: dict[int, ProducerBatch] = {}
-        """Everything with records in it that is not settled, oldest first."""
+        """All batches with records that are not settled, oldest first."""
         self._promised: Future[Ack] | None = None
-        """For the batch that takes the next record."""
+        """The future of the batch that takes the next record."""
         self._buffered = self._buffered_bytes = 0
         self._flushed = -1
-        """The number of the batch up to which nothing lingers."""
+        """The number of the batch up to which no batch waits to be filled."""
         self._failures: list[Failure] = []
         self._closed = False
         self._stopping = False
         self._end: QuothError | None = None
-        """Why the thread has ended."""
+        """The error with which the thread has ended."""
         self._pid = os.getpid()
-        self._pipeline = Inflight(topic, Publish(options.durability or ""), self._settle)
+        self._inflight = Inflight(topic, Publish(options.durability or ""), self._settle)
         self._link = Link(context, url)
-        self._bell = PipeWakeup()
-        self._link.also(self._bell.fd)
-        supply = BatchSupply(self._take, self._leaves_at, self._began)
-        self._delivery = SendLoop(self._link, self._pipeline, supply, options.timeout)
+        self._wakeup = PipeWakeup()
+        self._link.also_wait_for(self._wakeup.fd)
+        supply = BatchSupply(self._take, self._next_at, self._began)
+        self._send_loop = SendLoop(self._link, self._inflight, supply, options.timeout)
         self._thread = threading.Thread(target=self._run, name=f"quoth-producer-{topic}", daemon=True)
         self._thread.start()
 
-    # -- for whoever sends and waits --------------------------------------------------------------------
+    # -- sending and waiting ----------------------------------------------------------------------------
 
     def _put(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
     ) -> None:
-        """Put a record into the batch that is being filled.
+        """Append a record to the batch that is being filled.
 
-        Waits while the buffer is full, or raises `Unavailable` ``busy``, as `on_full` says. What became of
-        it is told by `flush`, or by `future`.
+        Waits while the buffer is full, or raises `Unavailable` ``busy``, as `on_full` says. `flush` and
+        `future` report whether it was delivered.
         """
         if not isinstance(value, bytes):
             raise error("bad_request", f"a value is bytes, not {type(value).__name__}", "encode it")
@@ -136,7 +138,7 @@ class ProducerCore:
         size = RECORD_BYTES + len(value) + len(key or b"") + len(encoded)
         if size > self._record_bytes_max:
             raise error("too_large", f"a record of {size} bytes")
-        self._stay_at_home()
+        self._check_process()
         with self._lock:
             if self._closed or self._end is not None or not self._has_room():
                 self._need_room()
@@ -146,7 +148,7 @@ class ProducerCore:
             if not filling.values:
                 filling.began = time.monotonic()
                 self._unsettled[filling.number] = filling
-                self._bell.ring()
+                self._wakeup.wake()
             filling.add(value, key, encoded, size)
             if self._promised is not None:
                 filling.futures.append(self._promised)
@@ -157,52 +159,52 @@ class ProducerCore:
                 self._seal()
 
     def _future(self) -> Future[Ack]:
-        """What will become of the next record that is sent, and of the batch that it will be in."""
-        self._stay_at_home()
+        """Return the future of the next record that is sent, and so of its batch."""
+        self._check_process()
         with self._changed:
             self._check()
             if self._promised is None:
                 self._promised = Future()
-                self._promised.set_running_or_notify_cancel()  # what is sent cannot be cancelled
+                self._promised.set_running_or_notify_cancel()  # a record that is sent cannot be cancelled
             return self._promised
 
     def _begin_flush(self) -> int:
-        """Let everything leave that was sent so far; returns up to where that is. See `_is_settled`."""
-        self._stay_at_home()
+        """Send everything so far at once; returns the last batch's number for `_is_settled`."""
+        self._check_process()
         with self._changed:
             if self._closed:
                 self._check()
-            return self._let_leave()
+            return self._flush_all()
 
     def _end_flush(self, *, done: bool) -> None:
-        """Tell what could not be delivered, and whether there was time for all of it."""
+        """Raise the failures, and ``timed_out`` if the time was not enough."""
         with self._changed:
-            self._tell_failures()
+            self._raise_failures()
             self._check()
             if not done:
                 raise error("timed_out", f"{self._buffered} records are still on their way")
 
     def _begin_close(self) -> int:
-        """Take nothing more, let everything leave; returns up to where that is. See `_is_settled`."""
+        """Take nothing more and send everything; returns the last batch's number for `_is_settled`."""
         with self._changed:
             self._closed = True
             self._notify()
-            return self._let_leave()
+            return self._flush_all()
 
     def _is_settled(self, number: int) -> bool:
-        """Is everything decided up to there, whatever other threads go on sending?"""
+        """Return True if all batches up to this one are settled, whatever other threads go on sending."""
         with self._changed:
             return self._end is not None or next(iter(self._unsettled), number + 1) > number
 
     def _end_thread(self) -> None:
-        """End the thread; what is not decided by now has failed."""
+        """End the thread. Batches that are not settled by now fail."""
         self._stopping = True
-        self._bell.ring()
+        self._wakeup.wake()
         self._thread.join()
-        self._bell.close()
+        self._wakeup.close()
 
-    def _stay_at_home(self) -> None:
-        """Before any lock is taken: in a forked child it may be held for ever, and the thread is missing."""
+    def _check_process(self) -> None:
+        """Refuse a forked child: it has no thread, and the lock may be held for ever there."""
         if os.getpid() != self._pid:
             raise error("closed", "a producer stays with the process that made it", "make one here")
 
@@ -225,41 +227,41 @@ class ProducerCore:
     def _wait_for_room(self) -> None:
         raise self._busy("wait in the producer")
 
-    def _busy(self, what_they_do: str) -> QuothError:
-        return error("busy", f"{self._buffered} records {what_they_do}; this one was not taken")
+    def _busy(self, state: str) -> QuothError:
+        return error("busy", f"{self._buffered} records {state}; this one was not taken")
 
     def _notify(self) -> None:
         self._changed.notify_all()
 
-    def _let_leave(self) -> int:
+    def _flush_all(self) -> int:
         self._flushed = self._filling.number
-        self._bell.ring()
+        self._wakeup.wake()
         return self._flushed
 
     def _seal(self) -> ProducerBatch:
-        """Close the batch that is being filled and begin another."""
+        """Close the batch that is being filled and begin another one."""
         self._ready.append(self._filling)
         self._filling = ProducerBatch(self._filling.number + 1)
-        self._bell.ring()
+        self._wakeup.wake()
         return self._filling
 
-    def _tell_failures(self) -> None:
+    def _raise_failures(self) -> None:
         failures, self._failures = self._failures, []
         if failures:
             raise ProducerError(failures)
 
-    def _take(self, now: float, may_leave: Callable[[ProducerBatch], bool]) -> ProducerBatch | None:
+    def _take(self, now: float, may_send: Callable[[ProducerBatch], bool]) -> ProducerBatch | None:
         """See `BatchSupply`."""
         with self._changed:
             filling = self._filling
             due = filling.number <= self._flushed or now - filling.began >= self._options.linger
             if filling.values and due and not self._ready:
                 self._seal()
-            if not self._ready or not may_leave(self._ready[0]):
+            if not self._ready or not may_send(self._ready[0]):
                 return None
             return self._ready.popleft()
 
-    def _leaves_at(self) -> float:
+    def _next_at(self) -> float:
         """See `BatchSupply`."""
         filling = self._filling
         if self._ready:
@@ -276,8 +278,8 @@ class ProducerCore:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._delivery.turn()
-                self._bell.hush()
+                self._send_loop.turn()
+                self._wakeup.clear()
             problem = error("closed", "the producer was closed before it was delivered")
         except zmq.ContextTerminated:
             problem = error("closed", "the client or the broker in this process was closed")
@@ -288,7 +290,7 @@ class ProducerCore:
         self._finish(problem)
 
     def _settle(self, done: ProducerBatch, outcome: Ack | Failure) -> None:
-        """A batch is stored, or never will be. Whoever flushed goes on when its futures are done."""
+        """Note the outcome of a batch. A flush returns only once the futures are done."""
         with self._changed:
             self._buffered -= len(done.values)
             self._buffered_bytes -= done.size
@@ -298,14 +300,14 @@ class ProducerCore:
             else:
                 self._failures.append(outcome)
             self._notify()
-        done.tell(outcome)
+        done.complete(outcome)
         with self._changed:
             del self._unsettled[done.number]
             self._notify()
 
     def _finish(self, problem: QuothError) -> None:
-        """The thread ends: whatever was sent may have arrived, the rest never will."""
-        self._pipeline.give_up(problem)
+        """Fail everything as the thread ends: batches in flight may have arrived, the others never will."""
+        self._inflight.give_up(problem)
         with self._changed:
             self._end = problem
             left, promised = list(self._unsettled.values()), self._promised
@@ -320,30 +322,29 @@ class ProducerCore:
 class Producer(ProducerCore):
     """A stream of records to one topic, made by `Client.producer`.
 
-    `send` may be called by any thread; records of one thread keep their order. Closeable, or leaving the
-    `with` block, delivers everything and raises `ProducerError` with what could not be delivered. Only a
-    `KeyboardInterrupt` or another end of the program leaves the block after a second, whatever is left.
+    Any thread may call `send`; records of one thread keep their order. Closing it, or leaving the `with`
+    block, delivers everything and raises `ProducerError` with the batches that could not be delivered. A
+    `KeyboardInterrupt` or another end of the program leaves the block after a second, whatever is in flight.
     """
 
     send = ProducerCore._put
     future = ProducerCore._future
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when everything that was sent before is stored.
+        """Wait until everything that was sent before is stored.
 
-        Raises `ProducerError` with what could not be delivered, which is told once; `Disconnected`
-        ``timed_out`` if it is not decided within `timeout` seconds, in which case it is still on its way.
+        Raises `ProducerError` with the batches that could not be delivered, each once; `Disconnected`
+        ``timed_out`` after `timeout` seconds, in which case the rest is still in flight.
         """
-        patience = None if timeout is None else as_seconds(timeout)
-        self._end_flush(done=self._wait_until_settled(self._begin_flush(), patience))
+        seconds = as_seconds_or_none(timeout)
+        self._end_flush(done=self._wait_until_settled(self._begin_flush(), seconds))
 
     def close(self, timeout: float | None = None) -> None:
         """Take nothing more, flush, and end the thread. Does nothing the second time.
 
-        Raises `ProducerError` with what could not be delivered, also with what was not decided within
-        `timeout` seconds.
+        Raises `ProducerError` with the batches that could not be delivered, or not within `timeout` seconds.
         """
-        patience = None if timeout is None else as_seconds(timeout)
+        seconds = as_seconds_or_none(timeout)
         if os.getpid() != self._pid:
             return
         with self._changed:
@@ -351,11 +352,11 @@ class Producer(ProducerCore):
                 return
             number = self._begin_close()
         try:
-            self._wait_until_settled(number, patience)
+            self._wait_until_settled(number, seconds)
         finally:
             self._end_thread()
         with self._changed:
-            self._tell_failures()
+            self._raise_failures()
 
     def __enter__(self) -> Self:
         return self
@@ -369,9 +370,9 @@ class Producer(ProducerCore):
         with suppress(ProducerError):
             self.close(INTERRUPTED_S)
 
-    def _wait_until_settled(self, number: int, patience: float | None) -> bool:
+    def _wait_until_settled(self, number: int, seconds: float | None) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self._is_settled(number), patience)
+            return self._changed.wait_for(lambda: self._is_settled(number), seconds)
 
     def _wait_for_room(self) -> None:
         if self._options.on_full == "raise":

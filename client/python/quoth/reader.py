@@ -1,7 +1,7 @@
-"""Reading a topic on: one cursor that moves over batches, and an account of what is not there.
+"""Cursors that read one topic batch by batch, and report the records that are missing.
 
-The ordinals in the batches tell exactly what is missing between two of them, whatever took it away; what is
-missing in front of the first one the broker tells.
+The ordinals in the batches give the exact number of records that are missing between two of them, whatever
+removed them. The broker's reply says what is missing in front of the first batch.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from quothwire.protocol.messages import FETCH_BYTES_MAX, WAIT_MS_MAX, Fetch, Fet
 FETCH_BYTES = 2**20
 RECORDS_MAX = 2**32
 NEWEST = -1
-"""A cursor behind the newest record, wherever that is: it has to be found before anything is read."""
+"""Stands for the cursor behind the newest record, which has to be found before anything is read."""
 TAIL_WAIT_S = 30.0
-"""How long the broker keeps a tail's request; a longer silence is a second request."""
+"""Seconds for which the broker holds the fetch of a tail; then the tail sends another one."""
 AWAY_PAUSE_S = 0.5
-"""How long a tail leaves a broker alone that is away or refuses for now."""
+"""Seconds between two attempts of a tail while no broker is there, or it refuses for now."""
 WAIT_S_MAX = WAIT_MS_MAX / 1_000
 
 T = TypeVar("T")
 
 
 def log_gap(gap: Gap) -> None:
-    """What happens to a gap unless the application says otherwise: a warning in the log."""
-    import logging  # most readers know no gap, and it takes long to load
+    """Log a warning: the default for an application that gives no `on_gap`."""
+    import logging  # slow to load, and most readers find no gap
 
     log = logging.getLogger("quoth")
     if gap.reason == "ahead":
@@ -57,60 +57,59 @@ def log_gap(gap: Gap) -> None:
 
 
 class BatchCursor(ABC, Generic[T]):
-    """A cursor that passes over the batches of one topic, and what it makes of them.
+    """A position in one topic that moves over its batches. Subclasses define what is made of a batch.
 
-    after: the pointer up to which everything has been handed out or told. until: the last one that is wanted.
+    after: the pointer up to which everything was handed out or reported. until: the last pointer to read.
     """
 
     fetch_bytes = FETCH_BYTES
-    """What it asks for at once."""
+    """Bytes that one fetch asks for."""
 
     def __init__(self, topic: str, after: int, on_gap: OnGap | None = None, until: int = POINTER_MAX) -> None:
         self.topic = topic
         self.after = after
         self.until = until
-        self.seen = False
-        """Has the topic answered once?"""
-        self.looking = False
-        """Is there more to look at, even if all of the last answer was damaged?"""
+        self.has_answered = False
+        """True if a fetch of the topic succeeded."""
+        self.has_more = False
+        """True if another fetch may bring more, even if all of the last answer was damaged."""
         self.is_time = False
-        """Was the beginning given as a time? Such a cursor may lie above the newest record."""
+        """True if the beginning was given as a time. Such a cursor may lie above the newest record."""
+        self.prefetch: RequestState | None = None
+        """The fetch to be sent before its batches are needed."""
+        self._prefetch_after = -1
+        """The cursor of that fetch."""
         self._is_ahead = self._has_asked = False
         self._on_gap = on_gap or log_gap
         self._log_id = 0
         self._ordinal = -1
         self._old_after = -1
-        """Where the cursor stood in a topic of the same name that is no more, until that has been told."""
-        self.ahead: RequestState | None = None
-        """What is to be asked for before it is needed."""
-        self._ahead_of = -1
-        """Behind which pointer that reads on."""
+        """The cursor in a deleted topic of the same name, until that gap was reported."""
 
     @abstractmethod
     def _made(self, raw: memoryview, header: Header, skip: int) -> T | None:
-        """What is handed out for a batch without so many of its first records, if anything is.
+        """Return what is handed out for a batch without its first `skip` records, or None.
 
-        Raises `QuothError` for a body that does not check.
+        Raises `QuothError` if the body does not match its checksum.
         """
 
     @property
     def is_done(self) -> bool:
-        """Has it reached its end?"""
+        """True if the cursor has reached its end."""
         return self.after >= self.until
 
     @property
     def log_id(self) -> int:
-        """The id of the topic's log, 0 as long as nothing is known of it."""
+        """The id of the topic's log, 0 if it is not known yet."""
         return self._log_id
 
     @property
     def ordinal(self) -> int:
-        """How many records the topic's log held up to the cursor, -1 if that is not known."""
+        """The number of records that the log held up to the cursor, -1 if it is not known."""
         return self._ordinal
 
     def find_end(self) -> ClientCall[None]:
-        """Begin behind the newest record, however long the broker is away; of a topic that does not exist yet
-        get all."""
+        """Move behind the newest record, or to 0 if the topic does not exist. Waits for a broker."""
         try:
             answer = yield RequestState(Fetch(after=POINTER_MAX), self.topic)
         except QuothError as problem:
@@ -122,97 +121,95 @@ class BatchCursor(ABC, Generic[T]):
         self.go_to_end(answer.reply)
 
     def go_to_end(self, reply: Fetched) -> None:
-        """Begin behind the newest record."""
+        """Move behind the newest record."""
         self.after, self._ordinal, self._log_id = reply.newest, reply.end, reply.log
-        self.seen = True
+        self.has_answered = True
 
     def resume(self, after: int, log_id: int, ordinal: int) -> None:
-        """Begin where another reader was done: `log_id` and `ordinal` as that one knew them, or 0 and -1."""
+        """Move to the position of an earlier reader. log_id, ordinal: 0 and -1 if not known."""
         self.after, self._log_id, self._ordinal = after, log_id, ordinal
 
     def first_wait(self, wait: float) -> float:
-        """Seconds that the broker may keep the next question of a tail.
+        """Return the seconds for which the broker may hold the next fetch of a tail.
 
-        It answers the first one at once if the cursor may lie above the newest record: the reader reports
-        that first, not after a long silence.
+        0 for the first fetch of a cursor that may lie above the newest record: that is reported at once, not
+        after a long wait.
         """
-        is_sure = self._has_asked or self.seen or self.is_time or not self.after
+        is_sure = self._has_asked or self.has_answered or self.is_time or not self.after
         self._has_asked = True
         return wait if is_sure else 0.0
 
-    def question(self, wait: float, bytes_max: int) -> Fetch:
-        """What to ask the broker next, for whoever sends it by himself and hands the answer to `take`."""
+    def next_fetch(self, wait: float, bytes_max: int) -> Fetch:
+        """Return the next request. For a caller that sends it itself and gives the answer to `take`."""
         return self._fetch(self.after, self._ordinal, wait, bytes_max)
 
     def fetch(
         self, *, wait: float = 0.0, timeout: float, records_max: int = RECORDS_MAX
     ) -> ClientCall[Iterator[T]]:
-        """The next batches, none if there is nothing above the cursor within `wait` seconds.
+        """Fetch the next batches, none if nothing lies above the cursor within `wait` seconds.
 
-        timeout: seconds that the broker may take beyond that. The cursor moves, and gaps are told, while the
-        batches are taken.
+        timeout: seconds that the broker may take beyond that. The cursor moves, and gaps are reported, while
+        the batches are iterated.
         """
         wait = min(wait, WAIT_S_MAX)
-        exchange = self._exchange(self.after, self._ordinal, wait, records_max)
-        exchange.deadline = deadline_in(wait + timeout)
-        return self.take((yield exchange))
+        request = self._request(self.after, self._ordinal, wait, records_max)
+        request.deadline = deadline_in(wait + timeout)
+        return self.take((yield request))
 
-    def go_on(
-        self, *, wait: float = 0.0, timeout: float, ahead_wait: float | None = None
+    def fetch_ahead(
+        self, *, wait: float = 0.0, timeout: float, prefetch_wait: float | None = None
     ) -> ClientCall[Iterator[T]]:
-        """`fetch`, for whoever will go on: what follows is on its way while these batches are taken.
+        """Fetch as `fetch` does, and set `prefetch` to the request for the batches behind these.
 
-        That is to be asked for as soon as these steps are taken, see `ahead`. ahead_wait: how long the broker
-        may keep it, None for `wait`.
+        The caller sends that request at once. prefetch_wait: seconds for which the broker may hold it, `wait`
+        by default.
         """
         wait = min(wait, WAIT_S_MAX)
         deadline = deadline_in(wait + timeout)
-        answer = yield from self._answer_ahead(deadline)
+        answer = yield from self._prefetched(deadline)
         if answer is None or not (answer.payload or wait or self._is_end(answer)):  # there may be more by now
-            exchange = self._exchange(self.after, self._ordinal, wait)
-            exchange.deadline = deadline
-            answer = yield exchange
+            request = self._request(self.after, self._ordinal, wait)
+            request.deadline = deadline
+            answer = yield request
         found = self.take(answer)
-        self._ahead_of, ordinal = self._end_of(answer.payload)
-        if ordinal >= 0 and self._ahead_of < self.until:
-            self.ahead = self._exchange(self._ahead_of, ordinal, wait if ahead_wait is None else ahead_wait)
+        self._prefetch_after, ordinal = self._end_of(answer.payload)
+        if ordinal >= 0 and self._prefetch_after < self.until:
+            wait = wait if prefetch_wait is None else prefetch_wait
+            self.prefetch = self._request(self._prefetch_after, ordinal, wait)
         return found
 
-    def follow(self, timeout: float, ahead_wait: float = math.inf) -> ClientCall[Iterator[T]]:
-        """`go_on`, for a tail: the broker waits for more."""
+    def follow(self, timeout: float, prefetch_wait: float = math.inf) -> ClientCall[Iterator[T]]:
+        """Fetch as `fetch_ahead` does, for a tail: the broker holds the fetch until there is more."""
         wait = self.first_wait(TAIL_WAIT_S)
-        return self.go_on(wait=wait, timeout=timeout, ahead_wait=min(ahead_wait, TAIL_WAIT_S))
+        return self.fetch_ahead(wait=wait, timeout=timeout, prefetch_wait=min(prefetch_wait, TAIL_WAIT_S))
 
     def pause_after(self, problem: QuothError) -> float:
-        """The seconds after which a tail goes on after an error. Raises it if the tail does not."""
-        if problem.code == "unknown_topic" and not self.seen:
+        """Return the seconds after which a tail tries again. Raises an error that does not pass."""
+        if problem.code == "unknown_topic" and not self.has_answered:
             return 0.0  # the broker has waited for it
         if not problem.retryable:
             raise problem
         return AWAY_PAUSE_S
 
-    def _answer_ahead(self, deadline: float) -> Generator[RequestState, Answer, Answer | None]:
-        """The answer to what was asked for in advance, None if it is of no use any more.
+    def _prefetched(self, deadline: float) -> Generator[RequestState, Answer, Answer | None]:
+        """Return the answer to the prefetch, None if it is of no use.
 
-        An error may have been one when it was said: whatever there is to say now will be said again.
+        An error may be outdated by now; one that is not comes again with the next request.
         """
-        exchange, self.ahead = self.ahead, None
-        if exchange is None or self._ahead_of != self.after:
+        request, self.prefetch = self.prefetch, None
+        if request is None or self._prefetch_after != self.after:
             return None
-        exchange.expect(deadline)
+        request.expect(deadline)
         try:
-            return (yield exchange)
+            return (yield request)
         except Disconnected:
             raise
         except QuothError:
             return None
 
-    def _exchange(
-        self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX
-    ) -> RequestState:
-        return RequestState(
-            self._fetch(after, ordinal, wait, self.fetch_bytes, records_max), self.topic, wait=wait
-        )
+    def _request(self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> RequestState:
+        fetch = self._fetch(after, ordinal, wait, self.fetch_bytes, records_max)
+        return RequestState(fetch, self.topic, wait=wait)
 
     def _fetch(
         self, after: int, ordinal: int, wait: float, bytes_max: int, records_max: int = RECORDS_MAX
@@ -227,11 +224,11 @@ class BatchCursor(ABC, Generic[T]):
         )
 
     def _is_end(self, answer: Answer) -> bool:
-        """Does an answer say that there is nothing more up to the end?"""
+        """Return True if nothing more lies in front of the end."""
         return isinstance(answer.reply, Fetched) and answer.reply.next >= self.until
 
     def _end_of(self, payload: wire.Bytes) -> tuple[int, int]:
-        """The last pointer of stored batches and the ordinal behind it; -1 for none, or for damage."""
+        """Return the last pointer of stored batches and the ordinal behind it; -1 for no batch, or damage."""
         try:
             first = wire.parse_header(payload, self._log_id)
         except QuothError:
@@ -240,25 +237,25 @@ class BatchCursor(ABC, Generic[T]):
         return (last, ordinal) if size == len(payload) else (-1, -1)
 
     def take(self, answer: Answer) -> Iterator[T]:
-        """The batches of an answer. The cursor moves, and gaps are told, while they are taken."""
+        """Return the batches of an answer. Iterating them moves the cursor and reports gaps."""
         reply = answer.reply
         assert isinstance(reply, Fetched)
-        self.seen = True
+        self.has_answered = True
         if self._log_id not in (0, reply.log):
-            # Made anew: none of its records has been read, wherever the cursor stood in the old one.
+            # Another log: none of its records was read, wherever the cursor stood in the old one.
             self._old_after = self.after
             self.after, self._ordinal, self._log_id = 0, -1, reply.log
-            self.looking = True
+            self.has_more = True
             return iter(())
         self._log_id = reply.log
-        self.looking = bool(answer.payload)
-        if not self.looking and reply.newest == self.after:
+        self.has_more = bool(answer.payload)
+        if not self.has_more and reply.newest == self.after:
             self._ordinal = reply.end
-        self._look_ahead(reply)
+        self._check_ahead(reply)
         return self._open(answer.payload, reply)
 
-    def _look_ahead(self, reply: Fetched) -> None:
-        """Tell once that the cursor lies above the newest record."""
+    def _check_ahead(self, reply: Fetched) -> None:
+        """Report once that the cursor lies above the newest record."""
         was_ahead, self._is_ahead = self._is_ahead, reply.newest < self.after and not self.is_time
         if self._is_ahead and not was_ahead:
             self._on_gap(Gap(self.topic, reply.newest, self.after + 1, 0, "ahead", reply.end))
@@ -270,14 +267,14 @@ class BatchCursor(ABC, Generic[T]):
             try:
                 header = wire.parse_header(view, reply.log, position)
             except QuothError:
-                if not position:  # not even the first one: step over all of it
-                    self._tell(reply.next, -1, self._ordinal)
+                if not position:  # not even the first header is whole: skip all of the answer
+                    self._skip_damage(reply.next, -1, self._ordinal)
                     self._ordinal = -1
                 return
             if header.base > self.until:
                 break
             if not position:
-                self._tell_front(header, reply)
+                self._report_front(header, reply)
             found = self._batch(view[position : position + header.size], header)
             position += header.size
             if found is not None:
@@ -286,7 +283,7 @@ class BatchCursor(ABC, Generic[T]):
             self._reach_end(reply, nothing=not position)
 
     def _reach_end(self, reply: Fetched, *, nothing: bool) -> None:
-        """Go to the end, behind which nothing is wanted. nothing: no batch lay in front of it."""
+        """Move to the end. nothing: no batch lay in front of it."""
         before, self.after = self.after, max(self.after, self.until)
         reasons: dict[Reason, object] = {}
         if self._old_after >= 0:
@@ -297,8 +294,8 @@ class BatchCursor(ABC, Generic[T]):
         for reason in filter(reasons.get, reasons):  # some of them may have lain behind the end
             self._on_gap(Gap(self.topic, before, self.until + 1, -1, reason, self._ordinal))
 
-    def _tell_front(self, first: Header, reply: Fetched) -> None:
-        """Tell what is missing between the cursor and the first batch of a reply."""
+    def _report_front(self, first: Header, reply: Fetched) -> None:
+        """Report what is missing between the cursor and the first batch of a reply."""
         damaged, removed = reply.damaged, reply.gone - reply.damaged
         ordinal = self._ordinal
         if self._old_after >= 0:
@@ -310,10 +307,10 @@ class BatchCursor(ABC, Generic[T]):
             removed = missing - damaged
             self._ordinal = first.ordinal
         elif self.after:
-            # The cursor may stand anywhere, so nobody knows how many of them it had passed.
+            # The cursor may stand anywhere among them, so their number is not known.
             damaged, removed = -bool(damaged), -bool(removed)
         else:
-            removed = 0  # from the oldest one on, and what was before is no loss
+            removed = 0  # reading begins with the oldest record: what was before it is no loss
             ordinal = first.ordinal - damaged
         before = self.after
         if removed or damaged:
@@ -324,9 +321,9 @@ class BatchCursor(ABC, Generic[T]):
             self._on_gap(Gap(self.topic, before, first.base, damaged, "damaged", _behind(ordinal, removed)))
 
     def _batch(self, raw: memoryview, header: Header) -> T | None:
-        """Look at one batch and move the cursor behind it; None if its body is damaged."""
+        """Move behind one batch; returns None if its body is damaged or nothing of it is wanted."""
         if 0 <= self._ordinal < header.ordinal:
-            self._tell(header.base - 1, header.ordinal - self._ordinal, self._ordinal)
+            self._skip_damage(header.base - 1, header.ordinal - self._ordinal, self._ordinal)
         before = max(self.after, header.base - 1)
         self._ordinal = header.end_ordinal
         if header.last <= before:
@@ -335,19 +332,19 @@ class BatchCursor(ABC, Generic[T]):
         try:
             made = self._made(raw, header, skip)
         except QuothError:
-            self._tell(header.last, header.last - before, header.ordinal + skip)
+            self._skip_damage(header.last, header.last - before, header.ordinal + skip)
             return None
         self.after, self.is_time = header.last, False
         return made
 
-    def _tell(self, last: int, records: int, ordinal: int) -> None:
-        """Tell that everything up to the pointer `last` is damaged, and step over it."""
+    def _skip_damage(self, last: int, records: int, ordinal: int) -> None:
+        """Move to the pointer `last` and report everything up to it as damaged."""
         before, self.after = self.after, max(self.after, last)
         self._on_gap(Gap(self.topic, before, last + 1, records, "damaged", ordinal))
 
 
 class RecordReader(BatchCursor[Batch]):
-    """A cursor that hands out records."""
+    """A cursor that hands out the records behind it."""
 
     def _made(self, raw: memoryview, _header: Header, skip: int) -> Batch | None:
         found = Batch.of(self.topic, wire.decode(raw, self._log_id), skip)
@@ -357,7 +354,7 @@ class RecordReader(BatchCursor[Batch]):
 def reader_from(
     topic: str, after: int | None, since: Timestamp | None, on_gap: OnGap | None, until: int = POINTER_MAX
 ) -> RecordReader:
-    """A reader that begins behind the pointer `after`, or at a time, or with the oldest record."""
+    """Return a reader that begins behind the pointer `after`, at a time, or with the oldest record."""
     reader = RecordReader(topic, cursor(after, since, 0), on_gap, until)
     reader.is_time = since is not None
     return reader
@@ -366,8 +363,8 @@ def reader_from(
 class StoredReader(BatchCursor[StoredBatch]):
     """A cursor that hands out whole batches as they are stored, the first of which may begin before it.
 
-    Whoever takes them gathers some before he works on them, and with the next ones on their way meanwhile he
-    does not wait for any: for that an answer has to hold as many.
+    Its fetches are large: callers collect several batches before they work on them, and an answer that holds
+    as many keeps them from waiting.
     """
 
     fetch_bytes = FETCH_BYTES_MAX
@@ -378,5 +375,5 @@ class StoredReader(BatchCursor[StoredBatch]):
 
 
 def _behind(ordinal: int, records: int) -> int:
-    """The ordinal so many records further, as far as that is known."""
+    """Return the ordinal that many records further, -1 if it is not known."""
     return ordinal + records if ordinal >= 0 and records >= 0 else -1

@@ -1,6 +1,6 @@
 """Reading several topics at once, as their records come or in the order of their time, over one connection.
 
-What is asked and what may be handed out the `MultiReader` says; this drives it, and waits.
+`MultiReader` decides what is requested and what is handed out; this module drives it, and waits.
 """
 
 from __future__ import annotations
@@ -10,28 +10,77 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import zmq
 
 from quoth.connection.pool import Pool
 from quoth.connection.request_mux import RequestMultiplexer
 from quoth.core.deadline import as_seconds
-from quoth.core.multi_reader import MultiReader, ReadPlan
+from quoth.core.request_state import Requests, RequestState
+from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.message import Message, OnGap
 from quothwire.closing import Closeable
 from quothwire.errors import error
+from quothwire.protocol.binary_codec import Answer
 
-LOOK_S = 0.5
-"""How often it is looked whether the client was closed."""
+CHECK_S = 0.5
+"""Seconds between two checks whether the client was closed."""
 
 
-class Reading(Closeable):
+R = TypeVar("R", bound=Requests)
+
+
+class ReadingState(Generic[R]):
+    """A reading without its ways of waiting, shared by both clients."""
+
+    def __init__(self, reader: MultiReader, requests: R, url: str) -> None:
+        self._reader = reader
+        self._requests = requests
+        self._url = url
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are read now, as far as they are known."""
+        return self._reader.topics
+
+    @property
+    def watermark(self) -> int:
+        """The pointer up to which all topics were handed out; 0 if they are not ordered."""
+        return self._reader.watermark
+
+    @property
+    def late(self) -> int:
+        """The number of records that came after a younger one of another topic.
+
+        Records are late only if the broker's clock has stepped back.
+        """
+        return self._reader.late
+
+    @property
+    def waiting_for(self) -> dict[str, str]:
+        """The topics that hold back the next record, each with the reason; none if no record is held back."""
+        return self._reader.waiting_for(away=None if self._requests.connected else self._url)
+
+    def _ask(self, every: float) -> None:
+        for request in self._reader.ask(time.monotonic(), every):
+            self._requests.ask(request)
+
+    def _take(self, answers: list[tuple[RequestState, Answer]], began: float) -> bool:
+        """Process the answers of a wait that began at that time; False if there are none."""
+        now = time.monotonic()
+        self._reader.waited(now - began)
+        for request, answer in answers:
+            self._reader.take(request, answer, now)
+        return bool(answers)
+
+
+class Reading(ReadingState[RequestMultiplexer], Closeable):
     """Records of several topics; made by `Client.tail_many` and `Client.read_many`. Belongs to one thread.
 
-    Iterating gives messages, `portions` what has come at once. Each topic's records keep their order; with
-    ``ordered`` those of all topics come in the order of their pointers, equal ones by the topics' names.
-    To be closed, or used as a context manager.
+    Iterating yields messages, `portions` all that has come at once. Each topic's records keep their order;
+    with ``ordered`` those of all topics come in the order of their pointers, equal ones by the topics' names.
+    Close it, or use it as a context manager.
     """
 
     def __init__(
@@ -42,25 +91,26 @@ class Reading(Closeable):
         plan: ReadPlan,
         on_gap: OnGap | None,
     ) -> None:
-        self._gathering = MultiReader(topics, plan, on_gap, timeout)
+        reader = MultiReader(topics, plan, on_gap, timeout)
         self._pool = pool
         self._pid = os.getpid()
         self._check()
-        # A client's own context ends with it, which would wait for a socket of a reading that is not resumed.
+        # The end of the client's context would wait for a socket of a reading that is not resumed.
         self._own_context = None if pool.url.startswith("inproc:") else zmq.Context()
         self._closed = False
         self._one_by_one = chain.from_iterable(self.portions())
-        self._questions = RequestMultiplexer(self._own_context or pool.context, pool.url)
+        requests = RequestMultiplexer(self._own_context or pool.context, pool.url)
+        super().__init__(reader, requests, pool.url)
         try:
-            while not self._gathering.is_begun:
+            while not self._reader.is_begun:
                 self._ask(math.inf)
-                self._hear(LOOK_S)
+                self._hear(CHECK_S)
         except BaseException:
             self.close()
             raise
 
     def __del__(self) -> None:
-        if hasattr(self, "_questions"):
+        if hasattr(self, "_requests"):
             self.close()
 
     def close(self) -> None:
@@ -69,23 +119,22 @@ class Reading(Closeable):
         if closed:
             return
         if os.getpid() != self._pid:
-            _parents.append((self._questions, self._own_context))
+            _of_parents.append((self._requests, self._own_context))
             return
-        self._questions.close()
+        self._requests.close()
         if self._own_context is not None:
             self._own_context.term()
-
-    # -- for the application ----------------------------------------------------------------------------
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message:
-        """The next record."""
+        """Return the next record."""
         return next(self._one_by_one)
 
     def portions(self, every: float = math.inf) -> Iterator[list[Message]]:
-        """The records, as many at once as may be handed out; nothing after `every` seconds of silence.
+        """Iterate over the records, as many at once as may be handed out; an empty list after `every`
+        seconds.
 
         Raises `NotFound` when a topic that was named is deleted, and what `on_gap` raises.
         """
@@ -94,57 +143,26 @@ class Reading(Closeable):
         while not self._closed:
             self._check()
             self._ask(every)
-            portion = self._gathering.hand_out()
+            portion = self._reader.hand_out()
             if portion is not None:
                 yield portion
                 silent_until = time.monotonic() + every
-            elif self._gathering.is_over:
+            elif self._reader.is_over:
                 return
             elif not self._hear(silent_until - time.monotonic()) and time.monotonic() >= silent_until:
                 yield []
                 silent_until = time.monotonic() + every
-
-    @property
-    def topics(self) -> list[str]:
-        """The topics that are read now."""
-        return self._gathering.topics
-
-    @property
-    def watermark(self) -> int:
-        """Everything up to this pointer has been handed out, of all topics; 0 if they are not ordered."""
-        return self._gathering.watermark
-
-    @property
-    def late(self) -> int:
-        """Records that came after a younger one of another topic, because the broker's clock stepped back."""
-        return self._gathering.late
-
-    @property
-    def waiting_for(self) -> dict[str, str]:
-        """The topics that hold back the next record, each with the reason; none if no record is held back."""
-        return self._gathering.waiting_for(away=None if self._questions.connected else self._pool.url)
-
-    # -- asking and hearing -----------------------------------------------------------------------------
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
             raise error("closed", "a reading stays with the process that began it", "begin one here")
         self._pool.context  # noqa: B018  # raises if the client was closed
 
-    def _ask(self, every: float) -> None:
-        for exchange in self._gathering.ask(time.monotonic(), every):
-            self._questions.ask(exchange)
-
     def _hear(self, seconds: float) -> bool:
-        """Take in what is answered within so many seconds, at the latest when there is something to ask."""
+        """Wait for answers for so many seconds, or until the next request is due; False if there are none."""
         began = time.monotonic()
-        answers = self._questions.hear(min(seconds, self._gathering.due - began, LOOK_S))
-        now = time.monotonic()
-        self._gathering.waited(now - began)
-        for exchange, answer in answers:
-            self._gathering.take(exchange, answer, now)
-        return bool(answers)
+        return self._take(self._requests.hear(min(seconds, self._reader.due - began, CHECK_S)), began)
 
 
-_parents: list[object] = []
+_of_parents: list[object] = []
 """Connections of a parent process: kept, because closing them here would disturb it."""

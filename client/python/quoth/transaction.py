@@ -1,29 +1,31 @@
-"""Transactions: many batches, written by many, that a topic gets all or none, once.
+"""Transactions: many batches, written by many tasks, that a topic gets all or none, once.
 
-    writers, anywhere                     whoever ends it
+    any process                           the process that ends it
     part(0): write, finish  --> StagedPart --+
-    part(1): write, finish  --> StagedPart --+--> publish: one stretch of pointers
-    part(1) of another try  --> StagedPart       (this one is left out and goes)
+    part(1): write, finish  --> StagedPart --+--> publish: one range of pointers
+    part(1), second attempt --> StagedPart       (not named by the publish: removed)
 
-A transaction is a name and nothing more: whoever has its topic, application and version may write a part,
-publish, abort and ask how it stands, with a client of his own in a process of his own.
+A transaction is a name and nothing more: any client in any process that knows its topic, application and
+version may write a part, publish, abort and ask for its status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from quoth.columns import columns
+from quoth.columns import RecordColumns, columns
 from quoth.connection.request_mux import RequestMultiplexer
 from quoth.core import calls
-from quoth.core.deadline import as_seconds, deadline_in
-from quoth.core.request_state import RETRIED, ClientCall, RequestState
+from quoth.core.deadline import HasTimeout, as_seconds, deadline_in
+from quoth.core.request_state import RETRIED, ClientCall, Requests, RequestState
 from quoth.core.staging import PartStaging, TransactionName
 from quoth.message import Ack
 from quothwire.closing import Closeable
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
+from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import (
     AbortTransaction,
     GetTransaction,
@@ -33,47 +35,79 @@ from quothwire.protocol.messages import (
 )
 from quothwire.protocol.transaction import ANY, StagedPart, encode_parts
 
-if TYPE_CHECKING:
-    from quoth.client import Client
-
 PART_TIMEOUT_S = 120.0
 PUBLISH_TIMEOUT_S = 600.0
-"""16 GiB that nobody has synced yet take a slow disk three minutes."""
+"""16 GiB that are not synced yet take a slow disk three minutes."""
 PUBLISH_ABSENCE_S = 60.0
-"""For so long a broker may not be there at all meanwhile, or for the client's timeout if that is longer."""
+"""Seconds for which no broker may be there meanwhile, unless the client's timeout is longer."""
 PUBLISH_WAIT_S = 20.0
-"""A broker that publishes gigabytes is asked again no sooner, unless its connection was lost."""
+"""Seconds after which a publish without an answer is sent again: the broker may be publishing gigabytes."""
 TURN_S = 1.0
-"""How long nothing is heard before it is looked whether there is something to ask."""
+"""The longest wait for answers before it is checked again what can be sent."""
+
+T = TypeVar("T")
 
 
-class Named:
-    """What a transaction is, whichever client it is of: a name, and no state of its own."""
+class TransactionCalls:
+    """The name of a transaction, and its calls, which each client executes in its own way."""
 
-    def __init__(self, name: TransactionName) -> None:
+    def __init__(self, name: TransactionName, timeouts: HasTimeout) -> None:
         self.topic, self.application, self.version = name.topic, name.application, name.version
         self._name = name
+        self._timeouts = timeouts
 
     def __repr__(self) -> str:
         return f"Transaction({self._name})"
 
+    def _publish(self, parts: Iterable[StagedPart], newest: int | None, timeout: float) -> ClientCall[Ack]:
+        given = list(parts)
+        for part in given:
+            if not isinstance(part, StagedPart):
+                text = f"{part!r:.100} is no StagedPart"
+                raise error("bad_request", text, "`PartWriter.finish` returns one")
+        filled = [part for part in given if part.batches]
+        request = RequestState(
+            PublishStaged(self.application, self.version, len(filled), ANY if newest is None else newest),
+            self.topic,
+            encode_parts(filled),
+            deadline=deadline_in(timeout),
+            wait=PUBLISH_WAIT_S,
+            absence=max(as_seconds(self._timeouts.timeout), PUBLISH_ABSENCE_S),
+            retried=RETRIED | {"disk_low"},
+        )
+        reply = (yield request).reply
+        assert isinstance(reply, Published)
+        return Ack.of(reply)
 
-class Transaction(Named):
+    def _inform(self, kind: type[AbortTransaction | GetTransaction]) -> ClientCall[TransactionInfo]:
+        request = kind(self.application, self.version)
+        return calls.ask(TransactionInfo, request, self.topic, timeout=self._timeouts.timeout)
+
+
+class _Client(HasTimeout, Protocol):
+    """The part of a client that a transaction needs."""
+
+    _payload_bytes_max: int
+
+    def _run(self, call: ClientCall[T]) -> T: ...
+    def _requests(self) -> RequestMultiplexer: ...
+
+
+class Transaction(TransactionCalls):
     """A transaction on a topic, made by `Client.transaction`. Any thread may call it."""
 
-    def __init__(self, client: Client, name: TransactionName) -> None:
-        super().__init__(name)
+    def __init__(self, client: _Client, name: TransactionName) -> None:
+        super().__init__(name, client)
         self._client = client
 
     def part(self, number: int, *, timeout: float = PART_TIMEOUT_S) -> PartWriter:
-        """Begin another attempt at a part, numbered from 0 to 999,999, over a connection of its own.
+        """Begin another attempt to write a part, numbered from 0 to 999,999, over a connection of its own.
 
-        Attempts do not disturb each other: whoever publishes says which one counts. timeout: seconds that
-        each batch may take to be staged.
+        Attempts do not disturb each other: the publish names the ones that count. timeout: seconds that each
+        batch may take to be staged.
         """
-        client = self._client
-        staging = PartStaging(self._name, number, client._payload_bytes_max, timeout)
-        return PartWriter(RequestMultiplexer(client._pool.context, client.url), staging)
+        staging = PartStaging(self._name, number, self._client._payload_bytes_max, timeout)
+        return PartWriter(self._client._requests(), staging)
 
     def publish(
         self,
@@ -82,40 +116,105 @@ class Transaction(Named):
         newest: int | None = None,
         timeout: float = PUBLISH_TIMEOUT_S,
     ) -> Ack:
-        """Publish some parts, one behind the other in the order given: all of them, or nothing.
+        """Publish some parts, one behind the other in the given order: all of them, or nothing.
 
-        To publish again is safe and answers the same pointers, `duplicate`, whatever parts are given then; no
-        answer within a while is asked for again. Parts without records are left out; without any others
-        nothing is stored or remembered, and the count is 0. newest: only if this is the newest version that
-        the application has published here, -1 for none: so of several who go on from the same one, one does.
-        timeout: seconds that the broker may take; if none is there a minute or two are enough, or the
+        Publishing again is safe: it returns the same pointers as a `duplicate`, whatever parts are named
+        then. Parts without records are left out; without any others nothing is stored or remembered, and the
+        count is 0. newest: publish only if this is the newest version that the application has published
+        here, -1 for none: so of several processes that continue from the same version, one succeeds. timeout:
+        seconds that the broker may take; if no broker is there, it ends after a minute or two, or after the
         client's timeout if that is longer.
 
         Raises `Conflict` ``not_staged`` with what is missing, or ``newest_differs``; `Disconnected` or
-        `BrokerFailure` if the outcome is not known: publish again, or ask `status`.
+        `BrokerFailure` if the outcome is not known: publish again, or ask for the `status`.
         """
-        return self._client._run(publish(self._name, parts, newest, timeout, self._client.timeout))
+        return self._client._run(self._publish(parts, newest, timeout))
 
     def abort(self) -> TransactionInfo:
-        """Remove what is staged; tells how much that was, and whether it is published, which it remains."""
-        return self._client._run(inform(AbortTransaction, self._name, self._client.timeout))
+        """Remove the staged parts; returns their size and the state. A published transaction stays."""
+        return self._client._run(self._inform(AbortTransaction))
 
     def status(self) -> TransactionInfo:
-        """How it stands: published, staged or unknown."""
-        return self._client._run(inform(GetTransaction, self._name, self._client.timeout))
+        """Return the state: published, staged or unknown."""
+        return self._client._run(self._inform(GetTransaction))
 
 
-class PartWriter(Closeable):
-    """One attempt at a part, made by `Transaction.part`: write, then finish. Belongs to one thread at a time.
+Waits: TypeAlias = Generator[None, list[tuple[RequestState, Answer]], None]
+"""Work on a part that yields whenever it has to wait for answers, which are sent in."""
 
-    Batches of a MiB are sent while the next ones are gathered, up to 8 of them or 16 MiB on their way. They
-    survive lost connections and a broker that is started anew. The first error ends the attempt; the part has
-    to be written again from its first record, as another one.
+
+R = TypeVar("R", bound=Requests)
+
+
+class PartWork(Generic[R]):
+    """The work of a part writer up to each wait, shared by both clients.
+
+    Wrong arguments raise before anything is taken; then the part can go on.
     """
 
-    def __init__(self, questions: RequestMultiplexer, staging: PartStaging) -> None:
-        self._questions = questions
+    def __init__(self, requests: R, staging: PartStaging) -> None:
+        self._requests = requests
         self._staging = staging
+
+    def _write(
+        self,
+        value: bytes | Sequence[bytes],
+        key: bytes | Sequence[bytes | None] | None,
+        headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
+    ) -> Waits:
+        self._staging.check()
+        taken = columns(value, key, headers)
+        return self._put(taken, self._staging.sizes_of(taken))
+
+    def _put(self, taken: RecordColumns, sizes: list[int]) -> Waits:
+        for _ in self._staging.put(taken, sizes):
+            yield from self._until(lambda: self._staging.has_room)
+
+    def _append(self, values: Column, keys: Column | None, headers: Column | None) -> Waits:
+        self._staging.check()
+        self._staging.put_columns(values, keys, headers)
+        return self._until(lambda: self._staging.has_room)
+
+    def _finish(self) -> Waits:
+        self._staging.check()
+        self._staging.seal()
+        return self._until(lambda: self._staging.is_settled)
+
+    def _until(self, enough: Callable[[], bool]) -> Waits:
+        """Send everything that is ready, and wait for answers until it is enough."""
+        while True:
+            for request in self._staging.leaving():
+                self._requests.ask(request)
+            if enough():
+                return
+            for request, answer in (yield):
+                self._staging.take(request, answer)
+
+    def _fail_closed(self) -> None:
+        """Let the attempt fail because the writer is closed. Does nothing if it has ended."""
+        self._staging.fail(error("closed", "the writer was closed"))
+        self._requests.close()
+
+    @contextmanager
+    def _ends_on_error(self) -> Iterator[None]:
+        """End the attempt if the block fails, with an error that names the part."""
+        try:
+            yield
+        except QuothError as problem:
+            self._requests.close()
+            raise self._staging.fail(problem) from None
+        except BaseException:
+            self._fail_closed()
+            raise
+
+
+class PartWriter(PartWork[RequestMultiplexer], Closeable):
+    """One attempt to write a part, made by `Transaction.part`: write, then finish. Belongs to one thread.
+
+    Batches of a MiB are sent while the next ones are filled, with up to 8 of them or 16 MiB in flight. They
+    survive lost connections and a restart of the broker. The first error ends the attempt; then the part has
+    to be written again from its first record, by another attempt.
+    """
 
     def write(
         self,
@@ -126,83 +225,30 @@ class PartWriter(Closeable):
     ) -> None:
         """Append one record, or several: the arguments are those of `Client.publish`.
 
-        Waits while as much is on its way as may be. Raises `RequestError` if nothing of it was taken, else
-        what ends the attempt.
+        Waits while the limits of batches in flight are reached. Raises `RequestError` if nothing of it was
+        taken, else the error that ends the attempt.
         """
-        self._staging.check()
-        taken = columns(value, key, headers)
-        sizes = self._staging.sizes_of(taken)
-        for _ in self._staging.put(taken, sizes):
-            self._until(lambda: self._staging.has_room)
+        self._drive(self._write(value, key, headers))
 
     def append(self, values: Column, keys: Column | None = None, headers: Column | None = None) -> None:
-        """Append one batch whose columns lie in Arrow's layout already, at most 16 MiB and 100,000 records.
+        """Append one batch whose columns have Arrow's layout, at most 16 MiB and 100,000 records.
 
-        headers: encoded, see `quothwire.columns.encode_columns`. Otherwise like `write`.
+        headers: encoded, see `quothwire.columns.encode_columns`. Otherwise as `write`.
         """
-        self._staging.check()
-        self._staging.put_columns(values, keys, headers)
-        self._until(lambda: self._staging.has_room)
+        self._drive(self._append(values, keys, headers))
 
     def finish(self) -> StagedPart:
-        """Return when everything is staged, with what has to be published."""
-        self._staging.check()
-        self._staging.seal()
-        self._until(lambda: self._staging.is_settled)
+        """Wait until everything is staged, and return the part, to be published."""
+        self._drive(self._finish())
         self.close()
         return self._staging.end()
 
     def close(self) -> None:
-        """Close the connection. What is not finished by now is never published."""
-        self._staging.fail(error("closed", "the writer was closed"))
-        self._questions.close()
+        """Close the connection. A part that is not finished by now is never published."""
+        self._fail_closed()
 
-    def _until(self, enough: Callable[[], bool]) -> None:
-        """Let everything leave that is ready, and wait until it is enough."""
-        questions, staging = self._questions, self._staging
-        try:
+    def _drive(self, waits: Waits) -> None:
+        with self._ends_on_error(), suppress(StopIteration):
+            waits.send(None)  # type: ignore[arg-type]  # the start of a generator
             while True:
-                for exchange in staging.leaving():
-                    questions.ask(exchange)
-                if enough():
-                    return
-                for exchange, answer in questions.hear(TURN_S):
-                    staging.take(exchange, answer)
-        except QuothError as problem:
-            questions.close()
-            raise staging.fail(problem) from None
-        except BaseException:
-            self.close()
-            raise
-
-
-def publish(
-    name: TransactionName, parts: Iterable[StagedPart], newest: int | None, timeout: float, absence: float
-) -> ClientCall[Ack]:
-    """See `Transaction.publish`."""
-    given = list(parts)
-    for part in given:
-        if not isinstance(part, StagedPart):
-            text = f"{part!r:.100} is no StagedPart"
-            raise error("bad_request", text, "`PartWriter.finish` returns one")
-    filled = [part for part in given if part.batches]
-    exchange = RequestState(
-        PublishStaged(name.application, name.version, len(filled), ANY if newest is None else newest),
-        name.topic,
-        encode_parts(filled),
-        deadline=deadline_in(timeout),
-        wait=PUBLISH_WAIT_S,
-        absence=max(as_seconds(absence), PUBLISH_ABSENCE_S),
-        retried=RETRIED | {"disk_low"},
-    )
-    reply = (yield exchange).reply
-    assert isinstance(reply, Published)
-    return Ack(reply.first, reply.last, reply.count, reply.durability, reply.duplicate)
-
-
-def inform(
-    kind: type[AbortTransaction | GetTransaction], name: TransactionName, timeout: float
-) -> ClientCall[TransactionInfo]:
-    """See `Transaction.abort` and `Transaction.status`."""
-    request = kind(name.application, name.version)
-    return calls.ask(TransactionInfo, request, name.topic, timeout=timeout)
+                waits.send(self._requests.hear(TURN_S))

@@ -1,4 +1,4 @@
-"""What producers know of what they sent, and whether a topic holds just that.
+"""Accounts of what producers sent, and the comparison with a topic.
 
 A stream is a row of batches to one topic, numbered from 1. What is in a batch follows from its stream and its
 number: each record has a key that no other has, and a value of any size that follows from the key. So an
@@ -38,7 +38,7 @@ class Planned(NamedTuple):
 
 @lru_cache(512)
 def planned(stream: str, number: int) -> Planned:
-    """What a batch of a stream holds, whoever asks."""
+    """Return the contents of a batch of a stream, always the same."""
     chance = random.Random(f"{stream} {number}")
     rows = SENT_ROWS
     if not stream.startswith("send"):
@@ -61,7 +61,7 @@ def place_of(key: bytes) -> tuple[str, int, int]:
 
 
 class Account:
-    """What became of the batches of one stream, in a file that outlives the producer's process.
+    """The outcomes of the batches of one stream, in a file that outlives the producer's process.
 
     What was sent is written down before it is sent, an answer only once it is there.
     """
@@ -76,21 +76,21 @@ class Account:
         os.close(self._file)
 
     def sent(self, number: int) -> None:
-        """A batch is about to be sent, and may be stored from now on."""
+        """Note that a batch is about to be sent."""
         os.write(self._file, b"sent %d\n" % number)
 
     def acknowledged(self, number: int, first: int, *, duplicate: bool) -> None:
-        """It is stored, its first record with this pointer."""
+        """Note that a batch is stored, its first record with this pointer."""
         os.write(self._file, b"stored %d %d %d\n" % (number, first, duplicate))
 
     def refused(self, number: int) -> None:
-        """It is not stored, and never will be."""
+        """Note that a batch is not stored, and never will be."""
         os.write(self._file, b"refused %d\n" % number)
 
 
 @dataclass
 class Told:
-    """What the file of an account says. stored: first pointers by the numbers of batches."""
+    """The contents of an account's file. stored: first pointers by the numbers of batches."""
 
     topic: str
     stream: str
@@ -101,12 +101,12 @@ class Told:
 
     @property
     def unanswered(self) -> set[int]:
-        """Batches of which nobody knows whether they are stored."""
+        """Batches with an unknown outcome."""
         return {*self.sent} - {*self.stored} - self.refused
 
 
 def read_account(path: Path) -> Told:
-    """What an account says; a line at which its writer was killed counts for nothing."""
+    """Read an account; a line at which its writer was killed counts for nothing."""
     topic, _, stream = path.name.partition("~")
     told = Told(topic, stream)
     for line in path.read_bytes().split(b"\n")[:-1]:
@@ -136,7 +136,7 @@ def read_accounts(folder: Path) -> dict[str, list[Told]]:
 
 @dataclass
 class Seen:
-    """What a reader got, in the order in which it got it. Values are compared at once and not kept."""
+    """The records and gaps of a reader, in order. Values are compared at once and not kept."""
 
     pointers: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
@@ -178,7 +178,7 @@ def read_everything(client: Client, topic: str) -> Seen:
 
 @dataclass
 class Figures:
-    """How much was compared. rescued: unanswered batches that were stored."""
+    """The size of a comparison. rescued: unanswered batches that were stored."""
 
     batches: int = 0
     records: int = 0
@@ -192,10 +192,10 @@ class Figures:
 
 
 def compare(told: Iterable[Told], tail: Seen, now: Seen, info: TopicInfo, *, trims: bool) -> Figures:
-    """Does a topic hold what its producers were told, and nothing else?
+    """Check that a topic holds what its producers know as stored, and nothing else.
 
     tail: what one saw that began before the first record. now: what is there. trims: it has a retention, so
-    that a prefix may be gone, of which the tail was told if it had not seen it.
+    that a prefix may be gone, as a gap of the tail if it had not seen it.
     """
     start = bisect_left(tail.pointers, now.pointers[0])
     assert (tail.pointers[start:], tail.keys[start:]) == (now.pointers, now.keys), "two readers disagree"
@@ -247,16 +247,16 @@ class _Unseen:
         self._possible += records
 
     def check(self) -> None:
-        """Were the gaps as large as what was in them?"""
+        """Check the sizes of the gaps."""
         surplus = [gap.records - known for gap, known in zip(self._gaps, self._certain, strict=True)]
         assert all(more >= 0 for more in surplus), (self._gaps, self._certain)
         assert sum(surplus) <= self._possible, (self._gaps, self._certain)
 
 
 def _compare_stream(told: Told, stored: dict[int, int], unseen: _Unseen) -> None:
-    """Is each batch where its producer was told, in its order?"""
+    """Check that each batch has its acknowledged pointer, and the order."""
     label = f"{told.topic} {told.stream}"
-    assert stored.keys() <= {*told.sent}, f"{label}: batches that nobody sent"
+    assert stored.keys() <= {*told.sent}, f"{label}: batches that were never sent"
     assert not stored.keys() & told.refused, f"{label}: refused batches are stored"
     for number, first in told.stored.items():
         if number in stored:

@@ -14,7 +14,7 @@ Pairs = list[tuple[int, bytes]]
 
 
 class Client(Protocol):
-    """What can be said in both protocols."""
+    """The calls that both protocols have."""
 
     def publish(self, topic: str, *values: bytes) -> tuple[int, int]:
         """Append values; returns their first and last pointer."""

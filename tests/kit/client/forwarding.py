@@ -1,4 +1,4 @@
-"""What the tests of forwarding share: a log of numbers, and where it is kept how far it has been carried."""
+"""A log of numbers for tests of forwarding, and its forwarding progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOPIC = "readings"
 
 
 def value(number: int) -> bytes:
-    """What stands for a number."""
+    """Return the value of a number."""
     return b"%d" % number
 
 

@@ -10,13 +10,14 @@ import gc
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import quoth.aio
 from kit.deadlines import DEADLINE_S, eventually
-from quoth import Batch, Client, Message, PartWriter, Producer, Reading, StoredBatch, Transaction
+from quoth import Ack, Batch, Client, Message, PartWriter, Producer, Reading, StoredBatch, Transaction
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -27,19 +28,19 @@ HANGS_S = 5 * DEADLINE_S
 
 
 class Complaints(logging.Handler):
-    """What an event loop says of tasks and results that nobody looked after."""
+    """The warnings of an event loop about tasks and results that were never awaited."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one down."""
+        """Keep a warning."""
         self.said.append(record.getMessage())
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run it in an event loop of its own, which has nothing to complain of and leaves no thread behind."""
+    """Run a coroutine in an event loop of its own; it must cause no warning and leave no thread."""
     complaints = Complaints()
     log = logging.getLogger("asyncio")
     log.addHandler(complaints)
@@ -53,7 +54,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a coroutine function: `run` it."""
+    """Make a test of a coroutine function, by `run`."""
 
     @wraps(test)
     def run_it(*values: P.args, **named: P.kwargs) -> None:
@@ -63,12 +64,12 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 def carriers() -> list[str]:
-    """The threads of clients of event loops, and of producers."""
+    """Return the names of the threads of asyncio clients and of producers."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS)]
 
 
 async def no_carriers() -> bool:
-    """Have all of them ended?"""
+    """Return True once all of them have ended."""
     return not carriers()
 
 
@@ -82,14 +83,18 @@ class Loop:
 
     def run(self, awaited: Awaitable[T]) -> T:
         """Await something there, and wait for it here."""
+        return self.start(awaited).result()
+
+    def start(self, awaited: Awaitable[T]) -> Future[T]:
+        """Await something there; returns a future of it."""
 
         async def wait() -> T:
             return await awaited
 
-        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop)
 
     def call(self, function: Callable[..., T], *values: Any, **named: Any) -> T:
-        """Call something there that only makes what is awaited later."""
+        """Call a function there, and return its result."""
 
         async def make() -> T:
             return function(*values, **named)
@@ -178,6 +183,14 @@ class LoopTransaction(Awaiting):
         return cast("PartWriter", Awaiting(self._loop, made))
 
 
+class LoopProducer(Awaiting):
+    """A `quoth.aio.Producer`, used like a `quoth.Producer`."""
+
+    def future(self) -> Future[Ack]:
+        """See `quoth.Producer.future`."""
+        return self._loop.start(self._loop.call(self._awaited.future))
+
+
 class LoopClient(Awaiting):
     """A `quoth.aio.Client`, used like a `quoth.Client`."""
 
@@ -227,7 +240,7 @@ class LoopClient(Awaiting):
     def producer(self, *values: Any, **named: Any) -> Producer:
         """See `quoth.Client.producer`."""
         made = self._loop.call(self._awaited.producer, *values, **named)
-        return cast("Producer", Awaiting(self._loop, made))
+        return cast("Producer", LoopProducer(self._loop, made))
 
     def transaction(self, *values: Any, **named: Any) -> Transaction:
         """See `quoth.Client.transaction`."""

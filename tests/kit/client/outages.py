@@ -32,8 +32,9 @@ from kit.deadlines import eventually, pause
 from kit.machine.commands import Command, Running
 from kit.machine.networks import Network
 from quoth import Client, Message, QuothError
-from quoth.forward.forwarder import Forwarder, ForwarderSource
-from quoth.forward.stored import StoredSource
+from quoth.forward.forwarder import Forwarder
+from quoth.forward.progress import ForwarderSource
+from quoth.forward.topic_source import StoredSource
 from quothcli.commands.records.forward import LogSource
 from quothlog import Log
 
@@ -50,7 +51,7 @@ PATIENCE_S = 30.0
 
 
 class Served:
-    """Who was served, and when. Any thread may call it."""
+    """The times at which clients were served. Any thread may call it."""
 
     def __init__(self) -> None:
         self.over = False
@@ -77,18 +78,18 @@ class Served:
         self.served(name, float(message.value))
 
     def wrote(self, name: str) -> None:
-        """Something that this one wants to be stored has just been."""
+        """Note that a record of this client was stored just now."""
         self.served(name, time.monotonic())
 
     @property
     def waiting(self) -> set[str]:
-        """Those that wait yet."""
+        """The clients that are not served yet."""
         with self._lock:
             return set(self._waiting)
 
     @property
     def times(self) -> dict[str, float]:
-        """How long each has waited, the longest first."""
+        """The seconds that each client has waited, the longest first."""
         with self._lock:
             return dict(sorted(self._times.items(), key=lambda item: -item[1]))
 
@@ -230,7 +231,7 @@ def _forward(client: Client, source: ForwarderSource, served: Served, name: str)
         forwarded=forwarded, waits=lambda *_: None, lost=lambda *_: None, began_anew=lambda *_: None
     )
     with suppress(_Over):
-        Forwarder(source, client, name, standing=None, save=lambda _: None, events=events).run()
+        Forwarder(source, client, name, progress=None, save=lambda _: None, events=events).run()
 
 
 class _Over(Exception):

@@ -18,11 +18,11 @@ class Way(Protocol):
 
 
 GAPS_MAX = 1_000
-"""Whoever is told more of them goes round in a circle."""
+"""A reader with more of them is in an endless loop."""
 
 
 class Gaps(list[Gap]):
-    """Gaps as they are told."""
+    """The reported gaps."""
 
     def take(self, gap: Gap) -> None:
         """See `OnGap`."""
@@ -37,7 +37,7 @@ def by_read(client: Client, topic: str, end: bytes, after: int = 0) -> Told:
 
 
 def by_portions(client: Client, topic: str, end: bytes, after: int = 0) -> Told:
-    """Two records at a time: each portion begins at a cursor whose ordinal nobody knows."""
+    """Two records at a time: each portion begins at a cursor without an ordinal."""
     gaps = Gaps()
     found: list[Message] = []
     while portion := client.read(topic, after=after, limit=2, on_gap=gaps.take):

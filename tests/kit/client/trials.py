@@ -23,7 +23,7 @@ def served_after(seconds: Mapping[str, float], directory: Path, *program: Path) 
 
 
 def late(figures: Figures, most: float) -> Figures:
-    """Those of the figures that are above so many seconds."""
+    """Return the figures above so many seconds."""
     found = {
         kind: {name: waited for name, waited in times.items() if waited > most}
         for kind, times in figures.items()

@@ -43,7 +43,7 @@ def main(directory: Path) -> None:
         def ended() -> bool:
             with suppress(Disconnected):
                 ask(waits, 1.0)
-            rests._link.look()
+            rests._link.read_events()
             return not rests._link.connected
 
         eventually(ended, "the other connection is ended, too", 12.0)

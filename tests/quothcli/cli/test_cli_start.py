@@ -181,7 +181,7 @@ def test_request_to_a_broker_loads_only_what_it_needs(broker: BrokerProcess, typ
         "quoth.spark",
     }
     if typed not in READERS:
-        assert not modules & {"quoth.core.multi_reader", "quoth.core.merge", "quoth.cursor"}
+        assert not modules & {"quoth.merging.multi_reader", "quoth.merging.merge", "quoth.cursor"}
 
 
 @pytest.mark.parametrize("package", [library, quothlog], ids=lambda package: package.__name__)

@@ -17,14 +17,15 @@ from kit.broker.proxies import Meddler, Wire
 from quoth import Client, QuothError
 from quoth.core import adaptive_timeout
 from quoth.core.adaptive_timeout import (
-    PATIENCE_MAX_S,
-    PATIENCE_S,
+    TIMEOUT_MAX_S,
+    TIMEOUT_S,
     WINDOW_BYTES,
     WINDOW_BYTES_MAX,
     AdaptiveTimeout,
 )
 from quoth.forward import forwarder
-from quoth.forward.forwarder import Forwarder, ForwardingProgress, LostRecords
+from quoth.forward.forwarder import Forwarder
+from quoth.forward.progress import ForwardingProgress, LostRecords
 from quothcli.commands.records.forward import LogSource
 from quothlog import Log
 from quothwire.errors import error
@@ -78,7 +79,7 @@ def wire(broker: BrokerProcess) -> Iterator[Wire]:
 def test_batches_slower_than_the_timeout_arrive_once(
     wire: Wire, broker: BrokerProcess, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adaptive_timeout, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(adaptive_timeout, "TIMEOUT_S", 0.4)
     values = [bytes([number]) * SIZE for number in range(3)]
     with Log.open(tmp_path / "log") as log:
         for value in values:
@@ -87,7 +88,7 @@ def test_batches_slower_than_the_timeout_arrive_once(
     saved: list[ForwardingProgress] = []
     with Client(wire.url, None, 20.0) as slow:
         Forwarder(
-            LogSource(tmp_path / "log"), slow, topic, standing=None, save=saved.append, events=watching
+            LogSource(tmp_path / "log"), slow, topic, progress=None, save=saved.append, events=watching
         ).run(until_end=True)
     assert watching.waited, "it was slow"
     assert saved[-1].ordinal == 3
@@ -120,7 +121,7 @@ def test_pauses_after_refusals_of_an_outage_stay_short(
     with Meddler(context, broker.url) as meddler, Client(meddler.url, None, 0.25) as client:
         meddler.on_request = refuse
         Forwarder(
-            LogSource(tmp_path / "log"), client, topic, standing=None, save=lambda _: None, events=watching
+            LogSource(tmp_path / "log"), client, topic, progress=None, save=lambda _: None, events=watching
         ).run(until_end=True)
     passing = {code, "timed_out", "disconnected"}
     assert {*watching.waited} <= passing, "the deadline may pass before it is connected, or answered"
@@ -132,14 +133,14 @@ def test_pauses_after_refusals_of_an_outage_stay_short(
 
 def test_quick_answers_open_the_window_and_slow_ones_make_patient() -> None:
     learnt = AdaptiveTimeout()
-    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES)
+    assert (learnt.seconds, learnt.window) == (TIMEOUT_S, WINDOW_BYTES)
     for _ in range(20):
         learnt.acknowledged(0.01)
-    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES_MAX)
+    assert (learnt.seconds, learnt.window) == (TIMEOUT_S, WINDOW_BYTES_MAX)
     learnt.acknowledged(100.0)
     assert (learnt.seconds, learnt.window) == (400.0, WINDOW_BYTES_MAX // 2)
     for _ in range(20):
         learnt.expired()
-    assert (learnt.seconds, learnt.window) == (PATIENCE_MAX_S, 0)
+    assert (learnt.seconds, learnt.window) == (TIMEOUT_MAX_S, 0)
     learnt.acknowledged(0.01)
-    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES)
+    assert (learnt.seconds, learnt.window) == (TIMEOUT_S, WINDOW_BYTES)

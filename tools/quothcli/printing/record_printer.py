@@ -158,7 +158,7 @@ def print_watermark(printer: Printer, pointer: int) -> None:
 
 def are_several(topics: Sequence[str]) -> bool:
     """True if records of more than one topic may come."""
-    from quoth.selection import is_pattern
+    from quoth.merging.selection import is_pattern
 
     return len(topics) > 1 or any(map(is_pattern, topics))
 

@@ -21,7 +21,7 @@ def starts_of_last(client: Client, topics: Sequence[str], number: int, *, merged
 
     merged: the last of all topics together, by their time; else so many of each.
     """
-    from quoth.selection import Selection, is_pattern
+    from quoth.merging.selection import Selection, is_pattern
 
     selection = Selection(topics)
     names = [*selection.names]

@@ -1,4 +1,4 @@
-"""Taking the steps of a call in an event loop."""
+"""Executes calls in an event loop."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ T = TypeVar("T")
 
 
 class CallDriver(Generic[T]):
-    """The steps of one call. The first one is taken at once; whoever waits for the end may be cancelled and
-    wait again.
+    """The execution of one call, whose first request is sent at once.
 
-    ahead: what was asked for before its step is taken.
+    A task that waits for the result may be cancelled and wait again. prefetch: a request of the call that was
+    sent before.
     """
 
-    def __init__(self, courier: IOThread, steps: ClientCall[T], ahead: Ticket | None = None) -> None:
-        self._courier = courier
-        self._steps = steps
-        self._ahead = ahead
+    def __init__(self, io_thread: IOThread, call: ClientCall[T], prefetch: Ticket | None = None) -> None:
+        self._io_thread = io_thread
+        self._call = call
+        self._prefetch = prefetch
         self._ticket: Ticket | None = None
         self._result: T
         self._go_on(None)
 
-    async def end(self) -> T:
-        """What the steps come to. Raises what they raise."""
+    async def result(self) -> T:
+        """Wait for the call and return its result. Raises the error of the call."""
         while self._ticket is not None:
-            self._go_on(await self._courier.outcome(self._ticket))
+            self._go_on(await self._io_thread.outcome(self._ticket))
         return self._result
 
     def drop(self) -> None:
-        """Nobody wants to know any more: nothing more is asked. Who waits all the same gets ``closed``."""
+        """Give the call up. A task that still waits for it gets ``closed``."""
         ticket, self._ticket = self._ticket, None
-        self._steps.close()
+        self._call.close()
         if ticket is not None:
-            self._courier.drop(ticket)
-            ticket.settle(error("closed", "nobody waits for it any more"))
+            self._io_thread.drop(ticket)
+            ticket.settle(error("closed", "the call was given up"))
 
     def _go_on(self, outcome: Answer | QuothError | None) -> None:
-        """Take one more step, with the outcome of the one before."""
+        """Send the next request of the call, with the outcome of the one before."""
         self._ticket = None
         try:
             while self._ticket is None:
-                exchange = self._step(outcome)
+                request = self._next_request(outcome)
                 try:
-                    self._ticket = self._ask(exchange)
+                    self._ticket = self._ask(request)
                 except QuothError as problem:
                     outcome = problem
         except StopIteration as end:
             self._result = end.value
 
-    def _step(self, outcome: Answer | QuothError | None) -> RequestState:
+    def _next_request(self, outcome: Answer | QuothError | None) -> RequestState:
         if outcome is None:
-            return next(self._steps)
+            return next(self._call)
         if isinstance(outcome, QuothError):
-            return self._steps.throw(outcome)
+            return self._call.throw(outcome)
         if isinstance(outcome.reply, QuothError):
-            return self._steps.throw(outcome.reply)
-        return self._steps.send(outcome)
+            return self._call.throw(outcome.reply)
+        return self._call.send(outcome)
 
-    def _ask(self, exchange: RequestState) -> Ticket:
-        if self._ahead is None or self._ahead.exchange is not exchange:
-            return self._courier.ask(exchange)
-        self._courier.hurry(self._ahead)
-        return self._ahead
+    def _ask(self, request: RequestState) -> Ticket:
+        if self._prefetch is None or self._prefetch.request is not request:
+            return self._io_thread.ask(request)
+        self._io_thread.update_due(self._prefetch)
+        return self._prefetch

@@ -1,11 +1,11 @@
-"""The client for an event loop: everything that an application asks of a broker, as `quoth.Client` does."""
+"""The client of a broker for an event loop, with the calls of `quoth.Client`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 from weakref import finalize
 
 from quoth.aio.call_driver import CallDriver
@@ -13,23 +13,25 @@ from quoth.aio.io_thread import IOThread
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
+from quoth.aio.request_mux import LoopMultiplexer
 from quoth.aio.sequence_pool import SequencePool
 from quoth.aio.transaction import Transaction
 from quoth.batch import Batch, Messages, StoredBatch
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of, beginning
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
 from quoth.columns import encoder
 from quoth.connection.connection import Context
 from quoth.core import calls
+from quoth.core.closeable import AsyncCloseable
 from quoth.core.deadline import as_seconds, deadline_in
-from quoth.core.multi_reader import ReadPlan, Start
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
 from quoth.core.tailing import CursorFile, TailState
 from quoth.cursor import Cursor
+from quoth.merging.multi_reader import ReadPlan
 from quoth.message import Ack, Message, OnGap, PointerRange
 from quoth.producer import BUFFER_MAX, ProducerOptions
 from quoth.reader import reader_from
-from quoth.timestamps import Timestamp, as_pointer
+from quoth.timestamps import Start, Timestamp, as_pointer, last_before
 from quothwire import batch as wire
 from quothwire.errors import Disconnected, QuothError
 from quothwire.protocol.messages import (
@@ -65,7 +67,7 @@ def connect(
 
 
 class Connecting:
-    """A client to be: await it, or enter it."""
+    """The result of `connect`: await it for a client, or enter it."""
 
     def __init__(self, url: str, context: Context | None, timeout: float, wait: float | None) -> None:
         self._broker = url, context, timeout
@@ -89,46 +91,38 @@ class Connecting:
         client = Client(*self._broker)
         try:
             await client._greet(self._wait)
-        except Exception:  # one that is cancelled ends with the last reference to it
+        except Exception:  # a cancelled one ends with the last reference to it
             await client.close()
             raise
         return client
 
 
-class Client:
-    """A broker's client for one event loop, to be made by `connect`, closed or used as a context manager.
+class Client(AsyncCloseable):
+    """A client of a broker for one event loop, made by `connect`. Close it, or use it as a context manager.
 
     The methods are those of `quoth.Client`, with the same arguments, results and errors. Any number of tasks
-    of the loop it was made in may call them; one thread carries what all of them ask and what is answered.
+    of its loop may call them; one I/O thread serves all of them.
 
-    A call that is cancelled is given up: a publish was stored once or not at all, and to publish again is
-    another publish. An iterator may be waited for again and goes on where it was.
+    A cancelled call is given up: a publish was stored once or not at all, and publishing again is another
+    publish. An iterator may be awaited again and continues.
     """
 
     def __init__(self, url: str, context: Context | None, timeout: float) -> None:
         self.url = url
         self.timeout = timeout
-        self._courier = IOThread(context, url)
-        finalize(self, self._courier.stop)
-        self._lanes = SequencePool()
+        self._io_thread = IOThread(context, url)
+        finalize(self, self._io_thread.stop)
+        self._sequence_pool = SequencePool()
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
 
     def __repr__(self) -> str:
-        closed = ", closed" if self._courier.is_stopping else ""
+        closed = ", closed" if self._io_thread.is_stopping else ""
         return f"<quoth.aio.Client {self.url}, timeout={self.timeout}{closed}>"
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def close(self) -> None:
-        """Close the connections; calls that are under way end with `Disconnected` ``closed``."""
-        self._courier.stop()
-        await self._courier.ended()
+        """Close the connections. Calls that are under way end with `Disconnected` ``closed``."""
+        self._io_thread.stop()
+        await self._io_thread.ended()
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -144,12 +138,12 @@ class Client:
     ) -> Ack:
         """Publish one value, or several as one batch: see `quoth.Client.publish`.
 
-        Those of one task keep their order; tasks do not wait for each other. One that is cancelled is not
-        sent again: it was stored once, or not at all.
+        The publishes of one task keep their order; tasks do not wait for each other. A cancelled publish is
+        not sent again: it was stored once, or not at all.
         """
         encode = encoder(value, key, headers, self._payload_bytes_max)
         deadline = deadline_in(self.timeout if timeout is None else timeout)
-        sequences = await self._lanes.take(deadline)
+        sequences = await self._sequence_pool.take(deadline)
         reusable = None
         try:
             ack = await self._run(sequences.publish(Publish(durability or ""), topic, encode, deadline))
@@ -159,7 +153,7 @@ class Client:
                 reusable = sequences
             raise
         finally:
-            self._lanes.give_back(reusable)
+            self._sequence_pool.give_back(reusable)
         return ack
 
     def producer(
@@ -173,19 +167,16 @@ class Client:
         durability: Literal["written", "synced"] | None = None,
         timeout: float = 120.0,
     ) -> Producer:
-        """A producer that gathers records into batches and keeps several on their way.
-
-        See `quoth.Client.producer`. It has a thread of its own.
-        """
-        self._courier.check()
+        """Return a producer, which has a thread of its own: see `quoth.Client.producer`."""
+        self._io_thread.check()
         options = ProducerOptions(
             batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
         )
-        return Producer(self, self._courier, check_topic(topic), options)
+        return Producer(self, self._io_thread, check_topic(topic), options)
 
     def transaction(self, topic: str, application: str, version: int) -> Transaction:
-        """A transaction: see `quoth.Client.transaction`."""
-        self._courier.check()
+        """Return a transaction: see `quoth.Client.transaction`."""
+        self._io_thread.check()
         return Transaction(self, TransactionName(topic, application, version).checked())
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -201,9 +192,9 @@ class Client:
         timeout: float | None = None,
         on_gap: OnGap | None = None,
     ) -> Messages:
-        """Records that are there now, oldest first: see `quoth.Client.read`."""
+        """Read the records that are there now, oldest first: see `quoth.Client.read`."""
         reader = reader_from(topic, after, since, on_gap)
-        end = calls.last_before(until)
+        end = last_before(until)
         return await self._run(calls.read(reader, end, limit, timeout or 0.0, self.timeout))
 
     def batches(
@@ -215,10 +206,10 @@ class Client:
         until: Timestamp | None = None,
         on_gap: OnGap | None = None,
     ) -> Batches[Batch]:
-        """Batches that are there now, oldest first: see `quoth.Client.batches`."""
-        self._courier.check()
-        reader = reader_from(topic, after, since, on_gap, calls.last_before(until))
-        return Batches(self, self._courier, reader)
+        """Iterate over the batches that are there now, oldest first: see `quoth.Client.batches`."""
+        self._io_thread.check()
+        reader = reader_from(topic, after, since, on_gap, last_before(until))
+        return Batches(self, self._io_thread, reader)
 
     def stored(
         self,
@@ -229,25 +220,25 @@ class Client:
         wait: float = 0.0,
         on_gap: OnGap | None = None,
     ) -> Batches[StoredBatch]:
-        """The batches above a pointer up to another one, as they are stored: see `quoth.Client.stored`."""
-        self._courier.check()
+        """Iterate over the batches of a range as they are stored: see `quoth.Client.stored`."""
+        self._io_thread.check()
         reader = calls.stored(topic, after, until, on_gap)
-        return Batches(self, self._courier, reader, as_seconds(wait, "wait"))
+        return Batches(self, self._io_thread, reader, as_seconds(wait, "wait"))
 
     # -- ranges -----------------------------------------------------------------------------------------
 
     async def advance(
         self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
     ) -> Advance:
-        """How far the next records above a pointer reach: see `quoth.Client.advance`."""
+        """Find out how far the next records above a pointer reach: see `quoth.Client.advance`."""
         return await self._run(calls.advance(topic, after, max_records, max_bytes, self.timeout))
 
     async def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
-        """Divide a stretch into at most so many parts: see `quoth.Client.split`."""
+        """Divide a range into at most so many parts: see `quoth.Client.split`."""
         return await self._run(calls.split(topic, after, until, parts, self.timeout))
 
     async def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
-        """How many records and bytes are kept of a stretch: see `quoth.Client.count`."""
+        """Count the records and bytes of a range: see `quoth.Client.count`."""
         return await self._run(calls.count(topic, after, until, self.timeout))
 
     # -- following --------------------------------------------------------------------------------------
@@ -261,14 +252,13 @@ class Client:
         cursor: CursorFile | None = None,
         on_gap: OnGap | None = None,
     ) -> Tail:
-        """Records as they come, for ever: see `quoth.Client.tail`.
+        """Iterate over records as they come, for ever: see `quoth.Client.tail`.
 
-        Without a beginning it begins at about now, or exactly when `await client.tail(...)` returns it.
-
-        cursor: each time it is saved everything in the loop waits for the disk.
+        By default it begins at about now, or exactly when `await client.tail(...)` returns it. cursor: each
+        save blocks the loop until the disk has written it.
         """
-        self._courier.check()
-        return Tail(self, self._courier, TailState(topic, after, since, cursor, on_gap))
+        self._io_thread.check()
+        return Tail(self, self._io_thread, TailState(topic, after, since, cursor, on_gap))
 
     def read_many(
         self,
@@ -281,11 +271,10 @@ class Client:
         ordered: bool = False,
         on_gap: OnGap | None = None,
     ) -> Reading:
-        """Records of several topics that are there now: see `quoth.Client.read_many`, and `tail_many`."""
-        self._courier.check()
-        begin, end = beginning(after, since, 0), calls.last_before(until)
-        plan = ReadPlan(False, ordered, begin, end, cursor, is_time=since is not None)
-        return Reading(self, self._courier, topics, plan, on_gap)
+        """Read the records of several topics that are there now: see `quoth.Client.read_many`."""
+        self._io_thread.check()
+        plan = ReadPlan.of_read(after, since, until, cursor, ordered)
+        return Reading(self, self._io_thread, topics, plan, on_gap)
 
     def tail_many(
         self,
@@ -297,35 +286,32 @@ class Client:
         ordered: bool = False,
         on_gap: OnGap | None = None,
     ) -> Reading:
-        """Records of several topics as they come, for ever: see `quoth.Client.tail_many`.
+        """Follow several topics for ever: see `quoth.Client.tail_many`.
 
-        Without a beginning it begins at about now, that of patterns when it is first waited for; exactly when
-        `await client.tail_many(...)` returns it, or `async with` enters it.
-
-        cursor: a `quoth.Cursor`. Its `save` waits for the disk, and everything in the loop with it; whoever
-        minds lets the task that reads say `await asyncio.to_thread(cursor.save)`.
+        By default it begins at about now, with patterns when it is first awaited; exactly when `await
+        client.tail_many(...)` returns it, or `async with` enters it. cursor: a `quoth.Cursor`, whose `save`
+        blocks the loop until the disk has written it; `await asyncio.to_thread(cursor.save)` does not.
         """
-        self._courier.check()
-        begin = beginning(after, since, None)
-        plan = ReadPlan(True, ordered, begin, cursor=cursor, is_time=since is not None)
-        return Reading(self, self._courier, topics, plan, on_gap)
+        self._io_thread.check()
+        plan = ReadPlan.of_tail(after, since, cursor, ordered)
+        return Reading(self, self._io_thread, topics, plan, on_gap)
 
     async def get(self, topic: str, pointer: int) -> Message:
-        """The record with exactly this pointer: see `quoth.Client.get`."""
+        """Read the record with exactly this pointer: see `quoth.Client.get`."""
         return await self._run(calls.get(topic, pointer, self.timeout))
 
     # -- topics -----------------------------------------------------------------------------------------
 
     async def topics(self) -> list[str]:
-        """The names of all topics, in the order of their UTF-8 bytes."""
+        """Return the names of all topics, in the order of their UTF-8 bytes."""
         return await self._run(calls.topics(self.timeout))
 
     async def topic(self, topic: str) -> TopicInfo:
-        """Everything about one topic. Never wakes it."""
+        """Describe one topic: see `quoth.Client.topic`."""
         return await self._run(calls.info(DescribeTopic(), topic, self.timeout))
 
     async def create_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
-        """Make a topic: see `quoth.Client.create_topic`."""
+        """Create a topic: see `quoth.Client.create_topic`."""
         return await self._run(calls.create_topic(topic, as_sent(settings), self.timeout))
 
     async def update_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
@@ -348,15 +334,15 @@ class Client:
     # -- the broker -------------------------------------------------------------------------------------
 
     async def hello(self) -> Welcome:
-        """The broker's version, limits and where it announces."""
+        """Return the broker's version and limits: see `quoth.Client.hello`."""
         return await self._greet()
 
     async def status(self) -> Status:
-        """The broker as a whole, with the states of all topics. Wakes none."""
+        """Return the status of the broker: see `quoth.Client.status`."""
         return await self._run(calls.status(self.timeout))
 
     async def ping(self) -> float:
-        """Seconds that a round trip takes, the way through the event loop included."""
+        """Return the seconds that a round trip takes, including the way through the event loop."""
         began = time.perf_counter()
         await self._run(calls.ask(Pong, Ping(), timeout=self.timeout))
         return time.perf_counter() - began
@@ -366,9 +352,13 @@ class Client:
         self._payload_bytes_max = calls.payload_bytes_max(welcome)
         return welcome
 
+    def _requests(self) -> LoopMultiplexer:
+        self._io_thread.check()
+        return LoopMultiplexer(self._io_thread)
+
     async def _run(self, call: ClientCall[T]) -> T:
-        walk = CallDriver(self._courier, call)
+        driver = CallDriver(self._io_thread, call)
         try:
-            return await walk.end()
+            return await driver.result()
         finally:
-            walk.drop()
+            driver.drop()

@@ -1,10 +1,10 @@
-"""The thread that carries requests and answers between one event loop and a broker.
+"""The I/O thread: it owns the sockets of one event loop's client.
 
-The loop never polls a socket and no call has a thread of its own: the loop puts tickets into an inbox and
-rings a bell, the thread that owns the sockets hands back those that are settled, all of a burst at once.
+The loop never polls a socket, and no call has a thread of its own. The loop puts tickets into an inbox and
+wakes the thread, which gives them back when they are settled, all of a burst at once.
 
-    loop   ask ──► inbox ──► thread: line, line, ... ──► broker
-           outcome ◄── relay ◄── thread ◄───────────────
+    loop   ask ──► inbox ──► thread: link, link, ... ──► broker
+           outcome ◄── loop bridge ◄── thread ◄─────────
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weakref import finalize
 import zmq
 
 from quoth.aio.loop_bridge import LoopBridge
-from quoth.connection.connection import WATCH, Context, Link
+from quoth.connection.connection import WATCH, Context, Link, closed
 from quoth.connection.wakeup import PipeWakeup
 from quoth.core.request_state import RequestState
 from quothwire.errors import QuothError, error
@@ -31,25 +31,25 @@ from quothwire.protocol.binary_codec import Answer
 
 ASKED_MAX = 32
 """Requests on one connection at a time: a broker keeps 64 replies for a client that is slow to take them."""
-LINES_MAX = 64
-"""Connections: four descriptors each. Above 2,048 requests at once they get more than their share."""
-LOOK_S = 1.0
-"""How often the thread looks whether its loop is closed, if nothing else happens."""
+LINKS_MAX = 64
+"""Connections of four descriptors each. More than 2,048 requests at once share them all the same."""
+CHECK_S = 1.0
+"""Seconds between two checks whether the loop is closed, if nothing else happens."""
 
 
 class Ticket:
-    """An exchange that was handed in, and what has become of it. Of the loop, but for the exchange."""
+    """A request and its outcome. Belongs to the loop, except for the request, which belongs to the thread."""
 
-    __slots__ = ("exchange", "on_settled", "outcome", "waiter")
+    __slots__ = ("on_settled", "outcome", "request", "waiter")
 
-    def __init__(self, exchange: RequestState, on_settled: Callable[[Ticket], None] | None) -> None:
-        self.exchange = exchange
+    def __init__(self, request: RequestState, on_settled: Callable[[Ticket], None] | None) -> None:
+        self.request = request
         self.outcome: Answer | QuothError | None = None
         self.waiter: Future[None] | None = None
         self.on_settled = on_settled
 
     def settle(self, outcome: Answer | QuothError) -> None:
-        """This is what came of it, unless something else has before."""
+        """Set the outcome, unless it is set already."""
         if self.outcome is None:
             self.outcome = outcome
             if self.waiter is not None and not self.waiter.done():
@@ -61,8 +61,8 @@ class Ticket:
 class SharedLink:
     """A link and the tickets whose answers come on it, by their correlation id.
 
-    is_stale: it holds a request that was given up while nobody was there to take it. It would be sent when
-    somebody is, however late.
+    is_stale: its queue holds a request that was given up while no broker was there. A later connection would
+    send it.
     """
 
     def __init__(self, link: Link) -> None:
@@ -71,46 +71,46 @@ class SharedLink:
         self.is_stale = False
 
     def give_up(self, correlation: int) -> None:
-        """Nobody waits for this answer any more."""
+        """Give up a request."""
         if self.asked.pop(correlation, None) is not None and not self.link.connected:
             self.is_stale = True
 
 
 class IOThread:
-    """One thread and its connections, for one event loop. Its methods are for that loop."""
+    """One thread and its connections, for one event loop, which calls its public methods."""
 
     def __init__(self, context: Context | None, url: str) -> None:
         self.url = url
-        self.relay = LoopBridge(get_running_loop())
+        self.bridge = LoopBridge(get_running_loop())
         self.context: Context = context or zmq.Context()
         self._owns_context = context is None
         self._pid = os.getpid()
         self._correlation = secrets.randbits(32)
         self._inbox: deque[tuple[Callable[[Ticket], None], Ticket]] = deque()
-        self._bell = PipeWakeup()
-        finalize(self, self._bell.close).atexit = False  # not before: whoever holds this may ring
-        self._rung = False
+        self._wakeup = PipeWakeup()
+        finalize(self, self._wakeup.close).atexit = False  # not before: the owner may still wake it
+        self._woken = False
         self._stopping = False
         self._end: tuple[str, ...] = ()
-        """Why nothing is carried any more, as soon as it is not: code, text and perhaps a hint."""
-        self._ended: Future[None] = self.relay.loop.create_future()
-        self._lines: list[SharedLink] = []
+        """The error with which the thread has ended: code, text and perhaps a hint."""
+        self._ended: Future[None] = self.bridge.loop.create_future()
+        self._links: list[SharedLink] = []
         self._due = math.inf
-        """No exchange is due before."""
+        """No request is due before."""
         self._poller = zmq.Poller()
-        self._poller.register(self._bell.fd, zmq.POLLIN)
+        self._poller.register(self._wakeup.fd, zmq.POLLIN)
         self._thread = threading.Thread(target=self._run, name="quoth-aio", daemon=True)
         self._thread.start()
 
     # -- for the loop -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise ``closed`` if nothing is carried any more, ``bad_request`` in another loop."""
+        """Raise ``closed`` if the thread has ended, ``bad_request`` in another loop."""
         if os.getpid() != self._pid:
             raise error("closed", "an asyncio client stays with the process that made it", "connect here")
         if self._end:
             raise error(*self._end)
-        if get_running_loop() is not self.relay.loop:
+        if get_running_loop() is not self.bridge.loop:
             raise error("bad_request", "this client belongs to another event loop", "connect in this one")
 
     @property
@@ -120,50 +120,50 @@ class IOThread:
 
     @property
     def connected(self) -> bool:
-        """Is the broker there, as far as is known?"""
-        return any(line.link.connected for line in tuple(self._lines))
+        """True if the broker is there, as far as is known."""
+        return any(shared.link.connected for shared in tuple(self._links))
 
-    def ask(self, exchange: RequestState, on_settled: Callable[[Ticket], None] | None = None) -> Ticket:
-        """Hand in an exchange; the loop tells `on_settled` of its outcome.
+    def ask(self, request: RequestState, on_settled: Callable[[Ticket], None] | None = None) -> Ticket:
+        """Send a request; the loop calls `on_settled` with its outcome.
 
-        Raises what `check` raises, and what cannot be encoded.
+        Raises what `check` raises, and ``bad_request`` for what cannot be encoded.
         """
         self.check()
         self._correlation += 1
-        exchange.begin(self._correlation, time.monotonic())
-        ticket = Ticket(exchange, on_settled)
+        request.begin(self._correlation, time.monotonic())
+        ticket = Ticket(request, on_settled)
         self._put(self._send_first, ticket)
         return ticket
 
     async def outcome(self, ticket: Ticket) -> Answer | QuothError:
-        """Wait for what becomes of it: an answer, which may be a refusal, or the error that none came.
+        """Wait for the outcome of a request: an answer, which may be a refusal, or the error that none came.
 
-        Whoever is cancelled here may wait again.
+        A task that is cancelled here may wait again.
         """
         while ticket.outcome is None:
-            ticket.waiter = self.relay.loop.create_future()
+            ticket.waiter = self.bridge.loop.create_future()
             await ticket.waiter
         return ticket.outcome
 
-    def hurry(self, ticket: Ticket) -> None:
-        """Take note that an exchange is due earlier than when it was handed in."""
+    def update_due(self, ticket: Ticket) -> None:
+        """Note that a request is due earlier than when it was sent."""
         if ticket.outcome is None:
             self._put(self._note_due, ticket)
 
     def drop(self, ticket: Ticket) -> None:
-        """Nobody wants to know any more. Any thread may say so."""
+        """Give a request up. Any thread may call it."""
         if ticket.outcome is None:
             self._put(self._forget, ticket)
 
     def stop(self) -> None:
-        """Let the thread end. Any thread may say so; see `ended`."""
+        """Let the thread end. Any thread may call it; see `ended`."""
         self._stopping = True
         if not self._end:
-            self._bell.ring()
+            self._wakeup.wake()
 
     async def ended(self) -> None:
         """Wait until the thread has ended and its connections are closed."""
-        if os.getpid() != self._pid or get_running_loop() is not self.relay.loop:
+        if os.getpid() != self._pid or get_running_loop() is not self.bridge.loop:
             return  # it ends by itself
         await shield(self._ended)
         self._thread.join()
@@ -172,114 +172,116 @@ class IOThread:
         self._inbox.append((action, ticket))
         if self._end:  # it may have ended before it found this
             ticket.settle(error(*self._end))
-        elif not self._rung:
-            self._rung = True
-            self._bell.ring()
+        elif not self._woken:
+            self._woken = True
+            self._wakeup.wake()
 
     # -- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            while not self._stopping and not self.relay.loop.is_closed():
-                now = time.monotonic()  # what has come by then is taken before anything is given up
+            while not self._stopping and not self.bridge.loop.is_closed():
+                now = (
+                    time.monotonic()
+                )  # answers that have come by then are taken before a request is given up
                 ready = dict(self._poller.poll(self._pause(now)))
-                if self._bell.fd in ready:
+                if self._wakeup.fd in ready:
                     self._take_inbox()
-                for line in self._lines:
-                    self._take_answers(line, ready)
-                WATCH.look(now)
-                self._look_at_clock(now)
-                for line in [line for line in self._lines if line.is_stale]:
-                    self._renew(line)
+                for shared in self._links:
+                    self._take_answers(shared, ready)
+                WATCH.check(now)
+                self._check_requests(now)
+                for shared in [shared for shared in self._links if shared.is_stale]:
+                    self._renew(shared)
             self._finish("closed", "the client is closed")
         except zmq.ContextTerminated:
-            self._finish("closed", "the client or the broker in this process was closed")
+            self._finish("closed", closed().text)
         except BaseException as defect:
             self._finish("internal", f"the client's thread ended: {defect!r}", "please report this")
 
     def _pause(self, now: float) -> int:
-        """Milliseconds for which there is nothing to do unless something comes."""
-        return math.ceil(max(0.0, min(self._due - now, LOOK_S)) * 1_000)
+        """Return the milliseconds for which there is nothing to do unless an answer comes."""
+        return math.ceil(max(0.0, min(self._due - now, CHECK_S)) * 1_000)
 
     def _take_inbox(self) -> None:
-        self._bell.hush()
-        self._rung = False
+        self._wakeup.clear()
+        self._woken = False
         while self._inbox:
             action, ticket = self._inbox.popleft()
             action(ticket)
 
-    def _take_answers(self, line: SharedLink, ready: dict[object, int]) -> None:
-        link = line.link
-        if link.monitor in ready and link.look():
+    def _take_answers(self, shared: SharedLink, ready: dict[object, int]) -> None:
+        link = shared.link
+        if link.monitor in ready and link.read_events():
             now = time.monotonic()
-            for ticket in line.asked.values():
-                self._go_on(line, ticket, now, found=True)
+            for ticket in shared.asked.values():
+                self._go_on(shared, ticket, now, found=True)
         if link.socket not in ready:
             return
         while (answer := link.receive()) is not None:
-            asked = line.asked.get(answer.correlation)
+            asked = shared.asked.get(answer.correlation)
             if asked is not None:
-                self._take(line, asked, answer)
-            if not line.asked:
-                return  # to find that there is nothing more would take 5 us
+                self._take(shared, asked, answer)
+            if not shared.asked:
+                return  # another receive would take 5 us to find nothing
 
-    def _take(self, line: SharedLink, ticket: Ticket, answer: Answer) -> None:
-        if ticket.exchange.is_settled_by(answer, time.monotonic()):
-            del line.asked[answer.correlation]
-            self._tell(ticket, answer)
+    def _take(self, shared: SharedLink, ticket: Ticket, answer: Answer) -> None:
+        if ticket.request.is_settled_by(answer, time.monotonic()):
+            del shared.asked[answer.correlation]
+            self._settle(ticket, answer)
         else:
             self._note_due(ticket)
 
-    def _look_at_clock(self, now: float) -> None:
+    def _check_requests(self, now: float) -> None:
         if now < self._due:
             return
-        for line in self._lines:
-            for ticket in list(line.asked.values()):
-                exchange = ticket.exchange
-                if exchange.is_over(now):
-                    line.give_up(exchange.correlation)
-                    self._tell(ticket, line.link.nobody(exchange.what))
-                elif now >= exchange.due:
-                    self._go_on(line, ticket, now)
-        dues = (ticket.exchange.due for line in self._lines for ticket in line.asked.values())
+        for shared in self._links:
+            for ticket in list(shared.asked.values()):
+                request = ticket.request
+                if request.is_over(now):
+                    shared.give_up(request.correlation)
+                    self._settle(ticket, shared.link.no_answer(request.what))
+                elif now >= request.due:
+                    self._go_on(shared, ticket, now)
+        dues = (ticket.request.due for shared in self._links for ticket in shared.asked.values())
         self._due = min(dues, default=math.inf)
 
     def _send_first(self, ticket: Ticket) -> None:
         try:
-            line = self._line()
+            shared = self._shared_link()
         except QuothError as problem:
-            self._tell(ticket, problem)
+            self._settle(ticket, problem)
             return
-        line.asked[ticket.exchange.correlation] = ticket
-        self._send(line, ticket)
+        shared.asked[ticket.request.correlation] = ticket
+        self._send(shared, ticket)
 
     def _note_due(self, ticket: Ticket) -> None:
-        self._due = min(self._due, ticket.exchange.due)
+        self._due = min(self._due, ticket.request.due)
 
     def _forget(self, ticket: Ticket) -> None:
-        for line in self._lines:
-            line.give_up(ticket.exchange.correlation)
+        for shared in self._links:
+            shared.give_up(ticket.request.correlation)
 
-    def _go_on(self, line: SharedLink, ticket: Ticket, now: float, *, found: bool = False) -> None:
-        if ticket.exchange.is_to_be_sent(now, found=found, connected=bool(line.link.connected)):
-            self._send(line, ticket)
+    def _go_on(self, shared: SharedLink, ticket: Ticket, now: float, *, found: bool = False) -> None:
+        if ticket.request.is_to_be_sent(now, found=found, connected=bool(shared.link.connected)):
+            self._send(shared, ticket)
 
-    def _send(self, line: SharedLink, ticket: Ticket) -> None:
+    def _send(self, shared: SharedLink, ticket: Ticket) -> None:
         with suppress(zmq.Again):
-            line.link.send(ticket.exchange.frames)
-            ticket.exchange.unheard += 1
+            shared.link.send(ticket.request.frames)
+            ticket.request.unanswered += 1
         self._note_due(ticket)
 
-    def _line(self) -> SharedLink:
-        """A line for one more request. Raises `QuothError` if there is none and none can be made."""
-        for line in self._lines:
-            if len(line.asked) < ASKED_MAX:
-                return line
-        if len(self._lines) == LINES_MAX:
-            return min(self._lines, key=lambda line: len(line.asked))
-        line = SharedLink(self._link())
-        self._lines.append(line)
-        return line
+    def _shared_link(self) -> SharedLink:
+        """Return a link for one more request. Raises `QuothError` if none can be made."""
+        for shared in self._links:
+            if len(shared.asked) < ASKED_MAX:
+                return shared
+        if len(self._links) == LINKS_MAX:
+            return min(self._links, key=lambda shared: len(shared.asked))
+        shared = SharedLink(self._link())
+        self._links.append(shared)
+        return shared
 
     def _link(self) -> Link:
         link = Link(self.context, self.url)
@@ -287,35 +289,35 @@ class IOThread:
             self._poller.register(socket, zmq.POLLIN)
         return link
 
-    def _renew(self, line: SharedLink) -> None:
-        """Give a line another link, and that what is still wanted."""
-        for socket in (line.link.socket, line.link.monitor):
+    def _renew(self, shared: SharedLink) -> None:
+        """Replace a stale connection, and send again what is not given up."""
+        for socket in (shared.link.socket, shared.link.monitor):
             self._poller.unregister(socket)
-        line.link.close()
+        shared.link.close()
         try:
-            line.link = self._link()
+            shared.link = self._link()
         except QuothError as problem:
-            self._lines.remove(line)
-            for ticket in line.asked.values():
-                self._tell(ticket, problem)
+            self._links.remove(shared)
+            for ticket in shared.asked.values():
+                self._settle(ticket, problem)
             return
-        line.is_stale = False
-        for ticket in line.asked.values():
-            self._send(line, ticket)
+        shared.is_stale = False
+        for ticket in shared.asked.values():
+            self._send(shared, ticket)
 
-    def _tell(self, ticket: Ticket, outcome: Answer | QuothError) -> None:
-        self.relay.put(ticket.settle, outcome)
+    def _settle(self, ticket: Ticket, outcome: Answer | QuothError) -> None:
+        self.bridge.put(ticket.settle, outcome)
 
-    def _finish(self, *why: str) -> None:
-        """The thread ends: nothing is carried any more."""
-        self._end = why
-        for line in self._lines:
-            line.link.close()
-            for ticket in line.asked.values():
-                self._tell(ticket, error(*why))
+    def _finish(self, *end: str) -> None:
+        """End the thread: close the connections and settle all tickets with an error."""
+        self._end = end
+        for shared in self._links:
+            shared.link.close()
+            for ticket in shared.asked.values():
+                self._settle(ticket, error(*end))
         while self._inbox:
             _, ticket = self._inbox.popleft()
-            self._tell(ticket, error(*why))
+            self._settle(ticket, error(*end))
         if self._owns_context:
             self.context.term()  # ends producers, too
-        self.relay.put(self._ended.set_result, None)
+        self.bridge.put(self._ended.set_result, None)

@@ -1,4 +1,4 @@
-"""The way from threads to an event loop, which is woken once for everything that has gathered meanwhile."""
+"""The bridge from threads to an event loop, which is woken once for all calls that have been collected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class LoopBridge:
-    """Any thread puts calls in, in the order in which the loop then makes them."""
+    """Calls of any thread, which the loop makes in the same order."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
@@ -18,11 +18,11 @@ class LoopBridge:
         self._woken = False
 
     def put(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Let the loop make this call soon; never, if it is closed."""
+        """Let the loop make a call soon; never, if it is closed."""
         self._calls.append((call, arguments))
         if not self._woken:
             self._woken = True
-            with suppress(RuntimeError):  # nobody waits in a loop that is closed
+            with suppress(RuntimeError):  # the loop is closed, and no task waits in it
                 self.loop.call_soon_threadsafe(self._make_calls)
 
     def _make_calls(self) -> None:

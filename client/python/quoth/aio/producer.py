@@ -1,4 +1,4 @@
-"""The producer for an event loop: the stream of `quoth.producer`, waited for without holding up the loop."""
+"""The producer for an event loop: the `ProducerCore`, awaited without blocking the loop."""
 
 from __future__ import annotations
 
@@ -9,53 +9,50 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
 
 from quoth.aio.io_thread import IOThread
-from quoth.core.deadline import as_seconds
+from quoth.core.closeable import AsyncCloseable
+from quoth.core.deadline import as_seconds_or_none
 from quoth.core.outgoing import ProducerError
 from quoth.message import Ack
 from quoth.producer import INTERRUPTED_S, ProducerCore, ProducerOptions
 from quothwire.errors import Unavailable
 
-if TYPE_CHECKING:
-    from quoth.aio.client import Client
-
-TURN = 1_000
-"""Records after which others in the loop have a turn, even while there is room for more."""
+YIELD_RECORDS = 1_000
+"""Records after which other tasks of the loop run, even while there is room for more."""
 
 
-class Producer(ProducerCore):
+class Producer(ProducerCore, AsyncCloseable):
     """A stream of records to one topic, made by `Client.producer`: see `quoth.Producer`.
 
-    For tasks of one loop; records of one task keep their order. Closeable, or leaving the `async with` block,
-    delivers everything and raises `ProducerError` with what could not be delivered. A block that is cancelled
-    is left after a second, whatever is left.
+    For tasks of one loop; records of one task keep their order. Closing it, or leaving the `async with`
+    block, delivers everything and raises `ProducerError` with the batches that could not be delivered. A
+    cancelled block is left after a second, whatever is in flight.
     """
 
-    def __init__(self, client: Client, courier: IOThread, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, client: object, io_thread: IOThread, topic: str, options: ProducerOptions) -> None:
         self._client = client
-        """Kept, since the connections end with it."""
-        self._relay = courier.relay
-        self._news = asyncio.Event()
+        """Kept, since its connections end with it."""
+        self._bridge = io_thread.bridge
+        self._event = asyncio.Event()
         self._waiting = 0
-        """Tasks that wait for news."""
-        self._turn = TURN
+        """The number of tasks that wait for the event."""
+        self._until_yield = YIELD_RECORDS
         self._closing = -1
-        """Up to where everything is to be settled before it is closed."""
+        """The number of the last batch to settle before it is closed."""
         self._is_ended = False
-        super().__init__(courier.context, courier.url, topic, options)
+        super().__init__(io_thread.context, io_thread.url, topic, options)
 
     async def send(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
     ) -> None:
-        """Put a record into the batch that is being filled: see `quoth.Producer.send`.
+        """Append a record to the batch that is being filled: see `quoth.Producer.send`.
 
-        One that is cancelled was not taken.
+        The record of a cancelled call was not taken.
         """
-        self._turn -= 1
-        if not self._turn:
-            self._turn = TURN
+        self._until_yield -= 1
+        if not self._until_yield:
+            self._until_yield = YIELD_RECORDS
             await asyncio.sleep(0)
         try:
             self._put(value, key=key, headers=headers)
@@ -65,40 +62,37 @@ class Producer(ProducerCore):
             await self._put_later(value, key, headers)
 
     def future(self) -> asyncio.Future[Ack]:
-        """What will become of the next record that is sent, and of the batch that it will be in."""
-        outer: asyncio.Future[Ack] = self._relay.loop.create_future()
-        self._future().add_done_callback(lambda inner: self._relay.put(_hand_on, inner, outer))
+        """Return the future of the next record that is sent, and so of its batch."""
+        outer: asyncio.Future[Ack] = self._bridge.loop.create_future()
+        self._future().add_done_callback(lambda inner: self._bridge.put(_complete, inner, outer))
         return outer
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when everything that was sent before is stored: see `quoth.Producer.flush`.
+        """Wait until everything that was sent before is stored: see `quoth.Producer.flush`.
 
-        One that is cancelled has begun: what was sent before is on its way.
+        A cancelled call has begun: what was sent before is in flight.
         """
-        patience = None if timeout is None else as_seconds(timeout)
+        seconds = as_seconds_or_none(timeout)
         number = self._begin_flush()
-        self._end_flush(done=await self._until(lambda: self._is_settled(number), patience))
+        self._end_flush(done=await self._until(lambda: self._is_settled(number), seconds))
 
     async def close(self, timeout: float | None = None) -> None:
         """Take nothing more, flush, and end the thread: see `quoth.Producer.close`.
 
-        One that is cancelled takes nothing more and goes on delivering; the next one ends it.
+        After a cancelled call it takes nothing more and goes on delivering; the next call ends it.
         """
-        patience = None if timeout is None else as_seconds(timeout)
+        seconds = as_seconds_or_none(timeout)
         if os.getpid() != self._pid:
             return
         if not self._closed:
             self._closing = self._begin_close()
-        await self._until(lambda: self._is_settled(self._closing), patience)
+        await self._until(lambda: self._is_settled(self._closing), seconds)
         if self._is_ended:
             return
         self._is_ended = True
         self._end_thread()
         with self._changed:
-            self._tell_failures()
-
-    async def __aenter__(self) -> Self:
-        return self
+            self._raise_failures()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -112,7 +106,7 @@ class Producer(ProducerCore):
     async def _put_later(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
         deadline = time.monotonic() + self._options.timeout
         while await self._until(self._may_put, deadline - time.monotonic()):
-            with suppress(Unavailable):  # another task was faster
+            with suppress(Unavailable):  # another task has filled the buffer again
                 self._put(value, key=key, headers=headers)
                 return
         raise self._busy("wait and wait")
@@ -120,16 +114,16 @@ class Producer(ProducerCore):
     def _may_put(self) -> bool:
         return self._closed or self._end is not None or self._has_room()
 
-    async def _until(self, check: Callable[[], bool], patience: float | None) -> bool:
-        """Wait until something is so, at most for so many seconds; is it?"""
+    async def _until(self, check: Callable[[], bool], seconds: float | None) -> bool:
+        """Wait until a check is true, at most for so many seconds; returns its result."""
         self._waiting += 1
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 while True:
-                    self._news.clear()
+                    self._event.clear()
                     if check():
                         return True
-                    await self._news.wait()
+                    await self._event.wait()
         except TimeoutError:
             return check()
         finally:
@@ -138,11 +132,11 @@ class Producer(ProducerCore):
     def _notify(self) -> None:
         super()._notify()
         if self._waiting:
-            self._relay.put(self._news.set)
+            self._bridge.put(self._event.set)
 
 
-def _hand_on(inner: Future[Ack], outer: asyncio.Future[Ack]) -> None:
-    """Let what is awaited become what the thread was told."""
+def _complete(inner: Future[Ack], outer: asyncio.Future[Ack]) -> None:
+    """Complete a future of the loop with the outcome of the thread's future."""
     if outer.done():
         return
     problem = inner.exception()
@@ -150,4 +144,4 @@ def _hand_on(inner: Future[Ack], outer: asyncio.Future[Ack]) -> None:
         outer.set_result(inner.result())
     else:
         outer.set_exception(problem)
-        outer.exception()  # nobody has to look at it: `flush` and `close` tell it, too
+        outer.exception()  # it may stay unread: `flush` and `close` raise it, too

@@ -1,6 +1,6 @@
-"""The request multiplexer for an event loop: many requests on their way over one I/O thread.
+"""The request multiplexer for an event loop: many requests in flight over one I/O thread.
 
-Answers gather here until somebody takes them, so whoever is cancelled while he waits loses none.
+Answers are collected until a task takes them, so a wait that is cancelled loses none.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from quothwire.protocol.binary_codec import Answer
 
 
 class LoopMultiplexer:
-    """What one reading has asked, which may change nothing. Of the loop."""
+    """The requests of one reading or one part, which have to be safe to repeat. Belongs to the loop."""
 
-    def __init__(self, courier: IOThread) -> None:
-        self._courier = courier
+    def __init__(self, io_thread: IOThread) -> None:
+        self._io_thread = io_thread
         self._asked: set[Ticket] = set()
         self._settled: list[Ticket] = []
         self._waiter: Future[None] | None = None
 
     @property
     def connected(self) -> bool:
-        """Is the broker there, as far as is known?"""
-        return self._courier.connected
+        """True if the broker is there, as far as is known."""
+        return self._io_thread.connected
 
-    def ask(self, exchange: RequestState) -> None:
+    def ask(self, request: RequestState) -> None:
         """Send a request. Raises what `IOThread.ask` raises."""
-        self._asked.add(self._courier.ask(exchange, self._settle))
+        self._asked.add(self._io_thread.ask(request, self._settle))
 
     async def hear(self, seconds: float) -> list[tuple[RequestState, Answer]]:
-        """What has been answered, refusals included; nothing after so many seconds of silence.
+        """Wait for answers, which may be refusals; returns none after so many seconds without any.
 
-        Raises `Disconnected` for an answer that took too long, or ``closed``.
+        Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``.
         """
         if not self._settled:
-            self._waiter = self._courier.relay.loop.create_future()
+            self._waiter = self._io_thread.bridge.loop.create_future()
             with suppress(TimeoutError):
                 async with timeout(as_seconds(seconds)):
                     await self._waiter
         settled, self._settled = self._settled, []
-        return [(ticket.exchange, _answer(ticket)) for ticket in settled]
+        return [(ticket.request, _answer(ticket)) for ticket in settled]
 
     def wake(self) -> None:
-        """Let whoever waits hear nothing."""
+        """End the wait for answers."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def drop(self) -> None:
-        """Nobody wants to know any more. Any thread may say so."""
+    def close(self) -> None:
+        """Give all requests up. Any thread may call it."""
         asked, self._asked = self._asked, set()
         for ticket in asked:
-            self._courier.drop(ticket)
+            self._io_thread.drop(ticket)
 
     def _settle(self, ticket: Ticket) -> None:
         self._asked.discard(ticket)

@@ -1,4 +1,4 @@
-"""Publishes that run at once: each has producer ids of its own, so that its retries are recognised."""
+"""The producer ids of publishes that run at once: each has its own, so that its retries are recognised."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from quoth.core.idempotence import Sequences
 from quothwire.errors import error
 
 PUBLISHES_MAX = 256
-"""Publishes of one client on their way; more of them wait for their turn. A broker remembers 1,000 producers
-of a topic."""
+"""Publishes of one client in flight; more of them wait. A broker remembers 1,000 producers of a topic."""
 
 
 class SequencePool:
@@ -21,7 +20,7 @@ class SequencePool:
         self._places = Semaphore(PUBLISHES_MAX)
 
     async def take(self, deadline: float) -> Sequences:
-        """Those for one publish. Raises `Disconnected` ``timed_out`` if there are none by the deadline."""
+        """Return sequences for one publish. Raises `Disconnected` ``timed_out`` at the deadline."""
         if self._places.locked():
             try:
                 async with timeout(deadline - time.monotonic()):
@@ -34,7 +33,7 @@ class SequencePool:
         return self._idle.pop() if self._idle else Sequences()
 
     def give_back(self, sequences: Sequences | None) -> None:
-        """That publish is done. None: its outcome is not known, so nobody can go on from there."""
+        """End a publish. sequences: None if its outcome, and so the next sequence, is not known."""
         if sequences is not None:
             self._idle.append(sequences)
         self._places.release()

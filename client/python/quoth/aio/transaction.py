@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self, TypeVar
 
 from quoth.aio.request_mux import LoopMultiplexer
-from quoth.columns import columns
+from quoth.core.deadline import HasTimeout
+from quoth.core.request_state import ClientCall
 from quoth.core.staging import PartStaging, TransactionName
 from quoth.message import Ack
-from quoth.transaction import PART_TIMEOUT_S, PUBLISH_TIMEOUT_S, TURN_S, Named, inform, publish
+from quoth.transaction import (
+    PART_TIMEOUT_S,
+    PUBLISH_TIMEOUT_S,
+    TURN_S,
+    PartWork,
+    TransactionCalls,
+    Waits,
+)
 from quothwire.columns import Column
-from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import AbortTransaction, GetTransaction, TransactionInfo
 from quothwire.protocol.transaction import StagedPart
 
-if TYPE_CHECKING:
-    from quoth.aio.client import Client
+T = TypeVar("T")
 
 
-class Transaction(Named):
+class _Client(HasTimeout, Protocol):
+    """The part of a client that a transaction needs."""
+
+    _payload_bytes_max: int
+
+    async def _run(self, call: ClientCall[T]) -> T: ...
+    def _requests(self) -> LoopMultiplexer: ...
+
+
+class Transaction(TransactionCalls):
     """A transaction on a topic, made by `Client.transaction`: see `quoth.Transaction`."""
 
-    def __init__(self, client: Client, name: TransactionName) -> None:
-        super().__init__(name)
+    def __init__(self, client: _Client, name: TransactionName) -> None:
+        super().__init__(name, client)
         self._client = client
 
     def part(self, number: int, *, timeout: float = PART_TIMEOUT_S) -> PartWriter:
-        """Begin another attempt at a part: see `quoth.Transaction.part`."""
-        client = self._client
-        client._courier.check()
-        staging = PartStaging(self._name, number, client._payload_bytes_max, timeout)
-        return PartWriter(LoopMultiplexer(client._courier), staging)
+        """Begin another attempt to write a part: see `quoth.Transaction.part`."""
+        requests = self._client._requests()
+        return PartWriter(requests, PartStaging(self._name, number, self._client._payload_bytes_max, timeout))
 
     async def publish(
         self,
@@ -43,28 +57,24 @@ class Transaction(Named):
     ) -> Ack:
         """Publish some parts, all of them or nothing: see `quoth.Transaction.publish`.
 
-        One that is cancelled may be published or not: publish again, or ask `status`.
+        The outcome of a cancelled call is not known: publish again, or ask for the `status`.
         """
-        return await self._client._run(publish(self._name, parts, newest, timeout, self._client.timeout))
+        return await self._client._run(self._publish(parts, newest, timeout))
 
     async def abort(self) -> TransactionInfo:
-        """Remove what is staged; tells how much that was, and whether it is published, which it remains."""
-        return await self._client._run(inform(AbortTransaction, self._name, self._client.timeout))
+        """Remove the staged parts: see `quoth.Transaction.abort`."""
+        return await self._client._run(self._inform(AbortTransaction))
 
     async def status(self) -> TransactionInfo:
-        """How it stands: published, staged or unknown."""
-        return await self._client._run(inform(GetTransaction, self._name, self._client.timeout))
+        """Return the state: published, staged or unknown."""
+        return await self._client._run(self._inform(GetTransaction))
 
 
-class PartWriter:
-    """One attempt at a part, made by `Transaction.part`: see `quoth.PartWriter`.
+class PartWriter(PartWork[LoopMultiplexer]):
+    """One attempt to write a part, made by `Transaction.part`: see `quoth.PartWriter`.
 
-    One task at a time waits for it. A call that is cancelled ends the attempt.
+    One task at a time may wait for it. Cancelling a call ends the attempt.
     """
-
-    def __init__(self, questions: LoopMultiplexer, staging: PartStaging) -> None:
-        self._questions = questions
-        self._staging = staging
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,45 +92,24 @@ class PartWriter:
         headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None = None,
     ) -> None:
         """Append one record, or several: see `quoth.PartWriter.write`."""
-        self._staging.check()
-        taken = columns(value, key, headers)
-        sizes = self._staging.sizes_of(taken)
-        for _ in self._staging.put(taken, sizes):
-            await self._until(lambda: self._staging.has_room)
+        await self._drive(self._write(value, key, headers))
 
     async def append(self, values: Column, keys: Column | None = None, headers: Column | None = None) -> None:
-        """Append one batch whose columns lie in Arrow's layout already: see `quoth.PartWriter.append`."""
-        self._staging.check()
-        self._staging.put_columns(values, keys, headers)
-        await self._until(lambda: self._staging.has_room)
+        """Append one batch whose columns have Arrow's layout: see `quoth.PartWriter.append`."""
+        await self._drive(self._append(values, keys, headers))
 
     async def finish(self) -> StagedPart:
-        """Return when everything is staged, with what has to be published."""
-        self._staging.check()
-        self._staging.seal()
-        await self._until(lambda: self._staging.is_settled)
+        """Wait until everything is staged, and return the part, to be published."""
+        await self._drive(self._finish())
         self.close()
         return self._staging.end()
 
     def close(self) -> None:
-        """Ask nothing more. What is not finished by now is never published."""
-        self._staging.fail(error("closed", "the writer was closed"))
-        self._questions.drop()
+        """Send nothing more. A part that is not finished by now is never published."""
+        self._fail_closed()
 
-    async def _until(self, enough: Callable[[], bool]) -> None:
-        """Let everything leave that is ready, and wait until it is enough."""
-        questions, staging = self._questions, self._staging
-        try:
+    async def _drive(self, waits: Waits) -> None:
+        with self._ends_on_error(), suppress(StopIteration):
+            waits.send(None)  # type: ignore[arg-type]  # the start of a generator
             while True:
-                for exchange in staging.leaving():
-                    questions.ask(exchange)
-                if enough():
-                    return
-                for exchange, answer in await questions.hear(TURN_S):
-                    staging.take(exchange, answer)
-        except QuothError as problem:
-            questions.drop()
-            raise staging.fail(problem) from None
-        except BaseException:
-            self.close()
-            raise
+                waits.send(await self._requests.hear(TURN_S))

@@ -1,8 +1,8 @@
-"""What was tried to reach a broker, for the error that says that none answers.
+"""The reason why no broker answers at a URL, for the text of an error.
 
-libzmq resolves names and connects by itself, again and again, and reports each attempt as an event. Those are
-not counted: an idle client reads no events, and they would pile up without end. So the error comes from one
-more attempt, made here. A name is resolved beside it, in a thread that nothing waits for.
+libzmq resolves names and connects by itself, again and again, and reports each attempt as an event. These are
+not counted: an idle client reads no events, and they would pile up without end. So the reason comes from one
+more attempt, made here. A name is resolved in a thread that nothing waits for.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from contextlib import suppress
 from quothwire.text.quantity import format_span
 
 PROBE_S = 0.1
-"""How long the attempt may take: several round trips of a network, too short for a person to notice."""
+"""Seconds that the attempt may take: several round trips of a network, too short for a person to notice."""
 _KNOWN_NAMES = frozenset({"localhost", "*", ""})
 
 
 class Attempts:
-    """Says why a URL is not reached. Belongs to one thread."""
+    """The attempts to reach a URL. Belongs to one thread."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -29,11 +29,11 @@ class Attempts:
         self.restart()
 
     def restart(self) -> None:
-        """Begin to measure anew: the connection was lost, or made."""
+        """Measure from now on: the connection was lost, or made."""
         self._since = time.monotonic()
 
-    def told(self) -> tuple[str, str | None]:
-        """Try once more; return what was found after how long, and a hint if there is a better one.
+    def describe(self) -> tuple[str, str | None]:
+        """Try once more; return the reason with the time since the first attempt, and a hint if there is one.
 
         Takes `PROBE_S` at most.
         """
@@ -58,10 +58,10 @@ class Attempts:
                 return "nothing there reacts", "is the address right? a firewall may drop what is sent to it"
 
     def _connects(self) -> bool | None:
-        """Whether the port accepts a connection; None if nothing comes back in time."""
+        """Return True if the port accepts a connection, False if it refuses, None for no answer."""
         host, _, port = self._url.partition("://")[2].rpartition(";")[2].rpartition(":")
         address = self._resolution.address if self._resolution is not None else host.strip("[]")
-        import socket  # it takes long to load, and a broker that answers needs none
+        import socket  # slow to load, and not needed if a broker answers
 
         try:
             socket.create_connection((address, int(port)), PROBE_S).close()
@@ -73,7 +73,7 @@ class Attempts:
 
 
 class _Resolution:
-    """A name that is being resolved. failure: what is wrong with it, empty if nothing is. address: found."""
+    """A name that is being resolved. failure: the problem, empty if there is none. address: the result."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class _Resolution:
 
     @classmethod
     def of(cls, url: str) -> _Resolution | None:
-        """The resolution of a URL's host; None if that is an address already, or known everywhere."""
+        """Return the resolution of a URL's host; None for an address or a name known everywhere."""
         scheme, _, place = url.partition("://")
         host = place.rpartition(":")[0].rpartition(";")[2].strip("[]")
         if scheme != "tcp" or host in _KNOWN_NAMES:

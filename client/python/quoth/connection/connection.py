@@ -1,18 +1,18 @@
 """One connection to a broker, used by one thread at a time: send a request, wait for its reply.
 
-libzmq reconnects by itself but forgets what was on its way, so a monitor tells when the connection was lost
-and found again. What is to be done then the `RequestState` says.
+libzmq reconnects by itself but drops the requests in flight. A monitor reports when the connection was lost
+and made again; then `RequestState` decides what is sent again.
 
-After an outage, however long, a link is back within two seconds. An operating system left alone would take up
-to two minutes: it doubles its pauses between attempts. So each phase of a connection has its own limit:
+After an outage of any length a link is back within two seconds. With the defaults of the operating system it
+would take up to two minutes, since the pauses between attempts double. So each phase of a connection has a
+limit:
 
     connecting      an attempt ends after `CONNECT_MS`, the next one begins `RECONNECT_MAX_MS` later
-    handshake       ends after `HANDSHAKE_MS`, as at the broker: a peer that is frozen takes connections, too
-    established     a host that acknowledges nothing ends it after `UNACKNOWLEDGED_S`, and there are bytes to
-                    acknowledge every `HEARTBEAT_MS`: so a network that swallows them is noticed. It ends
+    handshake       ends after `HANDSHAKE_MS`, as at the broker: a frozen peer accepts connections, too
+    established     ends after `UNACKNOWLEDGED_S` in which the other host acknowledges nothing. There are
+                    bytes to acknowledge every `HEARTBEAT_MS`, so a network that drops packets is noticed
                     before TCP's pause between two attempts exceeds 1.6 s; see `quoth.connection.tcp_watch`
-    silent          a host that acknowledges bytes for a process that says nothing, or reads nothing:
-                    `HEARTBEAT_TIMEOUT_S`
+    silent          ends after `HEARTBEAT_TIMEOUT_S` if the host acknowledges bytes but the process sends none
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ HANDSHAKE_MS = 3_000
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_S = 1_000, 15.0
 UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S = 2.5, 30.0
 WATCH_S = 0.5
-"""How often the links of this process are looked at for that, as long as one of them is waited for."""
+"""Seconds between two checks of all links of this process, while a thread waits for one of them."""
 UNACKNOWLEDGED_PART = 1 / 12
-"""Of the silence that a link bears: one that is known to be slow may be so for TCP, too."""
+"""Of the silence that a link allows: a link that is known to be slow may be slow for TCP, too."""
 TERMINATE_S = 1.0
 COPY_BELOW_BYTES = 64 * 2**10
 _NOW, _NOW_AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 """As plain numbers: flags that are members of an enumeration cost 1 us a frame."""
 _GONE = (zmq.ETERM, errno.EFAULT, errno.ENOTSUP)
-"""What libzmq and its binding say about a context that was terminated."""
+"""The errors of libzmq and its binding for a context that was terminated."""
 _EVENT = struct.Struct("=Hi")
-"""What a monitor tells. pyzmq's own way to read it imports asyncio, which takes longer than all of this."""
+"""An event of a monitor. pyzmq's own decoder imports asyncio, which takes longer than all of this."""
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECTED
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -66,7 +66,7 @@ class Link:
     """A DEALER with its monitor. `connected` is None until the first handshake."""
 
     def __init__(self, context: Context, url: str, silence: float = HEARTBEAT_TIMEOUT_S) -> None:
-        """silence: seconds after which a connection is given up on which nothing whole arrives."""
+        """silence: seconds without a whole message after which the connection is given up."""
         self.url = url
         self._silence = silence
         self.reconnects = 0
@@ -77,7 +77,7 @@ class Link:
         except zmq.ZMQError as problem:
             raise _no_socket(problem) from None
         self._attempts = Attempts(url)
-        self._descriptor = -1  # of the connection's own socket
+        self._descriptor = -1  # of the TCP socket
         self._poller = zmq.Poller()
         self._poller.register(self.socket, zmq.POLLIN)
         self._poller.register(self.monitor, zmq.POLLIN)
@@ -90,12 +90,12 @@ class Link:
             raise error("bad_request", f"{url!r}: {problem.strerror}", "like tcp://127.0.0.1:5555") from None
         WATCH.add(self)
 
-    def also(self, fd: int) -> None:
-        """Let `wait` return when this descriptor becomes readable, too."""
+    def also_wait_for(self, fd: int) -> None:
+        """Let `wait` also return when a descriptor becomes readable."""
         self._poller.register(fd, zmq.POLLIN)
 
     def send(self, frames: list[bytes]) -> None:
-        """Send a request. Raises zmq.Again when the queue to a broker that is away is full."""
+        """Send a request. Raises zmq.Again if the queue is full because no broker is there."""
         send = self.socket.send
         *first, last = frames
         send(b"", _NOW_AND_MORE)
@@ -104,36 +104,36 @@ class Link:
         send(last, _NOW, copy=len(last) < COPY_BELOW_BYTES)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for something to happen; True if a lost connection was found again meanwhile.
+        """Wait for something to happen; True if a lost connection was made again meanwhile.
 
-        It may return earlier, after `WATCH_S`, when nothing has happened.
+        Returns after `WATCH_S` at the latest.
         """
-        WATCH.look(time.monotonic())
+        WATCH.check(time.monotonic())
         seconds = max(0.0, min(seconds, WATCH_S))
         ready = dict(self._poller.poll(math.ceil(seconds * 1_000)))
-        return self.monitor in ready and self.look()
+        return self.monitor in ready and self.read_events()
 
     def end_if_dead(self, *, neglected: bool) -> None:
         """End the connection if the other host acknowledges nothing. Any thread may call it.
 
-        neglected: no link was looked at for long, so a connection over which nothing has come is ended, too.
+        neglected: no link was checked for long, so a connection without any received byte is ended, too.
         """
         descriptor = self._descriptor
         if descriptor < 0:
             return
-        # It takes time to load, and short commands never need it.
+        # Slow to load, and not needed by short commands.
         from quoth.connection.tcp_watch import end_if_dead
 
         if end_if_dead(descriptor, self.url, _unacknowledged(self._silence), neglected=neglected):
             self._descriptor = -1
 
-    def look(self) -> bool:
-        """Take note of what the monitor tells; True if a lost connection was found again."""
+    def read_events(self) -> bool:
+        """Read the events of the monitor; True if a lost connection was made again."""
         found = False
         with suppress(zmq.Again):
             while True:
-                told, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
-                event, value = _EVENT.unpack_from(told)
+                frame, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
+                event, value = _EVENT.unpack_from(frame)
                 if event == zmq.EVENT_CONNECTED:
                     self._descriptor = value
                     continue
@@ -148,7 +148,7 @@ class Link:
         return found
 
     def receive(self) -> Answer | None:
-        """The next answer, None if there is none now. What is none of our protocol is passed over."""
+        """Return the next answer, None if there is none now. Skips messages that are no answer."""
         while True:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -157,18 +157,18 @@ class Link:
             with suppress(QuothError):
                 return binary_codec.decode_answer([frame.buffer for frame in frames[1:]])
 
-    def nobody(self, what: str) -> QuothError:
-        """The error for a deadline that passed."""
+    def no_answer(self, what: str) -> QuothError:
+        """Return the error for a request without an answer at its deadline."""
         if self.connected:
             return error("timed_out", f"{what}: no answer from {self.url} in time")
-        tried, hint = self._attempts.told()
+        tried, hint = self._attempts.describe()
         return error("disconnected", f"{what}: no broker answers at {self.url}: {tried}", hint)
 
     def _monitored(self) -> zmq.Socket[bytes]:
-        """Begin to monitor the socket. The monitor holds any number of events.
+        """Return a monitor of the socket, which holds any number of events.
 
-        libzmq's own thread waits for a monitor that is full, and an idle client reads none: all other sockets
-        of the context would stand still with it.
+        The thread of libzmq waits for a monitor that is full, and an idle client reads no events: all other
+        sockets of the context would stop with it.
         """
         address = f"inproc://quoth-monitor-{self.socket.FD}"
         self.socket.monitor(address, _EVENTS)
@@ -195,7 +195,7 @@ class Link:
             raise
 
     def close(self) -> None:
-        """Close both sockets, also those of a context that is gone."""
+        """Close both sockets, also those of a terminated context."""
         self._descriptor = -1
         with suppress(zmq.ZMQError):
             self.socket.disable_monitor()
@@ -204,27 +204,27 @@ class Link:
 
 
 class LinkWatch:
-    """All links of this process. A thread that waits for one of them looks at the others, too.
+    """All links of this process. A thread that waits for one of them checks the others, too.
 
-    So a thread that has several links does not find one after an outage whose next attempt is seconds away.
-    Where no thread has waited for a while, there may be such links: all that a client learns of the other
-    host's attempts is that no answer to a heartbeat has come.
+    So after an outage a thread with several links finds none whose next attempt is seconds away. If no thread
+    has waited for a while there may be such links: all that a client sees of the other host's attempts is
+    that no answer to a heartbeat has come.
     """
 
     def __init__(self) -> None:
         self._links: WeakValueDictionary[int, Link] = WeakValueDictionary()
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def add(self, link: Link) -> None:
-        """Look at this one from now on."""
+        """Check this link from now on."""
         self._links[id(link)] = link
 
-    def look(self, now: float) -> None:
-        """End the connections that are dead; looks every `WATCH_S` at most."""
-        seconds = now - self._looked_at
-        if 0 <= seconds < WATCH_S:  # negative by a thread that goes by another clock than the last one
+    def check(self, now: float) -> None:
+        """End the connections that are dead, unless they were checked less than `WATCH_S` ago."""
+        seconds = now - self._checked_at
+        if 0 <= seconds < WATCH_S:  # negative after a check by another clock
             return
-        self._looked_at = now
+        self._checked_at = now
         for one in self._links.valuerefs():
             if (link := one()) is not None:
                 link.end_if_dead(neglected=seconds > UNACKNOWLEDGED_S)
@@ -234,14 +234,14 @@ WATCH = LinkWatch()
 
 
 def _unacknowledged(silence: float) -> float:
-    """Seconds after which a link is given up whose host acknowledges nothing."""
+    """Return the seconds after which a link is given up whose host acknowledges nothing."""
     return bounded(UNACKNOWLEDGED_PART * silence, UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S)
 
 
 def terminate(context: Context) -> None:
-    """End a context: what other threads wait for in it ends with ContextTerminated.
+    """Terminate a context: other threads that wait in it get ContextTerminated.
 
-    It waits for them, but not for ever: nobody closes a socket that Ctrl-C has left half made.
+    Waits for them, but not for ever: a socket that Ctrl-C has left half made is never closed.
     """
     ending = threading.Thread(target=context.term, name="quoth-end", daemon=True)
     ending.start()
@@ -255,68 +255,73 @@ class Channel:
         self.sequences = Sequences()
         self._link = Link(context, url)
         self._correlation = int.from_bytes(os.urandom(4))
-        self._asked: RequestState | None = None
+        self._sent: RequestState | None = None
 
-    def run(self, steps: ClientCall[T]) -> T:
-        """Take the steps of a call, and return what they come to."""
+    def run(self, call: ClientCall[T]) -> T:
+        """Execute a call, and return its result."""
         try:
-            exchange = next(steps)
+            request = next(call)
             while True:
                 try:
-                    answer = self.settle(exchange)
+                    answer = self.settle(request)
                 except QuothError as problem:
-                    exchange = steps.throw(problem)
+                    request = call.throw(problem)
                 else:
-                    exchange = steps.send(answer)
+                    request = call.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
 
-    def ask(self, exchange: RequestState) -> float:
-        """Send a request; returns when. What still comes to the one before is passed over."""
+    def ask(self, request: RequestState) -> float:
+        """Send a request; returns the time. Answers to an earlier one are skipped from now on."""
         self._correlation += 1
-        self._link.wait(0.0)  # what has happened to the connection so far is no reason to send twice
+        self._link.wait(0.0)  # earlier events are no reason to send twice
         now = time.monotonic()
-        exchange.begin(self._correlation, now)
-        self._asked = exchange
-        self._send(exchange)
+        request.begin(self._correlation, now)
+        self._sent = request
+        self._send(request)
         return now
 
-    def settle(self, exchange: RequestState) -> Answer:
-        """Wait for the answer to a request; it is sent now unless it was what was sent last.
+    def settle(self, request: RequestState) -> Answer:
+        """Wait for the answer to a request, which is sent now unless it was sent last.
 
-        Raises the error that the broker answered, or `Disconnected` at the deadline: the outcome is not known
-        then.
+        Raises the error that the broker answered, or `Disconnected` at the deadline: then the outcome is not
+        known.
         """
-        is_asked = exchange is self._asked and exchange.unheard > 0
-        now = time.monotonic() if is_asked else self.ask(exchange)
+        is_sent = request is self._sent and request.unanswered > 0
+        now = time.monotonic() if is_sent else self.ask(request)
         link = self._link
         while True:
-            found = link.wait(exchange.due - now)
-            now = time.monotonic()  # what has come by then is taken before it is given up
-            answer = self._received(exchange.correlation)
+            found = link.wait(request.due - now)
+            now = time.monotonic()  # an answer that has come by then is taken before the request is given up
+            answer = self._received(request.correlation)
             if answer is not None:
-                if exchange.is_settled_by(answer, now):
+                if request.is_settled_by(answer, now):
                     return _without_error(answer)
-            elif exchange.is_over(now):
-                raise link.nobody(exchange.what)
-            elif exchange.is_to_be_sent(now, found=found, connected=bool(link.connected)):
-                self._send(exchange)
+            elif request.is_over(now):
+                raise link.no_answer(request.what)
+            elif request.is_to_be_sent(now, found=found, connected=bool(link.connected)):
+                self._send(request)
 
     def close(self) -> None:
         """Close it."""
         self._link.close()
 
-    def _send(self, exchange: RequestState) -> None:
+    def _send(self, request: RequestState) -> None:
         with suppress(zmq.Again):
-            self._link.send(exchange.frames)
-            exchange.unheard += 1
+            self._link.send(request.frames)
+            request.unanswered += 1
 
     def _received(self, correlation: int) -> Answer | None:
         while (answer := self._link.receive()) is not None:
             if answer.correlation == correlation:
                 return answer
         return None
+
+
+def closed() -> QuothError:
+    """Return the error of a client that was closed, or whose broker in this process was."""
+    return error("closed", "the client or the broker in this process was closed")
 
 
 def _without_error(answer: Answer) -> Answer:
@@ -327,5 +332,5 @@ def _without_error(answer: Answer) -> Answer:
 
 def _no_socket(problem: zmq.ZMQError) -> QuothError:
     if problem.errno in _GONE:
-        return error("closed", "the client or the broker in this process was closed")
+        return closed()
     return error("disconnected", f"no socket can be made: {problem.strerror}", "close some clients")

@@ -1,6 +1,6 @@
-"""The channels of one client: a call takes one for itself, so any thread may call.
+"""The pool of one client's channels: each call takes one for itself, so any thread may call.
 
-A forked child inherits descriptors that its parent goes on using, so it forgets them and opens its own.
+A forked child inherits descriptors that its parent goes on using. It forgets them and opens its own.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from contextlib import contextmanager
 
 import zmq
 
-from quoth.connection.connection import Channel, Context, terminate
+from quoth.connection.connection import Channel, Context, closed, terminate
 from quothwire.errors import Disconnected, QuothError, error
 
 SLOTS_MAX = 32
-"""Channels that stay with their iterators: each may hold a MiB that was asked for in advance, and four
-descriptors."""
+"""Channels that stay with their iterators: each may hold a prefetched MiB, and four descriptors."""
 
 
 class Slot:
-    """Where the channel of one iterator stays between its calls, on which its next answer comes."""
+    """Keeps the channel of one iterator between its calls: the answer to its prefetch comes on it."""
 
     def __init__(self) -> None:
         self.channel: Channel | None = None
@@ -40,9 +39,9 @@ class Pool:
 
     @contextmanager
     def channel(self, slot: Slot | None = None) -> Iterator[Channel]:
-        """A channel for one call. It is thrown away if the call ends with an outcome that is not known.
+        """Lend a channel to one call. It is closed if the outcome of the call is not known.
 
-        slot: take the one that is there, and put it back there.
+        slot: holds the channel to take, and gets it back.
         """
         channel = self._take(slot)
         keep = False
@@ -53,7 +52,7 @@ class Pool:
             keep = not isinstance(problem, Disconnected)
             raise
         except zmq.ContextTerminated:
-            raise error("closed", "the client or the broker in this process was closed") from None
+            raise closed() from None
         finally:
             if keep:
                 self._put(channel, slot)
@@ -62,7 +61,7 @@ class Pool:
 
     @contextmanager
     def slot(self) -> Iterator[Slot]:
-        """A place for the channel of an iterator, which may never be resumed."""
+        """Lend a slot to an iterator, which may never be resumed."""
         slot = Slot()
         try:
             yield slot
@@ -76,7 +75,7 @@ class Pool:
 
     @property
     def context(self) -> Context:
-        """The context that sockets of this process are made in. Raises `Disconnected` ``closed``."""
+        """The context of this process's sockets. Raises `Disconnected` ``closed``."""
         if self._closed:
             raise error("closed", "the client is closed")
         if os.getpid() != self._pid:
@@ -85,19 +84,19 @@ class Pool:
 
     @property
     def is_closed(self) -> bool:
-        """True if no call can be made any more."""
+        """True if it was closed."""
         return self._closed
 
     def close(self) -> None:
-        """Close the channels; calls that are under way end with an error."""
+        """Close the channels. Calls that are under way end with an error."""
         if os.getpid() != self._pid:  # the lock may be held for ever here, and the channels are the parent's
             self._closed = True
             _parents.append((self._context, self._idle, self._slots))
             return
         with self._lock:
-            closed, self._closed = self._closed, True
+            was_closed, self._closed = self._closed, True
             idle, self._idle = [*self._idle, *self._emptied(list(self._slots))], []
-        if closed:
+        if was_closed:
             return
         for channel in idle:
             channel.close()
@@ -125,7 +124,7 @@ class Pool:
         channel.close()
 
     def _emptied(self, slots: Sequence[Slot]) -> list[Channel]:
-        """The channels in some slots, taken out of them."""
+        """Remove and return the channels in some slots."""
         channels = [slot.channel for slot in slots if slot.channel is not None]
         for slot in slots:
             slot.channel = None
@@ -136,7 +135,7 @@ class Pool:
         self._context: Context = self._given or zmq.Context()
         self._pid = os.getpid()
         self._slots: set[Slot] = set()
-        """Those that hold a channel."""
+        """The slots that hold a channel."""
 
     def _forget_parent(self) -> None:
         if self._given is not None:

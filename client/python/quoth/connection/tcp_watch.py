@@ -1,11 +1,10 @@
 """Ends a TCP connection to a host that does not acknowledge bytes any more.
 
-The limit of the operating system, TCP_USER_TIMEOUT, makes no difference between a network that swallows
-packets and a broker that reads nothing for a while, whose host acknowledges that its window is closed. A
-connection of the first kind has to be given up soon: TCP doubles its pauses between attempts, so it would
-notice late that the network is back. One of the second kind has to be kept: all that is on its way would be
-sent again. TCP_INFO, what the kernel counts for each connection, tells them apart. Other systems than Linux
-have the limit alone.
+The limit of the operating system, TCP_USER_TIMEOUT, does not distinguish a network that drops packets from a
+broker that reads nothing for a while, whose host acknowledges that its window is closed. In the first case
+the connection has to end soon: TCP doubles its pauses between attempts, so it would notice late that the
+network is back. In the second case it has to be kept: all requests in flight would be sent again. TCP_INFO,
+the kernel's counters of a connection, distinguishes them. Systems other than Linux have the limit alone.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ import struct
 
 INFO = struct.Struct("=2x2B4xI40x2I")
 """Of TCP_INFO: retransmissions and window probes since the last acknowledgement, microseconds of the present
-pause between two attempts, milliseconds since bytes came, and since a packet came that acknowledges anything,
-old or new."""
+pause between two attempts, milliseconds since bytes came, and since a packet with an acknowledgement, old or
+new."""
 _ATTEMPTS_LEAST = 2
-"""A single one may be on its way now, or be lost as packets are."""
+"""A single one may be in flight now, or be lost as packets are."""
 _ABORT = struct.pack("ii", 1, 0)
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
 
 
 def end_if_dead(descriptor: int, url: str, seconds: float, *, neglected: bool) -> bool:
-    """End a connection if the other host acknowledges nothing; libzmq makes another. True if it was.
+    """End a connection if the other host acknowledges nothing; libzmq makes another. True if it was ended.
 
-    descriptor: the socket, as a monitor told it. url: where it is connected to; other ones than tcp are left
-    alone. seconds: how long bytes may go unacknowledged; neglected: or how long none may come, not even the
-    answer to a heartbeat.
+    descriptor: the socket, from a monitor's event. url: its peer; only tcp is checked. seconds: how long
+    bytes may stay without an acknowledgement; neglected: the same limit holds for the time without any
+    received byte, not even the answer to a heartbeat.
     """
     scheme, _, address = url.partition("://")
     port = address.rpartition(":")[2]
@@ -42,7 +41,7 @@ def end_if_dead(descriptor: int, url: str, seconds: float, *, neglected: bool) -
     try:
         if not _is_dead(connection, int(port), seconds, neglected):
             return False
-        # Nothing that it has queued is sent: all of that is sent again on the next connection.
+        # What it has queued is not sent: the next connection sends all of it again.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -54,7 +53,7 @@ def end_if_dead(descriptor: int, url: str, seconds: float, *, neglected: bool) -
 
 def _is_dead(connection: socket.socket, port: int, seconds: float, neglected: bool) -> bool:
     if connection.family not in _FAMILIES or connection.getpeername()[1] != port:
-        return False  # libzmq has closed it, and its number is that of another file by now
+        return False  # libzmq has closed it, and its number belongs to another file by now
     assert _TCP_INFO is not None
     info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, INFO.size)
     return max(unacknowledged(info), unheard(info) if neglected else 0.0) > seconds
@@ -63,8 +62,8 @@ def _is_dead(connection: socket.socket, port: int, seconds: float, neglected: bo
 def unacknowledged(info: bytes) -> float:
     """Return the seconds for which bytes have not been acknowledged, 0.0 if that may change at once.
 
-    Anything that arrives ends the silence, also what the other host sends again. Then the pause tells, which
-    has doubled with each attempt: together, the pauses so far are all but as long as the present one.
+    Any packet ends the silence, also one that the other host sends again. Then the pause shows it, which has
+    doubled with each attempt: the pauses so far are together almost as long as the present one.
     """
     numbers: tuple[int, ...] = INFO.unpack(info)
     retransmits, probes, pause_us, _, silent_ms = numbers

@@ -1,4 +1,4 @@
-"""A bell: any thread rings, the thread that polls its descriptor wakes up."""
+"""A wakeup: any thread ends the wait of a thread that polls its descriptor."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ class PipeWakeup:
     """A pipe with at most a few bytes in it."""
 
     def __init__(self) -> None:
-        self.fd, self._ring = os.pipe()
-        for fd in (self.fd, self._ring):
+        self.fd, self._end = os.pipe()
+        for fd in (self.fd, self._end):
             os.set_blocking(fd, False)
 
-    def ring(self) -> None:
-        """Wake the thread that polls."""
+    def wake(self) -> None:
+        """End the wait of the thread that polls."""
         with contextlib.suppress(BlockingIOError):
-            os.write(self._ring, b"\0")
+            os.write(self._end, b"\0")
 
-    def hush(self) -> None:
-        """Take note of it."""
+    def clear(self) -> None:
+        """Read the bytes of earlier wakeups."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 4_096)
 
     def close(self) -> None:
         """Close the pipe."""
         os.close(self.fd)
-        os.close(self._ring)
+        os.close(self._end)

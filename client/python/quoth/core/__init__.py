@@ -1,1 +1,1 @@
-"""What a client decides, without sockets and clocks: calls, requests, batches on their way, merges."""
+"""The client's state and decisions, without sockets."""

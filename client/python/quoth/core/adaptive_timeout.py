@@ -1,11 +1,10 @@
-"""Waiting times: the pauses between attempts, and how long to wait for an acknowledgement.
+"""Pauses between attempts, and a timeout for acknowledgements that adapts to the link.
 
-The latter is learned, for a link may have any speed. Only acknowledgements show how fast it is, or that a
-large batch is still on its way. So more is sent at once as long as they come quickly; and when one has not
-come in time, the next attempt sends one batch alone and waits twice as long.
+A link may have any speed, and only acknowledgements show it. So more is sent at once as long as they come
+quickly; if one does not come in time, the next attempt sends one batch alone and waits twice as long.
 
-A measured duration may contain an outage, which says nothing of a link's speed and may last for days. So no
-waiting time is derived from one without `bounded`, and what was sent more than once is not measured at all.
+A measured duration may contain an outage, which says nothing about the link and may last for days. So no
+timeout is derived from one without `bounded`, and a batch that was sent more than once is not measured.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from __future__ import annotations
 from quoth.core.request_state import passes_soon
 from quothwire.errors import Disconnected, QuothError
 
-PATIENCE_S, PATIENCE_MAX_S = 30.0, 3_600.0
+TIMEOUT_S, TIMEOUT_MAX_S = 30.0, 3_600.0
 """The shortest is half of the time for which a broker remembers a producer for certain."""
 WINDOW_BYTES, WINDOW_BYTES_MAX = 2**20, 32 * 2**20
 QUICK_S = 2.0
-"""What is acknowledged so soon tells of a link that takes more at once."""
+"""A link that acknowledges within these seconds can take more at once."""
 MARGIN = 4
-"""Times as long as the last one took, the next one may take."""
+"""The timeout as a multiple of the last duration."""
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
-"""Between two attempts of a forwarding. The pause grows, unless something was stored in between, or no broker
-answered: then the attempt itself has waited."""
+"""Seconds between two attempts to forward. The pause grows unless something was stored in between, or no
+broker answered: then the attempt itself has waited."""
 PASSING_MAX_S = 1.0
 """The longest pause after a refusal that ends with the broker's outage or overload."""
 
@@ -33,23 +32,26 @@ def bounded(learned: float, least: float, most: float) -> float:
 
 
 class AdaptiveTimeout:
-    """What a link has taught so far. seconds: to wait for an acknowledgement. window: bytes on their way."""
+    """A timeout that follows measured durations.
+
+    seconds: to wait for an acknowledgement. window: bytes to have in flight.
+    """
 
     def __init__(self) -> None:
-        self.seconds = PATIENCE_S
+        self.seconds = TIMEOUT_S
         self.window = WINDOW_BYTES
 
     def acknowledged(self, seconds: float) -> None:
-        """Something was, after so many seconds, and had been sent once."""
-        self.seconds = bounded(MARGIN * seconds, PATIENCE_S, PATIENCE_MAX_S)
+        """Note that a batch which was sent once was acknowledged after so many seconds."""
+        self.seconds = bounded(MARGIN * seconds, TIMEOUT_S, TIMEOUT_MAX_S)
         if seconds < QUICK_S:
             self.window = min(max(2 * self.window, WINDOW_BYTES), WINDOW_BYTES_MAX)
         else:
             self.window //= 2
 
     def expired(self) -> None:
-        """Nothing was in time."""
-        self.seconds = bounded(2 * self.seconds, PATIENCE_S, PATIENCE_MAX_S)
+        """Note that nothing was acknowledged in time."""
+        self.seconds = bounded(2 * self.seconds, TIMEOUT_S, TIMEOUT_MAX_S)
         self.window = 0
 
 

@@ -1,6 +1,6 @@
-"""What each call asks of a broker and makes of the answers, whoever takes the steps.
+"""The calls of a client: the requests of each, and the evaluation of the answers.
 
-timeout: seconds that the broker may take to answer each of the questions.
+timeout: seconds that the broker may take to answer each of the requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import Gap, Message, OnGap, PointerRange
 from quoth.reader import RecordReader, StoredReader
-from quoth.timestamps import Timestamp, as_pointer
 from quothwire import batch as wire
 from quothwire.errors import Conflict, Disconnected, NotFound, error
 from quothwire.pointer import POINTER_MAX, check_pointer
@@ -45,7 +44,7 @@ R = TypeVar("R")
 
 
 def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> ClientCall[R]:
-    """One question; its reply is of that kind."""
+    """Send one request, and return the reply, which is of the given kind."""
     reply = (yield RequestState(request, topic, deadline=deadline_in(timeout))).reply
     assert isinstance(reply, kind)
     return reply
@@ -57,9 +56,9 @@ def hello(timeout: float) -> ClientCall[Welcome]:
 
 
 def greet(timeout: float, wait: float | None) -> ClientCall[Welcome]:
-    """`hello` of a client that connects. wait: seconds to wait for the broker, None for the timeout.
+    """Send the `hello` of a client that connects. wait: seconds to wait for the broker, None for the timeout.
 
-    Raises `Disconnected`, which says what was found and how long was waited.
+    Raises `Disconnected` with the reason and the time waited.
     """
     if wait is None:
         return (yield from hello(timeout))
@@ -74,7 +73,7 @@ def greet(timeout: float, wait: float | None) -> ClientCall[Welcome]:
 
 
 def payload_bytes_max(welcome: Welcome) -> int:
-    """The largest batch that a broker takes."""
+    """Return the bytes of the largest batch that a broker takes."""
     frame_bytes_max: int = welcome.limits.get("frame_bytes_max", wire.BATCH_BYTES_MAX)
     return min(wire.BATCH_BYTES_MAX, frame_bytes_max)
 
@@ -100,7 +99,7 @@ def topics(timeout: float) -> ClientCall[list[str]]:
 
 
 def info(request: Request, topic: str, timeout: float) -> ClientCall[TopicInfo]:
-    """A question that is answered with everything about a topic."""
+    """Send a request whose reply describes a topic."""
     return ask(TopicInfo, request, check_topic(topic), timeout=timeout)
 
 
@@ -111,9 +110,9 @@ def create_topic(topic: str, settings: Mapping[str, Any], timeout: float) -> Cli
     try:
         reply = (yield create).reply
     except Conflict:
-        if not create.unheard:
+        if not create.unanswered:
             raise
-        # A copy that was not answered may have made it: the topic that was asked for is there.
+        # A copy without an answer may have created it: then the topic has the given settings.
         reply = (yield RequestState(DescribeTopic(), topic, deadline=deadline)).reply
         assert isinstance(reply, TopicInfo)
         if reply.settings != {**reply.settings, **settings}:
@@ -131,29 +130,29 @@ def delete_topic(topic: str, timeout: float) -> ClientCall[Trimmed]:
     try:
         reply = (yield delete).reply
     except NotFound:
-        if not delete.unheard:
+        if not delete.unanswered:
             raise
         return Trimmed(0, 0, 0)
     assert isinstance(reply, Trimmed)
     return reply
 
 
-def read(reader: RecordReader, end: int, limit: int, patience: float, timeout: float) -> ClientCall[Messages]:
-    """See `Client.read`. end: the last pointer that is wanted. patience: seconds for the first record."""
+def read(reader: RecordReader, end: int, limit: int, wait: float, timeout: float) -> ClientCall[Messages]:
+    """See `Client.read`. end: the last pointer to read. wait: seconds to wait for the first record."""
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
     parts: list[Batch] = []
     count = 0
-    waiting_until = deadline_in(patience)
+    waiting_until = deadline_in(wait)
     while count < limit and reader.after < end:
-        wait = 0.0 if count else max(0.0, waiting_until - time.monotonic())
-        found = yield from reader.fetch(wait=wait, timeout=timeout, records_max=limit - count)
+        left = 0.0 if count else max(0.0, waiting_until - time.monotonic())
+        found = yield from reader.fetch(wait=left, timeout=timeout, records_max=limit - count)
         for one in found:
             parts.append(one.head(min(limit - count, end + 1 - one.first)))
             count += len(parts[-1])
             if count >= limit:
                 break
-        if not reader.looking and (count or time.monotonic() >= waiting_until):
+        if not reader.has_more and (count or time.monotonic() >= waiting_until):
             break
     return Messages(parts)
 
@@ -195,13 +194,8 @@ def count(topic: str, after: int, until: int | None, timeout: float) -> ClientCa
 
 
 def stored(topic: str, after: int, until: int | None, on_gap: OnGap | None) -> StoredReader:
-    """The reader for `Client.stored`."""
+    """Return the reader for `Client.stored`. Raises `RequestError` for a range that ends before it begins."""
     end = POINTER_MAX if until is None else check_pointer(until)
     if end < check_pointer(after):
         raise error("bad_request", f"a range that begins after {after} and ends at {end}", "swap the two")
     return StoredReader(check_topic(topic), after, on_gap, end)
-
-
-def last_before(until: Timestamp | None) -> int:
-    """The last pointer that a reading up to a moment may reach."""
-    return POINTER_MAX if until is None else as_pointer(until) - 1

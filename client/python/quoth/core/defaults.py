@@ -1,4 +1,4 @@
-"""What holds where nothing else is said, apart from the client: a command tells of it without loading one."""
+"""Default arguments. A command reads them without loading a client."""
 
 from __future__ import annotations
 

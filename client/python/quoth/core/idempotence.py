@@ -1,4 +1,4 @@
-"""What makes a retry recognisable: producer ids, and how many batches each of them has stored."""
+"""Producer ids and sequences, by which the broker recognises a retry."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from quothwire.errors import BrokerFailure, QuothError
 from quothwire.protocol.messages import Publish, Published
 
 FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
-"""Said to a producer all of whose earlier batches are settled: the broker does not have them any more. The
-topic was made anew, the producer was forgotten, or a loss of power or damage took them."""
+"""Refusals of a producer all of whose earlier batches are settled: the broker does not have them any more.
+The topic was deleted and created again, the producer was forgotten, or a loss of power or damage took
+them."""
 
 Encode = Callable[[int, int], bytes]
-"""Makes the bytes of a batch for a producer id and a sequence."""
+"""Encodes a batch for a producer id and a sequence."""
 
 
 def new_producer_id() -> int:
-    """A random id, never 0."""
+    """Return a random id, never 0."""
     return (int.from_bytes(os.urandom(8)) >> 1) + 1
 
 
 class Sequences:
-    """The producer ids under which one publish after the other is made, one for each topic.
+    """Producer ids for publishes that follow one another, one id for each topic.
 
-    Of no use any more after a publish whose outcome is not known: nobody could say what comes next.
+    Not to be used again after a publish with an unknown outcome: the next sequence is not known then.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class Sequences:
     def publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> ClientCall[Ack]:
         """Publish a batch, which is stored once whatever happens to the connection.
 
-        Raises what the broker answers, or `Disconnected`.
+        Raises the error that the broker answers, or `Disconnected`.
         """
         try:
             return (yield from self._publish(request, topic, encode, deadline))
@@ -55,4 +56,4 @@ class Sequences:
             raise
         assert isinstance(reply, Published)
         self._stored[topic] = (producer, stored + 1)
-        return Ack(reply.first, reply.last, reply.count, reply.durability, reply.duplicate)
+        return Ack.of(reply)

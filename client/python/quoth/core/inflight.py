@@ -1,7 +1,7 @@
-"""The batches of a producer that are on their way: sent and not settled. Touches no socket and no clock.
+"""The batches of a producer that are in flight: sent and not settled. Uses no socket and no clock.
 
 The broker takes sequences without a hole only. So when one is refused for now, or answers stay away, all of
-them are sent again, in order: the next *round*.
+them are sent again in order: the next *round*.
 
     ready --sent--> in flight --acknowledged--> settled
                       |  ^
@@ -33,15 +33,16 @@ from quothwire.protocol.messages import Publish, Published
 IN_FLIGHT_MAX = 32
 """Half of the results that a broker remembers for one producer, so that every retry is recognised."""
 _SEQUENCES = 2**32
+_PASSING = RETRIED | {"disk_low"}
 
 P = TypeVar("P", bound=OutgoingBatch)
 
 
 class Inflight(Generic[P]):
-    """What is in flight, oldest first. Owned by one thread.
+    """Batches in flight, oldest first. Owned by one thread.
 
-    again_at: when the next round is due, None if none is. renumbers: a batch that is refused for good is left
-    out, and the later ones get new sequences; else it fails, and all that are behind it in flight.
+    again_at: when the next round is due, or None. renumbers: a batch that is refused for good is left out,
+    and the later ones get new sequences; else it fails, with all batches in flight behind it.
     """
 
     def __init__(
@@ -68,21 +69,21 @@ class Inflight(Generic[P]):
 
     @property
     def what(self) -> str:
-        """How it is called in an error."""
+        """Its name in an error."""
         return f"publishing to {self._topic}"
 
     @property
     def has_room(self) -> bool:
-        """May another batch be sent now?"""
+        """True if another batch may be sent now."""
         return self.again_at is None and len(self._in_flight) < IN_FLIGHT_MAX
 
     @property
     def oldest(self) -> P | None:
-        """The batch that is in flight for longest."""
+        """The batch that has been in flight for longest."""
         return self._in_flight[0] if self._in_flight else None
 
     def launch(self, outgoing: P) -> list[bytes]:
-        """The frames of the next batch. Raises `QuothError` if it cannot be encoded."""
+        """Put a batch in flight and return its frames. Raises `QuothError` if it cannot be encoded."""
         outgoing.encode(self._producer, self._sequence + 1)
         self._sequence += 1
         self._in_flight.append(outgoing)
@@ -93,13 +94,13 @@ class Inflight(Generic[P]):
         self._settle(parcel, parcel.failure("refused", problem))
 
     def next_round(self) -> Iterator[list[bytes]]:
-        """The frames of everything in flight, once more."""
+        """Return the frames of everything in flight, once more."""
         self.again_at = None
         self._round += 1
         return map(self._copy, list(self._in_flight))
 
     def take(self, answer: Answer, now: float) -> None:
-        """Take in what the broker says."""
+        """Process an answer of the broker."""
         copy, sequence = divmod(answer.correlation, _SEQUENCES)
         outgoing = next((one for one in self._in_flight if one.sequence == sequence), None)
         if outgoing is None or copy < self._first_round:
@@ -108,8 +109,7 @@ class Inflight(Generic[P]):
         if isinstance(reply, Published):
             self._in_flight.remove(outgoing)
             self._backoff = BACKOFF_S
-            ack = Ack(reply.first, reply.last, reply.count, reply.durability, reply.duplicate)
-            self._settle(outgoing, ack)
+            self._settle(outgoing, Ack.of(reply))
         elif isinstance(reply, QuothError):
             outgoing.unanswered -= 1
             if copy == outgoing.round:
@@ -117,16 +117,16 @@ class Inflight(Generic[P]):
                 self._refused(outgoing, reply, now)
 
     def pause(self, now: float) -> None:
-        """Wait a little, longer each time, before the next round."""
+        """Plan the next round after a pause, which is longer each time."""
         if self.again_at is None:
             self.again_at = now + self._backoff
             self._backoff = min(2 * self._backoff, BACKOFF_MAX_S)
 
     def give_up(self, problem: QuothError) -> None:
-        """Everything in flight failed: sequences have no holes, so none can arrive without the first one."""
+        """Fail everything in flight: sequences have no holes, so none can arrive without the first one."""
         given_up = list(self._in_flight)
         self._in_flight.clear()
-        self._begin_anew()
+        self._renumber()
         for outgoing in given_up:
             refusal = outgoing.refusal
             if refusal is not None and _is_certain(refusal, outgoing):
@@ -144,29 +144,29 @@ class Inflight(Generic[P]):
 
     def _refused(self, outgoing: P, problem: QuothError, now: float) -> None:
         if outgoing is not self._in_flight[0]:
-            # What becomes of the earlier ones is not known yet; it will be answered again in its turn.
+            # The outcome of the earlier ones is not known yet; the next round answers this one again.
             self.pause(now)
-        elif not self._renumbers and problem.code not in RETRIED and problem.code != "disk_low":
+        elif not self._renumbers and problem.code not in _PASSING:
             self.give_up(problem)
         elif problem.code in FORGOTTEN:
-            # All before it are settled, so the broker lost them or knows them no more. It goes on without.
+            # All before it are settled, so the broker has lost or forgotten them. Go on without them.
             if outgoing.sequence == 1:
-                self.pause(now)  # no broker says that of a beginning; no haste with one that does
+                self.pause(now)  # a correct broker does not say that of a first batch: do not hurry
             else:
                 self.again_at = now
-            self._begin_anew()
-        elif problem.code in RETRIED or problem.code == "disk_low":
+            self._renumber()
+        elif problem.code in _PASSING:
             self.pause(now)
         elif not _is_certain(problem, outgoing):
             self.give_up(problem)
         else:
             self._in_flight.popleft()
-            self._begin_anew()
+            self._renumber()
             self.again_at = now
             self._settle(outgoing, outgoing.failure("refused", problem))
 
-    def _begin_anew(self) -> None:
-        """Give everything in flight, none of which is stored, new sequences of a new producer id."""
+    def _renumber(self) -> None:
+        """Renumber everything in flight, none of which is stored, under a new producer id."""
         self._producer = new_producer_id()
         self._sequence = 0
         self._first_round = self._round + 1
@@ -177,7 +177,7 @@ class Inflight(Generic[P]):
 
 
 def _is_certain(refusal: QuothError, outgoing: OutgoingBatch) -> bool:
-    """Does the refusal of its newest copy tell that nothing of a batch was stored?
+    """Return True if the refusal of its newest copy proves that nothing of a batch was stored.
 
     A broker that is busy refuses without looking whether an older copy was stored. One whose disk fails may
     have written before it failed.

@@ -1,4 +1,4 @@
-"""Batches on their way to a broker, and what is told of one that did not arrive."""
+"""Batches that are sent to a broker, and the account of those that were not delivered."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from quothwire.errors import QuothError
 from quothwire.headers import decode_headers
 
 RECORD_BYTES = 13
-"""What a record takes in a batch beside its bytes: three offsets, and a bit rounded up."""
+"""Bytes of a record in a batch beside its contents: three offsets, and a bit rounded up."""
+BATCH_BYTES = 2**20
+"""A batch is sent when it holds this much, whatever its number of records."""
+OVERHEAD_BYTES = 128
+"""Bytes of a batch beside its records: its header, the last offsets, padding."""
 
 
 @dataclass(frozen=True)
 class Failure:
     """A batch that was not delivered.
 
-    outcome: ``refused``, it is certain that nothing of it was stored; ``unknown``, it may have been.
+    outcome: ``refused``, nothing of it was stored; ``unknown``, it may have been stored.
     """
 
     values: list[bytes]
@@ -45,42 +49,42 @@ class ProducerError(QuothError):
 
 @dataclass(eq=False, kw_only=True)
 class OutgoingBatch:
-    """A batch that is on its way, or soon will be. sequence: its place among all of its pipeline."""
+    """A batch that is in flight, or soon will be. sequence: its number under the present producer id."""
 
     began: float = 0.0
-    """When its time began to run, by the monotonic clock."""
+    """When its timeout began to run, by the monotonic clock."""
     sequence: int = 0
     payload: bytes = b""
     round: int = 0
-    """Of its newest copy."""
+    """The round of its newest copy."""
     copies: int = 0
     """How often it was sent."""
     unanswered: int = 0
-    """Copies that nothing was heard of, under the present sequence."""
+    """Copies without an answer, under the present sequence."""
     refusal: QuothError | None = None
-    """What became of its newest copy."""
+    """The refusal of its newest copy."""
 
     def encode(self, producer: int, sequence: int) -> None:
-        """Take a sequence, and let the bytes say it that are sent; a retry sends the same ones."""
+        """Set the sequence and encode the bytes for it; a retry sends the same bytes."""
         self.sequence = sequence
         self.payload = self.encoded(producer, sequence)
         self.unanswered = 0
         self.refusal = None
 
     def encoded(self, _producer: int, _sequence: int) -> bytes:
-        """The bytes to send."""
+        """Return the bytes to send."""
         return self.payload
 
     def failure(self, outcome: Literal["refused", "unknown"], problem: QuothError) -> Failure:
-        """What is told of it when it failed."""
+        """Return the account of a batch that was not delivered."""
         return Failure([], [], [], outcome, problem)
 
 
 @dataclass(eq=False)
 class ProducerBatch(OutgoingBatch):
-    """A batch of a producer, also while it is filled. number: which one of its producer it is.
+    """A batch of a producer, also while it is filled. number: its place among all of its producer.
 
-    keys, headers: as long as they have to be; from there on there are none.
+    keys, headers: may be shorter than values; the records behind their end have none.
     """
 
     number: int
@@ -91,7 +95,7 @@ class ProducerBatch(OutgoingBatch):
     futures: list[Future[Ack]] = field(default_factory=list)
 
     def add(self, value: bytes, key: bytes | None, headers: bytes, size: int) -> None:
-        """Put a record in. size: its bytes in the batch."""
+        """Add a record. size: its bytes in the batch."""
         before = len(self.values)
         self.values.append(value)
         if key is not None:
@@ -107,7 +111,7 @@ class ProducerBatch(OutgoingBatch):
         headers: Sequence[bytes] | None,
         size: int,
     ) -> None:
-        """Put several records in. size: their bytes in the batch."""
+        """Add several records. size: their bytes in the batch."""
         before = len(self.values)
         self.values += values
         if keys is not None:
@@ -119,14 +123,14 @@ class ProducerBatch(OutgoingBatch):
         self.size += size
 
     def encoded(self, producer: int, sequence: int, flags: int = 0) -> bytes:
-        """See `OutgoingBatch.encoded`. flags: how the producer counts."""
+        """Return the bytes to send. flags: see `quothwire.batch.Flag`."""
         keys, headers = self._columns()
         return wire.encode(
             self.values, keys or None, headers or None, producer=producer, sequence=sequence, flags=flags
         )
 
-    def tell(self, outcome: Ack | Failure) -> None:
-        """Let those know who hold its futures."""
+    def complete(self, outcome: Ack | Failure) -> None:
+        """Complete its futures."""
         for future in self.futures:
             if isinstance(outcome, Ack):
                 future.set_result(outcome)
@@ -134,14 +138,14 @@ class ProducerBatch(OutgoingBatch):
                 future.set_exception(outcome.error)
 
     def failure(self, outcome: Literal["refused", "unknown"], problem: QuothError) -> Failure:
-        """See `OutgoingBatch.failure`."""
+        """Return the account of a batch that was not delivered, with its records."""
         count = len(self.values)
         keys, encoded = self._columns()
         headers: list[Mapping[str, bytes]] = [decode_headers(one) for one in encoded or [b""] * count]
         return Failure(self.values, keys or [None] * count, headers, outcome, problem)
 
     def _columns(self) -> tuple[list[bytes | None], list[bytes]]:
-        """Keys and headers of all records; empty lists if none has any."""
+        """Return keys and headers of all records; empty lists if no record has any."""
         count = len(self.values)
         keys = self.keys and self.keys + [None] * (count - len(self.keys))
         return keys, self.headers and self.headers + [b""] * (count - len(self.headers))

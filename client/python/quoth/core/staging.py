@@ -1,16 +1,16 @@
-"""Staging one part of a transaction: its batches on their way, one attempt. Touches no socket and no clock.
+"""One attempt to stage a part of a transaction: its batches in flight. Uses no socket.
 
-The broker takes the batches of an attempt without a hole only, under their numbers. So when one is refused
-for now, those behind it are refused with it, and are asked again once the first of them is staged:
+The broker takes the batches of an attempt by their numbers and without a hole. So when one is refused for
+now, those behind it are refused, too, and are sent again once the first of them is staged:
 
-    ready --asked--> on its way --staged--> gone from here
+    ready --sent--> in flight --staged--> done
       ^                 |
       +--out of order---+
 
-What is out of order although all before it was staged has lost those: they were aborted, have expired, or
-went with the power. Then, and with every other refusal that does not pass, the attempt has failed. Another
-one begins with the part's first record; what this one has staged goes when its transaction is published or
-aborted.
+If a batch is out of order although all before it were staged, those are lost: the transaction was aborted or
+has expired, or the broker lost its power. Then, as with every refusal that does not pass, the attempt has
+failed. Another attempt begins with the part's first record. What a failed one has staged is removed when its
+transaction is published or aborted.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from quoth.columns import RecordColumns
+from quoth.columns import RecordColumns, check_size
 from quoth.core.deadline import deadline_in
-from quoth.core.outgoing import RECORD_BYTES, ProducerBatch
+from quoth.core.outgoing import BATCH_BYTES, OVERHEAD_BYTES, RECORD_BYTES, ProducerBatch
 from quoth.core.request_state import RETRIED, RequestState
 from quothwire.batch import Flag
 from quothwire.columns import Column, encode_columns
@@ -42,13 +42,9 @@ from quothwire.protocol.transaction import (
 from quothwire.topic import check_topic
 
 IN_FLIGHT_MAX = 8
-"""Batches on their way: the broker writes one while the next ones travel."""
+"""Batches in flight: the broker writes one while the next ones are sent."""
 IN_FLIGHT_BYTES = 16 * 2**20
 """Bytes of those; a single batch may be as large."""
-BATCH_BYTES = 2**20
-"""A batch leaves when it holds this much."""
-OVERHEAD_BYTES = 128
-"""What a batch takes beside its records."""
 _PASSING = RETRIED | {"disk_low"}
 _SAYS_ALL = frozenset(("already_published", "closed"))
 _KEPT = (
@@ -58,14 +54,14 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class TransactionName:
-    """What a transaction is known by. A plain value: whoever has it may stage, publish and abort."""
+    """The name of a transaction, a plain value by which any client may stage, publish and abort."""
 
     topic: str
     application: str
     version: int
 
     def checked(self) -> TransactionName:
-        """The same. Raises `RequestError` ``bad_topic`` or ``bad_request`` for what names no transaction."""
+        """Return the name. Raises `RequestError` ``bad_topic`` or ``bad_request`` if it is wrong."""
         check_topic(self.topic)
         if not isinstance(self.application, str):
             raise error("bad_request", f"an application's name is text, not {self.application!r:.100}")
@@ -81,25 +77,25 @@ class TransactionName:
 class _Sent:
     """A batch of the attempt.
 
-    exchange: how it was asked, None before. leads: everything before it was staged then. refused: it was out
-    of order, and is to be asked again.
+    request: set while it is in flight. leads: all batches before it were staged when it was sent. refused: it
+    was out of order, and is to be sent again.
     """
 
     number: int
     payload: bytes
-    exchange: RequestState | None = None
+    request: RequestState | None = None
     leads: bool = False
     refused: bool = False
 
 
 class PartStaging:
-    """One attempt at one part. Belongs to whoever drives it.
+    """One attempt to stage one part. Owned by one thread.
 
-    He asks what `leaving` gives, hands every answer to `take`, and stops for a while unless it `has_room`.
+    The driver sends the requests of `leaving`, gives every answer to `take`, and waits unless it `has_room`.
     """
 
     def __init__(self, name: TransactionName, part: int, payload_bytes_max: int, timeout: float) -> None:
-        """timeout: seconds for which each batch may be on its way. Raises `RequestError` ``bad_request``."""
+        """timeout: seconds for which each batch may be in flight. Raises `RequestError` ``bad_request``."""
         _check_whole(part, PART_MAX, "a part")
         deadline_in(timeout)
         self._name = name
@@ -119,15 +115,15 @@ class PartStaging:
         self._batches = self._records = 0
         self._problem: QuothError | None = None
 
-    # -- what is put in ---------------------------------------------------------------------------------
+    # -- records ----------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise why nothing can be staged any more, if so."""
+        """Raise the error that ended the attempt, if there is one."""
         if self._problem is not None:
             raise self._problem
 
     def sizes_of(self, columns: RecordColumns) -> list[int]:
-        """What each record takes in a batch. Raises ``too_large`` for one that fits into none."""
+        """Return the bytes of each record in a batch. Raises ``too_large`` for a record above all limits."""
         values, keys, headers = columns
         sizes = [RECORD_BYTES + len(value) for value in values]
         if keys is not None:
@@ -139,7 +135,7 @@ class PartStaging:
         return sizes
 
     def put(self, columns: RecordColumns, sizes: list[int]) -> Iterator[None]:
-        """Take records in; stops at each batch that is to be asked before more is taken."""
+        """Add records; yields at each full batch, which is to be sent before more is added."""
         values, keys, headers = columns
         batch_bytes = min(BATCH_BYTES, self._payload_bytes_max - OVERHEAD_BYTES)
         ends = list(accumulate(sizes, initial=0))
@@ -159,49 +155,50 @@ class PartStaging:
                 yield
 
     def put_columns(self, values: Column, keys: Column | None, headers: Column | None) -> None:
-        """Take in a batch of its own, behind what was put in before. Raises as `encode_columns` does."""
+        """Add a batch of its own behind the records so far. Raises as `encode_columns` does."""
         payload = encode_columns(values, keys, headers, **self._identity)
-        self._check_size(payload)
+        check_size(payload, self._payload_bytes_max, "nothing of it was taken")
         self.seal()
         self._add(payload, len(values.offsets) // 4 - 1)
 
     def seal(self) -> None:
-        """Let the batch leave that is being filled."""
+        """Close the batch that is being filled."""
         filling, self._filling = self._filling, ProducerBatch(0)
         if filling.values:
             self._add(filling.encoded(**self._identity), len(filling.values))
 
-    # -- what is asked and answered ---------------------------------------------------------------------
+    # -- requests and answers ---------------------------------------------------------------------------
 
     @property
     def has_room(self) -> bool:
-        """May another batch be on its way?"""
+        """True if another batch may be in flight."""
         return len(self._unsettled) < IN_FLIGHT_MAX and self._bytes < IN_FLIGHT_BYTES
 
     @property
     def is_settled(self) -> bool:
-        """Is everything staged that has left?"""
+        """True if all batches are staged."""
         return not self._unsettled
 
     def leaving(self) -> Iterator[RequestState]:
-        """What is to be asked now, in this order."""
-        if self._unsettled and self._unsettled[0].exchange and any(one.refused for one in self._unsettled):
+        """Iterate over the requests to send now, in order."""
+        if self._unsettled and self._unsettled[0].request and any(one.refused for one in self._unsettled):
             return  # until the first one is staged, they would be refused again
+        key = self._name.application, self._name.version
         for one in self._unsettled:
-            if one.exchange is None:
-                one.exchange = RequestState(
-                    self._request(one.number),
+            if one.request is None:
+                one.request = RequestState(
+                    Stage(*key, self._part, self._attempt, one.number),
                     self._name.topic,
                     one.payload,
                     deadline=deadline_in(self._timeout),
                     retried=_PASSING,
                 )
                 one.leads, one.refused = one is self._unsettled[0], False
-                yield one.exchange
+                yield one.request
 
-    def take(self, exchange: RequestState, answer: Answer) -> None:
-        """Take in what the broker says. Raises why the attempt has failed, if it has."""
-        one = next((one for one in self._unsettled if one.exchange is exchange), None)
+    def take(self, request: RequestState, answer: Answer) -> None:
+        """Process an answer. Raises the error that ends the attempt."""
+        one = next((one for one in self._unsettled if one.request is request), None)
         if one is None:
             return
         problem = answer.reply
@@ -214,10 +211,10 @@ class PartStaging:
             text = f"{one.number} batches that were staged are gone"
             raise self.fail(error("not_staged", text, "aborted, expired, or lost with the broker's power"))
         else:
-            one.exchange, one.refused = None, True
+            one.request, one.refused = None, True
 
     def fail(self, problem: QuothError) -> QuothError:
-        """The attempt has failed; returns the error that tells so."""
+        """Fail the attempt; returns the error that names the part."""
         if self._problem is None:
             kept = "" if problem.code in _SAYS_ALL else _KEPT
             hint = "; ".join(filter(None, (problem.hint, kept)))
@@ -225,7 +222,7 @@ class PartStaging:
         return self._problem
 
     def end(self) -> StagedPart:
-        """The part, all of which is staged; nothing can be put in any more."""
+        """Return the part, all of which is staged, and take nothing more."""
         self._problem = error("closed", f"part {self._part} of {self._name} is finished")
         return StagedPart(self._part, self._attempt, self._batches, self._records)
 
@@ -236,15 +233,6 @@ class PartStaging:
         self._bytes += len(payload)
         self._batches += 1
         self._records += records
-
-    def _check_size(self, payload: bytes) -> None:
-        if len(payload) > self._payload_bytes_max:
-            text = f"a batch of {len(payload)} bytes, the broker takes {self._payload_bytes_max}"
-            raise error("too_large", text, "nothing of it was taken")
-
-    def _request(self, number: int) -> Stage:
-        name = self._name
-        return Stage(name.application, name.version, self._part, self._attempt, number)
 
 
 def _check_whole(number: object, most: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Where a tail begins, and the cursor in which it keeps what is done.
+"""The position of a tail, and the stored cursor that follows it.
 
 A record is done when the loop that got it asks for the next one. So the record at which a loop is left, by an
 error, a `break` or a crash, comes again.
@@ -21,19 +21,19 @@ from quoth.timestamps import cursor as beginning_at
 from quothwire.closing import Closeable
 
 SAVE_S = 0.2
-"""A cursor is saved no more often, since a save waits for the disk: a crash repeats the work of so long. When
-nothing has come for that time, all that is done is saved."""
+"""The least seconds between two saves of a cursor, since a save waits for the disk: a crash repeats the work
+of that time. A tail without new records for that time has saved everything that is done."""
 
 CursorFile = Cursor | str | os.PathLike[str]
-"""A cursor, or the file that keeps it."""
+"""A cursor, or the path of its file."""
 
 
 class TailState(Closeable):
-    """The reader of a tail, and its cursor if it has one. Belongs to one thread.
+    """The reader of a tail, and its stored cursor if it has one. Belongs to one thread.
 
-    cursor: where to go on, whatever `after` and `since` say. A topic that it does not know is read from its
-    beginning; they say where it begins with a new cursor. A file is opened here, and closed by `close`.
-    Raises what `Cursor` raises, and `RequestError` for a beginning that makes no sense.
+    cursor: has precedence over `after` and `since`. A topic that it does not know is read from its beginning;
+    `after` and `since` say where a new cursor begins. A file is opened here, and closed by `close`.
+    Raises what `Cursor` raises, and `RequestError` for a wrong beginning.
     """
 
     def __init__(
@@ -57,34 +57,34 @@ class TailState(Closeable):
 
     @property
     def is_placed(self) -> bool:
-        """Is it known where it begins? Else the reader has to find the topic's end."""
+        """True if the beginning is known; else the reader has to find the topic's end."""
         return self.reader.after != NEWEST
 
     def begin(self) -> None:
-        """Keep in a new cursor where the tail begins."""
+        """Put the beginning of the tail into a new cursor."""
         if self._cursor is not None:
             reader = self.reader
             self._cursor.begin(reader.topic, Position(reader.after, reader.log_id, reader.ordinal))
 
     def follow(self, timeout: float) -> ClientCall[Iterator[Batch]]:
-        """See `Passage.follow`. With a cursor it goes on soon after what has come, to save that."""
+        """Follow as `BatchCursor.follow`. With a cursor the next fetch returns soon, to save it."""
         return self.reader.follow(timeout, math.inf if self._cursor is None else SAVE_S)
 
     def messages(self, found: Batch) -> Iterable[Message]:
-        """The records of a batch; each moves the cursor when the one behind it is asked for."""
+        """Return the records of a batch; each moves the cursor when the next one is requested."""
         if self._cursor is None:
             return found
         self._cursor.expect(found, self.reader.log_id)
         return self._advancing(found, self._cursor)
 
     def save(self) -> None:
-        """Save the cursor, unless that was done just now. Raises OSError."""
+        """Save the cursor unless it was saved just now. Raises OSError."""
         if self._cursor is not None and time.monotonic() - self._saved_at >= SAVE_S:
             self._cursor.save()
             self._saved_at = time.monotonic()
 
     def close(self) -> None:
-        """Close the cursor if it was opened here, which saves it. Does nothing the second time."""
+        """Save and close a cursor that was opened here. Does nothing the second time."""
         owned, self._owned = self._owned, None
         if owned is not None:
             owned.close()

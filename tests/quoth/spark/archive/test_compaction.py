@@ -16,7 +16,7 @@ from kit.deadlines import eventually
 from kit.disk.damage import flip
 from kit.spark.archives import FILE_BYTES, Account, files_in, of_archive, of_topic, publish
 from quoth import Client
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive import archived_files, naming
 from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.archive.compaction import Compacted, Compactor, merges_of

@@ -16,7 +16,7 @@ import pytest
 
 from kit.spark.archives import FILE_BYTES, of_archive, publish, turn
 from quoth import Client, NotFound, RequestError
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive import archived_files, compaction, verification
 from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.archive.compaction import Compactor

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types
 
 from kit.broker.peers import refused
-from quoth.core.staging import BATCH_BYTES
+from quoth.core.outgoing import BATCH_BYTES
 from quoth.spark.sink.columns import BatchBuilder, ColumnNames, by_topic, names_of
 from quothwire import batch
 from quothwire.columns import encode_columns

@@ -20,7 +20,7 @@ from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
-    from quoth.forward.forwarder import ForwarderSource, ForwardingProgress, LostRecords
+    from quoth.forward.progress import ForwarderSource, ForwardingProgress, LostRecords
     from quothwire.batch import Stored
 
 
@@ -102,9 +102,9 @@ def forward(
         client = stack.enter_context(Client(url, None, session.timeout or DEFAULT_TIMEOUT_S))
         watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
         forwarder = Forwarder(
-            origins, client, name, standing=mark.standing, save=mark.save, events=watch, rate=rate or 0
+            origins, client, name, progress=mark.progress, save=mark.save, events=watch, rate=rate or 0
         )
-        mark.save(forwarder.standing)  # others may not trim what is not forwarded
+        mark.save(forwarder.progress)  # others may not trim what is not forwarded
         try:
             forwarder.run(until_end=once)
         except BaseException as problem:
@@ -145,7 +145,7 @@ class _Mark:
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
         from quothlog.reading import forwarding_progress
 
-        self.standing: ForwardingProgress | None = None
+        self.progress: ForwardingProgress | None = None
         self._path = path
         self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
         self._trimmed = trimmed
@@ -154,13 +154,13 @@ class _Mark:
         if found is not None:
             if (found.get("url"), found.get("topic")) != (url, topic):
                 raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
-            self.standing = _standing(path, found)
+            self.progress = _progress(path, found)
 
-    def save(self, standing: ForwardingProgress) -> None:
+    def save(self, progress: ForwardingProgress) -> None:
         """Write the file, and trim what it releases."""
         from quothlog.reading import forwarding_progress
 
-        forwarding_progress.write_mark(self._path, {**self._about, **standing._asdict()})
+        forwarding_progress.write_mark(self._path, {**self._about, **progress._asdict()})
         if self._trimmed is not None:
             forwarding_progress.trim_unowned(self._trimmed.directory)
 
@@ -170,8 +170,8 @@ class _Mark:
             self._path.unlink(missing_ok=True)
 
 
-def _standing(path: Path, found: dict[str, Any]) -> ForwardingProgress:
-    from quoth.forward.forwarder import ForwardingProgress
+def _progress(path: Path, found: dict[str, Any]) -> ForwardingProgress:
+    from quoth.forward.progress import ForwardingProgress
 
     values = {name: found.get(name) for name in ForwardingProgress._fields}
     if not all(isinstance(value, int) for value in values.values()):
@@ -234,7 +234,7 @@ def _source(
 ) -> tuple[ForwarderSource, str, Path]:
     """Return the source, the topic that gets the records, and the default file of the progress."""
     from quoth.client import Client
-    from quoth.forward.stored import StoredSource
+    from quoth.forward.topic_source import StoredSource
     from quothlog.datadir.discovery import data_directory
     from quothlog.recovery.snapshot import floors_in
 

@@ -43,7 +43,7 @@ from quothcli.records.last import starts_of_last
 
 if TYPE_CHECKING:
     from quoth import Message, Reading
-    from quoth.core.multi_reader import Start
+    from quoth.timestamps import Start
 
 
 LOOK_S = 1.0

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive.fingerprint import total
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ReplacedFile
 from quoth.spark.archive.naming import day_of

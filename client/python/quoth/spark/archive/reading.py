@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quoth.core.calls import last_before
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchiveManifest
 from quoth.spark.archive.naming import name_in, topic_folder, topic_in
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
-from quoth.timestamps import Timestamp, cursor
+from quoth.timestamps import Timestamp, cursor, last_before
 from quothwire.errors import error
 
 if TYPE_CHECKING:

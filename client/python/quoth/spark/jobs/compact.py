@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive import manifest
 from quoth.spark.archive.archiver import KEEP_REPLACED_S
 from quoth.spark.archive.compaction import TARGET_BYTES, Compacted, Compactor

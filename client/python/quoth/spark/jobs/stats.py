@@ -23,7 +23,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
-from quoth.core.calls import last_before
 from quoth.message import Gap
 from quoth.spark.atomic_files import local_path, refuse_existing
 from quoth.spark.jobs import session
@@ -33,7 +32,7 @@ from quoth.spark.source.ranges import named
 from quoth.spark.statistics.following import Follower, StatsCheckpoint
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
 from quoth.spark.workers import SparkWorkers, until_next_look
-from quoth.timestamps import Timestamp, cursor, now
+from quoth.timestamps import Timestamp, cursor, last_before, now
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path

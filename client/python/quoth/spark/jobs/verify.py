@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive import manifest
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.reading import logs_of

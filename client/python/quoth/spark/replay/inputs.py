@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import Lineage, require_footer

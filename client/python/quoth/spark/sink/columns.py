@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
 
-from quoth.core.outgoing import RECORD_BYTES
-from quoth.core.staging import BATCH_BYTES
+from quoth.core.outgoing import BATCH_BYTES, RECORD_BYTES
 from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.sink.headers import encode_header_column
 from quothwire.columns import Column

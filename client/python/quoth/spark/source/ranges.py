@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quoth.client import DEFAULT_URL, connect
-from quoth.core.calls import last_before
+from quoth.merging.selection import Selection
 from quoth.message import Gap, OnGap
 from quoth.reader import log_gap
-from quoth.selection import Selection
 from quoth.spark.source.offset_planner import RangeClient, share
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import COLUMNS, Decode, TopicRange, check_decode, records_of
-from quoth.timestamps import Timestamp, cursor
+from quoth.timestamps import Timestamp, cursor, last_before
 from quothwire.errors import error
 from quothwire.protocol.messages import PARTS_MAX
 

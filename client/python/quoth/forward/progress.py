@@ -1,0 +1,63 @@
+"""The progress of a forwarding, and the interfaces to its source and its observer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from quothwire.batch import Stored
+from quothwire.errors import QuothError
+
+
+class ForwardingProgress(NamedTuple):
+    """The progress of a forwarding.
+
+    source: the id of the log that is forwarded. producer: the producer id of its batches, the log's own id
+    unless the source has lost records that were forwarded. pointer, ordinal: those of the source up to which
+    everything is synced in the topic; the ordinal is -1 if it is not known. target, target_log: the pointer
+    of the newest forwarded record in the topic, and the id of the topic's log.
+    """
+
+    source: int = 0
+    producer: int = 0
+    pointer: int = 0
+    ordinal: int = -1
+    target: int = 0
+    target_log: int = 0
+
+
+class ForwarderSource(Protocol):
+    """The source of the batches. An error that is not retryable ends the forwarding."""
+
+    @property
+    def log_id(self) -> int:
+        """The id of the log, 0 until a batch was taken."""
+
+    def seek(self, after: int) -> None:
+        """Continue behind a pointer."""
+
+    def take(self, wait: float) -> list[Stored]:
+        """Return the next batches, none if there is nothing within so many seconds."""
+
+
+class LostRecords(NamedTuple):
+    """Records that the source does not hold any more, so that they cannot be forwarded."""
+
+    records: int
+    after: int
+    next: int
+
+
+class Events(Protocol):
+    """The observer of a forwarding."""
+
+    def forwarded(self, records: int, size: int) -> None:
+        """Report that more records are synced in the topic."""
+
+    def waits(self, problem: QuothError, seconds: float) -> None:
+        """Report a failed attempt; the next one begins after so many seconds."""
+
+    def lost(self, losses: LostRecords) -> None:
+        """Report records that the source does not hold any more."""
+
+    def began_anew(self, text: str) -> None:
+        """Report an unexpected change, after which the forwarding continues."""

@@ -1,0 +1,1 @@
+"""Reads of several topics at once, merged in the order of time."""

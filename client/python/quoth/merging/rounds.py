@@ -1,0 +1,161 @@
+"""Rounds of requests that find out up to which time no older record can come.
+
+Records of several topics are handed out in order once each topic without any at hand is known to bring
+nothing older. A round finds that out:
+
+    ping        the broker's clock: T. A record that is appended later gets a pointer of at least T
+    list        new topics that match a pattern take part from now on
+    describe    each topic that has nothing at hand: once its newest visible record has come, and none waits
+                for an fsync to become visible, it brings nothing at or below T any more
+
+Rounds are made while a record is held back. The order relies on the broker's clock not to step back: a record
+that comes with an older pointer nevertheless is handed out at once, and counted as late.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from quoth.core.adaptive_timeout import bounded
+from quoth.core.request_state import BACKOFF_S
+from quoth.merging.merge import TopicMerge
+from quoth.reader import RecordReader
+from quothwire.errors import NotFound, QuothError
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import DescribeTopic, ListTopics, Ping, Pong, TopicInfo, Topics
+from quothwire.protocol.operations import Request
+
+ROUND_S, ROUND_REST, ROUND_REST_MAX_S = 0.005, 4, 0.5
+"""The least seconds between two rounds; the pause after a round as a multiple of its duration, so that many
+idle topics cost little, or until the broker's clock has reached the next record; and the longest pause: the
+duration may contain an outage."""
+TO_COME = ""
+"""Stands for the topics that match a pattern and do not exist yet: a list of all topics settles them."""
+
+Take = Callable[[str, Answer, float], None]
+"""Processes the answer to a request about a topic, at a time."""
+Ask = Callable[[Request, str, Take], None]
+TakeNames = Callable[[Answer, Take, float], bool]
+
+
+@dataclass(slots=True)
+class TopicSource:
+    """A topic that is read.
+
+    asked: a fetch is on its way. again_at, backoff: when to fetch again after a refusal, and the next pause.
+    problem: the refusal since `refused_at`. standing: a time, and the pointer behind which nothing older
+    comes.
+    """
+
+    reader: RecordReader
+    asked: bool = False
+    again_at: float = 0.0
+    backoff: float = BACKOFF_S
+    refused_at: float = 0.0
+    problem: QuothError | None = None
+    standing: tuple[int, int] | None = None
+
+    def settle(self, merge: TopicMerge) -> None:
+        """Settle the topic once everything has come that was there when `standing` was found out."""
+        if self.standing is not None and self.reader.after >= self.standing[1]:
+            merge.settle(self.reader.topic, self.standing[0])
+            self.standing = None
+
+
+@dataclass(slots=True)
+class _Round:
+    """took: seconds of waiting for its answers. clock: the broker's. left: topics not described yet."""
+
+    took: float = 0.0
+    clock: int = 0
+    left: set[str] = field(default_factory=set)
+
+
+class Rounds:
+    """The rounds of one ordered read. Owned by one thread.
+
+    ask: sends a request. take_names: adds the new topics of a list and returns True at its end; None if there
+    are no patterns.
+    """
+
+    def __init__(
+        self, merge: TopicMerge, sources: dict[str, TopicSource], ask: Ask, take_names: TakeNames | None
+    ) -> None:
+        self.clock = 0
+        """The newest time of the broker's clock."""
+        self._merge = merge
+        self._sources = sources
+        self._ask = ask
+        self._take_names = take_names
+        self._round: _Round | None = None
+        self._next_at = 0.0
+
+    @property
+    def due(self) -> float:
+        """The time of the next round; infinity while one is under way, or no record is held back."""
+        return math.inf if self._round is not None or self._merge.held is None else self._next_at
+
+    def begin(self, now: float, every: float) -> None:
+        """Begin a round if it is due. every: seconds between two rounds while no record is held back."""
+        if self._round is None and now >= self._next_at + (every if self._merge.held is None else 0.0):
+            self._round = _Round()
+            self._ask(Ping(), "", self._ponged)
+
+    def waited(self, seconds: float) -> None:
+        """Add to the duration of the round under way."""
+        if self._round is not None:
+            self._round.took += seconds
+
+    def resent(self) -> None:
+        """Forget the duration so far: a request was sent twice, so there was an outage."""
+        if self._round is not None:
+            self._round.took = 0.0
+
+    def _ponged(self, _: str, answer: Answer, now: float) -> None:
+        assert self._round is not None
+        if isinstance(answer.reply, Pong):
+            self.clock = self._round.clock = answer.reply.time
+        if self._take_names is not None:
+            self._ask(ListTopics(), "", self._listed)
+        else:
+            self._describe(self._round, now)
+
+    def _listed(self, _: str, answer: Answer, now: float) -> None:
+        assert self._round is not None
+        assert self._take_names is not None
+        if self._take_names(answer, self._listed, now):
+            if isinstance(answer.reply, Topics):
+                self._merge.settle(TO_COME, self._round.clock)
+            self._describe(self._round, now)
+
+    def _describe(self, round_: _Round, now: float) -> None:
+        """Ask about the topics that hold back a record; without one, about all that have nothing at hand."""
+        held = self._merge.held
+        round_.left.update(self._merge.behind(round_.clock if held is None else min(round_.clock, held)))
+        round_.left.discard(TO_COME)
+        for name in round_.left:
+            self._ask(DescribeTopic(), name, self._described)
+        self._end(round_, now)
+
+    def _described(self, name: str, answer: Answer, now: float) -> None:
+        assert self._round is not None
+        source, reply, clock = self._sources.get(name), answer.reply, self._round.clock
+        if source is not None:
+            log = source.reader.log_id
+            if isinstance(reply, TopicInfo) and reply.log == (log or reply.log):
+                if not reply.counters.get("unseen_records"):
+                    source.standing = clock, reply.last
+            elif isinstance(reply, NotFound) and not source.reader.has_answered:
+                source.standing = clock, 0
+            source.settle(self._merge)
+        self._round.left.discard(name)
+        self._end(self._round, now)
+
+    def _end(self, round_: _Round, now: float) -> None:
+        """End the round if all topics have answered."""
+        if not round_.left:
+            ahead = ((self._merge.held or 0) - round_.clock) / 1e6
+            pause = bounded(max(ROUND_REST * round_.took, ahead), ROUND_S, ROUND_REST_MAX_S)
+            self._round, self._next_at = None, now + pause

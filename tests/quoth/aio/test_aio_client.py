@@ -1,0 +1,271 @@
+"""One thread carries everything of an event loop: many calls at once, and how a client begins and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import quoth
+import quoth.aio
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler
+from kit.client.loops import HANGS_S, carriers, in_loop, run
+from kit.deadlines import DEADLINE_S, soon
+from quoth import Ack, Disconnected, Gap
+from quoth.aio import Client, Reading, Tail, io_thread, sequence_pool
+from quoth.aio.io_thread import ASKED_MAX
+from quothwire.protocol.messages import Operation
+
+
+async def values(client: Client, topic: str) -> list[bytes]:
+    """All values of a topic."""
+    return [message.value for message in await client.read(topic, limit=100_000)]
+
+
+async def take(tail: Tail | Reading, number: int) -> list[bytes]:
+    """The next values."""
+    return [(await anext(tail)).value for _ in range(number)]
+
+
+# -- many at once -------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_hundreds_of_tails_and_publishes_share_one_thread(
+    start_broker: StartBroker,
+) -> None:
+    tails, publishers, each = 300, 100, 5
+    async with quoth.aio.connect(start_broker().url, timeout=HANGS_S) as client:
+        names = [f"t{number}" for number in range(20)]
+        following = [await client.tail(names[number % len(names)]) for number in range(tails)]
+        wanted = publishers * each // len(names)
+        waiting = asyncio.gather(*(take(one, wanted) for one in following))
+
+        async def publish(number: int) -> None:
+            for turn in range(each):
+                await client.publish(names[number % len(names)], b"%d %d" % (number, turn))
+
+        await asyncio.gather(*(publish(number) for number in range(publishers)))
+        found = await waiting
+        assert carriers() == ["quoth-aio"]
+        for number, one in enumerate(found):
+            assert one == await values(client, names[number % len(names)])
+        for number in range(publishers):
+            mine = [value for value in found[number % len(names)] if value.startswith(b"%d " % number)]
+            assert mine == [b"%d %d" % (number, turn) for turn in range(each)]
+
+
+@in_loop
+async def test_readings_of_hundreds_of_topics_share_one_thread(start_broker: StartBroker) -> None:
+    async with quoth.aio.connect(start_broker().url, timeout=HANGS_S) as client:
+        names = [f"t{number}" for number in range(300)]
+        await asyncio.gather(*(client.create_topic(name) for name in names))
+        async with client.tail_many("t*") as first, client.tail_many(names, ordered=True) as second:
+            reading = asyncio.gather(take(first, len(names)), take(second, len(names)))
+            acks = await asyncio.gather(*(client.publish(name, name.encode()) for name in names))
+            as_they_came, ordered = await reading
+        assert carriers() == ["quoth-aio"]
+    assert sorted(as_they_came) == sorted(name.encode() for name in names)
+    stored = sorted((ack.first, name.encode()) for ack, name in zip(acks, names, strict=True))
+    assert ordered == [value for _, value in stored]
+
+
+@in_loop
+async def test_more_publishes_than_have_their_turn_all_succeed(broker: BrokerProcess, topic: str) -> None:
+    many = 3 * sequence_pool.PUBLISHES_MAX
+    async with quoth.aio.connect(broker.url) as client:
+        acks = await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(many)))
+        assert not any(ack.duplicate for ack in acks)
+        stored = {message.pointer: message.value for message in await client.read(topic, limit=2 * many)}
+        assert stored == {ack.first: b"%d" % number for number, ack in enumerate(acks)}
+
+
+@in_loop
+async def test_publish_whose_turn_does_not_come_in_time_says_that_nothing_was_stored(
+    meddler: Meddler, topic: str
+) -> None:
+    async with quoth.aio.connect(meddler.url) as client:
+        meddler.on_request = lambda call: call.operation is Operation.PUBLISH
+        stuck = [
+            asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(sequence_pool.PUBLISHES_MAX)
+        ]
+        await asyncio.sleep(0)  # they begin
+        with pytest.raises(Disconnected) as caught:
+            await client.publish(topic, b"y", timeout=0.2)
+        assert caught.value.code == "timed_out"
+        assert "nothing of it was stored" in caught.value.hint
+        for one in stuck:
+            one.cancel()
+
+
+@in_loop
+async def test_no_connection_carries_more_requests_than_a_broker_keeps_replies_for(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with quoth.aio.connect(broker.url) as client:
+        await client.create_topic(topic)
+        tails = [await client.tail(topic) for _ in range(4 * ASKED_MAX)]
+        waiting = asyncio.gather(*(take(one, 1) for one in tails))
+        await client.publish(topic, b"x")
+        assert await waiting == [[b"x"]] * len(tails)
+        assert 4 <= len(client._io_thread._links) <= 5
+
+
+@in_loop
+async def test_beyond_the_most_connections_requests_share_them(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(io_thread, "LINKS_MAX", 2)
+    monkeypatch.setattr(io_thread, "ASKED_MAX", 4)
+    async with quoth.aio.connect(broker.url) as client:
+        await client.create_topic(topic)
+        tails = [await client.tail(topic) for _ in range(20)]
+        waiting = asyncio.gather(*(take(one, 20) for one in tails))
+        await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(20)))
+        everything = await values(client, topic)
+        assert await waiting == [everything] * len(tails)
+        assert len(client._io_thread._links) == 2
+
+
+@pytest.mark.parametrize("kinds", [["quoth.aio"] * 3, ["quoth", "quoth.aio"]], ids=" and ".join)
+def test_event_loops_in_several_threads_have_a_client_each(
+    broker: BrokerProcess, topic: str, kinds: list[str]
+) -> None:
+    async def work(me: int) -> list[Ack]:
+        async with quoth.aio.connect(broker.url) as client:
+            return [await client.publish(topic, b"%d %d" % (me, number)) for number in range(50)]
+
+    def work_blocking(me: int) -> list[Ack]:
+        with quoth.connect(broker.url) as client:
+            return [client.publish(topic, b"%d %d" % (me, number)) for number in range(50)]
+
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        done = [
+            pool.submit(work_blocking, me) if kind == "quoth" else pool.submit(asyncio.run, work(me))
+            for me, kind in enumerate(kinds)
+        ]
+        acks = [ack for one in done for ack in one.result()]
+    assert len({ack.first for ack in acks}) == 50 * len(kinds)
+    with quoth.connect(broker.url) as client:
+        found = [message.value for message in client.read(topic)]
+    for me in range(len(kinds)):
+        mine = [value for value in found if value.startswith(b"%d " % me)]
+        assert mine == [b"%d %d" % (me, number) for number in range(50)]
+
+
+def test_uvloop_is_a_loop_like_any_other(broker: BrokerProcess, topic: str) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> list[bytes]:
+        async with quoth.aio.connect(broker.url) as client:
+            tail = await client.tail(topic)
+            async with client.producer(topic) as producer:
+                await producer.send(b"a")
+            await client.publish(topic, b"b")
+            return await take(tail, 2)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == [b"a", b"b"]
+
+
+# -- a broker that goes and comes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_restarts_lose_nothing_and_repeat_nothing_for_many_tasks(
+    start_broker: StartBroker, end: str, rng: random.Random
+) -> None:
+    broker = start_broker()
+    publishers, each = 20, 30
+
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url, timeout=60.0) as client:
+            gaps: list[Gap] = []
+            tails = [await client.tail("t", on_gap=gaps.append) for _ in range(20)]
+            waiting = asyncio.gather(*(take(one, publishers * each) for one in tails))
+
+            async def publish(me: int) -> None:
+                for number in range(each):
+                    await client.publish("t", b"%d %d" % (me, number))
+
+            publishing = asyncio.gather(*(publish(me) for me in range(publishers)))
+            for _ in range(3):
+                await asyncio.sleep(rng.uniform(0, 0.2))  # any moment
+                await asyncio.to_thread(broker.kill if end == "kill" else broker.terminate)
+                await asyncio.to_thread(broker.restart)
+            await publishing
+            found = await waiting
+            assert gaps == []
+        everything = {b"%d %d" % (me, number) for me in range(publishers) for number in range(each)}
+        assert set(found[0]) == everything
+        assert all(one == found[0] for one in found)
+        for me in range(publishers):
+            mine = [value for value in found[0] if value.startswith(b"%d " % me)]
+            assert mine == [b"%d %d" % (me, number) for number in range(each)]
+
+    run(main())
+
+
+@pytest.mark.parametrize("given_up", ["cancelled", "timed out"])
+def test_what_was_given_up_while_the_broker_was_away_is_not_sent_later(
+    start_broker: StartBroker, given_up: str
+) -> None:
+    """Neither is anything else lost that was on the same connection."""
+    broker = start_broker()
+
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url, timeout=DEADLINE_S) as client:
+            tail = await client.tail("kept")
+            waiting = asyncio.ensure_future(take(tail, 1))
+            await soon(lambda: _waits(client.status, 1), "it waits")
+            await asyncio.to_thread(broker.kill)
+            await soon(lambda: _is_lost(client), "the loss is noticed")
+            kept = asyncio.ensure_future(client.publish("kept", b"a"))
+            if given_up == "cancelled":
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(client.publish("given up", b"x"), 0.1)
+            else:
+                with refused("disconnected"):
+                    await client.publish("given up", b"x", timeout=0.1)
+            await asyncio.to_thread(broker.restart)
+            assert (await kept).count == 1
+            assert await waiting == [b"a"]
+            assert await client.topics() == ["kept"]
+            assert len(client._io_thread._links) == 1
+
+    run(main())
+
+
+async def _is_lost(client: Client) -> bool:
+    return client._io_thread._links[0].link.connected is False
+
+
+async def _waits(status: Callable[[], Awaitable[quoth.Status]], number: int) -> bool:
+    return (await status()).waits == number
+
+
+# -- beginning ----------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_connecting_is_awaited_or_entered(broker: BrokerProcess) -> None:
+    client = await quoth.aio.connect(broker.url)
+    async with client:
+        assert await client.ping() > 0
+    async with quoth.aio.connect(broker.url, timeout=30.0) as entered:
+        assert (entered.url, entered.timeout) == (broker.url, 30.0)
+    with refused("closed"):
+        await entered.ping()
+
+
+@in_loop
+async def test_connecting_that_is_cancelled_leaves_nothing(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.freeze()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(quoth.aio.connect(broker.url), 0.1)

@@ -1,0 +1,211 @@
+"""The end of an asyncio client, of its loop and of its process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import quoth
+import quoth.aio
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.proxies import Meddler
+from kit.client.loops import in_loop, no_carriers, run
+from kit.deadlines import DEADLINE_S, soon
+from quoth import BrokerFailure, Gap, RequestError
+from quoth.aio import Client, Reading, Tail
+from quoth.connection.connection import Link
+from quothwire.errors import QuothError, error
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation
+
+
+async def values(client: Client, topic: str) -> list[bytes]:
+    """All values of a topic."""
+    return [message.value for message in await client.read(topic, limit=100_000)]
+
+
+async def take(tail: Tail | Reading, number: int) -> list[bytes]:
+    """The next values."""
+    return [(await anext(tail)).value for _ in range(number)]
+
+
+# -- ending -------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_defect_in_the_thread_ends_all_calls_with_its_error(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with quoth.aio.connect(broker.url) as client:
+        waiting = asyncio.ensure_future(client.read(topic, timeout=60.0))
+        await asyncio.sleep(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(Link, "receive", lambda link: 1 // 0)
+            for call in (client.ping(), waiting, client.ping()):
+                with pytest.raises(BrokerFailure) as caught:
+                    await call
+                assert "ZeroDivisionError" in caught.value.text
+                assert "report" in caught.value.hint
+
+
+ABANDONING = """
+import asyncio, gc, sys, threading, time
+import quoth.aio
+
+async def main():
+    client = await quoth.aio.connect(sys.argv[1])
+    await client.publish("abandoned", b"x")
+    tail = client.tail("abandoned", after=0)
+    await anext(tail)
+    waiting = client.tail("abandoned that is not there")
+    try:
+        await asyncio.wait_for(anext(waiting), 0.01)
+    except TimeoutError:
+        pass
+    many = client.tail_many("abandoned*", after=0, ordered=True)
+    await anext(many)
+    producer = client.producer("abandoned", linger=60)
+    await producer.send(b"y")
+    producer.future()
+    return client, tail, waiting, many, producer
+
+loop = asyncio.new_event_loop()
+loop.slow_callback_duration = 60  # a busy machine is nothing to warn of
+kept = loop.run_until_complete(main())
+loop.close()
+if sys.argv[2] == "dropped":
+    del kept
+    gc.collect()
+if sys.argv[2] != "at once":
+    deadline = time.monotonic() + 20
+    while any(thread.name.startswith("quoth") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("left", ["kept", "dropped", "at once"])
+def test_loop_that_ends_before_its_client_leaves_no_thread_and_no_warning(
+    broker: BrokerProcess, left: str
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", ABANDONING, broker.url, left],
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])
+def test_client_without_references_ends_its_thread(
+    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
+) -> None:
+    async def main() -> None:
+        client = await quoth.aio.connect(broker.url)
+        tail = tailing(client, topic, after=0)
+        await client.publish(topic, b"x")
+        del client
+        assert await take(tail, 1) == [b"x"], "an iterator keeps its client"
+        del tail
+        gc.collect()
+        await soon(no_carriers, "the thread ends")
+
+    run(main())
+
+
+# -- at home ------------------------------------------------------------------------------------------------
+
+
+def test_another_event_loop_is_refused_with_the_remedy(broker: BrokerProcess) -> None:
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url) as client:
+            with pytest.raises(RequestError) as caught:
+                await asyncio.to_thread(asyncio.run, client.ping())
+            assert caught.value.code == "bad_request"
+            assert "another event loop" in caught.value.text
+            assert await client.ping() > 0
+
+    run(main())
+
+
+FORKING = """
+import asyncio, os, sys
+import quoth.aio
+
+async def main():
+    async with quoth.aio.connect(sys.argv[1]) as client:
+        await client.publish("forked", b"parent 0")
+        pid = os.fork()
+        if not pid:
+            try:
+                client._io_thread.check()
+            except quoth.Disconnected as problem:
+                os._exit(0 if problem.code == "closed" else 1)
+            os._exit(2)
+        assert os.waitpid(pid, 0)[1] == 0
+        await client.publish("forked", b"parent 1")
+
+asyncio.run(main())
+"""
+
+
+def test_forked_child_is_refused_and_leaves_the_parent_unharmed(start_broker: StartBroker) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORKING, start_broker().url],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])
+@in_loop
+async def test_gap_is_reported_in_the_loop_and_an_error_there_ends_the_reading(
+    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
+) -> None:
+    def stop(gap: Gap) -> None:
+        assert asyncio.get_running_loop()
+        raise ValueError(gap.reason)
+
+    async with quoth.aio.connect(broker.url) as client:
+        await client.create_topic(topic, count_limit=1)
+        acks = [await client.publish(topic, b"%d" % number) for number in range(3)]
+        await client.trim(topic, acks[2].first)
+        tail = tailing(client, topic, after=acks[0].last, on_gap=stop)
+        with pytest.raises(ValueError, match="trimmed"):
+            await anext(tail)
+        with pytest.raises(StopAsyncIteration):
+            await anext(tail)
+
+
+@in_loop
+async def test_refusals_that_pass_are_waited_for_without_holding_up_others(
+    meddler: Meddler, topic: str
+) -> None:
+    pings = tries = 0
+
+    def refuse(call: Call) -> QuothError | bool:
+        """Refuse the publish until it has come more than five times, and as many pings were answered."""
+        nonlocal tries
+        if call.operation is not Operation.PUBLISH:
+            return False
+        tries += 1
+        return error("busy", "of the test") if min(pings, tries) <= 5 else False
+
+    async with quoth.aio.connect(meddler.url) as client:
+        meddler.on_request = refuse
+        publishing = asyncio.ensure_future(client.publish(topic, b"a"))
+        while not publishing.done():
+            await client.ping()
+            pings += 1
+        assert (await publishing).duplicate is False
+        assert await values(client, topic) == [b"a"]

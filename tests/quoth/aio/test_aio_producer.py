@@ -1,0 +1,198 @@
+"""The producer in an event loop: it batches as the blocking one does, and never holds up the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+import quoth.aio
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler, pass_on
+from kit.client.loops import carriers, in_loop, no_carriers
+from kit.deadlines import DEADLINE_S, soon
+from quoth import ProducerError
+from quoth.aio import Client, Producer
+from quoth.aio import producer as aio_producer
+from quothwire.protocol.messages import Operation
+
+
+async def values(client: Client, topic: str) -> list[bytes]:
+    """All values of a topic."""
+    return [message.value for message in await client.read(topic, limit=100_000)]
+
+
+def mute(meddler: Meddler) -> None:
+    """Let no publish reach the broker."""
+    meddler.on_request = lambda call: call.operation is Operation.PUBLISH
+
+
+async def fill(producer: Producer, number: int) -> None:
+    """Send so many records."""
+    for one in range(number):
+        await producer.send(b"%d" % one)
+
+
+# -- sending ------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_sending_without_a_pause_leaves_others_a_turn(broker: BrokerProcess, topic: str) -> None:
+    async with quoth.aio.connect(broker.url) as client, client.producer(topic) as producer:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        await fill(producer, 10_000)
+        assert turns >= 9
+        task.cancel()
+
+
+@in_loop
+async def test_full_buffer_lets_only_the_sender_wait(meddler: Meddler, topic: str) -> None:
+    async with quoth.aio.connect(meddler.url) as client:
+        mute(meddler)
+        producer = client.producer(topic, batch=10, max_buffer=10, linger=0)
+        await fill(producer, 10)
+        several = [asyncio.ensure_future(producer.send(b"later %d" % number)) for number in range(3)]
+        for _ in range(3):
+            assert await client.ping() > 0
+        assert not any(one.done() for one in several)
+        meddler.on_request = pass_on
+        producer._inflight.again_at = 0.0
+        await asyncio.gather(*several)
+        await producer.close()
+        found = await values(client, topic)
+        assert found[:10] == [b"%d" % number for number in range(10)]
+        assert sorted(found[10:]) == [b"later %d" % number for number in range(3)]
+
+
+@in_loop
+async def test_cancelled_send_was_not_taken(meddler: Meddler, topic: str) -> None:
+    async with quoth.aio.connect(meddler.url) as client:
+        mute(meddler)
+        producer = client.producer(topic, batch=1, max_buffer=1)
+        await producer.send(b"a")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.send(b"never"), 0.05)
+        meddler.on_request = pass_on
+        producer._inflight.again_at = 0.0
+        await producer.send(b"b")
+        await producer.close()
+        assert await values(client, topic) == [b"a", b"b"]
+
+
+# -- what became of it --------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_future_of_a_failed_batch_has_its_error_and_may_stay_unread(
+    meddler: Meddler, topic: str
+) -> None:
+    async with quoth.aio.connect(meddler.url) as client:
+        mute(meddler)
+        producer = client.producer(topic, timeout=0.1)
+        looked_at, passed_over = producer.future(), producer.future()
+        await producer.send(b"a")
+        with refused("timed_out"):
+            await looked_at
+        del passed_over
+        with pytest.raises(ProducerError) as caught:
+            await producer.close()
+        assert caught.value.failures[0].values == [b"a"]
+
+
+@in_loop
+async def test_future_that_is_cancelled_takes_nothing_back(broker: BrokerProcess, topic: str) -> None:
+    async with quoth.aio.connect(broker.url) as client:
+        async with client.producer(topic) as producer:
+            future = producer.future()
+            await producer.send(b"a")
+            future.cancel()
+        assert await values(client, topic) == [b"a"]
+
+
+@in_loop
+async def test_flush_returns_when_everything_is_stored(broker: BrokerProcess, topic: str) -> None:
+    async with quoth.aio.connect(broker.url) as client, client.producer(topic, linger=60) as producer:
+        await asyncio.gather(producer.flush(), producer.flush())
+        for number in range(3):
+            await fill(producer, 10)
+            await asyncio.gather(producer.flush(), producer.flush(), producer.flush(DEADLINE_S))
+            assert producer.acknowledged == 10 * (number + 1)
+
+
+@in_loop
+async def test_cancelled_flush_goes_on(broker: BrokerProcess, topic: str) -> None:
+    async with quoth.aio.connect(broker.url) as client, client.producer(topic, linger=60) as producer:
+        await fill(producer, 3)
+        flushing = asyncio.ensure_future(producer.flush())
+        await asyncio.sleep(0)
+        flushing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await flushing
+        await soon(lambda: _has_acknowledged(producer, 3), "it leaves although it could linger")
+
+
+async def _has_acknowledged(producer: Producer, number: int) -> bool:
+    return producer.acknowledged == number
+
+
+# -- the end ------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_cancelled_close_takes_nothing_more_and_the_next_one_ends_it(
+    meddler: Meddler, topic: str
+) -> None:
+    async with quoth.aio.connect(meddler.url) as client:
+        mute(meddler)
+        producer = client.producer(topic)
+        await producer.send(b"a")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.05)
+        with refused("closed"):
+            await producer.send(b"b")
+        meddler.on_request = pass_on
+        producer._inflight.again_at = 0.0
+        await asyncio.gather(producer.close(), producer.close())
+        assert carriers() == ["quoth-aio"]
+        assert await values(client, topic) == [b"a"]
+
+
+@in_loop
+async def test_block_that_is_cancelled_is_left_soon_and_delivers_what_it_can(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aio_producer, "INTERRUPTED_S", DEADLINE_S)  # it can, even on a slow machine
+    async with quoth.aio.connect(broker.url) as client:
+
+        async def block() -> None:
+            async with client.producer(topic, linger=60) as producer:
+                await producer.send(b"a")
+                await asyncio.Event().wait()
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(block(), 0.05)
+        assert await values(client, topic) == [b"a"]
+
+
+@in_loop
+async def test_an_open_producer_keeps_its_client(broker: BrokerProcess, topic: str) -> None:
+    client = await quoth.aio.connect(broker.url)
+    producer = client.producer(topic, linger=60)
+    await producer.send(b"a")
+    del client
+    gc.collect()
+    await producer.close()
+    assert producer.acknowledged == 1
+    del producer
+    gc.collect()
+    await soon(no_carriers, "the threads end")

@@ -1,0 +1,118 @@
+"""The same methods, arguments and results in `quoth` and `quoth.aio`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from inspect import getdoc, getmembers, isclass, isfunction, signature
+from typing import Any
+
+import pytest
+
+import quoth
+import quoth.aio
+from kit.deadlines import DEADLINE_S
+
+TWINS: dict[str, tuple[Any, Any]] = {
+    "Client": (quoth.Client, quoth.aio.Client),
+    "Producer": (quoth.Producer, quoth.aio.Producer),
+    "Reading": (quoth.Reading, quoth.aio.Reading),
+    "Transaction": (quoth.Transaction, quoth.aio.Transaction),
+    "PartWriter": (quoth.PartWriter, quoth.aio.PartWriter),
+}
+IN_A_LOOP = {
+    "Iterator[Batch]": "Batches[Batch]",
+    "Iterator[StoredBatch]": "Batches[StoredBatch]",
+    "Iterator[Message]": "Tail",
+    "Iterator[list[Message]]": "Portions",
+    "Future[Ack]": "asyncio.Future[Ack]",
+    "Client": "Connecting",
+    "__enter__": "__aenter__",
+    "__exit__": "__aexit__",
+    "__iter__": "__aiter__",
+    "__next__": "__anext__",
+}
+"""What is called otherwise where it is awaited."""
+ONLY_IN_A_LOOP = {"aclose"}
+"""What asynchronous iterators have besides."""
+
+
+def offered(kind: Any) -> dict[str, Callable[..., Any]]:
+    """The public methods of a class, and those that make it a context manager."""
+    special = {name for pair in IN_A_LOOP.items() for name in pair if name.startswith("__")}
+    return {
+        name: member
+        for name, member in getmembers(kind, isfunction)
+        if not name.startswith("_") or name in special
+    }
+
+
+def told(kind: Any) -> set[str]:
+    """The public properties of a class."""
+    return {name for name, member in getmembers(kind) if isinstance(member, property)}
+
+
+def taken(function: Callable[..., Any]) -> list[tuple[str, Any, Any, Any]]:
+    """The parameters of a function: names, kinds, defaults, types."""
+    return [
+        (one.name, one.kind, one.default, one.annotation) for one in signature(function).parameters.values()
+    ]
+
+
+def given(function: Callable[..., Any]) -> str:
+    """The type of what it returns."""
+    return str(signature(function).return_annotation)
+
+
+def methods() -> list[tuple[str, str]]:
+    """Every public method of both classes."""
+    return [
+        (kind, name)
+        for kind, twins in TWINS.items()
+        for name in sorted(offered(twins[0]))
+        if not name.startswith("__")
+    ]
+
+
+@pytest.mark.parametrize("kind", TWINS)
+def test_both_have_the_same_methods(kind: str) -> None:
+    blocking, awaited = (set(offered(one)) for one in TWINS[kind])
+    assert {IN_A_LOOP.get(name, name) for name in blocking} == awaited - ONLY_IN_A_LOOP
+
+
+def test_a_reading_tells_the_same() -> None:
+    assert told(quoth.Reading) == told(quoth.aio.Reading) != set()
+
+
+@pytest.mark.parametrize(("kind", "name"), methods())
+def test_a_method_takes_and_gives_the_same(kind: str, name: str) -> None:
+    blocking, awaited = (getattr(one, name) for one in TWINS[kind])
+    assert taken(blocking) == taken(awaited)
+    assert IN_A_LOOP.get(given(blocking), given(blocking)) == given(awaited)
+    assert getdoc(blocking)
+    assert getdoc(awaited)
+
+
+def test_connecting_takes_the_same() -> None:
+    assert taken(quoth.connect) == taken(quoth.aio.connect)
+    assert IN_A_LOOP[given(quoth.connect)] == given(quoth.aio.connect)
+
+
+def test_a_client_has_the_same_attributes() -> None:
+    assert signature(quoth.Client) == signature(quoth.aio.Client)
+    for kind in (quoth.Client, quoth.aio.Client):
+        assert {"url", "timeout"} <= set(kind.__init__.__code__.co_names)
+
+
+def test_what_is_exported_is_documented() -> None:
+    for name in quoth.aio.__all__:
+        exported = getattr(quoth.aio, name)
+        assert isclass(exported) or isfunction(exported)
+        assert getdoc(exported)
+
+
+def test_who_does_not_ask_for_asyncio_does_not_get_it() -> None:
+    """Importing it takes as long as everything else."""
+    script = "import sys, quoth; sys.exit('asyncio' in sys.modules or 'quoth.aio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=DEADLINE_S, check=False).returncode == 0

@@ -1,0 +1,125 @@
+"""A broker that is not there yet: a client waits as long as it is asked to, a tail without a limit."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.proxies import Meddler, Wire
+from kit.clocks import JumpingClock
+from kit.deadlines import DEADLINE_S, eventually, hold
+from quoth import Client, Disconnected, RequestError
+from quoth.connection import attempts
+
+Connect = Callable[..., Client]
+AWAY_S = 0.7
+"""Far beyond the time that a call may take."""
+BRIEF_S = 0.2
+
+
+@pytest.fixture
+def away(start_broker: StartBroker) -> BrokerProcess:
+    """A broker that has ended."""
+    broker = start_broker()
+    broker.kill()
+    return broker
+
+
+def test_connecting_waits_for_the_given_time(
+    away: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    connecting = pool.submit(connect, away, timeout=BRIEF_S, wait=DEADLINE_S)
+    hold(lambda: not connecting.done(), "it waits", AWAY_S)
+    away.restart()
+    client = connecting.result(DEADLINE_S)
+    assert client.timeout == BRIEF_S
+    client.timeout = DEADLINE_S
+    assert client.topics() == []
+
+
+@pytest.fixture
+def patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt that an error comes from waits until this machine has answered."""
+    monkeypatch.setattr(attempts, "PROBE_S", DEADLINE_S)
+
+
+@pytest.mark.usefixtures("patient_probe")
+def test_a_client_that_waited_in_vain_reports_what_it_found_and_for_how_long(connect: Connect) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    with pytest.raises(Disconnected) as found:
+        connect(url, timeout=30.0, wait=1.2)
+    assert 1.2 <= time.monotonic() - began < 10
+    reason, _, tried = found.value.text.partition(", tried for ")
+    assert reason == f"hello: no broker answers at {url}: nothing accepts connections there"
+    assert re.fullmatch(r"[5-9]\d\d milliseconds|[1-9](\.\d)? seconds?", tried), tried
+    assert found.value.hint == "is a broker running there? `quoth serve` starts one"
+
+
+def test_a_wait_for_a_name_that_is_unknown_reports_that(connect: Connect) -> None:
+    """The hint asks for the name, and not for a broker."""
+    with pytest.raises(Disconnected) as found:
+        connect("tcp://no.invalid:5555", wait=1.5)
+    assert re.search(r"the name no\.invalid (cannot be|is still being) resolved", found.value.text)
+    assert found.value.hint == "is the name spelled right, and known to this machine?"
+
+
+@pytest.mark.usefixtures("patient_probe")
+def test_a_wait_for_a_peer_that_answers_nothing_reports_that(wire: Wire, connect: Connect) -> None:
+    client = connect(wire.url)
+    wire.turn_deaf()
+    with pytest.raises(Disconnected, match="what accepts connections there is no broker") as found:
+        connect(wire.url, wait=0.3)
+    assert found.value.hint is not None
+    assert "is it the port of something else?" in found.value.hint
+    assert client.url == wire.url
+
+
+def test_a_wait_for_a_broker_that_does_not_answer_its_hello_reports_the_span(
+    meddler: Meddler, connect: Connect, pool: ThreadPoolExecutor, clock: JumpingClock
+) -> None:
+    meddler.on_request = lambda _: True
+    connecting = pool.submit(connect, meddler.url, wait=60.0)
+    eventually(lambda: meddler.requests, "it has asked")
+    clock.jump(60.0)
+    problem = connecting.exception(DEADLINE_S)
+    assert isinstance(problem, Disconnected)
+    assert problem.code == "timed_out"
+    assert problem.text.endswith(": it takes connections, and has answered nothing for 1 minute")
+    assert problem.hint == "whether it took effect is not known"
+
+
+@pytest.mark.parametrize("wait", ["long", float("nan"), True])
+def test_a_wait_is_a_number_of_seconds(broker: BrokerProcess, connect: Connect, wait: Any) -> None:
+    with pytest.raises(RequestError, match=f"wait is a number of seconds, not {wait!r}"):
+        connect(broker, wait=wait)
+
+
+def test_tails_that_begin_while_the_broker_is_away_wait_for_it(
+    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    client.timeout = BRIEF_S
+    broker.kill()
+
+    def tail() -> bytes:
+        return next(client.tail("orders")).value
+
+    def tail_many(*, ordered: bool) -> bytes:
+        with client.tail_many("orders", ordered=ordered) as reading:
+            return next(reading).value
+
+    values = [pool.submit(tail), *(pool.submit(tail_many, ordered=ordered) for ordered in (False, True))]
+    hold(lambda: not any(value.done() for value in values), "they wait", AWAY_S)
+    broker.restart()
+    publisher = connect(broker)
+    while not all(value.done() for value in values):
+        publisher.publish("orders", b"value")
+    assert [value.result() for value in values] == [b"value"] * 3

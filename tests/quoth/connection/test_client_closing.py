@@ -1,0 +1,195 @@
+"""Closing a client: calls end, and nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import zmq
+
+import quoth
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
+from kit.broker.proxies import Wire
+from kit.client.scripts import run_script
+from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.processes import descriptors, needs_proc, threads
+from quoth import Client, Disconnected
+from quoth.connection import connection
+from quoth.connection.connection import Link
+
+Connect = Callable[..., Client]
+
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "publish": lambda client: client.publish("t", b"x"),
+    "producer": lambda client: client.producer("t"),
+    "read": lambda client: client.read("t"),
+    "get": lambda client: client.get("t", 1),
+    "batches": lambda client: next(client.batches("t")),
+    "stored": lambda client: next(client.stored("t")),
+    "advance": lambda client: client.advance("t"),
+    "split": lambda client: client.split("t", 0, 1, 1),
+    "count": lambda client: client.count("t"),
+    "tail": lambda client: client.tail("t"),
+    "tail after": lambda client: next(client.tail("t", after=0)),
+    "read_many": lambda client: client.read_many("t"),
+    "tail_many": lambda client: client.tail_many("t", after=0),
+    "transaction": lambda client: client.transaction("t", "app", 0).status(),
+    "topics": lambda client: client.topics(),
+    "topic": lambda client: client.topic("t"),
+    "create_topic": lambda client: client.create_topic("t"),
+    "update_topic": lambda client: client.update_topic("t"),
+    "delete_topic": lambda client: client.delete_topic("t"),
+    "trim": lambda client: client.trim("t", 1),
+    "roll": lambda client: client.roll("t"),
+    "hello": lambda client: client.hello(),
+    "status": lambda client: client.status(),
+    "ping": lambda client: client.ping(),
+}
+
+
+def test_the_table_of_calls_is_complete() -> None:
+    public = {name for name in dir(Client) if not name.startswith("_")}
+    assert {name.split()[0] for name in CALLS} == public - {"close"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_closed_client_refuses_everything(twin: Connect, broker: BrokerProcess, call: str) -> None:
+    with twin(broker.url) as client:
+        assert client.ping() > 0
+        client.close()
+        with refused("closed"):
+            CALLS[call](client)
+        client.close()
+
+
+@pytest.mark.parametrize(("of", "step"), [(zmq.Socket, "monitor"), (Link, "wait")])
+def test_ctrl_c_while_a_connection_is_made_ends_the_call_and_leaves_no_socket(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, of: type, step: str
+) -> None:
+    with quoth.connect(broker.url) as client:
+        client._pool._idle.pop()._link.close()
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(of, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.topics()
+
+
+def test_closing_does_not_wait_for_a_socket_without_an_owner(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the making of a socket and the line that keeps it leaves one."""
+    monkeypatch.setattr(connection, "TERMINATE_S", 0.01)
+    client = quoth.connect(broker.url)
+    before = set(threading.enumerate())
+    with client._pool.context.socket(zmq.DEALER):
+        client.close()
+        (ending,) = set(threading.enumerate()) - before
+    assert ending.name == "quoth-end"
+    ending.join(DEADLINE_S)
+    assert not ending.is_alive()
+
+
+def test_closing_ends_what_other_threads_wait_for(
+    quiet_broker: BrokerProcess, connect: Connect, twin: Connect, topic: str
+) -> None:
+    witness = connect(quiet_broker)
+    with twin(quiet_broker.url) as client, ThreadPoolExecutor() as pool:
+        client.create_topic(topic)
+        waiting: list[Future[Any]] = [
+            pool.submit(client.read, topic, timeout=60.0),
+            pool.submit(next, client.tail(topic)),
+            pool.submit(next, client.tail(f"{topic} that is not there")),
+        ]
+        eventually(lambda: witness.status().waits == len(waiting), "they wait")
+        client.close()
+        for ended in waiting:
+            problem = ended.exception(DEADLINE_S)
+            assert isinstance(problem, Disconnected)
+            assert problem.code == "closed"
+
+
+def test_closing_at_any_moment_ends_calls_with_one_error(
+    broker: BrokerProcess, connect: Connect, rng: random.Random
+) -> None:
+    for _ in range(10):
+        client = connect(broker)
+
+        def call(client: Client = client) -> None:
+            while True:
+                client.ping()
+
+        with ThreadPoolExecutor(4) as pool:
+            calling = [pool.submit(call) for _ in range(4)]
+            time.sleep(rng.uniform(0, 0.01))  # any moment
+            client.close()
+            problems = [one.exception(DEADLINE_S) for one in calling]
+        assert all(isinstance(one, Disconnected) and one.code == "closed" for one in problems), problems
+
+
+def test_closing_ends_an_open_producer_and_tells_what_it_had(
+    wire: Wire, connect: Connect, topic: str
+) -> None:
+    client = connect(wire)
+    producer = client.producer(topic, linger=60)
+    producer.send(b"never sent")
+    client.close()
+    with pytest.raises(quoth.ProducerError) as caught:
+        producer.flush(DEADLINE_S)
+    (failure,) = caught.value.failures
+    assert failure.values == [b"never sent"]
+    assert failure.error.code == "closed"
+    with refused("closed"):
+        producer.send(b"more")
+    producer.close()
+
+
+@needs_proc
+def test_closing_leaves_no_descriptors_and_no_threads_behind(
+    twin: Connect, broker: BrokerProcess, topic: str
+) -> None:
+    def use() -> None:
+        with twin(broker.url) as client:
+            client.publish(topic, b"x")
+            next(client.tail(topic, after=0))
+            next(client.tail_many(topic, after=0))
+            with client.producer(topic) as producer:
+                producer.send(b"y")
+
+    def left() -> tuple[int, int]:
+        gc.collect()
+        return descriptors(os.getpid()), threads(os.getpid())
+
+    use()
+    before = left()
+    for _ in range(10):
+        use()
+    eventually(lambda: left() <= before, "everything is given back")
+
+
+ABANDONING = """
+import sys, quoth
+client = quoth.connect(sys.argv[1])
+client.publish("abandoned", b"x")
+iterator = client.tail("abandoned", after=0)
+next(iterator)
+producer = client.producer("abandoned", linger=60)
+producer.send(b"y")
+"""
+
+
+def test_process_that_closes_nothing_still_ends(broker: BrokerProcess) -> None:
+    ended = run_script(ABANDONING, broker.url)
+    assert ended.stderr == ""
+    assert ended.returncode == 0

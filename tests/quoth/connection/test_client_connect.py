@@ -1,0 +1,219 @@
+"""Connecting and parting: who is there, who is not, how long that takes, and what is left afterwards."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+import quoth
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import Context, refused
+from kit.broker.proxies import Wire
+from kit.clocks import JumpingClock
+from kit.deadlines import DEADLINE_S, eventually
+from quoth import Client, Disconnected, RequestError
+from quothd import Broker
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def silence() -> Iterator[str]:
+    """The URL of a peer that accepts connections and sends nothing."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def unused_url() -> str:
+    """Return a URL at which nothing listens."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+
+# -- who is there -------------------------------------------------------------------------------------------
+
+
+def test_missing_broker_is_an_error_within_the_timeout_with_a_hint(twin: Connect) -> None:
+    url = unused_url()
+    began = time.monotonic()
+    with pytest.raises(Disconnected) as caught:
+        twin(url, timeout=0.3)
+    assert 0.3 <= time.monotonic() - began < DEADLINE_S
+    assert caught.value.code == "disconnected"
+    assert caught.value.retryable
+    assert url in caught.value.text
+    assert "quoth serve" in caught.value.hint
+
+
+def test_peer_that_is_no_broker_counts_as_none(twin: Connect, silence: str) -> None:
+    with refused("disconnected"):
+        twin(silence, timeout=0.3)
+
+
+def test_a_peer_that_never_answers_is_a_timeout(
+    twin: Connect, context: Context, pool: ThreadPoolExecutor, clock: JumpingClock
+) -> None:
+    with context.socket(zmq.ROUTER) as mute:
+        port = mute.bind_to_random_port("tcp://127.0.0.1")
+        connecting = pool.submit(twin, f"tcp://127.0.0.1:{port}", timeout=2 * DEADLINE_S)
+        mute.recv_multipart()
+        clock.jump(2 * DEADLINE_S)
+        problem = connecting.exception(DEADLINE_S)
+    assert isinstance(problem, Disconnected)
+    assert problem.code == "timed_out"
+    assert "not known" in problem.hint
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:5555", "http://127.0.0.1:1", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:http",
+     "nonsense://x"],
+)  # fmt: skip
+def test_bad_url_is_refused_at_once_with_an_example(twin: Connect, url: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        twin(url, timeout=0.3)
+    assert caught.value.code == "bad_request"
+    assert repr(url) in caught.value.text
+    assert "tcp://127.0.0.1:5555" in caught.value.hint
+
+
+def test_broker_that_comes_late_is_found_within_the_timeout(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = start_broker()
+    broker.kill()
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(connect, broker.url, timeout=DEADLINE_S)
+        broker.restart()
+        assert late.result().ping() > 0
+
+
+def test_hello_tells_version_and_limits(client: Client) -> None:
+    welcome = client.hello()
+    assert welcome.server.startswith("quothd ")
+    assert welcome.limits["batch_records_max"] == 100_000
+    assert "fetch" in welcome.operations
+
+
+# -- a broker of this process -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["inproc", "tcp", "ipc"])
+def test_broker_object_of_this_process_can_be_connected_to(twin: Connect, kind: str, tmp_path: Path) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "inproc": {},
+        "tcp": {"host": "127.0.0.1"},
+        "ipc": {"listen": (f"ipc://{tmp_path}/socket",)},
+    }
+    with Broker(tmp_path / "data", **settings[kind]) as broker, twin(broker) as client:
+        assert client.url.startswith(f"{kind}://")
+        ack = client.publish("t", [b"one", b"two"])
+        assert [message.value for message in client.read("t")] == [b"one", b"two"]
+        with client.producer("t") as producer:
+            producer.send(b"three")
+        assert producer.acknowledged == 1
+        assert next(client.tail("t", after=ack.last)).value == b"three"
+
+
+def test_address_inside_a_process_is_refused_with_the_way_to_it(twin: Connect, tmp_path: Path) -> None:
+    """Each context has its own addresses, so no broker would answer there."""
+    with Broker(tmp_path) as broker, pytest.raises(RequestError, match="connect to the Broker"):
+        twin(broker.url)
+
+
+@pytest.mark.parametrize("settings", [{}, {"host": "127.0.0.1"}], ids=["inproc", "tcp"])
+def test_broker_of_this_process_that_stops_closes_its_clients(
+    twin: Connect, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Pending calls end, later ones are refused, nothing hangs."""
+    broker = Broker(tmp_path / "data", **settings).start()
+    with twin(broker, timeout=DEADLINE_S) as client, ThreadPoolExecutor() as pool:
+        client.publish("t", b"one")
+        producer = client.producer("t")
+        tail = pool.submit(next, client.tail("t"))
+        waiting = pool.submit(client.read, "t", since="now", timeout=60.0)
+        eventually(lambda: client.status().waits == 2, "both wait at the broker")
+        broker.stop()
+        for ended in (tail, waiting):
+            assert isinstance(ended.exception(DEADLINE_S), Disconnected)
+        with refused("closed"):
+            client.publish("t", b"two")
+        with refused("closed"):
+            client.producer("t")
+        with refused("closed"):
+            producer.flush(DEADLINE_S)
+        producer.close()
+    with Broker(tmp_path / "data") as broker, quoth.connect(broker) as client:
+        assert [message.value for message in client.read("t")] == [b"one"]
+
+
+# -- finding a broker again ---------------------------------------------------------------------------------
+
+
+def test_client_finds_a_broker_again_that_was_restarted(start_broker: StartBroker, connect: Connect) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    sent = []
+    for number in range(3):
+        sent.append(b"%d" % number)
+        assert client.publish("t", sent[-1]).duplicate is False
+        if number % 2:
+            broker.kill()
+        else:
+            broker.terminate()
+        broker.restart()
+        assert [message.value for message in client.read("t")] == sent
+
+
+def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
+    start_broker: StartBroker, stack: ExitStack
+) -> None:
+    broker = start_broker()
+    client = stack.enter_context(quoth.connect(broker.url))
+    client.publish("t", b"one")
+    client.timeout = 0.3
+    broker.kill()
+    link = client._pool._idle[-1]._link
+    eventually(lambda: not (link.read_events() or link.connected), "the loss is noticed")
+    began = time.monotonic()
+    with refused("disconnected"):
+        client.read("t")
+    with refused("disconnected"):
+        client.publish("t", b"two", timeout=0.2)
+    assert time.monotonic() - began < DEADLINE_S
+    broker.restart()
+    client.timeout = DEADLINE_S
+    assert [message.value for message in client.read("t")] == [b"one"]
+
+
+def test_black_hole_is_a_timeout_and_calls_go_on_once_it_is_cut(
+    wire: Wire, connect: Connect, topic: str
+) -> None:
+    client = connect(wire)
+    client.publish(topic, b"one")
+    client.timeout = 0.3
+    wire.die()
+    with refused("timed_out"):
+        client.read(topic)
+    wire.cut()
+    client.timeout = DEADLINE_S
+    assert [message.value for message in client.read(topic)] == [b"one"]
+
+
+def test_connections_do_not_pile_up(pooled: Client, topic: str) -> None:
+    """One thread needs one connection."""
+    pooled.publish(topic, b"x")
+    pool = pooled._pool
+    for _ in range(50):
+        pooled.ping()
+        list(pooled.batches(topic))
+        next(pooled.tail(topic, after=0))
+    assert len(pool._idle) == 1

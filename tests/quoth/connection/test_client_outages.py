@@ -1,0 +1,228 @@
+"""Outages: however long a broker was away, its clients are served again within two seconds of its return."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from kit.broker.brokers import StartBroker
+from kit.client.trials import late, served_after
+from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.machine.networks import OF_ITS_OWN, can_be_had
+from kit.scale import long_form, times
+from quoth import Ack
+from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, Channel, Link
+from quoth.connection.tcp_watch import INFO, unacknowledged
+from quoth.core.adaptive_timeout import TIMEOUT_MAX_S, TIMEOUT_S, AdaptiveTimeout
+from quoth.core.inflight import Inflight
+from quoth.core.outgoing import Failure, ProducerBatch
+from quoth.core.request_state import BACKOFF_MAX_S, RESEND_S, RequestState
+from quoth.forward.forwarder import Forwarder
+from quoth.forward.window import ForwardedBatch
+from quoth.merging.multi_reader import MultiReader, ReadPlan
+from quoth.merging.rounds import ROUND_REST_MAX_S
+from quothwire.errors import error
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Ping, Pong, Publish, Topics
+
+RESUMED_S = 2.0
+"""In which every client is served again."""
+SECONDS = {"killed": 1.5, "frozen": 1.5, "cut": 4.0}
+"""Outages that are short, and long enough for what doubles its pauses to be late."""
+KINDS = tuple(SECONDS) if can_be_had() else ("killed", "frozen")
+LONG_S = 600.0
+STALLED_S = times(4, 12)
+NOW = 1_000.0
+LENGTHS = pytest.mark.parametrize("seconds", [1.0, 10.0, 60.0, 600.0])
+
+
+def all_late(seconds: Mapping[str, float], directory: Path) -> dict[str, dict[str, float]]:
+    """Return the clients that are served too late, by the kind of the outage; all kinds run at once."""
+    figures = served_after({kind: seconds[kind] for kind in KINDS}, directory)
+    assert min(map(len, figures.values())) > 24, "all kinds of clients are there"
+    return late(figures, RESUMED_S)
+
+
+@pytest.mark.alone
+def test_every_client_is_served_within_two_seconds_of_the_brokers_return(tmp_path: Path) -> None:
+    assert all_late(SECONDS, tmp_path) == {}
+
+
+@long_form
+@pytest.mark.alone
+@pytest.mark.timeout(LONG_S + 240)
+def test_so_it_is_after_ten_minutes(tmp_path: Path) -> None:
+    assert all_late(dict.fromkeys(KINDS, LONG_S), tmp_path) == {}
+
+
+def test_a_broker_that_reads_nothing_for_a_while_does_not_lose_its_clients() -> None:
+    """Its host acknowledges no byte either, for its window is closed, but it is there."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as stalled:
+        stalled.set(zmq.RCVHWM, 1)
+        link = Link(context, f"tcp://127.0.0.1:{stalled.bind_to_random_port('tcp://127.0.0.1')}")
+        try:
+            eventually(lambda: link.wait(0.1) or link.connected, "the link is there")
+            for _ in range(40):
+                link.send([bytes(2**20)])
+            until = time.monotonic() + STALLED_S
+            while time.monotonic() < until:
+                link.wait(until - time.monotonic())
+            assert (link.connected, link.reconnects) == (True, 0)
+            stalled.set(zmq.RCVTIMEO, 20_000)
+            assert len([stalled.recv_multipart() for _ in range(40)]) == 40
+        finally:
+            link.close()
+
+
+@pytest.mark.skipif(not can_be_had(), reason="takes a network of its own")
+def test_a_connection_that_is_not_looked_at_is_ended_while_another_one_is_waited_for(tmp_path: Path) -> None:
+    subprocess.run(
+        [*OF_ITS_OWN, sys.executable, "-W", "error", "-m", "kit.client.unwatched", str(tmp_path)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_anew(
+    start_broker: StartBroker,
+) -> None:
+    """The broker's host may be about to send an answer again, seconds from now."""
+    broker = start_broker()
+    with zmq.Context() as context:
+        channel = Channel(context, broker.url)
+        try:
+            channel.settle(RequestState(Ping()))
+            broker.freeze()
+            pause(UNACKNOWLEDGED_S + HEARTBEAT_MS / 1_000)
+            again = RequestState(Ping(), deadline=time.monotonic() + DEADLINE_S)
+            channel.ask(again)  # while it is frozen, so that nothing of it can come before
+            os.kill(broker.pid, signal.SIGCONT)
+            channel.settle(again)
+            assert channel._link.reconnects == 1
+        finally:
+            channel.close()
+
+
+@pytest.mark.parametrize(
+    ("retransmits", "probes", "pause", "silent", "seconds"),
+    [
+        (0, 0, 0.2, 600.0, 0.0),
+        (1, 0, 0.4, 9.0, 0.0),
+        (2, 0, 0.8, 2.6, 2.6),
+        (0, 2, 0.2, 2.6, 2.6),
+        (3, 0, 1.6, 0.1, 1.4),
+        (4, 0, 3.2, 0.1, 3.0),
+        (5, 0, 6.4, 0.1, 6.2),
+        (5, 0, 6.4, 9.0, 9.0),
+    ],
+)
+def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged(
+    retransmits: int, probes: int, pause: float, silent: float, seconds: float
+) -> None:
+    """A silence that the other host's own attempts end is not all of it."""
+    info = INFO.pack(retransmits, probes, round(pause * 1e6), 0, round(silent * 1e3))
+    assert unacknowledged(info) == pytest.approx(seconds)
+
+
+# -- what waits, by a clock of the test ---------------------------------------------------------------------
+
+
+@LENGTHS
+def test_a_merge_rests_no_longer_for_an_outage_within_a_round(seconds: float) -> None:
+    merge = MultiReader(["*"], ReadPlan(follow=True, ordered=True), None, 3.0)
+    (listing,) = merge.ask(NOW, math.inf)
+    merge.take(listing, Answer(0, Topics([]), b""), NOW)
+    asked = {one.what: one for one in merge.ask(NOW, 0.0)}
+    merge.waited(seconds)
+    back = NOW + seconds
+    merge.take(asked["ping"], Answer(0, Pong(50), b""), back)
+    for listing in merge.ask(back, 0.0):  # of the round, and whether there are new topics by now
+        merge.take(listing, Answer(0, Topics([]), b""), back)
+    assert "ping" in {one.what for one in merge.ask(back + ROUND_REST_MAX_S, 0.0)}
+
+
+@LENGTHS
+def test_a_request_is_sent_again_as_soon_as_the_broker_is_found_again(seconds: float) -> None:
+    exchange = RequestState(Ping())
+    exchange.begin(1, NOW)
+    now = NOW
+    while now < NOW + seconds:
+        now = min(exchange.due, NOW + seconds)
+        assert not exchange.is_to_be_sent(now, found=False, connected=False)
+    assert exchange.is_to_be_sent(now, found=True, connected=True)
+    assert exchange.due == now + RESEND_S
+
+
+@LENGTHS
+def test_a_request_that_was_refused_all_the_time_is_sent_again_soon(seconds: float) -> None:
+    exchange = RequestState(Ping())
+    exchange.begin(1, NOW)
+    now = NOW
+    while now < NOW + seconds:
+        assert not exchange.is_settled_by(Answer(1, error("busy", "of the test"), b""), now)
+        assert exchange.due <= now + BACKOFF_MAX_S
+        now = exchange.due
+        assert exchange.is_to_be_sent(now, found=False, connected=True)
+
+
+@LENGTHS
+def test_batches_that_were_refused_all_the_time_are_sent_again_soon(seconds: float) -> None:
+    settled: list[Ack | Failure] = []
+    pipeline: Inflight[ProducerBatch] = Inflight(
+        "topic", Publish(), lambda _, outcome: settled.append(outcome)
+    )
+    batch = ProducerBatch(0, values=[b"value"])
+    pipeline.launch(batch)
+    now = NOW
+    while now < NOW + seconds:
+        refusal = error("busy", "of the test")
+        pipeline.take(Answer(batch.round * 2**32 + batch.sequence, refusal, b""), now)
+        assert pipeline.again_at is not None
+        assert now < pipeline.again_at <= now + BACKOFF_MAX_S
+        now = pipeline.again_at
+        assert len(list(pipeline.next_round())) == 1
+    assert (settled, batch.copies > seconds) == ([], True)
+
+
+@LENGTHS
+def test_an_acknowledgement_that_took_long_makes_patient_within_limits(seconds: float) -> None:
+    learnt = AdaptiveTimeout()
+    learnt.acknowledged(100 * seconds)
+    assert TIMEOUT_S <= learnt.seconds <= TIMEOUT_MAX_S
+    learnt.acknowledged(0.01)
+    assert learnt.seconds == TIMEOUT_S
+
+
+class RecordingTimeout(AdaptiveTimeout):
+    """Keeps the durations that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durations: list[float] = []
+
+    def acknowledged(self, seconds: float) -> None:
+        """See `AdaptiveTimeout`."""
+        self.durations.append(seconds)
+        super().acknowledged(seconds)
+
+
+def test_a_forwarder_learns_nothing_from_a_batch_that_was_sent_twice() -> None:
+    nothing: Any = None
+    timeout = RecordingTimeout()
+    forwarder = Forwarder(
+        nothing, nothing, "copy", progress=None, save=nothing, events=nothing, timeout=timeout
+    )
+    for copies in (1, 2):
+        sent = ForwardedBatch(header=nothing, payload=b"", begins=False, copies=copies)
+        forwarder._settle(sent, Ack(1, 1, 1, "synced", duplicate=False))
+    assert len(timeout.durations) == 1

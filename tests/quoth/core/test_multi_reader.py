@@ -1,0 +1,136 @@
+"""Gathering several topics: what is asked when, and what the answers mean, without a broker and a clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
+from quoth.merging.multi_reader import LIST_S, MultiReader, ReadPlan
+from quoth.merging.rounds import ROUND_REST
+from quothwire.errors import QuothError, error
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Fetched, Pong, Topics
+from quothwire.protocol.operations import Reply
+
+NOW = 1_000.0
+NOTHING = Fetched(next=0, newest=7, end=3, gone=0, damaged=0, log=5)
+"""The answer of a topic of three records, whose end was asked for."""
+
+
+def reader_of(
+    *topics: str, follow: bool = True, ordered: bool = True, start: int | None = None
+) -> MultiReader:
+    """One that may take three seconds for what does not wait."""
+    return MultiReader(topics, ReadPlan(follow, ordered, start), None, 3.0)
+
+
+def asked(reader: MultiReader, now: float = NOW, every: float = math.inf) -> dict[str, RequestState]:
+    """Return its requests now, by name."""
+    return {exchange.what: exchange for exchange in reader.ask(now, every)}
+
+
+def answer(reply: Reply | QuothError) -> Answer:
+    """An answer without records."""
+    return Answer(0, reply, b"")
+
+
+def test_everything_is_asked_once_until_it_is_answered() -> None:
+    reading = reader_of("a", "b", start=0, ordered=False)
+    assert reading.is_begun
+    assert reading.due == 0.0
+    first = asked(reading)
+    assert set(first) == {"fetch a", "fetch b"}
+    assert (asked(reading), reading.due) == ({}, math.inf)
+    reading.take(first["fetch a"], answer(NOTHING), NOW)
+    assert set(asked(reading)) == {"fetch a"}
+
+
+def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
+    reading = reader_of("a", "x.*", ordered=False)
+    listing = asked(reading)
+    assert set(listing) == {"list"}
+    reading.take(listing["list"], answer(Topics(["b", "x.1"])), NOW)
+    ends = asked(reading)
+    assert set(ends) == {"fetch a", "fetch x.1"}
+    reading.take(ends["fetch x.1"], answer(NOTHING), NOW)
+    assert (reading.is_begun, asked(reading), reading.due) == (False, {}, math.inf)
+    reading.take(ends["fetch a"], answer(error("unknown_topic", "of the test")), NOW)
+    assert (reading.is_begun, reading.topics) == (True, ["a", "x.1"])
+    assert set(asked(reading)) == {"fetch a", "fetch x.1"}
+    assert reading.due == NOW + LIST_S
+    assert set(asked(reading, NOW + LIST_S)) == {"list"}
+
+
+def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
+    for topics in ("a", "*"):
+        reading = reader_of(topics)
+        (exchange,) = reading.ask(NOW, math.inf)
+        with pytest.raises(QuothError, match="of the test"):
+            reading.take(exchange, answer(error("internal", "of the test")), NOW)
+
+
+@pytest.mark.parametrize("code", sorted(RETRIED))
+def test_a_refusal_that_passes_is_waited_out_in_the_beginning_and_an_answer_later(code: str) -> None:
+    reading = reader_of("a", ordered=False)
+    refusal = answer(error(code, "of the test"))
+    end = asked(reading)["fetch a"]
+    assert not end.is_settled_by(refusal, NOW)
+    reading.take(end, answer(NOTHING), NOW)
+    now, pause = NOW, BACKOFF_S
+    for _ in range(10):
+        fetch = asked(reading, now)["fetch a"]
+        assert fetch.is_settled_by(refusal, now)
+        reading.take(fetch, refusal, now)
+        assert reading.due == now + pause
+        assert asked(reading, now + 0.9 * pause) == {}
+        now, pause = now + pause, min(2 * pause, BACKOFF_MAX_S)
+
+
+def test_tail_waits_for_ever_and_a_read_does_not() -> None:
+    assert asked(reader_of("a", start=0, ordered=False))["fetch a"].deadline == math.inf
+    reading = reader_of("a", follow=False, start=0)
+    fetch = asked(reading)["fetch a"]
+    assert fetch.deadline == NOW + 3.0
+    refusal = answer(error("recovering", "of the test"))
+    reading.take(fetch, refusal, NOW)
+    fetch = asked(reading, NOW + 2.9)["fetch a"]
+    reading.take(fetch, refusal, NOW + 2.9)
+    fetch = asked(reading, NOW + 3.5)["fetch a"]
+    with pytest.raises(QuothError, match="of the test"):
+        reading.take(fetch, refusal, NOW + 3.5)
+
+
+def begun_with_nothing() -> MultiReader:
+    """One that follows whatever topics come, of which there are none."""
+    reading = reader_of("*")
+    reading.take(asked(reading)["list"], answer(Topics([])), NOW)
+    return reading
+
+
+def test_a_round_settles_what_is_to_come_up_to_the_clock_of_the_broker() -> None:
+    reading = begun_with_nothing()
+    reading.take(asked(reading, every=0.0)["ping"], answer(Pong(50)), NOW)
+    reading.take(asked(reading)["list"], answer(Topics([])), NOW)
+    assert reading.watermark == 0
+    asked(reading)
+    assert reading.watermark == 50
+
+
+def test_a_round_whose_list_is_refused_settles_nothing() -> None:
+    reading = begun_with_nothing()
+    reading.take(asked(reading, every=0.0)["ping"], answer(Pong(50)), NOW)
+    reading.take(asked(reading)["list"], answer(error("busy", "of the test")), NOW)
+    asked(reading)
+    assert reading.watermark == 0
+
+
+def test_a_round_that_took_long_is_followed_by_a_longer_rest() -> None:
+    reading = begun_with_nothing()
+    ping = asked(reading, every=0.0)["ping"]
+    reading.waited(0.1)
+    reading.take(ping, answer(Pong(50)), NOW)
+    reading.take(asked(reading)["list"], answer(Topics([])), NOW)
+    assert "ping" not in asked(reading, NOW + 0.1 * ROUND_REST - 0.01, every=0.0)
+    assert "ping" in asked(reading, NOW + 0.1 * ROUND_REST, every=0.0)

@@ -1,0 +1,149 @@
+"""Merging topics by time: the merge alone, with whatever it may be given."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quoth import Batch, Gap, Message
+from quoth.merging.merge import TopicMerge
+from quothwire.pointer import POINTER_MAX
+
+
+def batch(topic: str, first: int, records: int = 1) -> Batch:
+    """Consecutive records of a topic."""
+    return Batch(topic, first, 0, [b"%d" % number for number in range(records)], None, None)
+
+
+def told(merge: TopicMerge) -> list[tuple[int, str]]:
+    """Take what it hands out now, as pointers and topics."""
+    runs = merge.take()
+    return [(one.pointer, one.topic) for run in runs if isinstance(run, list) for one in run]
+
+
+@pytest.fixture
+def merge() -> TopicMerge:
+    """A merge of two topics."""
+    merge = TopicMerge(ordered=True)
+    merge.add("a")
+    merge.add("b")
+    return merge
+
+
+def test_a_record_is_held_back_until_no_older_one_can_come(merge: TopicMerge) -> None:
+    merge.push("a", batch("a", 5))
+    assert told(merge) == []
+    assert (merge.held, merge.behind(5), merge.watermark) == (5, ["b"], 0)
+    merge.settle("b", 4)
+    assert told(merge) == []
+    merge.settle("b", 5)
+    assert told(merge) == [(5, "a")]
+    assert (merge.held, merge.watermark) == (None, 5)
+
+
+def test_records_at_hand_tell_as_much_as_a_settled_time(merge: TopicMerge) -> None:
+    merge.push("a", batch("a", 5))
+    merge.push("b", batch("b", 9))
+    assert told(merge) == [(5, "a")]
+    merge.push("a", batch("a", 7, 5))
+    assert told(merge) == [(7, "a"), (8, "a"), (9, "a"), (9, "b")]
+    assert (merge.held, merge.watermark, merge.late) == (10, 9, 0)
+
+
+def test_equal_pointers_go_by_the_names_of_their_topics(merge: TopicMerge) -> None:
+    merge.push("b", batch("b", 5, 3))
+    merge.push("a", batch("a", 5, 3))
+    merge.end("a")
+    merge.end("b")
+    assert told(merge) == [(pointer, topic) for pointer in (5, 6, 7) for topic in "ab"]
+
+
+def test_a_topic_that_has_ended_holds_nothing_back(merge: TopicMerge) -> None:
+    merge.push("a", batch("a", 5))
+    merge.push("b", batch("b", 4))
+    merge.end("b")
+    assert told(merge) == [(4, "b"), (5, "a")]
+    merge.push("a", batch("a", 6))
+    assert told(merge) == [(6, "a")]
+
+
+def test_a_topic_that_joins_late_takes_part(merge: TopicMerge) -> None:
+    merge.settle("b", 100)
+    merge.push("a", batch("a", 5))
+    merge.add("c")
+    assert told(merge) == []
+    merge.push("c", batch("c", 4))
+    assert told(merge) == [(4, "c")]
+
+
+def test_what_comes_too_late_is_handed_out_at_once_and_counted(merge: TopicMerge) -> None:
+    merge.settle("b", 10)
+    merge.push("a", batch("a", 8))
+    assert told(merge) == [(8, "a")]
+    merge.push("b", batch("b", 3, 2))
+    assert told(merge) == [(3, "b"), (4, "b")]
+    assert merge.late == 2
+
+
+def test_a_gap_comes_before_what_follows_it(merge: TopicMerge) -> None:
+    gap = Gap("a", 5, 9, 3, "trimmed")
+    merge.push("a", batch("a", 5))
+    merge.push("a", gap)
+    merge.push("a", batch("a", 9))
+    merge.end("b")
+    first, then, last = merge.take()
+    assert isinstance(first, list)
+    assert isinstance(last, list)
+    assert ([one.pointer for one in first], then, [one.pointer for one in last]) == ([5], gap, [9])
+
+
+def test_without_an_order_nothing_is_held_back() -> None:
+    merge = TopicMerge(ordered=False)
+    merge.add("a")
+    merge.add("b")
+    merge.push("a", batch("a", 5))
+    assert told(merge) == [(5, "a")]
+    merge.push("b", batch("b", 4))
+    assert told(merge) == [(4, "b")]
+    assert merge.late == 0, "there is no order that it breaks"
+
+
+POINTERS = st.lists(st.integers(1, 30), unique=True, max_size=12).map(sorted)
+
+
+@given(
+    left=st.dictionaries(st.sampled_from("abcd"), POINTERS, min_size=1),
+    moves=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=60),
+)
+def test_whatever_comes_when_the_order_is_that_of_the_pointers(
+    left: dict[str, list[int]], moves: list[tuple[int, int]]
+) -> None:
+    """Topics bring their records in any turn, and settle what they may; everything comes out, in order."""
+    expected = sorted((pointer, topic) for topic, pointers in left.items() for pointer in pointers)
+    merge = TopicMerge(ordered=True)
+    for topic in left:
+        merge.add(topic)
+    found: list[tuple[int, str]] = []
+    for number, settled in moves:
+        topic = list(left)[number % len(left)]
+        following = left[topic][0] if left[topic] else POINTER_MAX
+        if settled < following:
+            merge.settle(topic, settled)
+        else:
+            merge.push(topic, batch(topic, left[topic].pop(0)))
+        found += told(merge)
+        assert found == expected[: len(found)]
+        assert not found or merge.watermark >= found[-1][0] - 1
+    for topic, pointers in left.items():
+        for pointer in pointers:
+            merge.push(topic, batch(topic, pointer))
+        merge.end(topic)
+    assert found + told(merge) == expected
+    assert (merge.late, merge.held) == (0, None)
+
+
+def test_a_message_of_a_merge_is_what_the_batch_holds(merge: TopicMerge) -> None:
+    merge.push("a", Batch("a", 5, 0, [b"v"], [b"k"], None))
+    merge.settle("b", POINTER_MAX)
+    assert merge.take() == [[Message("a", 5, b"v", b"k", {})]]

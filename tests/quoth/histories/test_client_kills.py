@@ -1,0 +1,340 @@
+"""`written` survives the death of the broker at any instant, and so does what is known of a producer.
+
+A loop of kills with an exact account on both sides, then retries one by one. QUOTH_LONG=1 runs the loop many
+times, each with other settings; QUOTH_SEED repeats one that failed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, replied
+from kit.client.accounts import Account, Figures, Seen, compare, planned, read_accounts, read_everything
+from kit.client.streams import PATIENCE_S, Streams, StreamsProcess
+from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.disk.logs import encoded
+from kit.scale import times
+from quoth import Client
+from quothwire.protocol.messages import CreateTopic, Publish, RollTopic, TopicInfo, TrimTopic, UpdateTopic
+
+Connect = Callable[..., Client]
+
+Follow = Callable[[BrokerProcess, str], Future[Seen]]
+
+KILLS = times(6, 12)
+FIRST, LAST = "publish-first", "publish-last"
+TOPICS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "counted": {"count_limit": 60},
+    "small": {"size_limit": 30_000},
+    "capped": {"max_bytes": 400_000},
+    "aged": {"max_age": 1.5, "size_limit": 100_000},
+    "synced": {"durability": "synced", "count_limit": 500},
+}
+TRIMMED = ("capped", "aged")
+KINDS = ("publish", "send", "pipeline")
+TRIALS: list[dict[str, Any]] = [
+    {"workers_max": 256, "topic_requests_max": 1_024},
+    {"workers_max": 256, "topic_requests_max": 6},
+    {"workers_max": 3, "topic_requests_max": 1_024},
+    {"workers_max": 2, "topic_requests_max": 12},
+]
+
+
+class Siege:
+    """A broker that is killed again and again, who writes to it meanwhile, and who reads it."""
+
+    def __init__(self, broker: BrokerProcess, client: Client, folder: Path, rng: random.Random) -> None:
+        self.broker = broker
+        self.client = client
+        self.folder = folder
+        self.rng = rng
+        self.kills = self.frozen = self.torn = 0
+        self.rolled: set[Path] = set()
+        self._lives = 0
+        self._writers: list[StreamsProcess] = []
+        self._ends: dict[str, int] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Siege:
+        self._writers = [self._writer(), self._writer()]
+        self._threads = self._stack.enter_context(
+            Streams(self.broker.url, self.folder, [self._name(topic) for topic in TOPICS])
+        )
+        return self
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        if kind is not None and self.broker.exit_status is not None:
+            self.broker.restart()  # or those who wait for it would wait for long
+        for writer in self._writers:
+            writer.close()
+        self._stack.__exit__(None, None, None)
+
+    def mark(self, topic: str, stream: str) -> None:
+        """Publish a batch of which all is known."""
+        with closing(Account(self.folder, topic, stream)) as account:
+            keys, values = planned(stream, 1)
+            account.sent(1)
+            ack = self.client.publish(topic, values, key=keys)
+            account.acknowledged(1, ack.first, duplicate=ack.duplicate)
+
+    def goes_on(self) -> None:
+        """Wait until some more has been acknowledged, and then a moment, whatever happens in it."""
+        goal = self._written_down() + self.rng.randrange(500, 8_000)
+        eventually(lambda: self._written_down() >= goal, "batches are sent and acknowledged", PATIENCE_S)
+        pause(self.rng.random() * 0.02)
+
+    def strike(self) -> None:
+        """Kill the broker, sometimes while it stands still, and sometimes a producer with it."""
+        self.check()
+        self.kills += 1
+        if self.rng.random() < 0.3:
+            self.frozen += 1
+            self.broker.freeze()
+            pause(self.rng.random() * 0.6)
+            if self.rng.random() < 0.5:
+                os.kill(self.broker.pid, signal.SIGCONT)
+                pause(self.rng.random() * 0.1)
+        replaced = self.rng.randrange(2) if self.rng.random() < 0.4 else None
+        if replaced is not None:
+            self._writers[replaced].kill()
+        self._kill()
+        while self.rng.random() < 0.4:
+            self.kills += 1
+            self.broker.launch()
+            pause(self.rng.random() * 0.7)
+            self._kill()
+        self.broker.restart(**self.rng.choice(TRIALS))
+        if replaced is not None:
+            self._writers[replaced] = self._writer()
+        self.look()
+
+    def look(self) -> None:
+        """Check quickly that no acknowledged record is missing at the end of a topic."""
+        for topic, accounts in read_accounts(self.folder).items():
+            highest = max(pointer for told in accounts for pointer in (*told.stored.values(), 0))
+            info = self.client.topic(topic)
+            end = info.first_ordinal + info.count
+            assert info.last >= highest
+            assert end >= self._ends.get(topic, 0)
+            assert_undamaged(info)
+            self.torn += info.counters["torn_bytes"]
+            self._ends[topic] = end
+        self.rolled |= {*self.broker.topics_directory.glob("*/*.seg")}
+
+    def check(self) -> None:
+        """Raise the error of a stream that got a wrong answer."""
+        self._threads.check()
+        for writer in self._writers:
+            writer.check()
+
+    def finish(self) -> None:
+        """Let everybody send what they have begun, and be answered."""
+        self.check()
+        for writer in self._writers:
+            writer.finish()
+        self._stack.close()
+
+    def figures(self) -> str:
+        """Return a summary in one line."""
+        frozen = f"{self.kills} kills ({self.frozen} of them frozen)"
+        return f"{frozen}, {len(self.rolled)} segments, {self.torn} torn bytes,"
+
+    def _kill(self) -> None:
+        self.broker.kill()
+        assert not self.broker.complaints, self.broker.stderr
+        self.broker.settings["port"] = int(self.broker.url.rpartition(":")[2])
+
+    def _writer(self) -> StreamsProcess:
+        return StreamsProcess(self.broker.url, self.folder, [self._name(topic) for topic in TOPICS])
+
+    def _name(self, topic: str) -> str:
+        """Each kind of stream has its turn with each topic."""
+        self._lives += 1
+        turn = self._lives + self._lives // len(TOPICS)
+        return f"{topic}~{KINDS[turn % len(KINDS)]}-{self._lives}-{self.rng.getrandbits(32):x}"
+
+    def _written_down(self) -> int:
+        """Bytes in all accounts."""
+        self.check()
+        return sum(path.stat().st_size for path in self.folder.iterdir())
+
+
+def assert_undamaged(info: TopicInfo) -> None:
+    """Torn bytes are quarantined; nothing else is ever wrong after a kill."""
+    assert (info.problem, info.counters["damaged_bytes"], info.counters["stray_files"]) == ("", 0, 0), info
+
+
+@pytest.fixture
+def follow(connect: Connect) -> Iterator[Follow]:
+    """Follows a topic from its first record to `LAST`, in a thread of its own; returns once it has begun."""
+    clients: list[Client] = []
+    with ThreadPoolExecutor(len(TOPICS)) as pool:
+
+        def begin(broker: BrokerProcess, topic: str) -> Future[Seen]:
+            clients.append(connect(broker, timeout=PATIENCE_S))
+            begun = threading.Event()
+            future = pool.submit(everything, clients[-1], topic, begun)
+            assert begun.wait(DEADLINE_S)
+            return future
+
+        yield begin
+        for client in clients:
+            client.close()  # ends the tails that still follow
+
+
+def everything(client: Client, topic: str, begun: threading.Event) -> Seen:
+    """All records up to the last one."""
+    seen = Seen()
+    for message in client.tail(topic, after=0, on_gap=seen.gaps.append):
+        seen.take(message)
+        begun.set()
+        if message.key == planned(LAST, 1).keys[-1]:
+            break
+    return seen
+
+
+@pytest.mark.timeout(
+    600
+)  # a broker and what writes to it start dozens of times, on a machine that may be busy
+@pytest.mark.parametrize("turn", range(times(1, 40)))
+def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
+    start_broker: StartBroker, connect: Connect, follow: Follow, rng: random.Random, tmp_path: Path, turn: int
+) -> None:
+    """Batches are there once and whole, in order, at their acknowledged pointers; gaps are reported."""
+    broker = start_broker(worker_timeout=0.02, check_interval=0.05, **rng.choice(TRIALS))
+    client = connect(broker, timeout=PATIENCE_S)
+    folder = tmp_path / "accounts"
+    folder.mkdir()
+    siege = Siege(broker, client, folder, rng)
+    tails = {}
+    for topic, settings in TOPICS.items():
+        client.create_topic(topic)
+        siege.mark(topic, FIRST)
+        tails[topic] = follow(broker, topic)
+        client.update_topic(topic, **settings)  # not before: retention would remove what no tail has seen yet
+    with siege:
+        while siege.kills < KILLS:
+            siege.goes_on()
+            siege.strike()
+        siege.goes_on()
+        siege.finish()
+        siege.look()
+    for topic in TOPICS:
+        client.update_topic(topic, max_age=0.0, max_bytes=0)  # so that all of them see the same
+        siege.mark(topic, LAST)
+    total = Figures()
+    accounts = read_accounts(folder)
+    for topic, tail in tails.items():
+        seen, now = tail.result(PATIENCE_S), read_everything(client, topic)
+        info = client.topic(topic)
+        assert_undamaged(info)
+        total += compare(accounts[topic], seen, now, info, trims=topic in TRIMMED)
+    print(siege.figures(), total)
+
+
+# -- retries ------------------------------------------------------------------------------------------------
+
+ALICE = 2**64 - 1
+RETENTION: dict[str, dict[str, Any]] = {"max_bytes": {"max_bytes": 8_000}, "max_age": {"max_age": 0.2}}
+
+
+def sleep(broker: BrokerProcess, fast: FastPeer) -> None:
+    """The topic hibernates."""
+    eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+
+
+def stop(broker: BrokerProcess, fast: FastPeer) -> None:
+    """A clean restart."""
+    assert broker.terminate() == 0
+    broker.restart()
+
+
+def kill(broker: BrokerProcess, fast: FastPeer) -> None:
+    """A crash and a restart."""
+    broker.kill()
+    broker.restart()
+
+
+@pytest.mark.parametrize("then", [sleep, stop, kill], ids=lambda then: then.__name__)
+@pytest.mark.parametrize("gone", ["roll", "trim", "max_bytes", "max_age"])
+def test_retry_is_recognised_though_its_original_is_in_another_segment_or_gone(
+    start_broker: StartBroker, peers: Peers, gone: str, then: Callable[[BrokerProcess, FastPeer], None]
+) -> None:
+    broker = start_broker(worker_timeout=0.05, check_interval=0.05)
+    fast = peers.fast(broker)
+    settings = RETENTION.get(gone, {})
+    fast.call(CreateTopic(settings), "t")
+    raws = [encoded([b"%d" % number, b"x"], ALICE, number) for number in range(1, 5)]
+    firsts = [fast.call(Publish(), "t", raw) for raw in raws[:3]]
+    if gone in ("roll", "trim"):
+        fast.call(RollTopic(), "t")
+        fast.publish("t", [b"without a producer"])
+    if gone == "trim":
+        assert fast.call(TrimTopic(firsts[-1].last + 1), "t").records == 6
+
+    def is_gone() -> bool:
+        fast.publish("t", [bytes(500)])
+        return bool(fast.describe("t").first > firsts[-1].last)
+
+    if settings:
+        eventually(is_gone, "retention has removed it")
+        fast.call(UpdateTopic({"max_bytes": 0, "max_age": 0.0}), "t")
+    before = fast.describe("t")
+    then(broker, fast)
+    fast = peers.fast(broker)
+    for raw, first in zip(raws, firsts, strict=False):
+        again = fast.call(Publish(), "t", raw)
+        assert (again.first, again.last, again.duplicate) == (first.first, first.last, True)
+    after = fast.describe("t")
+    assert (after.count, after.first, after.last) == (before.count, before.first, before.last)
+    assert not fast.call(Publish(), "t", raws[3]).duplicate
+
+
+def test_pipeline_that_is_retried_after_a_kill_is_stored_once_though_the_broker_is_busy(
+    start_broker: StartBroker, peers: Peers, rng: random.Random
+) -> None:
+    """Some of it was stored before, some of it was not, and now some of it is refused in between."""
+    broker = start_broker()
+    codes: set[str] = set()
+    duplicates = sequence = 0
+    for _ in range(times(3, 100)):
+        raws = {
+            sequence + row: encoded([b"%d" % (sequence + row)], ALICE, sequence + row) for row in range(1, 60)
+        }
+        fast = peers.fast(broker)
+        for raw in raws.values():
+            fast.send(Publish(), "t", raw)
+        for _ in range(rng.randrange(1, 30)):
+            replied(fast.receive())
+        broker.kill()
+        fast.close()
+        fast = peers.fast(broker.restart(topic_requests_max=8))
+        left = dict(raws)
+        while left:
+            asked = {fast.send(Publish(), "t", raw): number for number, raw in left.items()}
+            for correlation, number in asked.items():
+                answer = fast.answer_to(correlation)
+                codes.add(code_of(answer))
+                if not code_of(answer):
+                    duplicates += replied(answer).duplicate
+                    del left[number]
+        sequence = max(raws)
+        fast.close()
+        broker.kill()
+        fast = peers.fast(broker.restart(topic_requests_max=1_024))
+        assert [int(record.value) for record in fast.read_all("t")] == list(range(1, sequence + 1))
+    assert {"", "busy"} <= codes <= {"", "busy", "out_of_sequence"}
+    assert duplicates
+    print(f"{sequence} batches, {duplicates} retries recognised")

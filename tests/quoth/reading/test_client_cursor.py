@@ -1,0 +1,408 @@
+"""Cursors in files: what they hold, what they refuse, and where a reader goes on with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.broker.peers import refused
+from kit.machine.processes import listing
+from kit.machine.tracing import CHANGES, Fault, calls_in, needs_strace, traced
+from quoth import Client, Cursor, Damaged, Gap, Message, Position
+from quothwire.pointer import POINTER_MAX
+
+POINTER = 1_767_323_045_000_001
+TIME = "2026-01-02T03:04:05.000001Z"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The path of the cursor."""
+    return tmp_path / "orders.cursor"
+
+
+def message(pointer: int, topic: str = "orders") -> Message:
+    """A record."""
+    return Message(topic, pointer, b"", None, {})
+
+
+def kept(path: Path) -> dict[str, int | None]:
+    """Return the cursor as a later program finds it."""
+    with Cursor(path) as cursor:
+        return {topic: cursor.after(topic) for topic in cursor.topics}
+
+
+# -- what it holds ------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_known_of_a_topic_at_first(path: Path) -> None:
+    with Cursor(path) as cursor:
+        assert (cursor.after("orders"), cursor.position("orders"), cursor.topics) == (None, None, [])
+    assert not path.exists()
+
+
+def test_what_was_advanced_is_there_the_next_time(path: Path) -> None:
+    with Cursor(path) as cursor:
+        cursor.advance(message(POINTER))
+        cursor.advance("größe", 7)
+        assert cursor.after("orders") == POINTER
+        assert not path.exists()
+    assert kept(path) == {"orders": POINTER, "größe": 7}
+
+
+def test_what_is_done_stays_done(path: Path) -> None:
+    with Cursor(path) as cursor:
+        for pointer in (5, 9, 7):
+            cursor.advance("orders", pointer)
+        assert cursor.after("orders") == 9
+
+
+def test_an_exception_keeps_what_was_advanced_before(path: Path) -> None:
+    def work() -> None:
+        with Cursor(path) as cursor:
+            cursor.advance("orders", 5)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert kept(path) == {"orders": 5}
+
+
+def test_nothing_is_written_if_nothing_changed(path: Path) -> None:
+    with Cursor(path) as cursor:
+        cursor.advance("orders", 5)
+    before = path.stat()
+    with Cursor(path) as cursor:
+        cursor.advance("orders", 5)
+        cursor.save()
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_cursor_is_text_that_a_person_can_read(path: Path) -> None:
+    with Cursor(path) as cursor:
+        cursor.begin("orders", Position(POINTER, 0x5BE1, 1_000))
+        cursor.advance("other", 5)
+    orders = {"after": POINTER, "time": TIME, "log": "0000000000005be1", "ordinal": 1_000}
+    other = {"after": 5, "time": "1970-01-01T00:00:00.000005Z"}
+    assert json.loads(path.read_text()) == {"cursor": 1, "topics": {"orders": orders, "other": other}}
+    with Cursor(path) as cursor:
+        assert cursor.position("orders") == Position(POINTER, 0x5BE1, 1_000)
+        assert cursor.position("other") == Position(5)
+
+
+def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with Cursor(link) as cursor:
+        cursor.advance("orders", 5)
+    assert link.is_symlink()
+    assert kept(path) == {"orders": 5}
+
+
+@pytest.mark.parametrize("wrong", [("orders", -1), ("orders", 2**56), ("a/b", 1), ("orders",)])
+def test_what_cannot_be_is_refused(path: Path, wrong: Any) -> None:
+    with Cursor(path) as cursor, refused("bad_topic" if wrong[0] == "a/b" else "bad_pointer"):
+        cursor.advance(*wrong)
+
+
+# -- files that are none ------------------------------------------------------------------------------------
+
+
+def content(topics: dict[str, Any]) -> bytes:
+    """A file with these topics."""
+    return json.dumps({"cursor": 1, "topics": topics}).encode()
+
+
+GOOD = {"after": POINTER, "time": TIME, "log": "0000000000005be1", "ordinal": 1}
+WRONG: list[tuple[str, Any]] = [
+    ("after", POINTER + 1), ("after", -1), ("after", "5"), ("after", None), ("time", "yesterday"),
+    ("log", 5), ("log", "xyz"), ("log", "x" * 16), ("ordinal", -2), ("ordinal", 1.5), ("ordinal", True),
+]  # fmt: skip
+CONTENTS: dict[str, bytes] = {
+    "empty": b"",
+    "not UTF-8": b"\xff\xfe",
+    "cut": content({"orders": GOOD})[:-20],
+    "zeros": bytes(100),
+    "a list": b"[]",
+    "a number": b"7",
+    "something else": b'{"name": "orders"}',
+    "topics are a list": b'{"cursor": 1, "topics": []}',
+    "a version that is none": b'{"cursor": "one", "topics": {}}',
+    "nested too deep": b"[" * 100_000,
+    **{f"{key}: {value!r}": content({"t": {**GOOD, key: value}}) for key, value in WRONG},
+    "a name that is none": content({"a/b": GOOD}),
+}
+
+
+@pytest.mark.parametrize("found", CONTENTS.values(), ids=CONTENTS)
+def test_a_damaged_file_is_named_and_stays_as_it_is(path: Path, found: bytes) -> None:
+    path.write_bytes(found)
+    with pytest.raises(Damaged, match=r"orders\.cursor") as caught:
+        Cursor(path)
+    assert caught.value.code == "damaged"
+    assert path.read_bytes() == found
+
+
+def test_every_flipped_bit_of_a_pointer_is_seen(path: Path) -> None:
+    with Cursor(path) as cursor:
+        cursor.advance("orders", POINTER)
+    content = path.read_bytes()
+    at = content.index(b"%d" % POINTER)
+    for place in range(at, at + len(str(POINTER))):
+        for digit in b"0123456789".replace(content[place : place + 1], b""):
+            path.write_bytes(content[:place] + bytes((digit,)) + content[place + 1 :])
+            with refused("damaged"):
+                Cursor(path)
+
+
+def test_another_version_is_told_and_stays_as_it_is(path: Path) -> None:
+    path.write_text('{"cursor": 2, "topics": {"orders": "in another way"}}')
+    with refused("unsupported_version"):
+        Cursor(path)
+    assert "another way" in path.read_text()
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with refused("bad_request"):
+            Cursor(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"nowhere/orders\.cursor"):
+        Cursor(tmp_path / "nowhere" / "orders.cursor")
+    assert listing(tmp_path) == ["folder", "pipe"]
+
+
+# -- two programs -------------------------------------------------------------------------------------------
+
+HOLD = """
+import sys, quoth
+with quoth.Cursor(sys.argv[1]) as cursor:
+    cursor.advance("orders", 5)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+ADVANCE = """
+import sys, quoth
+with quoth.Cursor(sys.argv[1]) as cursor:
+    cursor.advance("orders", int(sys.argv[2]))
+"""
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    """The command that runs some code."""
+    return [sys.executable, "-W", "error", "-c", code, *arguments]
+
+
+@contextmanager
+def holding(path: Path, *, kill: bool) -> Iterator[None]:
+    """Another process that has the cursor, until it ends or is killed."""
+    command = python(HOLD, str(path))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield
+        if kill:
+            holder.kill()
+        else:
+            holder.communicate(b"")
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["ends", "is killed"])
+def test_a_second_program_is_refused_until_the_first_one_ends(path: Path, kill: bool) -> None:
+    with holding(path, kill=kill), refused("locked"):
+        Cursor(path)
+    assert kept(path) == ({} if kill else {"orders": 5})
+
+
+def test_a_cursor_that_is_closed_may_be_opened_again(path: Path) -> None:
+    cursor = Cursor(path)
+    with refused("locked"):
+        Cursor(path)
+    cursor.close()
+    cursor.close()
+    Cursor(path).close()
+
+
+def test_a_cursor_that_was_closed_does_not_save_what_it_is_told_later(path: Path) -> None:
+    """Another one has the file by then."""
+    closed = Cursor(path)
+    closed.close()
+    with Cursor(path) as cursor:
+        cursor.advance("orders", 9)
+        cursor.save()
+        closed.advance("orders", 5)
+        with refused("closed"):
+            closed.save()
+        closed.close()
+    assert kept(path) == {"orders": 9}
+
+
+def test_a_forked_child_neither_saves_nor_keeps_the_lock(path: Path) -> None:
+    cursor = Cursor(path)
+    cursor.advance("orders", 5)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            cursor.save()
+        except BaseException as problem:
+            os.write(writing, getattr(problem, "code", repr(problem)).encode())
+            signal.pause()
+        os._exit(0)
+    try:
+        os.close(writing)
+        assert os.read(reading, 100) == b"closed"
+        os.close(reading)
+        cursor.close()
+        assert kept(path) == {"orders": 5}, "while the child is there"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+# -- crashes ------------------------------------------------------------------------------------------------
+
+
+def advance(path: Path, pointer: int, trace: Path, fault: Fault | None = None) -> int:
+    """A process that moves the cursor; returns how it ended."""
+    command = [*traced(trace, fault), *python(ADVANCE, str(path), str(pointer))]
+    return subprocess.run(command, timeout=60, stderr=subprocess.DEVNULL).returncode
+
+
+@needs_strace
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "old"])
+@pytest.mark.parametrize("what", ["signal=SIGKILL", "error=ENOSPC", "error=EIO"])
+def test_whatever_call_it_dies_of_the_old_or_the_new_one_is_there(
+    path: Path, tmp_path: Path, is_new: bool, what: str
+) -> None:
+    """Each call that changes the disk, one after the other, is the last one, or fails."""
+    trace = tmp_path / "trace"
+    if not is_new:
+        assert advance(path, 5, trace) == 0
+    before = {} if is_new else {"orders": 5}
+    content = path.read_bytes() if path.exists() else None
+    assert advance(tmp_path / "rehearsal", 9, trace) == 0
+    rehearsed = calls_in(trace)
+    changes = [call for call in rehearsed if call.name in CHANGES and str(tmp_path) in call.path]
+    calls = [call for call in changes if not call.path.endswith(".lock")]
+    assert [call.name for call in calls] == ["writev", "fsync", "rename", "fsync"], changes
+    for call in calls:
+        nth = sum(one.name == call.name for one in rehearsed[: rehearsed.index(call) + 1])
+        status = advance(path, 9, trace, Fault(call.name, nth, what))
+        assert status == (-9 if "KILL" in what else 1), call
+        after = call is calls[-1]
+        assert kept(path) == ({"orders": 9} if after else before), call
+        if "KILL" not in what:
+            assert not path.with_name(path.name + ".tmp").exists()
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(content)
+    assert advance(path, 9, trace) == 0
+    assert kept(path) == {"orders": 9}
+    assert sorted(p.name for p in tmp_path.iterdir() if "tmp" in p.name) == []
+
+
+# -- reading on ---------------------------------------------------------------------------------------------
+
+
+def gaps_of(client: Client, path: Path, topic: str, *values: bytes) -> list[Gap]:
+    """Read on to the end and advance; returns the reported gaps."""
+    gaps: list[Gap] = []
+    with Cursor(path) as cursor, client.read_many(topic, cursor=cursor, on_gap=gaps.append) as reading:
+        found = []
+        for one in reading:
+            found.append(one.value)
+            cursor.advance(one)
+    assert found == list(values)
+    return gaps
+
+
+def test_a_reader_goes_on_where_it_was(client: Client, path: Path, topic: str) -> None:
+    client.publish(topic, [b"1", b"2"])
+    assert gaps_of(client, path, topic, b"1", b"2") == []
+    assert gaps_of(client, path, topic) == []
+    client.publish(topic, [b"3", b"4"])
+    with Cursor(path) as cursor, client.tail_many(topic, cursor=cursor) as tail:
+        assert [one.value for one in islice(tail, 2)] == [b"3", b"4"]
+        cursor.advance(topic, client.topic(topic).last - 1)
+    assert gaps_of(client, path, topic, b"4") == []
+
+
+def test_records_that_are_gone_meanwhile_are_told_exactly(client: Client, path: Path, topic: str) -> None:
+    client.create_topic(topic, count_limit=2)
+    first = client.publish(topic, [b"1", b"2"])
+    assert gaps_of(client, path, topic, b"1", b"2") == []
+    for _ in range(3):
+        client.publish(topic, [b"x"] * 2)
+    last = client.publish(topic, [b"3", b"4"])
+    client.trim(topic, last.first)
+    assert gaps_of(client, path, topic, b"3", b"4") == [Gap(topic, first.last, last.first, 6, "trimmed", 2)]
+
+
+def test_a_topic_that_was_made_anew_meanwhile_is_told(client: Client, path: Path, topic: str) -> None:
+    """Its pointers alone would not tell it."""
+    first = client.publish(topic, [b"1", b"2"])
+    assert gaps_of(client, path, topic, b"1", b"2") == []
+    client.delete_topic(topic)
+    again = client.publish(topic, [b"3", b"4"])
+    assert gaps_of(client, path, topic, b"3", b"4") == [Gap(topic, first.last, again.first, -1, "recreated")]
+    assert gaps_of(client, path, topic) == []
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_waited_for(client: Client, path: Path, topic: str) -> None:
+    client.publish(topic, b"1")
+    assert gaps_of(client, path, topic, b"1") == []
+    client.delete_topic(topic)
+    gaps: list[Gap] = []
+    with Cursor(path) as cursor, client.tail_many(topic, cursor=cursor, on_gap=gaps.append) as tail:
+        assert next(tail.portions(0.05)) == []
+        client.publish(topic, b"2")
+        assert next(tail).value == b"2"
+    assert [gap.reason for gap in gaps] == ["recreated"]
+
+
+def test_a_tail_that_got_nothing_still_knows_where_it_began(client: Client, path: Path, topic: str) -> None:
+    client.publish(topic, b"old")
+    with Cursor(path) as cursor, client.tail_many(topic, cursor=cursor):
+        pass
+    client.publish(topic, b"new")
+    assert gaps_of(client, path, topic, b"new") == []
+
+
+def test_a_topic_that_the_cursor_does_not_know_is_read_from_its_beginning(
+    client: Client, path: Path, topic: str
+) -> None:
+    """It was created between two readings, and none of it may be left out."""
+    client.publish(f"{topic}.a", b"old")
+    with Cursor(path) as cursor, client.tail_many(f"{topic}.*", cursor=cursor):
+        pass
+    client.publish(f"{topic}.b", b"1")
+    with Cursor(path) as cursor, client.tail_many(f"{topic}.*", cursor=cursor) as tail:
+        assert next(tail).value == b"1"
+
+
+def test_a_new_cursor_begins_where_it_is_told(client: Client, path: Path, topic: str) -> None:
+    ack = client.publish(topic, [b"1", b"2", b"3"])
+    for _ in range(2):
+        with Cursor(path) as cursor, client.tail_many(topic, after=ack.first, cursor=cursor) as tail:
+            assert next(tail).value == b"2"
+            cursor.save()
+
+
+def test_a_cursor_behind_everything_waits_and_is_reported(client: Client, path: Path, topic: str) -> None:
+    last = client.publish(topic, b"1").last
+    with Cursor(path) as cursor:
+        cursor.advance(topic, POINTER_MAX)
+    assert gaps_of(client, path, topic) == [Gap(topic, last, POINTER_MAX + 1, 0, "ahead", 1)]

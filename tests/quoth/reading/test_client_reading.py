@@ -1,0 +1,421 @@
+"""Reading several topics: everything once, each topic in its order, and on demand all in that of time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from time import process_time
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Context, refused
+from kit.broker.proxies import Meddler, Wire, pass_on
+from kit.deadlines import eventually
+from kit.disk.damage import flip, stored_batches
+from kit.machine.tracing import Fault, Tracer, needs_strace
+from kit.scale import times
+from quoth import Client, Message, NotFound, Reading
+from quoth.merging import multi_reader
+from quothd import Broker
+from quothwire.errors import error
+from quothwire.protocol.messages import Operation
+
+Connect = Callable[..., Client]
+
+RECOVERING = error("recovering", "of the test")
+
+orders = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as they come"])
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fetches and lists of topics are sent every fifth of a second."""
+    monkeypatch.setattr(multi_reader, "WAIT_S", 0.2)
+    monkeypatch.setattr(multi_reader, "LIST_S", 0.2)
+
+
+def values_of(reading: Reading, number: int) -> list[bytes]:
+    """The next values."""
+    return [message.value for message in islice(reading, number)]
+
+
+def pairs(messages: list[Message]) -> list[tuple[int, str]]:
+    """Pointers and topics, which is what they are ordered by."""
+    return [(message.pointer, message.topic) for message in messages]
+
+
+# -- what is there ------------------------------------------------------------------------------------------
+
+
+@orders
+def test_everything_of_all_topics_is_read_once(client: Client, topic: str, ordered: bool) -> None:
+    names = [f"{topic}.{letter}" for letter in "abc"]
+    for number in range(20):
+        client.publish(names[number % 3], [b"%d" % number] * (number * 50 + 1))
+    with client.read_many([f"{topic}.[ab]", names[2]], ordered=ordered) as reading:
+        found = list(reading)
+    for name in names:
+        assert [one for one in found if one.topic == name] == list(client.read(name, limit=10**6))
+    assert len(found) == sum(len(client.read(name, limit=10**6)) for name in names)
+    if ordered:
+        assert pairs(found) == sorted(pairs(found))
+
+
+def test_more_than_one_answer_holds_is_merged(client: Client, topic: str) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for _ in range(10):
+        for name in names:
+            client.publish(name, [b"x" * 1_000] * 500)
+    with client.read_many(names, ordered=True) as reading:
+        found = pairs(list(reading))
+    assert (len(found), found) == (10_000, sorted(found))
+
+
+def test_reading_begins_and_ends_where_it_is_told(client: Client, topic: str) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    acks = [client.publish(names[number % 2], [b"%d" % number] * 3) for number in range(6)]
+    with client.read_many(names, after=acks[1].first, until=acks[4].last, ordered=True) as reading:
+        assert [message.value for message in reading] == [b"1"] * 2 + [b"2"] * 3 + [b"3"] * 3 + [b"4"] * 2
+    with client.read_many(names, since=acks[5].last) as reading:
+        assert [message.value for message in reading] == [b"5"]
+
+
+def test_what_is_not_there_is_told(client: Client, topic: str) -> None:
+    with refused("unknown_topic"), client.read_many([topic]) as reading:
+        list(reading)
+    with refused("unknown_topic"):
+        client.read_many([f"{topic}.*"])
+    with refused("bad_request"):
+        client.read_many([])
+    with refused("bad_topic"):
+        client.tail_many(["a/b"])
+
+
+def test_a_name_that_holds_a_star_is_written_in_brackets(client: Client, topic: str) -> None:
+    client.publish(f"{topic}*", b"a star")
+    client.publish(f"{topic}x", b"another")
+    with client.read_many(f"{topic}[*]") as reading:
+        assert values_of(reading, 9) == [b"a star"]
+
+
+def test_a_broker_inside_this_process_is_read_too(tmp_path: Path, twin: Connect) -> None:
+    with Broker(tmp_path) as broker, twin(broker) as client:
+        client.publish("a", b"1")
+        client.publish("b", b"2")
+        with client.read_many("?", ordered=True) as reading:
+            assert values_of(reading, 9) == [b"1", b"2"]
+
+
+# -- what comes ---------------------------------------------------------------------------------------------
+
+
+@orders
+def test_a_tail_begins_now(client: Client, topic: str, ordered: bool) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for name in names:
+        client.publish(name, b"old")
+    with client.tail_many(names, ordered=ordered) as tail:
+        for number in range(6):
+            client.publish(names[number % 2], b"%d" % number)
+            assert values_of(tail, 1) == [b"%d" % number]
+
+
+@pytest.mark.parametrize("durability", ["written", "synced"])
+def test_records_of_many_who_publish_at_once_come_in_the_order_of_time(
+    start_broker: StartBroker, connect: Connect, rng: random.Random, durability: str
+) -> None:
+    broker = start_broker(durability=durability)
+    client = connect(broker)
+    names = [f"t.{number}" for number in range(5)]
+    for name in [*names, "t.idle"]:
+        client.create_topic(name)
+    plans = {name: [rng.randint(1, 300) for _ in range(times(20, 400))] for name in names}
+
+    def publish(name: str) -> None:
+        for count in plans[name]:
+            client.publish(name, [b"x"] * count)
+
+    total = sum(map(sum, plans.values()))
+    with client.tail_many("t.*", ordered=True) as tail, ThreadPoolExecutor() as pool:
+        done = [pool.submit(publish, name) for name in names]
+        found = pairs(list(islice(tail, total)))
+        assert [one.result() for one in done] == [None] * len(names)
+        assert found == sorted(found)
+        assert tail.late == 0
+        assert tail.watermark >= found[-1][0] - 1
+
+
+def test_pointers_that_run_ahead_of_the_clock_are_waited_for(client: Client, topic: str) -> None:
+    """A hundred thousand records at once take a tenth of a second of pointers; others come in between."""
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    client.publish(names[1], b"old")
+    with client.tail_many(names, after=0, ordered=True) as tail:
+        published = 1
+
+        def comes_between() -> bool:
+            """A machine that is slow for a moment may come too late for that."""
+            nonlocal published
+            ahead = client.publish(names[0], [b"x"] * 100_000)
+            between = client.publish(names[1], b"y")
+            published += 100_001
+            return between.first < ahead.last
+
+        eventually(comes_between, "one comes in between")
+        found: list[tuple[int, str]] = []
+        for portion in tail.portions():
+            found += pairs(portion)
+            if len(found) >= published:
+                break
+    assert found == sorted(found)
+
+
+@needs_strace
+def test_a_record_that_waits_for_its_sync_is_waited_for(
+    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    """The record has its pointer already, and is not visible."""
+    broker = start_broker()
+    client, other = connect(broker), connect(broker)
+    client.create_topic("synced", durability="synced")
+    client.create_topic("written")
+    with client.tail_many(["synced", "written"], ordered=True) as tail:
+        for_long = Fault("fdatasync", 1, "delay_enter=60000000", lasting=True)  # until the tracer leaves
+        with Tracer(broker.pid, tmp_path / "trace", for_long):
+            published = pool.submit(client.publish, "synced", b"older")
+            eventually(lambda: other.topic("synced").counters["unseen_records"] == 1, "it waits for its sync")
+            other.publish("written", b"younger")
+            assert next(tail.portions(0.2)) == []
+        assert values_of(tail, 2) == [b"older", b"younger"]
+        assert published.result().durability == "synced"
+        assert tail.late == 0
+
+
+@orders
+@pytest.mark.usefixtures("brief")
+def test_topics_that_are_made_meanwhile_take_part(client: Client, topic: str, ordered: bool) -> None:
+    client.publish(f"{topic}.a", b"old")
+    with client.tail_many([f"{topic}.*"], ordered=ordered) as tail:
+        for number in range(3):
+            client.publish(f"{topic}.{number}", b"%d" % number)
+            client.publish(f"{topic}.a", b"a %d" % number)
+        found = values_of(tail, 6)
+    expected = [value for number in range(3) for value in (b"%d" % number, b"a %d" % number)]
+    assert found == expected if ordered else sorted(found) == sorted(expected)
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_named_topic_that_does_not_exist_yet_holds_nothing_back(client: Client, topic: str) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    with client.tail_many(names, ordered=True) as tail:
+        for number in range(3):
+            client.publish(names[0], b"%d" % number)
+            assert values_of(tail, 1) == [b"%d" % number]
+        client.publish(names[1], b"first")
+        client.publish(names[0], b"then")
+        assert values_of(tail, 2) == [b"first", b"then"]
+
+
+@orders
+def test_a_named_topic_that_is_deleted_ends_it(client: Client, topic: str, ordered: bool) -> None:
+    client.publish(topic, b"a")
+    with client.tail_many([topic, f"{topic}.other"], after=0, ordered=ordered) as tail:
+        assert values_of(tail, 1) == [b"a"]
+        client.delete_topic(topic)
+        with pytest.raises(NotFound):
+            next(tail)
+
+
+@orders
+@pytest.mark.usefixtures("brief")
+def test_a_matching_topic_that_is_deleted_is_left_out_and_may_come_again(
+    client: Client, topic: str, ordered: bool
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for name in names:
+        client.publish(name, b"old")
+    with client.tail_many(f"{topic}.*", after=0, ordered=ordered) as tail:
+        assert values_of(tail, 2) == [b"old"] * 2
+        client.delete_topic(names[1])
+        client.publish(names[0], b"alone")
+        assert values_of(tail, 1) == [b"alone"]
+        client.publish(names[1], b"anew")
+        assert values_of(tail, 1) == [b"anew"]
+
+
+# -- brokers and wires that fail ----------------------------------------------------------------------------
+
+
+@orders
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_restarts_lose_nothing_and_repeat_nothing(
+    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, end: str, ordered: bool
+) -> None:
+    broker = start_broker()
+    client, other = connect(broker), connect(broker)
+    with client.tail_many(["a", "b"], ordered=ordered) as tail:
+        for number in range(3):
+            waiting = pool.submit(values_of, tail, 12)
+            sent = [b"%d.%d" % (number, row) for row in range(12)]
+            for row, value in enumerate(sent[:6]):
+                other.publish("ab"[row % 2], value)
+            broker.kill() if end == "kill" else broker.terminate()
+            broker.restart()
+            for row, value in enumerate(sent[6:]):
+                other.publish("ab"[row % 2], value)
+            assert sorted(waiting.result()) == sorted(sent)
+
+
+@orders
+def test_a_wire_that_is_cut_again_and_again_loses_nothing(
+    wire: Wire, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str, ordered: bool
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    with connect(wire).tail_many(names, ordered=ordered) as tail:
+        for number in range(5):
+            waiting = pool.submit(values_of, tail, 2)
+            client.publish(names[0], b"%d a" % number)
+            wire.cut()
+            client.publish(names[1], b"%d b" % number)
+            assert sorted(waiting.result()) == [b"%d a" % number, b"%d b" % number]
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_topic_that_holds_up_the_others_is_named_with_the_reason(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for name in names:
+        client.publish(name, b"old")
+    with connect(meddler).tail_many(names, ordered=True) as tail:
+        meddler.on_request = lambda call: (
+            call.topic == names[1].encode() and call.operation is Operation.FETCH and RECOVERING
+        )
+        client.publish(names[1], b"older")
+        client.publish(names[0], b"younger")
+        for portion in tail.portions(0.1):
+            assert portion == []
+            if tail.waiting_for == {names[1]: RECOVERING.text}:
+                break
+        assert next(tail.portions(0.1)) == []
+        meddler.on_request = pass_on
+        assert values_of(tail, 2) == [b"older", b"younger"]
+        assert (tail.waiting_for, tail.late) == ({}, 0)
+
+
+def test_a_broker_that_is_away_while_a_record_is_held_back_is_the_reason(
+    context: Context, broker: BrokerProcess, connect: Connect, client: Client, topic: str
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for name in names:
+        client.publish(name, b"a")
+    with Meddler(context, broker.url) as meddler:
+        through_it = connect(meddler)
+        meddler.on_request = lambda call: call.topic == names[1].encode() and RECOVERING
+        tail = through_it.tail_many(names, after=0, ordered=True)
+        for portion in tail.portions(0.1):
+            assert portion == []
+            if tail.waiting_for == {names[1]: RECOVERING.text}:
+                break
+    away = {names[1]: f"no broker answers at {meddler.url}"}
+    eventually(lambda: next(tail.portions(0.1)) == [] and tail.waiting_for == away, "it is seen to be away")
+    tail.close()
+
+
+def test_what_was_not_taken_of_a_portion_comes_later(
+    client: Client, broker: BrokerProcess, topic: str
+) -> None:
+    """A loop that is left and another one together miss nothing."""
+    for value in (b"a", b"b", b"c"):
+        client.publish(topic, value)
+    _, damaged, _ = stored_batches(broker.topics_directory, client.topic(topic).log)
+    flip(damaged.path, damaged.end - 8)
+    with client.tail_many(topic, after=0, on_gap=lambda _: None) as tail:
+        assert [one.value for one in next(tail.portions())] == [b"a"]
+        assert [one.value for one in next(tail.portions())] == [b"c"]
+
+
+def test_a_broker_that_is_away_is_named(start_broker: StartBroker, connect: Connect) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    client.publish("a", b"1")
+    client.timeout = 2.0
+    with client.read_many("a") as reading:
+        broker.kill()
+        with refused("disconnected"):
+            next(reading)
+
+
+def test_a_closed_client_ends_a_reading_and_does_not_wait_for_it(client: Client, topic: str) -> None:
+    client.publish(topic, [b"a", b"b"])
+    tail = client.tail_many(topic, after=0)
+    assert values_of(tail, 1) == [b"a"]
+    client.close()
+    with refused("closed"):
+        for _ in tail.portions(0.1):
+            pass
+    tail.close()
+    tail.close()
+
+
+def test_a_closed_reading_gives_no_more(client: Client, topic: str) -> None:
+    client.publish(topic, [b"a"] * 2)
+    tail = client.tail_many(topic, after=0)
+    tail.close()
+    assert list(tail) == []
+
+
+# -- silence ------------------------------------------------------------------------------------------------
+
+
+def test_silence_costs_nothing(client: Client, topic: str) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    with client.tail_many(names) as tail:
+        before = process_time()
+        assert next(tail.portions(2.0)) == []
+        assert process_time() - before < 0.5
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_record_that_is_held_back_for_long_costs_nothing(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for name in names:
+        client.publish(name, b"a")
+    with connect(meddler).read_many(names, ordered=True) as reading:
+        meddler.on_request = lambda call: call.topic == names[1].encode() and RECOVERING
+        before = process_time()
+        assert next(reading.portions(2.0)) == []
+        assert reading.waiting_for == {names[1]: RECOVERING.text}
+        assert process_time() - before < 0.5
+        meddler.on_request = pass_on
+        assert values_of(reading, 3) == [b"a", b"a"]
+
+
+def test_portion_without_waiting_holds_what_has_come(client: Client, topic: str) -> None:
+    client.publish(topic, b"a")
+    with client.tail_many(topic, after=0) as tail:
+        found = eventually(lambda: next(tail.portions(0)), "it has come")
+        assert [one.value for one in found] == [b"a"]
+        with refused("bad_request"):
+            next(tail.portions(float("nan")))
+
+
+# -- the watermark ------------------------------------------------------------------------------------------
+
+
+def test_the_watermark_goes_on_in_silence(client: Client, topic: str) -> None:
+    """An application can close a window of time by it without another record."""
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    ack = client.publish(names[0], b"a")
+    with client.tail_many(names, after=0, ordered=True) as tail:
+        for portion in tail.portions(0.05):
+            if not portion and tail.watermark > ack.last + 100_000:
+                break
+        later = client.publish(names[1], b"b")
+        assert later.first > tail.watermark
+        assert values_of(tail, 1) == [b"b"]

@@ -1,0 +1,409 @@
+"""Tailing a topic: every record once and in order, whatever happens to the broker, the topic and the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers, refused
+from kit.broker.proxies import Meddler, Wire, pass_on
+from kit.deadlines import DEADLINE_S, eventually
+from kit.disk.damage import with_headers
+from kit.disk.logs import encoded
+from quoth import Client, Gap, Message, NotFound
+from quoth import reader as reader_module
+from quoth.connection.connection import Link
+from quothwire.errors import QuothError, error
+from quothwire.headers import encode_headers
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation, Publish
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tail asks again every fifth of a second, and soon after a refusal."""
+    monkeypatch.setattr(reader_module, "TAIL_WAIT_S", 0.2)
+    monkeypatch.setattr(reader_module, "AWAY_PAUSE_S", 0.02)
+
+
+def values_of(tail: Iterator[Message], number: int) -> list[bytes]:
+    """The next values."""
+    return [message.value for message in islice(tail, number)]
+
+
+# -- from where ---------------------------------------------------------------------------------------------
+
+
+def test_tail_begins_now(client: Client, topic: str) -> None:
+    client.publish(topic, [b"old", b"older"])
+    tail = client.tail(topic)
+    client.publish(topic, b"a")
+    client.publish(topic, [b"b", b"c"])
+    assert values_of(tail, 3) == [b"a", b"b", b"c"]
+
+
+def test_nothing_is_missed_between_asking_for_a_tail_and_its_first_record(client: Client, topic: str) -> None:
+    """A tail begins when it is made, not when it is used."""
+    client.publish(topic, b"old")
+    tail = client.tail(topic)
+    for number in range(5):
+        client.publish(topic, b"%d" % number)
+    assert values_of(tail, 5) == [b"%d" % number for number in range(5)]
+
+
+def test_tail_begins_behind_a_cursor_or_at_a_moment(client: Client, topic: str) -> None:
+    ack = client.publish(topic, [b"a", b"b", b"c"])
+    later = client.publish(topic, b"d")
+    assert values_of(client.tail(topic, after=0), 4) == [b"a", b"b", b"c", b"d"]
+    assert values_of(client.tail(topic, after=ack.first), 3) == [b"b", b"c", b"d"]
+    assert values_of(client.tail(topic, since=ack.last), 2) == [b"c", b"d"]
+    assert values_of(client.tail(topic, since="-1h"), 4) == [b"a", b"b", b"c", b"d"]
+    tail = client.tail(topic, after=later.last)
+    client.publish(topic, b"e")
+    assert values_of(tail, 1) == [b"e"]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"after": 0}, {"since": "-1h"}], ids=["now", "after", "since"])
+def test_tail_waits_for_a_topic_that_does_not_exist_yet(
+    quiet_broker: BrokerProcess,
+    connect: Connect,
+    pool: ThreadPoolExecutor,
+    topic: str,
+    arguments: dict[str, int | str],
+) -> None:
+    client, other = connect(quiet_broker), connect(quiet_broker)
+    tail = client.tail(topic, **arguments)  # type: ignore[arg-type]
+    waiting = pool.submit(values_of, tail, 3)
+    eventually(lambda: other.status().waits == 1, "it waits")
+    other.publish(topic, [b"a", b"b"])
+    other.publish(topic, b"c")
+    assert waiting.result() == [b"a", b"b", b"c"]
+
+
+@pytest.mark.usefixtures("brief")
+def test_topic_that_does_not_exist_for_long_is_waited_for(
+    meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
+) -> None:
+    waiting = pool.submit(values_of, connect(meddler).tail(topic), 1)
+    asks_again(meddler)
+    client.publish(topic, b"a")
+    assert waiting.result() == [b"a"]
+
+
+def fetches(meddler: Meddler) -> int:
+    """Return the number of fetches."""
+    return sum(call.operation is Operation.FETCH for call in meddler.requests)
+
+
+def asks_again(meddler: Meddler) -> None:
+    """Wait until that was done a few times more."""
+    before = fetches(meddler)
+    eventually(lambda: fetches(meddler) >= before + 3, "it asked again")
+
+
+# -- silence ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("brief")
+def test_silence_longer_than_a_broker_waits_is_no_end(
+    meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
+) -> None:
+    client.publish(topic, b"old")
+    tail = connect(meddler).tail(topic)
+    for number in range(3):
+        waiting = pool.submit(values_of, tail, 1)
+        asks_again(meddler)
+        client.publish(topic, b"%d" % number)
+        assert waiting.result() == [b"%d" % number]
+
+
+def test_many_tails_wait_at_once_and_all_get_everything(
+    quiet_broker: BrokerProcess, connect: Connect, topic: str
+) -> None:
+    client, other = connect(quiet_broker), connect(quiet_broker)
+    client.create_topic(topic)
+    tails = [client.tail(topic) for _ in range(20)]
+    with ThreadPoolExecutor(len(tails)) as pool:
+        waiting = [pool.submit(values_of, tail, 10) for tail in tails]
+        eventually(lambda: other.status().waits == len(tails), "all wait")
+        for number in range(10):
+            other.publish(topic, b"%d" % number)
+        assert all(one.result() == [b"%d" % number for number in range(10)] for one in waiting)
+
+
+def test_large_records_and_batches_come_through(client: Client, topic: str) -> None:
+    sent = [b"%d " % number + bytes(3 * 2**20) for number in range(4)]
+    tail = client.tail(topic)
+    for value in sent:
+        client.publish(topic, value)
+    client.publish(topic, [b"x"] * 100_000)
+    assert values_of(tail, 4) == sent
+    assert values_of(tail, 100_000) == [b"x"] * 100_000
+
+
+# -- a broker that goes and comes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_restarts_lose_nothing_and_repeat_nothing(
+    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, end: str
+) -> None:
+    broker = start_broker()
+    client, other = connect(broker), connect(broker)
+    gaps: list[Gap] = []
+    tail = client.tail("t", on_gap=gaps.append)
+    number = count()
+    for _ in range(3):
+        waiting = pool.submit(values_of, tail, 20)
+        sent = [b"%d" % next(number) for _ in range(20)]
+        for value in sent[:10]:
+            other.publish("t", value)
+        broker.kill() if end == "kill" else broker.terminate()
+        broker.restart()
+        for value in sent[10:]:
+            other.publish("t", value)
+        assert waiting.result() == sent
+    assert gaps == []
+
+
+@pytest.mark.usefixtures("brief")
+def test_broker_that_is_away_for_long_is_waited_for(
+    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than any request waits for its answer."""
+    broker = start_broker()
+    client, other = connect(broker), connect(broker)
+    other.publish("t", b"old")
+    tail = client.tail("t")
+    given_up: list[str] = []
+    no_answer = Link.no_answer
+
+    def count_it(link: Link, what: str) -> QuothError:
+        given_up.append(what)
+        return no_answer(link, what)
+
+    monkeypatch.setattr(Link, "no_answer", count_it)
+    client.timeout = 0.1
+    waiting = pool.submit(values_of, tail, 1)
+    broker.kill()
+    eventually(lambda: len(given_up) >= 3, "several of its requests ran into their timeout")
+    client.timeout = DEADLINE_S
+    broker.restart()
+    other.publish("t", b"new")
+    assert waiting.result() == [b"new"]
+
+
+def test_wire_that_is_cut_again_and_again_loses_nothing(
+    wire: Wire, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
+) -> None:
+    client.publish(topic, b"old")
+    tail = connect(wire).tail(topic)
+    for number in range(5):
+        waiting = pool.submit(values_of, tail, 2)
+        client.publish(topic, b"%d a" % number)
+        wire.cut()
+        client.publish(topic, b"%d b" % number)
+        assert waiting.result() == [b"%d a" % number, b"%d b" % number]
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize("code", ["busy", "recovering", "stopping"])
+def test_passing_refusals_do_not_end_a_tail(
+    meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str, code: str
+) -> None:
+    client.publish(topic, b"old")
+    impatient = connect(meddler)
+    tail = impatient.tail(topic)
+    impatient.timeout = 0.1
+    meddler.on_request = lambda call: error(code, "of the test")
+    waiting = pool.submit(values_of, tail, 1)
+    asks_again(meddler)
+    meddler.on_request = pass_on
+    client.publish(topic, b"a")
+    assert waiting.result() == [b"a"]
+
+
+# -- a topic that goes and comes ----------------------------------------------------------------------------
+
+
+def test_deleting_the_topic_ends_a_tail_that_waits(
+    quiet_broker: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor, topic: str
+) -> None:
+    client, other = connect(quiet_broker), connect(quiet_broker)
+    client.publish(topic, b"a")
+    tail = client.tail(topic, after=0)
+    assert values_of(tail, 1) == [b"a"]
+    waiting = pool.submit(next, tail)
+    eventually(lambda: other.status().waits == 1, "it waits")
+    other.delete_topic(topic)
+    problem = waiting.exception()
+    assert isinstance(problem, NotFound)
+    assert problem.code == "unknown_topic"
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "not begun"])
+def test_topic_that_was_deleted_meanwhile_ends_a_tail(client: Client, topic: str, begun: bool) -> None:
+    client.publish(topic, b"a")
+    tail = client.tail(topic, after=0) if begun else client.tail(topic)
+    if begun:
+        next(tail)
+    client.delete_topic(topic)
+    with refused("unknown_topic"):
+        next(tail)
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "not begun"])
+def test_topic_that_was_made_anew_meanwhile_is_a_gap_and_read_from_its_beginning(
+    client: Client, topic: str, begun: bool
+) -> None:
+    client.publish(topic, [b"old"] * 10)
+    gaps: list[Gap] = []
+    tail = client.tail(topic, after=0 if begun else None, on_gap=gaps.append)
+    cursor = list(islice(tail, 10))[-1].pointer if begun else client.topic(topic).last
+    client.delete_topic(topic)
+    ack = client.publish(topic, [b"a", b"b"])
+    assert gaps == []
+    assert values_of(tail, 2) == [b"a", b"b"]
+    assert gaps == [Gap(topic, cursor, ack.first, -1, "recreated")]
+    client.publish(topic, b"c")
+    assert values_of(tail, 1) == [b"c"]
+    assert len(gaps) == 1
+
+
+@pytest.mark.usefixtures("brief")
+def test_topic_made_anew_is_read_whole_though_the_old_one_had_higher_pointers(
+    client: Client, topic: str
+) -> None:
+    """Above a million records a second pointers run ahead of the clock, where a new topic begins."""
+    for _ in range(12):
+        ahead = client.publish(topic, [b""] * 100_000).last
+    gaps: list[Gap] = []
+    tail = client.tail(topic, after=ahead - 1, on_gap=gaps.append)
+    next(tail)
+    client.delete_topic(topic)
+    ack = client.publish(topic, [b"a", b"b"])
+    if ack.first > ahead:
+        pytest.skip("this machine is too slow to outrun the clock")
+    assert values_of(tail, 2) == [b"a", b"b"]
+    assert [gap.reason for gap in gaps] == ["recreated"]
+
+
+# -- records that are removed in front of the cursor --------------------------------------------------------
+
+
+def test_records_trimmed_in_front_of_a_tail_are_a_gap_with_their_exact_number(
+    pooled: Client, topic: str
+) -> None:
+    pooled.create_topic(topic, count_limit=2)
+    acks = [pooled.publish(topic, b"%d" % number) for number in range(10)]
+    gaps: list[Gap] = []
+    tail = pooled.tail(topic, after=0, on_gap=gaps.append)
+    # One fetch brings a segment at most, and what has been fetched is not lost any more, nor what follows it.
+    assert values_of(tail, 1) == [b"0"]
+    (slot,) = pooled._pool._slots
+    assert slot.channel is not None
+    assert slot.channel._link.socket.poll(int(DEADLINE_S * 1_000)), "what follows is here"
+    assert pooled.trim(topic, acks[7].first).records == 6
+    rest = values_of(tail, 7)
+    assert rest == [b"1", b"2", b"3", b"6", b"7", b"8", b"9"]
+    assert gaps == [Gap(topic, acks[3].last, acks[6].first, 2, "trimmed", 4)]
+
+
+def test_records_trimmed_behind_an_unknown_cursor_are_a_gap_without_a_number(
+    client: Client, topic: str
+) -> None:
+    client.create_topic(topic, count_limit=2)
+    acks = [client.publish(topic, b"%d" % number) for number in range(10)]
+    client.trim(topic, acks[6].first)
+    gaps: list[Gap] = []
+    for after in (acks[0].last, acks[3].last):
+        assert values_of(client.tail(topic, after=after, on_gap=gaps.append), 4) == [b"6", b"7", b"8", b"9"]
+        assert gaps.pop() == Gap(topic, after, acks[6].first, -1, "trimmed")
+        assert client.read(topic, after=after, on_gap=gaps.append)[0].value == b"6"
+        assert gaps.pop() == Gap(topic, after, acks[6].first, -1, "trimmed")
+    for after in (0, acks[5].last, acks[6].last):
+        client.read(topic, after=after, on_gap=gaps.append)
+        assert gaps == []
+
+
+def test_everything_trimmed_in_front_of_a_tail_is_told_with_the_next_record(
+    client: Client, topic: str
+) -> None:
+    acks = [client.publish(topic, b"%d" % number) for number in range(5)]
+    gaps: list[Gap] = []
+    tail = client.tail(topic, after=0, on_gap=gaps.append)
+    client.trim(topic, "now")
+    client.publish(topic, b"new")
+    assert values_of(tail, 1) == [b"new"]
+    assert gaps == []  # from the oldest one on, and what was before is no loss
+    tail = client.tail(topic, after=acks[-1].last, on_gap=gaps.append)
+    assert values_of(tail, 1) == [b"new"]
+    assert gaps == []
+    end = client.topic(topic).last
+    tail = client.tail(topic, on_gap=gaps.append)
+    client.publish(topic, [b"x", b"y", b"z"])
+    client.trim(topic, "now")
+    first = client.publish(topic, b"last").first
+    assert values_of(tail, 1) == [b"last"]
+    assert gaps == [Gap(topic, end, first, 3, "trimmed", 6)]
+
+
+# -- records that only others can read ----------------------------------------------------------------------
+
+
+def test_headers_that_are_none_come_as_they_are_with_an_intact_value(
+    client: Client, broker: BrokerProcess, topic: str
+) -> None:
+    """An older broker stored whatever a producer wrote there."""
+    acked = client.publish(topic, [b"a", b"b", b"c"], headers=[{}, {"n": b"0123"}, {"n": b"v"}])
+    good, bad = encode_headers({"n": b"0123"}), b"\x81\xa1n\xa5text!"
+    with_headers(broker.topics_directory, client.topic(topic).log, good, bad)
+    client.publish(topic, b"d")
+    gaps: list[Gap] = []
+    first, _ = client.batches(topic)
+    ways = {
+        "tail": list(islice(client.tail(topic, after=0, on_gap=gaps.append), 4)),
+        "read": list(client.read(topic, on_gap=gaps.append)),
+        "slice": [*client.read(topic, limit=3), *client.read(topic, after=acked.last)],
+        "batches": [*first.messages(), *client.read(topic, after=acked.last)],
+        "get": [*(client.get(topic, acked.first + row) for row in range(3)), client.read(topic)[3]],
+        "several": list(client.read_many([topic], on_gap=gaps.append)),
+        "in order": list(client.read_many([topic], ordered=True, on_gap=gaps.append)),
+    }
+    for way, found in ways.items():
+        assert [one.value for one in found] == [b"a", b"b", b"c", b"d"], way
+        assert [dict(one.headers) for one in found] == [{}, {}, {"n": b"v"}, {}], way
+        assert [one.raw_headers for one in found] == [b"", bad, b"", b""], way
+        assert ["is text, not binary" in one.headers_problem for one in found] == [False, True, False, False]
+    assert gaps == []
+
+
+def test_records_of_other_producers_are_read_too(
+    client: Client, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    tail = client.tail(topic)
+    peers.simple(broker).publish(topic, b"simple")
+    peers.fast(broker).call(Publish(), topic, encoded([b"fast"]))
+    assert values_of(tail, 2) == [b"simple", b"fast"]
+
+
+def test_tail_that_is_closed_gives_no_more(pooled: Client, topic: str) -> None:
+    pooled.publish(topic, [b"a", b"b"])
+    tail = pooled.tail(topic, after=0)
+    next(tail)
+    tail.close()  # type: ignore[attr-defined]
+    assert list(tail) == []
+    assert len(pooled._pool._idle) == 1
+
+
+def test_calls_know_their_topic(meddler: Meddler, connect: Connect, topic: str) -> None:
+    """The proxy of these tests sees what it has to see."""
+    connect(meddler).publish(topic, b"a")
+    call: Call = meddler.requests[-1]
+    assert (call.operation, call.topic) == (Operation.PUBLISH, topic.encode())

@@ -1,0 +1,169 @@
+"""A tail that keeps its cursor: what was handed out is done when the next record is asked for."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
+from kit.deadlines import eventually
+from quoth import Client, Cursor, Gap
+from quoth.core import tailing
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The path of the cursor."""
+    return tmp_path / "orders.cursor"
+
+
+def take(client: Client, topic: str, cursor: Cursor | Path, number: int, **how: Any) -> list[bytes]:
+    """The next values, all but the last of which are done."""
+    tail: Any = client.tail(topic, cursor=cursor, **how)
+    with closing(tail):
+        return [message.value for message in islice(tail, number)]
+
+
+def kept(path: Path, topic: str) -> int | None:
+    """Return the cursor as a later program finds it."""
+    with Cursor(path) as cursor:
+        return cursor.after(topic)
+
+
+def test_the_record_at_which_a_loop_is_left_comes_again(client: Client, topic: str, path: Path) -> None:
+    ack = client.publish(topic, [b"a", b"b", b"c", b"d"])
+    assert take(client, topic, path, 2, after=0) == [b"a", b"b"]
+    assert kept(path, topic) == ack.first
+    assert take(client, topic, path, 3, after=0) == [b"b", b"c", b"d"]
+    assert kept(path, topic) == ack.last - 1
+    assert take(client, topic, path, 1, after=ack.last) == [b"d"]
+
+
+def test_a_cursor_of_the_application_moves_and_stays_open(client: Client, topic: str, path: Path) -> None:
+    ack = client.publish(topic, [b"a", b"b", b"c"])
+    with Cursor(path) as cursor:
+        tail = client.tail(topic, cursor=cursor, after=0)
+        assert cursor.position(topic) == (0, 0, -1)
+        assert next(tail).value == b"a"
+        assert cursor.after(topic) == 0
+        assert next(tail).value == b"b"
+        position = cursor.position(topic)
+        assert position is not None
+        assert (position.after, position.ordinal) == (ack.first, 1)
+        assert position.log == client.topic(topic).log
+        tail.close()  # type: ignore[attr-defined]
+        cursor.save()
+    assert kept(path, topic) == ack.first
+
+
+def test_a_new_cursor_begins_now_and_says_so(client: Client, topic: str, path: Path) -> None:
+    ack = client.publish(topic, [b"old", b"older"])
+    tail: Any = client.tail(topic, cursor=path)
+    last = client.publish(topic, [b"a", b"b"]).last
+    with closing(tail):
+        assert next(tail).value == b"a"
+    assert kept(path, topic) == ack.last
+    assert take(client, topic, path, 2) == [b"a", b"b"]
+    assert kept(path, topic) == last - 1
+
+
+def test_a_topic_that_a_cursor_does_not_know_is_read_from_its_beginning(
+    client: Client, topic: str, path: Path
+) -> None:
+    client.publish(topic, [b"a", b"b"])
+    with Cursor(path) as cursor:
+        cursor.advance("another", 7)
+    assert take(client, topic, path, 2) == [b"a", b"b"]
+
+
+def test_it_is_saved_while_it_waits(
+    client: Client, topic: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailing, "SAVE_S", 0.0)
+    acks = [client.publish(topic, value) for value in (b"a", b"b", b"c")]
+    tail: Any = client.tail(topic, cursor=path, after=0)
+    with closing(tail):
+        assert [message.value for message in islice(tail, 3)] == [b"a", b"b", b"c"]
+        acks.append(client.publish(topic, b"d"))
+        assert next(tail).value == b"d"
+        with pytest.raises(Exception, match="in use by process"):
+            Cursor(path)
+        assert str(acks[2].last).encode() in path.read_bytes()
+    assert kept(path, topic) == acks[2].last
+
+
+def test_a_cursor_makes_the_account_of_a_gap_exact(client: Client, topic: str, path: Path) -> None:
+    client.create_topic(topic)
+    acks = []
+    for value in (b"a", b"b", b"c", b"d"):
+        acks.append(client.publish(topic, value))
+        client.roll(topic)
+    assert take(client, topic, path, 2, after=0) == [b"a", b"b"]
+    client.trim(topic, acks[3].first)
+    gaps: list[Gap] = []
+    assert take(client, topic, path, 1, on_gap=gaps.append) == [b"d"]
+    assert gaps == [Gap(topic, acks[0].last, acks[3].first, 2, "trimmed", 1)]
+
+
+def test_what_makes_no_sense_leaves_the_file_free(client: Client, topic: str, path: Path) -> None:
+    client.publish(topic, b"a")
+    with refused("bad_request"):
+        client.tail(topic, after=0, since=0, cursor=path)
+    for _ in range(2):
+        with refused("bad_topic"):
+            client.tail("no/topic\0", cursor=path)
+        gc.collect()
+    assert take(client, topic, path, 1, after=0) == [b"a"]
+
+
+_CONSUMER = """
+import sys, quoth
+with quoth.connect(sys.argv[1]) as client:
+    for message in client.tail(sys.argv[2], after=0, cursor=sys.argv[3]):
+        print(message.value.decode(), flush=True)
+"""
+
+
+def _holds(path: Path, pointer: bytes) -> bool:
+    return path.exists() and pointer in path.read_bytes()
+
+
+def test_a_consumer_that_is_killed_goes_on_where_it_was_saved(
+    pooled: Client, broker: BrokerProcess, topic: str, path: Path
+) -> None:
+    values = [b"%d" % number for number in range(4)]
+    done: list[bytes] = []
+    for value in values:
+        pooled.publish(topic, value)
+        command = [sys.executable, "-W", "error", "-c", _CONSUMER, broker.url, topic, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as consumer:
+            try:
+                done += _up_to(consumer, value)
+                saved = str(pooled.topic(topic).last).encode()
+                eventually(partial(_holds, path, saved), "it is saved")
+            finally:
+                os.kill(consumer.pid, signal.SIGKILL)
+    assert done == values
+
+
+def _up_to(consumer: subprocess.Popen[bytes], value: bytes) -> Iterator[bytes]:
+    """Iterate over the output of a consumer, up to a value."""
+    assert consumer.stdout is not None
+    for line in consumer.stdout:
+        yield line.strip()
+        if line.strip() == value:
+            return
