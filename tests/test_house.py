@@ -33,6 +33,7 @@ from kit.text.house import (
     undocumented,
 )
 from kit.text.words import NAMES, NAMES_OF_PACKAGES, QUESTIONS, TEXTS
+from quothd.topics.metadata import FORMER_NAMES
 
 PACKAGES = {
     "quothwire": "client/python/quothwire",
@@ -90,6 +91,12 @@ LEFTOVERS = {  # joined here, so that this file does not hold them itself
     "a path of one machine": r"(?<![\w.~-])/" + r"work/|\.\./" + "shared",
 }
 
+KNOW_FORMER_NAMES = {
+    "CHANGELOG.md",
+    "broker/quothd/topics/metadata.py",
+    "client/PROTOCOL.md",
+    "client/python/quoth/merging/rounds.py",
+}
 NO_INIT = ("broker", "client", "client/python", "tools", "tests")
 
 every_package = pytest.mark.parametrize(
@@ -282,6 +289,12 @@ def test_word_is_in_no_text(pattern: str) -> None:
     for own in ("tests/kit/text", "tests/house_exceptions.toml"):
         found.pop(own, None)
     hold_but_for_exceptions(f"say it by {TEXTS[pattern]}", f"texts.{pattern}", found)
+
+
+@pytest.mark.parametrize("name", FORMER_NAMES.values())
+def test_former_name_of_a_counter_stands_only_where_clients_learn_of_it(name: str) -> None:
+    broken = {path for path, text in text_files() if re.search(rf"\b{name}\b", text)}
+    hold(f"{name} has another name now", sorted(broken - KNOW_FORMER_NAMES))
 
 
 @every_folder

@@ -24,7 +24,7 @@ from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import Buffer, FileSystem
 from quothlog.storage.write_failure import WriteFailure
-from quothlog.transactions.commit import Commit, Tail
+from quothlog.transactions.commit import Commit, CommitTail
 from quothlog.transactions.table import StoredTransaction
 from quothwire import batch
 from quothwire.batch import HEADER_BYTES, Header
@@ -97,7 +97,7 @@ class PointerAllocator:
 
     def gauges(self) -> dict[str, int]:
         """Return the largest step back of the clock, and how far the last pointer is ahead of it now."""
-        return {"clock_step_us": self.step_us, "borrowed_us": max(0, self.last - self._clock.now())}
+        return {"clock_step_us": self.step_us, "pointer_ahead_us": max(0, self.last - self._clock.now())}
 
 
 class Appender:
@@ -294,7 +294,7 @@ class Appender:
         self._producers.store_transaction(application, stored)
         snapshot = self._producers.encode(self.clock.now())
         self.is_placed = self.is_hiding = True
-        commit.tail = Tail(self.active, first, self.clock.boot_id(), before, snapshot)
+        commit.tail = CommitTail(self.active, first, self.clock.boot_id(), before, snapshot)
 
     def adopt(self, commit: Commit) -> None:
         """Go on behind a large transaction that is committed."""

@@ -159,7 +159,7 @@ class Log(Closeable):
     @property
     def ahead_us(self) -> int:
         """Microseconds by which the last pointer is ahead of the clock."""
-        return self.appender.pointers.gauges()["borrowed_us"]
+        return self.appender.pointers.gauges()["pointer_ahead_us"]
 
     @property
     def synced_pointer(self) -> int:
@@ -187,7 +187,7 @@ class Log(Closeable):
             counters={"clock_steps": pointers.clock_steps, "rolls": rolls, **findings.counters()},
             gauges={
                 **pointers.gauges(),
-                "unseen_records": active.end.ordinal - self.end_ordinal,
+                "records_not_visible": active.end.ordinal - self.end_ordinal,
                 "producers": len(self._producers),
                 **findings.gauges(),
             },

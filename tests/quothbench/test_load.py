@@ -23,7 +23,7 @@ from quothbench.load import driver, schedule
 from quothbench.load.processes import free_ports, serving
 from quothbench.load.rates import Payload
 from quothbench.load.target import Target, running_broker
-from quothbench.load.topics import Topics
+from quothbench.load.topics import BenchTopics
 from quothwire import batch
 from quothwire.errors import Disconnected, Unavailable, error
 from quothwire.protocol import binary_codec
@@ -48,7 +48,7 @@ def test_ordinal_of_a_read_is_the_expected_one(broker: BrokerProcess, topic: str
 
 def test_reads_go_on_by_pointer_and_begin_anew_at_the_end(broker: BrokerProcess) -> None:
     payload = Payload(7, 300_000)
-    with quoth.connect(broker.url) as client, Topics(client, payload) as topics:
+    with quoth.connect(broker.url) as client, BenchTopics(client, payload) as topics:
         names = topics.make(2)
         filled = list(map(Filled, names, topics.fill(names)))
         stored = sum(len(one.cursors) for one in filled)
@@ -63,7 +63,7 @@ def test_reads_go_on_by_pointer_and_begin_anew_at_the_end(broker: BrokerProcess)
 @pytest.mark.parametrize("work", [Load.WRITE, Load.ALTERNATING])
 def test_each_write_is_stored_once(broker: BrokerProcess, work: Load) -> None:
     payload = Payload(5, 1)
-    with quoth.connect(broker.url) as client, Topics(client, payload) as topics:
+    with quoth.connect(broker.url) as client, BenchTopics(client, payload) as topics:
         filled = [Filled(name, [0]) for name in topics.make(3, "synced")]
         endless = requests(work, filled, payload)
         with driver.dealer(broker.url) as socket:
@@ -186,11 +186,11 @@ class PolledSocket:
 @contextmanager
 def kept_schedule(
     answerer: zmq.Socket[bytes], calls: int, rate: float, waits: Event | None = None
-) -> Iterator[Future[schedule.Kept]]:
+) -> Iterator[Future[schedule.ScheduleResult]]:
     """Keep a schedule of pings in another thread. waits: set once it waits for answers."""
     url = answerer.get_string(zmq.LAST_ENDPOINT)
 
-    def keep() -> schedule.Kept:
+    def keep() -> schedule.ScheduleResult:
         with driver.dealer(url) as socket:
             watched = cast("zmq.Socket[bytes]", PolledSocket(socket, waits or Event()))
             return schedule.keep(watched, driver.numbered(Ping(), "", calls), rate)

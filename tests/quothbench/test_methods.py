@@ -16,7 +16,7 @@ from quothbench.instruments import aio, api
 from quothbench.instruments.aio import Uses
 from quothbench.instruments.api import Budget, Stock
 from quothbench.load.rates import Payload
-from quothbench.load.topics import Topics
+from quothbench.load.topics import BenchTopics
 
 
 def done(uses: Uses, url: str, stock: Stock, budget: Budget) -> list[int]:
@@ -55,7 +55,7 @@ def test_counted_messages_of_all_three_are_stored(broker: BrokerProcess, topic: 
 
 def test_reading_begins_anew_until_the_budget_is_used_up(broker: BrokerProcess) -> None:
     payload = Payload(700, 10_000)
-    with quoth.connect(broker.url) as client, Topics(client, payload) as topics:
+    with quoth.connect(broker.url) as client, BenchTopics(client, payload) as topics:
         stock = Stock.stored_by(topics, payload.values)
         assert stock.stored == 1_400
         for use in api.READS.values():

@@ -15,7 +15,7 @@ import pytest
 from kit.broker.peers import refused
 from quothd.config import template
 from quothd.config.check import check
-from quothd.config.config import KEYS, Config, Key, Size, Span
+from quothd.config.config import KEYS, Config, ConfigKey, Size, Span
 from quothd.config.sources import load, read
 from quothd.main import _parser
 from quothwire.errors import QuothError
@@ -358,7 +358,7 @@ def test_every_variable_of_the_project_is_known() -> None:
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_a_key_tells_what_it_is_and_why(key: Key) -> None:
+def test_a_key_tells_what_it_is_and_why(key: ConfigKey) -> None:
     """In sentences; a number says what it counts, a quantity is printed and typed with its unit."""
     assert key.help.endswith(".")
     assert key.why.endswith(".")

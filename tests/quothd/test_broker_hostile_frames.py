@@ -52,7 +52,7 @@ def test_without_a_delimiter_the_connection_is_told_that_it_is_missing(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, frames: list[bytes]
 ) -> None:
     """Checklist 11, 12: behind an empty frame, as every reply; it is counted, the same connection goes on."""
-    before = fast.status(limit=0).counters.get("unanswerable", 0)
+    before = fast.status(limit=0).counters.get("malformed_requests", 0)
     simple = peers.simple(broker)
     simple.send_frames(frames)
     empty, status, code, text = simple.receive_frames()
@@ -60,7 +60,7 @@ def test_without_a_delimiter_the_connection_is_told_that_it_is_missing(
     assert "empty frame before the request" in text.decode()
     simple.send("ping")
     assert simple.receive()[0] == b"ok"
-    assert fast.status(limit=0).counters["unanswerable"] == before + 1
+    assert fast.status(limit=0).counters["malformed_requests"] == before + 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 8])

@@ -81,7 +81,7 @@ def test_torn_bytes_are_known_to_the_topic_and_to_the_broker(start_broker: Start
     fast = peers.fast(broker)
     for name in ("t", "other"):
         fast.publish(name, [b"x"])
-    for name in ("torn_bytes", "set_aside_bytes", "damaged_bytes", "clock_steps"):
+    for name in ("torn_bytes", "quarantined_bytes", "damaged_bytes", "clock_steps"):
         assert counter(fast, name) == (0, 0)
     fast.close()
     broker.kill()
@@ -91,7 +91,7 @@ def test_torn_bytes_are_known_to_the_topic_and_to_the_broker(start_broker: Start
     fast = peers.fast(broker.restart())
     eventually(lambda: fast.status(limit=0).counters["unopened"] == 0, "both have been opened")
     eventually(lambda: counter(fast, "torn_bytes") == (100, 200), "both are counted")
-    assert counter(fast, "set_aside_bytes") == (100, 200)
+    assert counter(fast, "quarantined_bytes") == (100, 200)
     fast.publish("t", [b"y"])
     assert counter(fast, "torn_bytes") == (100, 200)
     fast.call(DeleteTopic(), "other")
@@ -99,7 +99,7 @@ def test_torn_bytes_are_known_to_the_topic_and_to_the_broker(start_broker: Start
     fast.close()
     assert broker.terminate() == 0
     fast = peers.fast(broker.restart())
-    eventually(lambda: counter(fast, "set_aside_bytes") == (100, 100), "it still lies there")
+    eventually(lambda: counter(fast, "quarantined_bytes") == (100, 100), "it still lies there")
     assert counter(fast, "torn_bytes") == (0, 0)
 
 

@@ -92,8 +92,8 @@ def test_a_repaired_segment_is_no_damage_any_more(start_broker: StartBroker, pee
     fast = peers.fast(broker)
     eventually(lambda: counted(fast, "scrub_rounds") > 1, "rounds are done")
     assert counted(fast, "scrub_damages") == 0
-    assert fast.describe("a").counters["set_aside_bytes"] > 10_000
-    assert counted(fast, "set_aside_bytes") > 10_000
+    assert fast.describe("a").counters["quarantined_bytes"] > 10_000
+    assert counted(fast, "quarantined_bytes") > 10_000
 
 
 @pytest.mark.parametrize("taken", ["footer", "half a footer", "footer's checksum", "index"])

@@ -12,6 +12,7 @@ from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, found_in, ref
 from kit.deadlines import eventually
 from kit.machine.processes import listing
 from kit.scale import times
+from quothd.topics.metadata import FORMER_NAMES
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import (
     CreateTopic,
@@ -98,6 +99,19 @@ def test_a_setting_that_does_not_exist_gets_a_suggestion(fast: FastPeer, topic: 
     answer = fast.request(CreateTopic({"max_agee": 1.0}), topic)
     assert isinstance(answer.reply, QuothError)
     assert "did you mean max_age?" in answer.reply.hint
+
+
+def test_renamed_counters_have_their_former_names_too(fast: FastPeer, topic: str) -> None:
+    fast.publish(topic, [b"x"])
+    counters = {**fast.status(limit=0).counters, **fast.describe(topic).counters}
+    counters = {
+        "malformed_requests": 0,
+        FORMER_NAMES["malformed_requests"]: 0,
+        **counters,
+    }  # these are there once there is one
+    assert {name: counters[name] for name in FORMER_NAMES} == {
+        name: counters[old] for name, old in FORMER_NAMES.items()
+    }
 
 
 def test_settings_outlive_restart_and_crash(start_broker: StartBroker, peers: Peers) -> None:

@@ -79,7 +79,7 @@ def stored(whole: bytes, log_id: int = LOG, base: int = BASE, ordinal: int = 5) 
     return stamp(header, log_id) + whole[HEADER_BYTES:]
 
 
-def columns(decoded: batch.Batch) -> Records:
+def columns(decoded: batch.DecodedBatch) -> Records:
     return Records(decoded.values, decoded.keys, decoded.headers)
 
 

@@ -7,12 +7,12 @@ import pickle
 import pytest
 
 from quothwire import batch
-from quothwire.batch import Batch
+from quothwire.batch import DecodedBatch
 from quothwire.headers import encode_headers
 from quothwire.record import Record, records_of
 
 
-def stored(headers: list[bytes] | None, keys: list[bytes | None] | None = None) -> Batch:
+def stored(headers: list[bytes] | None, keys: list[bytes | None] | None = None) -> DecodedBatch:
     """Return three records with the pointers 5, 6 and 7."""
     raw = batch.encode([b"a", b"b", b"c"], keys, headers)
     header = batch.parse_header(raw, 0)._replace(base=5)

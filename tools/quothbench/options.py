@@ -15,8 +15,8 @@ import typer
 import quoth
 from quothbench.load.rates import Payload
 from quothbench.load.target import Target, own_broker, running_broker
-from quothbench.load.topics import Topics
-from quothbench.report import Column, Report
+from quothbench.load.topics import BenchTopics
+from quothbench.report import Report, ReportColumn
 from quothcli.cli.options import Form
 from quothcli.cli.quantities import size, span
 from quothcli.cli.session import Chosen, chosen
@@ -75,10 +75,10 @@ class OnBroker(NamedTuple):
 
     broker: Target
     client: quoth.Client
-    topics: Topics
+    topics: BenchTopics
     printer: Printer
 
-    def report(self, name: str, conditions: Mapping[str, Any], columns: Sequence[Column]) -> Report:
+    def report(self, name: str, conditions: Mapping[str, Any], columns: Sequence[ReportColumn]) -> Report:
         """Begin a report with the conditions, and where the broker and its data are."""
         where = {"broker": self.broker.url, "directory": self.client.status().directory}
         return Report(self.printer, name, {**conditions, **where}, columns)
@@ -96,7 +96,7 @@ def on_broker(
     with (
         _target(asked, directory) as broker,
         quoth.connect(broker.url) as client,
-        Topics(client, payload) as topics,
+        BenchTopics(client, payload) as topics,
     ):
         yield OnBroker(broker, client, topics, Printer(asked.format))
 

@@ -22,7 +22,7 @@ _GAP = "  "
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
-class Column(NamedTuple):
+class ReportColumn(NamedTuple):
     """A figure of every row. key: in JSON. text: prints it for people. The first column is a name."""
 
     key: str
@@ -31,16 +31,16 @@ class Column(NamedTuple):
     width: int = 9
 
 
-def goal_columns(text: Callable[[Any], str], width: int) -> tuple[Column, Column]:
+def goal_columns(text: Callable[[Any], str], width: int) -> tuple[ReportColumn, ReportColumn]:
     """Return the columns of a `Goal`. width: of the second one."""
-    return Column("required", "required", text, 8), Column("aim", "aim", text, width)
+    return ReportColumn("required", "required", text, 8), ReportColumn("aim", "aim", text, width)
 
 
 class Report:
     """Prints the conditions at once, and each row when it is measured."""
 
     def __init__(
-        self, printer: Printer, name: str, conditions: Mapping[str, Any], columns: Sequence[Column]
+        self, printer: Printer, name: str, conditions: Mapping[str, Any], columns: Sequence[ReportColumn]
     ) -> None:
         self._printer = printer
         self._name = name

@@ -13,7 +13,7 @@ from typer.completion import shell_complete
 
 from quothcli.cli.aliases import Meant, UsageError
 from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, show_help
-from quothcli.cli.exit_status import Status, guarded, open_streams, report_error
+from quothcli.cli.exit_status import CommandStatus, guarded, open_streams, report_error
 from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Timeout, Url
 from quothcli.cli.session import Session
 from quothcli.cli.usage import text_and_hint
@@ -100,17 +100,17 @@ def _run(arguments: Sequence[str]) -> int:
         if instruction := os.environ.get(COMPLETION_VARIABLE):
             return _complete(group, instruction)
         with group.make_context("quoth", list(arguments)) as context:
-            return int(group.invoke(context) or Status.DONE)
+            return int(group.invoke(context) or CommandStatus.DONE)
     except typer.Exit as end:
         return end.exit_code
     except Meant as problem:
         line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
         report_error("usage", problem.format_message(), f"type `{line}`")
-        return Status.USAGE
+        return CommandStatus.USAGE
     except UsageError as problem:
         text, hint = text_and_hint(problem)
         report_error("usage", text, hint or f"`{_path(problem)} --help` shows how")
-        return Status.USAGE
+        return CommandStatus.USAGE
 
 
 def _complete(group: Group, instruction: str) -> int:

@@ -35,7 +35,7 @@ Size = Annotated[int, "size"]
 """Bytes; written as 1GiB, 10MB or a number."""
 
 
-class Key(NamedTuple):
+class ConfigKey(NamedTuple):
     """One key of the configuration.
 
     group: its title in the example file. help: what it sets; a number is printed and read with its unit. why:
@@ -98,7 +98,7 @@ class Key(NamedTuple):
 
 
 def _key(group: str, default: Any, about: str, why: str, **others: Any) -> Any:
-    """Make a field of `Config`. about: its `Key.help`. others: the fields of `Key` from `live` on."""
+    """Make a field of `Config`. about: `ConfigKey.help`. others: fields of `ConfigKey` from `live` on."""
     return field(default=default, metadata={"group": group, "help": about, "why": why, **others})
 
 
@@ -333,16 +333,16 @@ class Config:
         return tuple(name for name in KEYS if getattr(self, name) != getattr(other, name))
 
 
-def _keys() -> dict[str, Key]:
+def _keys() -> dict[str, ConfigKey]:
     kinds = get_type_hints(Config, include_extras=True)
     return {one.name: _key_of(one, kinds[one.name]) for one in fields(Config)}
 
 
-def _key_of(one: Field[Any], kind: Any) -> Key:
+def _key_of(one: Field[Any], kind: Any) -> ConfigKey:
     # By default, infinity of a time is the longest one that a thread can wait.
     infinity = SECONDS_MAX if kind is Span else None
-    return Key(one.name, kind, one.default, **{"infinity": infinity, **one.metadata})
+    return ConfigKey(one.name, kind, one.default, **{"infinity": infinity, **one.metadata})
 
 
-KEYS: Mapping[str, Key] = MappingProxyType(_keys())
+KEYS: Mapping[str, ConfigKey] = MappingProxyType(_keys())
 """Every key by its name, in the order of the groups."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quothd.config.config import KEYS, Config, Key, Size, Span
+from quothd.config.config import KEYS, Config, ConfigKey, Size, Span
 from quothwire.errors import QuothError, error, quoted
 from quothwire.text.paths import given_path
 from quothwire.text.quantity import parse_size, parse_span
@@ -128,7 +128,7 @@ def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[_GivenValue]:
 # -- one value ------------------------------------------------------------------------------------------
 
 
-def _key_of(given: _GivenValue) -> Key:
+def _key_of(given: _GivenValue) -> ConfigKey:
     if given.name not in KEYS:
         near = nearest(given.name, KEYS)
         hint = f"did you mean {near}?" if near else f"one of {', '.join(KEYS)}"
@@ -136,7 +136,7 @@ def _key_of(given: _GivenValue) -> Key:
     return KEYS[given.name]
 
 
-def _value_of(key: Key, given: _GivenValue) -> Any:
+def _value_of(key: ConfigKey, given: _GivenValue) -> Any:
     """Convert a value and check its range. Raises ``bad_setting`` with its origin."""
     try:
         value = _convert(key, given.value)
@@ -149,7 +149,7 @@ def _value_of(key: Key, given: _GivenValue) -> Any:
     return value
 
 
-def _convert(key: Key, value: Any) -> Any:
+def _convert(key: ConfigKey, value: Any) -> Any:
     """Convert text, or a value of TOML, to the type of a key.
 
     Raises ``bad_setting``, ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home
@@ -176,7 +176,7 @@ def _convert(key: Key, value: Any) -> Any:
     return tuple(str(part).strip() for part in parts if str(part).strip())
 
 
-def _parse_quantity(key: Key, value: Any) -> float | int:
+def _parse_quantity(key: ConfigKey, value: Any) -> float | int:
     try:
         if key.kind is Span:
             return float(parse_span(value, infinity=key.infinity))

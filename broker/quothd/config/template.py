@@ -7,7 +7,7 @@ import textwrap
 from itertools import groupby
 from pathlib import Path
 
-from quothd.config.config import KEYS, Key, Size, Span
+from quothd.config.config import KEYS, ConfigKey, Size, Span
 from quothwire.text.quantity import format_size, format_span
 
 WIDTH = 100
@@ -31,7 +31,7 @@ def text() -> str:
     return "\n".join([_HEAD, *("\n".join(_group(title, list(keys))) for title, keys in groups)])
 
 
-def toml(key: Key, value: object) -> str:
+def toml(key: ConfigKey, value: object) -> str:
     """Format the value of a key for the file: spans and sizes as text with their units."""
     if key.kind in (Span, Size) and isinstance(value, int | float):
         text = key.words(value) if value == key.infinity else _with_unit(key, value)
@@ -39,7 +39,7 @@ def toml(key: Key, value: object) -> str:
     return _literal(value)
 
 
-def _with_unit(key: Key, value: float) -> str:
+def _with_unit(key: ConfigKey, value: float) -> str:
     """Format a span or a size in few letters; returns "" if no unit is exact."""
     if key.kind is Span:
         return format_span(value, short=True)
@@ -63,14 +63,14 @@ def _literal(value: object) -> str:
             raise AssertionError(f"no key has a value like {value!r}")
 
 
-def _group(title: str, keys: list[Key]) -> list[str]:
+def _group(title: str, keys: list[ConfigKey]) -> list[str]:
     lines = [f"# -- {title} ".ljust(WIDTH, "-"), ""]
     for key in keys:
         lines += [*_prose(key), f"#{key.name} = {toml(key, key.default)}", ""]
     return lines
 
 
-def _prose(key: Key) -> list[str]:
+def _prose(key: ConfigKey) -> list[str]:
     """Wrap the text of a key, and below it the reason for its default."""
     restart = "" if key.live else " (at a restart)"
     return [

@@ -20,7 +20,7 @@ from typing import Any
 from xxhash import xxh3_64_hexdigest
 
 from quothlog import file_format
-from quothlog.backup.backup import Archive, Kept, KeptSegment
+from quothlog.backup.backup import Archive, KeptFile, KeptSegment
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.file_format import HORIZON_US
@@ -209,7 +209,7 @@ def _row(saved: SavedTopic) -> dict[str, Any]:
     }
 
 
-def _file(kept: Kept) -> dict[str, Any]:
+def _file(kept: KeptFile) -> dict[str, Any]:
     return {"bytes": kept.bytes, "hash": f"{kept.hash:016x}"}
 
 
@@ -229,5 +229,5 @@ def _saved(row: dict[str, Any]) -> SavedTopic:
     return SavedTopic(row["folder"], topic, archive)
 
 
-def _kept(floor: int, row: dict[str, Any], suffix: str) -> Kept:
-    return Kept(floor, row["bytes"], int(row["hash"], 16), suffix)
+def _kept(floor: int, row: dict[str, Any], suffix: str) -> KeptFile:
+    return KeptFile(floor, row["bytes"], int(row["hash"], 16), suffix)

@@ -12,6 +12,7 @@ from quothd.frontend.endpoints import Bound
 from quothd.requests.pending_request import Responder
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.threads.executor import Shared
+from quothd.topics.metadata import under_both_names
 from quothlog.producers import RESULTS_MAX
 from quothwire import batch
 from quothwire.protocol import binary_codec
@@ -111,16 +112,17 @@ class BrokerInfo:
             topics=len(dispatcher.registry),
             active=dispatcher.scheduler.active,
             waits=len(dispatcher.pending_fetches),
-            counters={
-                **self._counters,
-                "syncs": self._shared.fsync_thread.runs,
-                "threads": threading.active_count(),
-                "takeovers": self._shared.guard.takeovers,
-                "relieved": self._shared.guard.takeovers,
-                "unopened": dispatcher.scheduler.unopened,
-                **dispatcher.registry.totals(),
-                **self._scrubber.counters(),
-            },
+            counters=under_both_names(
+                {
+                    **self._counters,
+                    "syncs": self._shared.fsync_thread.runs,
+                    "threads": threading.active_count(),
+                    "takeovers": self._shared.guard.takeovers,
+                    "unopened": dispatcher.scheduler.unopened,
+                    **dispatcher.registry.totals(),
+                    **self._scrubber.counters(),
+                }
+            ),
             states=dispatcher.registry.states(request.after, request.limit),
         )
 

@@ -34,7 +34,7 @@ class Malformed(Exception):
         self.frames = frames
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """The request cannot be read. `frames`: the answer."""
 
     def __init__(self, frames: Frames) -> None:
@@ -44,7 +44,7 @@ class Refused(Exception):
 def open_request(frames: list[Frame]) -> PendingRequest:
     """Return the request in a message; its topic is "" for one about the broker.
 
-    Raises `Malformed` or `Refused`.
+    Raises `Malformed` or `RefusedRequest`.
     """
     if len(frames) > 1 and not frames[1]:
         route, body = [bytes(frames[0]), b""], frames[2:]
@@ -60,11 +60,11 @@ def open_request(frames: list[Frame]) -> PendingRequest:
             responder = TextResponder(route, texts, text_codec.operation_of(texts))
             topic = texts[1] if len(texts) > 1 else b""
     except QuothError as problem:
-        raise Refused(_error(route, body, problem)) from None
+        raise RefusedRequest(_error(route, body, problem)) from None
     try:
         name = "" if responder.operation in WITHOUT_TOPIC else _topic_of(topic)
     except QuothError as problem:
-        raise Refused(responder.refuse(problem)) from None
+        raise RefusedRequest(responder.refuse(problem)) from None
     return PendingRequest(responder, responder.operation, name, sum(map(len, body)) + FRAME_BYTES * len(body))
 
 

@@ -224,10 +224,10 @@ class FrontEnd:
             try:
                 request = intake.open_request(frames)
             except intake.Malformed as problem:
-                self._counters["unanswerable"] += 1
+                self._counters["malformed_requests"] += 1
                 self._replies.send(problem.frames)
                 continue
-            except intake.Refused as problem:
+            except intake.RefusedRequest as problem:
                 self._replies.send(problem.frames)
                 continue
             try:

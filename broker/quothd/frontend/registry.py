@@ -26,7 +26,7 @@ CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE)
 
 STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
 """Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
-SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "set_aside_bytes", "stray_files")
+SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "quarantined_bytes", "unknown_files")
 """Counters and gauges of topics that the status sums up."""
 
 
@@ -169,11 +169,13 @@ class Registry:
 
     def totals(self) -> dict[str, int]:
         """Counters over all topics that were opened since the start."""
-        return {name: self._totals[name] for name in (*SUMS, "borrowed_us_max")}
+        return {name: self._totals[name] for name in (*SUMS, "pointer_ahead_us_max")}
 
     def _sum_up(self, info: LogInfo | None, sign: int) -> None:
         if info is not None:
             counted = {**info.counters, **info.gauges}
             for name in SUMS:
                 self._totals[name] += sign * counted[name]
-            self._totals["borrowed_us_max"] = max(self._totals["borrowed_us_max"], counted["borrowed_us"])
+            self._totals["pointer_ahead_us_max"] = max(
+                self._totals["pointer_ahead_us_max"], counted["pointer_ahead_us"]
+            )

@@ -64,7 +64,7 @@ class RangeQuery(NamedTuple):
                 return Count(self.log_id, count.records, count.bytes, gone, count.first, count.last, *seen)
 
 
-class Reads:
+class TopicReads:
     """Reads of one open log. Owned by its topic.
 
     found_bytes: what the last fetch has returned. last_write: the monotonic time of the last write, and its

@@ -12,7 +12,23 @@ from quothlog.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import TopicInfo
 
+FORMER_NAMES = {
+    "takeovers": "relieved",
+    "pointer_ahead_us": "borrowed_us",
+    "pointer_ahead_us_max": "borrowed_us_max",
+    "records_not_visible": "unseen_records",
+    "quarantined_bytes": "set_aside_bytes",
+    "unknown_files": "stray_files",
+    "malformed_requests": "unanswerable",
+}
+"""The names that counters had before. Replies have both, until the version after the next one."""
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+def under_both_names(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return counters under their names and under their former ones."""
+    former = {old: counters[name] for name, old in FORMER_NAMES.items() if name in counters}
+    return {**counters, **former}
 
 
 @dataclass(slots=True, eq=False)
@@ -50,5 +66,5 @@ class TopicMetadata:
             states=info.states if states is None else states,
             settings=self.topic.settings.to_map(),
             problem=self.problem or (self.failure.text if self.failure else ""),
-            counters={**info.counters, **info.gauges},
+            counters=under_both_names({**info.counters, **info.gauges}),
         )

@@ -39,7 +39,7 @@ from quothd.service.log_events import note
 from quothd.topics.append_burst import append_publishes
 from quothd.topics.changes import Changes
 from quothd.topics.failures import as_error, broken_off, log_failure
-from quothd.topics.fetch import Reads
+from quothd.topics.fetch import TopicReads
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.retention import Retention
 from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
@@ -96,7 +96,7 @@ class Topic:
         self._ending: Callable[[], None] | None = None
         self._failure: QuothError | None = None
         self._syncing = Syncing(self._name, log, config, services.sync)
-        self.reads = Reads(log, services.read, self._events)
+        self.reads = TopicReads(log, services.read, self._events)
         self._transactions = Transactions(log, services.step)
         self._retention = Retention(self._name, log, self._transactions, clock)
         self._changes = Changes(log, metadata, config, self._events, self._transactions, self._retention)

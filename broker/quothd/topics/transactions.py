@@ -16,7 +16,7 @@ from quothd.requests.events import CommitStepDone
 from quothd.requests.pending_request import PendingRequest
 from quothlog import Appended, Log
 from quothlog.transactions.commit import Commit
-from quothlog.transactions.staging import Amount, Key
+from quothlog.transactions.staging import Amount, TransactionKey
 from quothlog.transactions.transactions import TransactionState
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import (
@@ -159,7 +159,7 @@ class Transactions:
 
     # -- maintenance ----------------------------------------------------------------------------------------
 
-    def expire(self) -> Iterator[tuple[Key, Amount]]:
+    def expire(self) -> Iterator[tuple[TransactionKey, Amount]]:
         """Remove what was staged and not added to for too long; yields it. Raises OSError."""
         return self._own.expire()
 

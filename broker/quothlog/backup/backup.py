@@ -35,7 +35,7 @@ from quothwire.pointer import POINTER_MAX
 _NAME = re.compile(r"(\d{17})-([0-9a-f]{16})(\.seg|\.idx)")
 
 
-class Kept(NamedTuple):
+class KeptFile(NamedTuple):
     """A file of an archive. hash: xxh3-64 of its bytes."""
 
     floor: int
@@ -68,11 +68,11 @@ class Kept(NamedTuple):
 class KeptSegment:
     """A segment of an archive and its index, if that has been kept."""
 
-    segment: Kept
-    index: Kept | None
+    segment: KeptFile
+    index: KeptFile | None
 
     @property
-    def files(self) -> list[Kept]:
+    def files(self) -> list[KeptFile]:
         """Both, or the one."""
         return [self.segment] if self.index is None else [self.segment, self.index]
 
@@ -98,7 +98,7 @@ class Archive:
         return self.end_ordinal - self.first_ordinal
 
     @property
-    def files(self) -> list[Kept]:
+    def files(self) -> list[KeptFile]:
         """All its files, oldest first."""
         return [file for one in self.segments for file in one.files]
 
@@ -140,10 +140,10 @@ class Archiver:
         self.copied = 0
         self._end: Position | None = None
         self._filesystem.make_directory(target)
-        self._there: dict[int, list[Kept]] = {}
+        self._there: dict[int, list[KeptFile]] = {}
         for name, size in self._filesystem.list(target).items():
             if match := _NAME.fullmatch(name):
-                kept = Kept(int(match[1]), size, int(match[2], 16), match[3])
+                kept = KeptFile(int(match[1]), size, int(match[2], 16), match[3])
                 self._there.setdefault(kept.floor, []).append(kept)
 
     def run(self, advance: Advance) -> Iterator[Damage]:
@@ -204,7 +204,7 @@ class Archiver:
         self.archive.last, self.archive.end_ordinal = end.pointer, end.ordinal
         self._end = end
 
-    def _find(self, part: Part, size: int) -> Kept | None:
+    def _find(self, part: Part, size: int) -> KeptFile | None:
         """This segment up to there, if it is in the folder: one that begins and ends with the same bytes."""
         head = min(size, part.block.size if part.block else file_format.BLOCK_BYTES)
         ends = ((head, 0), (file_format.FOOTER_BYTES, max(0, size - file_format.FOOTER_BYTES)))
@@ -217,7 +217,7 @@ class Archiver:
                     return kept
         return None
 
-    def _keep_index(self, part: Part) -> Kept | None:
+    def _keep_index(self, part: Part) -> KeptFile | None:
         if Segment(DISK, self._log, part.floor, self._log_id, part.size).checkpoint() is None:
             return None
         try:
@@ -228,11 +228,11 @@ class Archiver:
         file.close()
         return kept
 
-    def _keep(self, file: File, size: int, floor: int, suffix: str) -> Kept:
+    def _keep(self, file: File, size: int, floor: int, suffix: str) -> KeptFile:
         found, whole = xxh3_64(), Hole(0, size)
         for piece in parts(file, whole):
             found.update(piece)
-        kept = Kept(floor, size, found.intdigest(), suffix)
+        kept = KeptFile(floor, size, found.intdigest(), suffix)
         if kept not in self._there.get(floor, ()):
             write_durably(self._filesystem, self._target / kept.name, parts(file, whole))
             self.copied += size

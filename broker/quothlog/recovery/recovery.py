@@ -116,7 +116,7 @@ def open_directory(
     log_id = _without_strays(filesystem, directory, files, log_id, findings, clock)
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if file_format.staged_name_of(name)}
-    findings.set_aside_bytes = sum(size for name, size in files.items() if file_format.is_quarantined(name))
+    findings.quarantined_bytes = sum(size for name, size in files.items() if file_format.is_quarantined(name))
     sizes = {floor: size for name, size in files.items() if (floor := file_format.floor_of(name))}
     floors = sorted(sizes)
     if not floors:

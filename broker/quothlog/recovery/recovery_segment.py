@@ -91,7 +91,7 @@ class RecoverySegment:
         if path.name not in findings.set_aside:
             findings.set_aside.append(path.name)
             findings.torn_bytes += torn.end - torn.start
-            findings.set_aside_bytes += torn.end - torn.start - there
+            findings.quarantined_bytes += torn.end - torn.start - there
 
 
 def cut(file: File, size: int) -> None:

@@ -15,7 +15,7 @@ class RecoveryReport:
     """Names of files in which this opening has quarantined bytes."""
     strays_set_aside: list[str] = field(default_factory=list)
     """Names under which this opening has quarantined files that were named like segments and are none."""
-    set_aside_bytes: int = 0
+    quarantined_bytes: int = 0
     """Bytes of all quarantined files, of this opening and of earlier ones."""
     torn_bytes: int = 0
     zero_bytes: int = 0
@@ -41,4 +41,4 @@ class RecoveryReport:
 
     def gauges(self) -> dict[str, int]:
         """Return the amounts of files that a person should look at, by name."""
-        return {"set_aside_bytes": self.set_aside_bytes, "stray_files": len(self.strays)}
+        return {"quarantined_bytes": self.quarantined_bytes, "unknown_files": len(self.strays)}

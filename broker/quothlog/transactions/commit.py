@@ -31,8 +31,8 @@ from quothlog.storage.filesystem import File, FileSystem, NotDurable, durable_na
 from quothlog.transactions.commit_plan import CommitPlan
 from quothlog.transactions.staging import (
     CANNOT_BE_READ,
-    Key,
     StagedFile,
+    TransactionKey,
     headers_in,
     is_intact,
     raw_at,
@@ -44,7 +44,7 @@ from quothwire.batch import Flag, Header
 from quothwire.errors import error
 
 
-class Tail(NamedTuple):
+class CommitTail(NamedTuple):
     """The place of a transaction in the log. segment: the active one. first: its first pointer. before,
     producers: snapshots of the producer table without the transaction, and with it."""
 
@@ -74,14 +74,14 @@ class Commit:
         filesystem: FileSystem,
         directory: Path,
         log_id: int,
-        key: Key,
+        key: TransactionKey,
         files: Sequence[StagedFile],
         options: LogOptions,
     ) -> None:
         self.key = key
         self.records = sum(file.records for file in files)
         self.batches = sum(file.batches for file in files)
-        self.tail: Tail | None = None
+        self.tail: CommitTail | None = None
         self.active: ActiveSegment | None = None
         """The segment with which the log goes on, once that is decided."""
         self.segments: list[Segment] = []

@@ -42,7 +42,7 @@ CANNOT_BE_READ = "nothing was published: abort the transaction, and stage it aga
 _READ_BYTES = 2**16
 
 
-class Key(NamedTuple):
+class TransactionKey(NamedTuple):
     """A transaction. application: the producer id that its name makes."""
 
     application: int
@@ -123,8 +123,8 @@ class Staging:
         self._clock = clock
         self._directory = directory
         self._log_id = log_id
-        self._attempts: dict[Key, dict[tuple[int, int], Attempt]] = {}
-        self._latest: dict[Key, int] = {}
+        self._attempts: dict[TransactionKey, dict[tuple[int, int], Attempt]] = {}
+        self._latest: dict[TransactionKey, int] = {}
         self._drops: list[Path] = []
         self.bytes = 0
         """Of the batches of all transactions."""
@@ -132,7 +132,7 @@ class Staging:
         for told in sorted(filter(None, map(file_format.staged_name_of, files))):
             self._find(told, files[str(told)], _gone_on_us(options))
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[TransactionKey]:
         return iter(list(self._attempts))
 
     # -- one transaction ----------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Staging:
         ``bad_batch`` or ``too_large``, `Unavailable` ``disk_low``, or OSError; nothing was stored then.
         """
         header = parsed.header
-        one = self._attempt(Key(*name[:2]), name.part, name.attempt) or Attempt(is_read=True)
+        one = self._attempt(TransactionKey(*name[:2]), name.part, name.attempt) or Attempt(is_read=True)
         if number < one.batches:
             if one.checks[number] != header.body_check:
                 raise error(
@@ -174,21 +174,21 @@ class Staging:
         one.files[-1].take(header)
         self.bytes += header.size
         one.checks.append(header.body_check)
-        key = Key(*name[:2])
+        key = TransactionKey(*name[:2])
         self._attempts.setdefault(key, {})[name.part, name.attempt] = one
         self._latest[key] = self._clock.now()
         return one
 
-    def attempt(self, key: Key, part: int, attempt: int) -> Attempt | None:
+    def attempt(self, key: TransactionKey, part: int, attempt: int) -> Attempt | None:
         """Return what an attempt has staged, None for nothing. Raises OSError."""
         return self._attempt(key, part, attempt)
 
-    def amount(self, key: Key) -> Amount:
+    def amount(self, key: TransactionKey) -> Amount:
         """Return how much is staged of a transaction. Raises OSError."""
         attempts = [self._attempt(key, *which) for which in list(self._attempts.get(key, ()))]
         return _amount(one for one in attempts if one is not None)
 
-    def remove(self, key: Key) -> Amount:
+    def remove(self, key: TransactionKey) -> Amount:
         """Remove all that is staged of a transaction; returns how much, by its headers, unverified.
 
         Raises OSError, see `sweep`.
@@ -198,7 +198,7 @@ class Staging:
         self.drop(key)
         return amount
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: TransactionKey) -> None:
         """Remove all that is staged of a transaction, without reading it. Raises OSError, see `sweep`."""
         attempts = self._attempts.pop(key, {}).values()
         self._latest.pop(key, None)
@@ -213,7 +213,7 @@ class Staging:
             self._filesystem.remove(self._drops[-1])
             self._drops.pop()
 
-    def latest(self, key: Key) -> int:
+    def latest(self, key: TransactionKey) -> int:
         """Return when something was staged for a transaction last, as a pointer.
 
         After an opening, when the newest of its files may have got its last batch, at the latest.
@@ -224,7 +224,7 @@ class Staging:
 
     def _find(self, told: StagedName, size: int, gone_on_us: int) -> None:
         """Take in a file that was there when the log was opened, and was gone on with for so long at most."""
-        key, path = Key(told.application, told.version), self._directory / str(told)
+        key, path = TransactionKey(told.application, told.version), self._directory / str(told)
         block = Block(self._log_id, 0, self._clock.now(), 0, 0, bytes(16), b"")
         try:
             with readable():
@@ -245,7 +245,7 @@ class Staging:
         self._files += 1
         self._latest[key] = max(self.latest(key), begun + gone_on_us)
 
-    def _attempt(self, key: Key, part: int, attempt: int) -> Attempt | None:
+    def _attempt(self, key: TransactionKey, part: int, attempt: int) -> Attempt | None:
         one = self._attempts.get(key, {}).get((part, attempt))
         if one is not None and not one.is_read:
             read = self._read(one.files, bodies=True)

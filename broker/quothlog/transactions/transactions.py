@@ -21,8 +21,8 @@ from quothlog.transactions.staging import (
     CANNOT_BE_READ,
     Amount,
     Attempt,
-    Key,
     Staging,
+    TransactionKey,
     headers_in,
     is_intact,
     readable,
@@ -69,9 +69,9 @@ class LogTransactions:
             appender.filesystem, appender.clock, appender.directory, appender.log_id, files, appender.options
         )
         self._at_work: Commit | None = None
-        self._newest: Key | None = None
+        self._newest: TransactionKey | None = None
         """The transaction that got its pointers last."""
-        self._appended: list[Key] = []
+        self._appended: list[TransactionKey] = []
         for key in self._staging:
             if self._is_stored(key):
                 self._appended.append(key)
@@ -126,7 +126,7 @@ class LogTransactions:
         Raises `Unavailable` ``busy`` while it is being published, `BrokerFailure`, or OSError.
         """
         self._appender.check_writable()  # after a failure, a publish that was decided may need what is staged
-        key = Key(application, version)
+        key = TransactionKey(application, version)
         self._check_decided(application)
         if self.is_at_work(application, version):
             raise _at_work()
@@ -144,12 +144,12 @@ class LogTransactions:
         self._check_decided(application)
         stored = self._applications.find(application, version)
         newest = self._applications.newest(application)
-        amount = self._staging.amount(Key(application, version))
+        amount = self._staging.amount(TransactionKey(application, version))
         if stored is not None:
             return TransactionState("published", stored.first, stored.records, Amount(0, 0, 0, 0), newest)
         return TransactionState("staged" if amount.parts else "unknown", 0, 0, amount, newest)
 
-    def expire(self) -> Iterator[tuple[Key, Amount]]:
+    def expire(self) -> Iterator[tuple[TransactionKey, Amount]]:
         """Remove what was not added to for `staged_max_age`; yields the transactions. Raises OSError."""
         self.tidy()
         end = self._clock.now() - self._appender.options.staged_age_us
@@ -176,7 +176,7 @@ class LogTransactions:
         Raises `Conflict` ``newest_differs``, ``not_staged`` or ``forgotten_sequence``, `RequestError`
         ``too_large``, `Unavailable`, `BrokerFailure`, or OSError; nothing was published then.
         """
-        key = Key(application, version)
+        key = TransactionKey(application, version)
         self._check_decided(application)
         if (stored := self._applications.find(application, version)) is not None:
             return Appended(stored.first, stored.first + stored.records - 1, stored.records, True)
@@ -259,7 +259,7 @@ class LogTransactions:
             self._appender.check_writable()
             raise _at_work()
 
-    def _is_stored(self, key: Key) -> bool:
+    def _is_stored(self, key: TransactionKey) -> bool:
         """Return True if what is staged for this transaction has no use."""
         try:
             return self._applications.find(*key) is not None
@@ -274,7 +274,7 @@ class LogTransactions:
         too_long = sum(one.batches for one in chosen) > SMALL_BATCHES
         return bool(too_many or too_long or sum(one.bytes for one in chosen) > most)
 
-    def _find(self, key: Key, parts: Sequence[StagedPart]) -> list[Attempt]:
+    def _find(self, key: TransactionKey, parts: Sequence[StagedPart]) -> list[Attempt]:
         """Return the attempts of these parts. Raises ``not_staged`` with all that are missing or differ."""
         chosen: list[Attempt] = []
         missing: list[str] = []

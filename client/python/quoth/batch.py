@@ -9,7 +9,7 @@ from operator import eq
 from typing import NamedTuple, overload
 
 from quoth.message import Message
-from quothwire.batch import Batch as Columns
+from quothwire.batch import DecodedBatch as Columns
 from quothwire.batch import Header
 from quothwire.headers import readable_headers
 

@@ -141,7 +141,7 @@ class Parsed(NamedTuple):
     offsets: list[list[int]]
 
 
-class Batch(NamedTuple):
+class DecodedBatch(NamedTuple):
     """A decoded batch: its header and its columns, a list per column that is present.
 
     headers: those of each record, encoded, see `quothwire.headers`.
@@ -312,7 +312,7 @@ def body_of(batch: Bytes, header: Header) -> memoryview:
     return body
 
 
-def decode(batch: Bytes, log_id: int = 0) -> Batch:
+def decode(batch: Bytes, log_id: int = 0) -> DecodedBatch:
     """Check and decode one whole batch. Raises `RequestError` ``bad_batch``."""
     header, body, columns = parse(batch, log_id)
     heap = fixed_bytes(header.records, header.flags)
@@ -328,7 +328,7 @@ def decode(batch: Bytes, log_id: int = 0) -> Batch:
     if header.flags & Flag.KEYS:
         bits = body[4 * (header.records + 1) * len(columns) :]
         keys = [key if bits[i >> 3] >> (i & 7) & 1 else None for i, key in enumerate(lists.pop())]
-    return Batch(header, values, keys, headers)
+    return DecodedBatch(header, values, keys, headers)
 
 
 def split(batches: Bytes, log_id: int) -> list[memoryview]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import NamedTuple
 
-from quothwire.batch import Batch
+from quothwire.batch import DecodedBatch
 from quothwire.headers import problem_of, raw_of, readable_headers
 
 _new = tuple.__new__
@@ -72,7 +72,7 @@ class Headers(Mapping[str, bytes]):
         return self._decoded
 
 
-def records_of(found: Batch, after: int = 0) -> list[Record]:
+def records_of(found: DecodedBatch, after: int = 0) -> list[Record]:
     """Return the records of a decoded batch with pointers above `after`, their headers still encoded."""
     header, values, keys, headers = found
     skip = max(0, after - header.base + 1)

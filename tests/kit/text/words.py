@@ -81,14 +81,9 @@ TEXTS = {
     r"(?:is|are|was|were|be|been|being) told": "learns, the reply has",
     "keepers?": "topic",
     "stand-?ins?": "stall guard",
-    "relieved": "takeover",
     "happenings?": "transition",
     "couriers?": "I/O thread",
     "(?:set|sets|setting) aside": "quarantined",
-    "borrowed_us": "pointer_ahead_us",
-    "unseen_records": "records_not_visible",
-    "unanswerable": "malformed_requests",
-    "stray_files": "unknown_files",
 }
 """Patterns of words that no text has, and what can stand there."""
 

@@ -173,7 +173,7 @@ class Siege:
 
 def assert_undamaged(info: TopicInfo) -> None:
     """Torn bytes are quarantined; nothing else is ever wrong after a kill."""
-    assert (info.problem, info.counters["damaged_bytes"], info.counters["stray_files"]) == ("", 0, 0), info
+    assert (info.problem, info.counters["damaged_bytes"], info.counters["unknown_files"]) == ("", 0, 0), info
 
 
 @pytest.fixture

@@ -186,7 +186,9 @@ def test_a_record_that_waits_for_its_sync_is_waited_for(
         for_long = Fault("fdatasync", 1, "delay_enter=60000000", lasting=True)  # until the tracer leaves
         with Tracer(broker.pid, tmp_path / "trace", for_long):
             published = pool.submit(client.publish, "synced", b"older")
-            eventually(lambda: other.topic("synced").counters["unseen_records"] == 1, "it waits for its sync")
+            eventually(
+                lambda: other.topic("synced").counters["records_not_visible"] == 1, "it waits for its sync"
+            )
             other.publish("written", b"younger")
             assert next(tail.portions(0.2)) == []
         assert values_of(tail, 2) == [b"older", b"younger"]

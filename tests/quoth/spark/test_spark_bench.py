@@ -14,7 +14,7 @@ from quoth import Client, QuothError
 from quoth.spark import read_topic
 from quothbench.load.rates import Payload
 from quothbench.load.target import Target
-from quothbench.load.topics import Topics
+from quothbench.load.topics import BenchTopics
 from quothbench.spark.plan import PAIRS, Figure, SparkPlan
 from quothbench.spark.tuples import TupleSource
 from quothbench.spark.ways import WAYS, Meter, Output, Rows, Scene, WaySample, copied_to_parquet, fill, spent
@@ -31,9 +31,9 @@ def scene(spark: Any, client: Client, topic: str, tmp_path: Path) -> Scene:
 
 
 @pytest.fixture
-def topics(client: Client) -> Iterator[Topics]:
+def topics(client: Client) -> Iterator[BenchTopics]:
     """Topics that ways write to."""
-    with Topics(client, Payload(1, 1)) as topics:
+    with BenchTopics(client, Payload(1, 1)) as topics:
         yield topics
 
 
@@ -50,7 +50,7 @@ def test_all_sources_have_the_same_rows(scene: Scene) -> None:
 
 @pytest.mark.parametrize("name", WAYS)
 def test_measured_way_leaves_nothing(
-    scene: Scene, broker: BrokerProcess, topics: Topics, tmp_path: Path, name: str
+    scene: Scene, broker: BrokerProcess, topics: BenchTopics, tmp_path: Path, name: str
 ) -> None:
     folder = tmp_path / "places"
     folder.mkdir()
@@ -65,7 +65,7 @@ def test_measured_way_leaves_nothing(
 
 
 def test_processor_time_is_unknown_where_that_of_the_broker_is(
-    scene: Scene, broker: BrokerProcess, topics: Topics, tmp_path: Path
+    scene: Scene, broker: BrokerProcess, topics: BenchTopics, tmp_path: Path
 ) -> None:
     meter = Meter(scene.spark, Target(broker.url, 0), topics, tmp_path)
     sample = meter.measure(WAYS["source"], scene)
@@ -78,7 +78,7 @@ def test_worker_that_ended_meanwhile_is_not_subtracted() -> None:
     assert spent({1: 5.0, 2: 1.0}, {1: 7.0, 3: 0.5}) == 2.5
 
 
-def test_archive_and_sink_hold_all_rows(scene: Scene, topics: Topics, tmp_path: Path) -> None:
+def test_archive_and_sink_hold_all_rows(scene: Scene, topics: BenchTopics, tmp_path: Path) -> None:
     output = Output(tmp_path / "archive", *topics.make(1))
     WAYS["archive"](scene, output)
     assert of_archive(output.folder) == of_topic(scene.client, scene.rows.topic)

@@ -12,7 +12,7 @@ import typer
 from kit.machine.commands import Command
 from quothcli.application import COMMANDS, root, tree
 from quothcli.cli.command import Group, built, group
-from quothcli.cli.exit_status import Status
+from quothcli.cli.exit_status import CommandStatus
 from quothcli.commands.about.reference import COMMON, entries, page
 
 PAGE = Path(__file__).parents[3] / "tools" / "REFERENCE.md"
@@ -50,7 +50,7 @@ def test_common_options_are_explained_once() -> None:
 
 def test_every_exit_status_is_explained() -> None:
     text = page(tree())
-    assert all(f"{int(status)}  " in text for status in Status)
+    assert all(f"{int(status)}  " in text for status in CommandStatus)
 
 
 def test_help_with_markup_does_not_break_the_page() -> None:

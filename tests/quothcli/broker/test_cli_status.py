@@ -57,10 +57,10 @@ def test_status_reports_torn_bytes(start_broker: StartBroker, alone: Command) ->
     broker.restart()
     assert alone("read", "t", "--url", broker.url).status == 0
     _, said = alone("status", "--url", broker.url).err.splitlines()
-    assert "torn_bytes 12, set_aside_bytes 12; " in said
+    assert "torn_bytes 12, quarantined_bytes 12; " in said
     assert f"`quoth log verify {broker.directory}`" in said
     info = alone("topic", "info", "t", "--url", broker.url).out.decode()
-    assert "set_aside_bytes" in info
+    assert "quarantined_bytes" in info
 
 
 def test_status_reports_lost_records(start_broker: StartBroker, alone: Command) -> None:

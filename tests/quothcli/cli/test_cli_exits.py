@@ -11,13 +11,13 @@ import pytest
 
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Command
-from quothcli.cli.exit_status import Status, guarded, status_of
+from quothcli.cli.exit_status import CommandStatus, guarded, status_of
 from quothwire.errors import CODES, error
 
 STATUSES = {
-    **dict.fromkeys(("bad_request", "bad_topic", "bad_pointer", "bad_setting"), Status.USAGE),
-    **dict.fromkeys(("unknown_topic", "unknown_record"), Status.NOT_FOUND),
-    **dict.fromkeys(("timed_out", "disconnected", "closed"), Status.TIMED_OUT),
+    **dict.fromkeys(("bad_request", "bad_topic", "bad_pointer", "bad_setting"), CommandStatus.USAGE),
+    **dict.fromkeys(("unknown_topic", "unknown_record"), CommandStatus.NOT_FOUND),
+    **dict.fromkeys(("timed_out", "disconnected", "closed"), CommandStatus.TIMED_OUT),
 }
 
 
@@ -26,7 +26,7 @@ def test_every_error_has_an_exit_status_and_is_two_lines(capsys: pytest.CaptureF
         raise error(code, "it did\nnot\x1b[31m work")
 
     for code, row in CODES.items():
-        assert guarded(fail)(code) == status_of(error(code, "")) == STATUSES.get(code, Status.FAILED)
+        assert guarded(fail)(code) == status_of(error(code, "")) == STATUSES.get(code, CommandStatus.FAILED)
         happened, advice = capsys.readouterr().err.splitlines()
         assert happened == f"quoth: {code}: it did not\\x1b[31m work"
         assert advice == f"hint: {row.hint}"

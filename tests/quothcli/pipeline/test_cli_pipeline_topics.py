@@ -15,7 +15,7 @@ from kit.spark.replays import BEGAN, LOG, Record, write_archive
 from quoth import connect
 from quoth.spark.archive.manifest import NAME
 from quothcli.application import run as run_command
-from quothcli.cli.exit_status import Status
+from quothcli.cli.exit_status import CommandStatus
 
 JOBS = {
     "archive": ("archive", "{new}", "{name}"),
@@ -51,7 +51,7 @@ def test_unknown_topic_is_refused(
     words = [one.format(**places, data=broker.topics_directory.parent) for one in JOBS[job]]
     at = ["--url", broker.url] if words[0] in AT_A_BROKER else []
     before = files_in(archive)
-    said, hint = refused(["pipeline", *words, *at], Status.NOT_FOUND, capfd)
+    said, hint = refused(["pipeline", *words, *at], CommandStatus.NOT_FOUND, capfd)
     assert said.startswith("quoth: unknown_topic: ")
     assert "no-such-topic" in said
     assert topic not in said.replace("no-such-topic", "")
@@ -69,11 +69,11 @@ def test_damaged_archive_is_refused(
         client.publish(topic, b"x")
     (tmp_path / NAME).write_bytes(b"{}")
     words = {"archive": [topic, "--url", broker.url], "compact": [], "replay": ["--url", broker.url]}[job]
-    said, _ = refused(["pipeline", job, str(tmp_path), *words], Status.FAILED, capfd)
+    said, _ = refused(["pipeline", job, str(tmp_path), *words], CommandStatus.FAILED, capfd)
     assert said.startswith(f"quoth: damaged: {tmp_path / NAME} is no manifest")
 
 
-def refused(words: list[str], status: Status, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
+def refused(words: list[str], status: CommandStatus, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
     """Run a job that is refused; returns what happened and what to do."""
     ended = run_command([*words, "--master", "no-such-master"])
     out, err = capfd.readouterr()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quoth import Message
-from quothcli.printing.rows import RecordColumns
+from quothcli.printing.rows import PrintedColumns
 from quothcli.printing.text import cells_of
 
 POINTER = 1_767_323_045_000_001  # 2026-01-02T03:04:05.000001Z
@@ -35,7 +35,7 @@ def test_cells_of_a_text(text: str, cells: int) -> None:
     "key", ["\u9375\u9375", "\u0e01\u0e31\u0e19-\u0e01", "\u2764\ufe0f\u2764\ufe0f--"], ids=ascii
 )
 def test_values_stand_below_each_other_behind_wide_keys(key: str) -> None:
-    rows = RecordColumns(pointers=False, with_topic=False, colour=False, columns=80)
+    rows = PrintedColumns(pointers=False, with_topic=False, colour=False, columns=80)
     lines = [
         rows(Message("orders", POINTER + number, b"value", one.encode(), {})).decode().splitlines()[-1]
         for number, one in enumerate(["abcd", key, "ab"])
@@ -44,7 +44,7 @@ def test_values_stand_below_each_other_behind_wide_keys(key: str) -> None:
 
 
 def test_each_new_date_has_a_line() -> None:
-    rows = RecordColumns(pointers=False, with_topic=False, colour=False, columns=80)
+    rows = PrintedColumns(pointers=False, with_topic=False, colour=False, columns=80)
     pointers = [POINTER, POINTER + 1_000, POINTER + DAY, POINTER + DAY + 1_000]
     printed = b"".join(rows(Message("orders", pointer, b"v", None, {})) for pointer in pointers)
     assert printed.decode().splitlines() == [

@@ -38,11 +38,11 @@ def test_clock_may_stand_still(log: Log, clock: ManualClock) -> None:
     clock.set(START + SECOND)
     for i in range(100):
         put(log, *(encoded([b"x"] * 5) for _ in range(3)))
-        assert log.info().gauges["borrowed_us"] == 15 * (i + 1) - 1
+        assert log.info().gauges["pointer_ahead_us"] == 15 * (i + 1) - 1
     assert pointers(log) == [START + SECOND + i for i in range(1_500)]
     clock.step(SECOND)
     assert log.append(b"x").first == START + 2 * SECOND
-    assert log.info().gauges["borrowed_us"] == 0
+    assert log.info().gauges["pointer_ahead_us"] == 0
 
 
 @pytest.mark.parametrize("back", [1, SECOND, HOUR, 400 * DAY, START + HOUR])
@@ -59,7 +59,7 @@ def test_clock_may_step_back(log: Log, clock: ManualClock, back: int) -> None:
     info = log.info()
     assert info.counters["clock_steps"] == 1
     assert info.gauges["clock_step_us"] == back
-    assert info.gauges["borrowed_us"] == told[-1].pointer - (before - back)
+    assert info.gauges["pointer_ahead_us"] == told[-1].pointer - (before - back)
 
 
 @pytest.mark.parametrize("back", [1, SECOND, HOUR, 400 * DAY])
@@ -213,4 +213,4 @@ def test_allocator_follows_the_clock_and_never_goes_back() -> None:
     assert allocator.take(2, 5_000) == 5_000
     assert allocator.take(1, 10) == 5_002
     assert allocator.clock_steps == 1
-    assert allocator.gauges() == {"clock_step_us": 4_990, "borrowed_us": 4_992}
+    assert allocator.gauges() == {"clock_step_us": 4_990, "pointer_ahead_us": 4_992}

@@ -175,7 +175,7 @@ def test_strays_are_left_alone_and_told(wreck: Wreck) -> None:
     (target / "link").symlink_to(target / "README")
     log = wreck.open(target)
     assert log.findings.strays == sorted(names)
-    assert log.info().gauges["stray_files"] == len(names)
+    assert log.info().gauges["unknown_files"] == len(names)
     assert_goes_on(wreck, log, wreck.records, wreck.records)
     assert all((target / name).read_bytes() == b"stray" for name in names)
 

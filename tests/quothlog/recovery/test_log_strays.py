@@ -75,7 +75,7 @@ def test_a_stray_file_moves_no_clock(
     assert (directory / f"{name}.1.damaged").read_bytes() == content
     with open_log(log_id=LOG_ID) as log:
         assert log.findings.strays_set_aside == []
-        assert log.info().gauges["set_aside_bytes"] == len(content)
+        assert log.info().gauges["quarantined_bytes"] == len(content)
     assert snapshot.strays_in(directory, LOG_ID) == []
 
 

@@ -54,7 +54,7 @@ def stored() -> bytes:
     return batch.stamp(header, LOG) + records()[batch.HEADER_BYTES :]
 
 
-def encode_batch(decoded: batch.Batch, log_id: int = 0) -> bytes:
+def encode_batch(decoded: batch.DecodedBatch, log_id: int = 0) -> bytes:
     """Return the bytes of a decoded batch with its header as it was."""
     return batch.stamp(decoded.header, log_id) + batch.encode(*decoded[1:])[batch.HEADER_BYTES :]
 

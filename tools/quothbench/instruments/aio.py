@@ -29,8 +29,8 @@ from quothbench.load.clients import Clients, Ready, elapsed
 from quothbench.load.driver import WINDOW
 from quothbench.load.rates import Counted, Payload
 from quothbench.load.target import Target
-from quothbench.load.topics import Topics
-from quothbench.report import Column, Report, count, spread
+from quothbench.load.topics import BenchTopics
+from quothbench.report import Report, ReportColumn, count, spread
 from quothcli.cli.command import command
 from quothwire import batch
 from quothwire.protocol import binary_codec
@@ -148,7 +148,7 @@ async def bare_tail(socket: Socket, stock: Stock, budget: Budget) -> int:
     return messages
 
 
-async def _fetch(socket: Socket, topic: str, after: int) -> tuple[list[batch.Batch], int]:
+async def _fetch(socket: Socket, topic: str, after: int) -> tuple[list[batch.DecodedBatch], int]:
     """Return the next batches and the cursor behind them, which is 0 at the end of the topic."""
     (frames,) = driver.numbered(Fetch(after=after, bytes_max=FETCH_BYTES), topic, 1)
     await socket.send_multipart(frames)
@@ -178,13 +178,13 @@ READ_AT = "written"
 """The durability of the records that are read."""
 
 COLUMNS = (
-    Column("figure", "messages/s", width=25),
-    Column("durability", "durability", width=10),
-    Column("quoth", "quoth", lambda figure: count(figure.median), 10),
-    Column("zmq_asyncio", "zmq.asyncio", lambda figure: count(figure.median), 11),
-    Column("quoth_aio", "quoth.aio", lambda figure: count(figure.median), 10),
-    Column("ratio_to_quoth", "of quoth", spread, 17),
-    Column("ratio_to_zmq_asyncio", "of zmq.asyncio", spread, 17),
+    ReportColumn("figure", "messages/s", width=25),
+    ReportColumn("durability", "durability", width=10),
+    ReportColumn("quoth", "quoth", lambda figure: count(figure.median), 10),
+    ReportColumn("zmq_asyncio", "zmq.asyncio", lambda figure: count(figure.median), 11),
+    ReportColumn("quoth_aio", "quoth.aio", lambda figure: count(figure.median), 10),
+    ReportColumn("ratio_to_quoth", "of quoth", spread, 17),
+    ReportColumn("ratio_to_zmq_asyncio", "of zmq.asyncio", spread, 17),
 )
 
 
@@ -193,7 +193,7 @@ class AioBench(NamedTuple):
 
     target: Target
     clients: Clients
-    topics: Topics
+    topics: BenchTopics
     report: Report
     values: list[bytes]
     budget: Budget

@@ -18,8 +18,8 @@ from quothbench import options
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, columns, tally
 from quothbench.load.target import Target
-from quothbench.load.topics import Topics
-from quothbench.report import Column, Report
+from quothbench.load.topics import BenchTopics
+from quothbench.report import Report, ReportColumn
 from quothcli.cli.command import command
 from quothwire.text.quantity import format_span
 
@@ -54,7 +54,7 @@ class Stock(NamedTuple):
     stored: int = 0
 
     @classmethod
-    def stored_by(cls, topics: Topics, values: list[bytes]) -> Stock:
+    def stored_by(cls, topics: BenchTopics, values: list[bytes]) -> Stock:
         """Make and fill a topic."""
         (topic,) = topics.make()
         (cursors,) = topics.fill([topic])
@@ -127,8 +127,8 @@ WRITES: dict[str, Use] = {"publish([values])": publish_many, "publish(value)": p
 READS: dict[str, Use] = {"batches()": batches, f"read(limit={PAGE})": read, "tail()": tail}
 
 COLUMNS = (
-    Column("method", "method", width=17),
-    Column("durability", "durability", width=10),
+    ReportColumn("method", "method", width=17),
+    ReportColumn("durability", "durability", width=10),
     *columns("message", lambda figure: f"{figure:,.2f}"),
 )
 
@@ -138,7 +138,7 @@ class ApiBench(NamedTuple):
 
     target: Target
     clients: Clients
-    topics: Topics
+    topics: BenchTopics
     report: Report
     payload: Payload
 

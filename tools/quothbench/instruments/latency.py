@@ -16,8 +16,8 @@ from quothbench.instruments import tailing
 from quothbench.load import driver, schedule
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import Payload
-from quothbench.load.topics import Topics
-from quothbench.report import Column, Report, count, factor, goal_columns, seconds
+from quothbench.load.topics import BenchTopics
+from quothbench.report import Report, ReportColumn, count, factor, goal_columns, seconds
 from quothcli.cli.command import command
 from quothwire.errors import error
 from quothwire.protocol.messages import Ping
@@ -42,14 +42,14 @@ WAYS: dict[str, Callable[..., list[float]]] = {
 }
 
 COLUMNS = (
-    Column("figure", "figure", width=29),
-    Column("durability", "level", width=7),
-    Column("rate", "rate/s", count, 6),
-    Column("calls", "calls", count, 6),
-    *(Column(f"{name}_seconds", name, seconds) for name in (*QUANTILES, "max")),
-    Column("late", "late", count, 5),
-    Column("held", "held", count, 5),
-    Column("ratio", "ratio", factor, 5),
+    ReportColumn("figure", "figure", width=29),
+    ReportColumn("durability", "level", width=7),
+    ReportColumn("rate", "rate/s", count, 6),
+    ReportColumn("calls", "calls", count, 6),
+    *(ReportColumn(f"{name}_seconds", name, seconds) for name in (*QUANTILES, "max")),
+    ReportColumn("late", "late", count, 5),
+    ReportColumn("held", "held", count, 5),
+    ReportColumn("ratio", "ratio", factor, 5),
     *goal_columns(factor, 4),
 )
 
@@ -75,7 +75,7 @@ class LatencyBench(NamedTuple):
     url: str
     client: Clients
     pair: Clients
-    topics: Topics
+    topics: BenchTopics
     report: Report
     plan: LatencyPlan
 
@@ -115,7 +115,7 @@ class LatencyBench(NamedTuple):
         calls = max(1, round(rate * self.plan.lasts))
         arguments = (self.url, *self.topics.make(), values, calls, durability, rate)
         (done,) = self.client.run(_schedule, arguments)
-        kept: schedule.Kept = done.result
+        kept: schedule.ScheduleResult = done.result
         self._row(figure, kept.took, durability, rate, kept.late, kept.held)
 
     def _tailed(self, way: str, rate: float) -> None:
@@ -157,7 +157,7 @@ def _round_trips(ready: Ready, url: str, make: Requests) -> list[float]:
 
 def _schedule(
     ready: Ready, url: str, topic: str, values: list[bytes], calls: int, durability: str, rate: float
-) -> schedule.Kept:
+) -> schedule.ScheduleResult:
     with driver.dealer(url) as socket:
         driver.round_trips(socket, driver.publishes(topic, values, WARM, durability))
         requests = driver.publishes(topic, values, calls, durability)

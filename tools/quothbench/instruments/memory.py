@@ -29,7 +29,7 @@ from quothbench.load.clients import Clients
 from quothbench.load.driver import BATCH, VALUE
 from quothbench.load.processes import private_bytes
 from quothbench.load.target import Target, own_broker
-from quothbench.report import Column, Report, count, goal_columns, spread
+from quothbench.report import Report, ReportColumn, count, goal_columns, spread
 from quothcli.cli.command import command
 from quothcli.printing.progress import Advance, progress
 from quothlog import Log, LogOptions, index
@@ -67,12 +67,12 @@ def number(figure: float) -> str:
 
 
 COLUMNS = (
-    Column("figure", "figure", width=34),
-    Column("unit", "unit", width=4),
-    Column("how_many", "how many", count, 13),
-    Column("each", "each", number),
-    Column("few", "of few", number),
-    Column("ratio", "ratio", spread, 17),
+    ReportColumn("figure", "figure", width=34),
+    ReportColumn("unit", "unit", width=4),
+    ReportColumn("how_many", "how many", count, 13),
+    ReportColumn("each", "each", number),
+    ReportColumn("few", "of few", number),
+    ReportColumn("ratio", "ratio", spread, 17),
     *goal_columns(number, 6),
 )
 

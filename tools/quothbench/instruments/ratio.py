@@ -22,7 +22,7 @@ from quothbench.load.clients import Clients, Ready, Task, elapsed
 from quothbench.load.driver import BATCH, VALUE, WINDOW
 from quothbench.load.target import Target, bare_loop, own_broker
 from quothbench.load.topics import cursors, fill
-from quothbench.report import Column, Report, count, factor, goal_columns, spread
+from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
 from quothcli.cli.command import command
 from quothcli.printing.progress import progress
 
@@ -37,7 +37,7 @@ class Writes(NamedTuple):
     goal: Goal
 
 
-class Reads(NamedTuple):
+class ReadRow(NamedTuple):
     """Reads of `batches` batches of 100 records of 100 bytes each. calls: of one measurement.
 
     bytes_max: the limit in the request. Small reads ask as the Python client does, far above their size.
@@ -56,10 +56,10 @@ WRITES = (
     Writes("write 1,000 x 1 kB", 1_000, VALUE * 10, 100, Goal(0.80, 0.95)),
 )
 READS = (
-    Reads("read 100 x 100 B", 1, FETCH_BYTES, 8_000, False, Goal(0.75, 0.90)),
-    Reads("read 100 x 100 B, sealed", 1, FETCH_BYTES, 8_000, True, Goal(0.75, 0.90)),
-    Reads("read 1 MB", 100, 100 * len(BATCH), 400, False, Goal(0.90, 0.97)),
-    Reads("read 1 MB, sealed", 100, 100 * len(BATCH), 400, True, Goal(0.90, 0.97)),
+    ReadRow("read 100 x 100 B", 1, FETCH_BYTES, 8_000, False, Goal(0.75, 0.90)),
+    ReadRow("read 100 x 100 B, sealed", 1, FETCH_BYTES, 8_000, True, Goal(0.75, 0.90)),
+    ReadRow("read 1 MB", 100, 100 * len(BATCH), 400, False, Goal(0.90, 0.97)),
+    ReadRow("read 1 MB, sealed", 100, 100 * len(BATCH), 400, True, Goal(0.90, 0.97)),
 )
 CPU_GOAL = Goal(1.5, 1.2)
 TRIP_GOAL = Goal(2.0, 1.5)
@@ -70,11 +70,11 @@ STORED = 4_000
 """Batches to read: 42 MB, which fit into one segment and are in the page cache."""
 
 COLUMNS = (
-    Column("figure", "figure", width=25),
-    Column("unit", "unit"),
-    Column("bare", "bare", lambda figure: count(figure.median)),
-    Column("quoth", "quoth", lambda figure: count(figure.median)),
-    Column("ratio", "ratio", spread, 17),
+    ReportColumn("figure", "figure", width=25),
+    ReportColumn("unit", "unit"),
+    ReportColumn("bare", "bare", lambda figure: count(figure.median)),
+    ReportColumn("quoth", "quoth", lambda figure: count(figure.median)),
+    ReportColumn("ratio", "ratio", spread, 17),
     *goal_columns(factor, 5),
 )
 
@@ -114,7 +114,7 @@ class RatioBench(NamedTuple):
         if row is WRITES[0] and all(one.figure for pair in costs for one in pair):
             self._row("  processor a call", "us", costs, CPU_GOAL)
 
-    def _reads(self, row: Reads) -> None:
+    def _reads(self, row: ReadRow) -> None:
         stored_at = self._store(row.name, sealed=row.sealed)
         file = self.directory / "stored"
         file.write_bytes(bytes(len(BATCH) * STORED))

@@ -20,7 +20,7 @@ from quothbench import options
 from quothbench.figures import Goal, Spread
 from quothbench.load import driver
 from quothbench.load.driver import BATCH, VALUE
-from quothbench.report import Column, Report, goal_columns
+from quothbench.report import Report, ReportColumn, goal_columns
 from quothcli.cli.command import command
 from quothcli.cli.quantities import span
 from quothd.requests.pending_request import BinaryResponder
@@ -46,9 +46,9 @@ ENCODE_GOAL, DECODE_GOAL = Goal(130, 100), Goal(160, 100)
 WRITE_GOAL, READ_GOAL = Goal(322, 200), Goal(316, 200)
 
 COLUMNS = (
-    Column("step", "step", width=46),
-    Column("of", "of", width=12),
-    Column("nanoseconds", "ns", lambda figure: f"{figure.median:,.0f} ({figure.low:,.0f})", 18),
+    ReportColumn("step", "step", width=46),
+    ReportColumn("of", "of", width=12),
+    ReportColumn("nanoseconds", "ns", lambda figure: f"{figure.median:,.0f} ({figure.low:,.0f})", 18),
     *goal_columns(lambda figure: f"{figure:,.0f}", 5),
 )
 

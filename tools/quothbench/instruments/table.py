@@ -20,8 +20,8 @@ from quothbench.load import driver
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, columns, tally
 from quothbench.load.target import Target
-from quothbench.load.topics import Topics
-from quothbench.report import Column, Report, count
+from quothbench.load.topics import BenchTopics
+from quothbench.report import Report, ReportColumn, count
 from quothcli.cli.command import command
 from quothwire import batch
 from quothwire.settings import DURABILITIES
@@ -106,12 +106,12 @@ def poe_text(figures: dict[str, int | None]) -> str:
 
 
 COLUMNS = (
-    Column("work", "work", width=11),
-    Column("topics", "topics", count, 6),
-    Column("clients", "clients", count, 7),
-    Column("durability", "durability", width=10),
+    ReportColumn("work", "work", width=11),
+    ReportColumn("topics", "topics", count, 6),
+    ReportColumn("clients", "clients", count, 7),
+    ReportColumn("durability", "durability", width=10),
     *columns("call", count),
-    Column("poe", "Poe", poe_text, 17),
+    ReportColumn("poe", "Poe", poe_text, 17),
 )
 
 
@@ -119,7 +119,7 @@ class TableBench(NamedTuple):
     """Measures one row after the other, each for so many seconds."""
 
     target: Target
-    topics: Topics
+    topics: BenchTopics
     report: Report
     payload: Payload
     seconds: float

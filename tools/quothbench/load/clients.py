@@ -24,7 +24,7 @@ _spawn = get_context("spawn")
 """A forked child would share the sockets and threads of its parent."""
 
 
-class Done(NamedTuple):
+class ClientResult(NamedTuple):
     """The result of one client. began, ended: by the monotonic clock of the machine. cpu: seconds."""
 
     began: float
@@ -58,7 +58,7 @@ class Clients:
             process.terminate()
             process.join()
 
-    def run(self, task: Task, *arguments: Sequence[Any]) -> list[Done]:
+    def run(self, task: Task, *arguments: Sequence[Any]) -> list[ClientResult]:
         """Let each client execute a task. arguments: a tuple for each client, or one for all of them.
 
         Raises the `QuothError` of a client that failed.
@@ -73,7 +73,7 @@ class Clients:
         return [_receive(pipe) for pipe in self._pipes]
 
 
-def elapsed(done: Sequence[Done]) -> float:
+def elapsed(done: Sequence[ClientResult]) -> float:
     """Return the seconds from the first beginning to the last end."""
     return max(one.ended for one in done) - min(one.began for one in done)
 
@@ -108,7 +108,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _execute(task: Task, arguments: Sequence[Any], pipe: Pipe) -> Done:
+def _execute(task: Task, arguments: Sequence[Any], pipe: Pipe) -> ClientResult:
     began = used = 0.0
 
     def ready() -> None:
@@ -118,4 +118,4 @@ def _execute(task: Task, arguments: Sequence[Any], pipe: Pipe) -> Done:
         began, used = time.monotonic(), time.process_time()
 
     result = task(ready, *arguments)
-    return Done(began, time.monotonic(), time.process_time() - used, result)
+    return ClientResult(began, time.monotonic(), time.process_time() - used, result)

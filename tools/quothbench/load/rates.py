@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from quothbench.figures import QUANTILES, quantiles
-from quothbench.load.clients import Done, Ready, elapsed
+from quothbench.load.clients import ClientResult, Ready, elapsed
 from quothbench.load.driver import VALUE
 from quothbench.load.target import Target
-from quothbench.report import Column, count, seconds
+from quothbench.report import ReportColumn, count, seconds
 
 SECONDS = 2.0
 """The default time of a measurement."""
@@ -52,7 +52,7 @@ class Rates(NamedTuple):
     clients: float
 
     @classmethod
-    def of(cls, done: Sequence[Done]) -> Rates:
+    def of(cls, done: Sequence[ClientResult]) -> Rates:
         """Add up the results of clients that ran `tally`."""
         tallies: list[Tally] = [one.result for one in done]
         befores = [one.before for one in tallies if one.before is not None]
@@ -80,15 +80,17 @@ class Rates(NamedTuple):
         ]
 
 
-def columns(cost_of: str, cost: Callable[[float], str]) -> tuple[Column, ...]:
+def columns(cost_of: str, cost: Callable[[float], str]) -> tuple[ReportColumn, ...]:
     """Return the columns of `Rates.figures`. cost_of: "call" or "message". cost: prints microseconds."""
     return (
-        Column("messages_per_second", "messages/s", count, 10),
-        Column("megabytes_per_second", "MB/s", lambda figure: f"{figure:,.1f}", 7),
-        Column("calls_per_second", "calls/s", lambda figure: "-" if math.isnan(figure) else count(figure), 7),
-        *(Column(f"{name}_seconds", name, seconds) for name in QUANTILES),
-        Column(f"broker_microseconds_per_{cost_of}", "broker us", cost),
-        Column(f"clients_microseconds_per_{cost_of}", "clients us", cost, 10),
+        ReportColumn("messages_per_second", "messages/s", count, 10),
+        ReportColumn("megabytes_per_second", "MB/s", lambda figure: f"{figure:,.1f}", 7),
+        ReportColumn(
+            "calls_per_second", "calls/s", lambda figure: "-" if math.isnan(figure) else count(figure), 7
+        ),
+        *(ReportColumn(f"{name}_seconds", name, seconds) for name in QUANTILES),
+        ReportColumn(f"broker_microseconds_per_{cost_of}", "broker us", cost),
+        ReportColumn(f"clients_microseconds_per_{cost_of}", "clients us", cost, 10),
     )
 
 

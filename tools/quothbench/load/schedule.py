@@ -30,7 +30,7 @@ LEAD_S = 0.01
 _clock = time.perf_counter
 
 
-class Kept(NamedTuple):
+class ScheduleResult(NamedTuple):
     """The result of a schedule.
 
     took: seconds of each call, from when it was due to its answer. late: calls that were sent more than
@@ -42,7 +42,7 @@ class Kept(NamedTuple):
     held: int
 
 
-def keep(socket: zmq.Socket[bytes], requests: Sequence[driver.Frames], rate: float) -> Kept:
+def keep(socket: zmq.Socket[bytes], requests: Sequence[driver.Frames], rate: float) -> ScheduleResult:
     """Send `rate` requests a second and wait for all answers.
 
     requests: numbered from 0. Raises ``timed_out``, and the error of a reply.
@@ -57,7 +57,7 @@ def keep(socket: zmq.Socket[bytes], requests: Sequence[driver.Frames], rate: flo
         late += _clock() - flight.due(number) > LATE_S
         socket.send_multipart(frames)
     flight.take_some(len(requests))
-    return Kept(flight.took, late, held)
+    return ScheduleResult(flight.took, late, held)
 
 
 class _Flight:

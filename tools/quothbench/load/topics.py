@@ -38,7 +38,7 @@ def cursors(client: quoth.Client, topic: str) -> list[int]:
     return [0, *lasts[:-1]]
 
 
-class Topics:
+class BenchTopics:
     """The topics of a benchmark. Leaving the block deletes them, so its clients must have ended before."""
 
     def __init__(self, client: quoth.Client, payload: Payload) -> None:

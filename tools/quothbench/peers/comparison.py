@@ -17,9 +17,9 @@ from quothbench.peers.quoth import QUOTH
 from quothbench.peers.rabbitmq import RABBITMQ
 from quothbench.peers.redis import REDIS
 from quothbench.peers.work import Peer, Way, Work
-from quothbench.report import Column, Report, count, factor, goal_columns, spread
+from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
 from quothcli.cli.command import command
-from quothcli.cli.exit_status import Status
+from quothcli.cli.exit_status import CommandStatus
 from quothcli.printing.output import Printer
 from quothwire.errors import QuothError
 
@@ -41,15 +41,15 @@ GOALS = {
     Work.RAW_READ: Goal(),
 }
 COLUMNS = (
-    Column("work", "work", width=17),
-    Column("peer", "peer"),
-    Column("durability", "durability", width=10),
-    Column("way", "way", width=21),
-    Column("peer_messages", "messages/s", count, 10),
-    Column("quoth_messages", f"quoth, {QUOTH.durability}", count, 14),
-    Column("ratio", "ratio", spread, 17),
+    ReportColumn("work", "work", width=17),
+    ReportColumn("peer", "peer"),
+    ReportColumn("durability", "durability", width=10),
+    ReportColumn("way", "way", width=21),
+    ReportColumn("peer_messages", "messages/s", count, 10),
+    ReportColumn("quoth_messages", f"quoth, {QUOTH.durability}", count, 14),
+    ReportColumn("ratio", "ratio", spread, 17),
     *goal_columns(factor, 5),
-    Column("problem", "problem", width=0),
+    ReportColumn("problem", "problem", width=0),
 )
 UNKNOWN = (None, None, None)
 """The figures of a row that could not be measured."""
@@ -140,4 +140,4 @@ def compare(
     with options.folder(directory) as made:
         peers = {name: PEERS[name] for name in named or PEERS}
         measured = run(options.printer(context, form), peers, made, pairs)
-    return Status.DONE if measured else Status.FAILED
+    return CommandStatus.DONE if measured else CommandStatus.FAILED

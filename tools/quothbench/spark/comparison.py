@@ -15,7 +15,7 @@ from quoth.spark.jobs.session import Job, JobSummary
 from quothbench.figures import Goal, Spread, rotate
 from quothbench.load.rates import Payload
 from quothbench.load.target import Target
-from quothbench.load.topics import Topics
+from quothbench.load.topics import BenchTopics
 from quothbench.report import Report
 from quothbench.spark.plan import BATCH, GOALS_SIZE, GROWING, PAIRS, TASKS, TASKS_A_CORE, Figure, SparkPlan
 from quothbench.spark.tuples import TupleSource
@@ -23,14 +23,14 @@ from quothbench.spark.ways import WAYS, Meter, Scene, WaySample, copied_to_parqu
 from quothcli.commands.pipeline.running import performed
 
 
-class Done(NamedTuple):
+class Measured(NamedTuple):
     """A way that is measured, in so many tasks."""
 
     name: str
     tasks: int
 
 
-Round: TypeAlias = dict[Done, WaySample]
+Round: TypeAlias = dict[Measured, WaySample]
 
 
 class SparkBench(NamedTuple):
@@ -49,23 +49,23 @@ class SparkBench(NamedTuple):
         for size in self.plan.sizes if pairs else ():
             tasks = TASKS_A_CORE * cores
             names = dict.fromkeys(name for pair in pairs for name in pair[:2])
-            rounds = self._rounds(size, cores, [Done(name, tasks) for name in names])
+            rounds = self._rounds(size, cores, [Measured(name, tasks) for name in names])
             for name, other, goal in pairs:
                 required = goal if size == GOALS_SIZE else Goal()
-                self._row(size, Done(name, tasks), Done(other, tasks), rounds, required)
+                self._row(size, Measured(name, tasks), Measured(other, tasks), rounds, required)
         if Figure.TASKS in self.plan.figures:
             size = self.plan.sizes[0]
-            ways = [Done(name, tasks) for name in GROWING for tasks in TASKS]
+            ways = [Measured(name, tasks) for name in GROWING for tasks in TASKS]
             rounds = self._rounds(size, max(TASKS), ways)
             for way in ways:
                 self._row(size, way, way._replace(tasks=TASKS[0]), rounds, Goal())
 
-    def _rounds(self, size: int, slots: int, ways: Sequence[Done]) -> list[Round]:
+    def _rounds(self, size: int, slots: int, ways: Sequence[Measured]) -> list[Round]:
         """Measure ways in turn, in a session that runs so many tasks at a time."""
         rounds: list[Round] = []
         folder = self.folder / f"{size}-bytes-{slots}-slots"  # Spark takes a comma for two folders
         folder.mkdir()
-        with Topics(self.client, Payload(BATCH, size)) as topics:
+        with BenchTopics(self.client, Payload(BATCH, size)) as topics:
             (topic,) = topics.make()
             fill(self.client, topic, self.plan.count(size), size)
 
@@ -86,7 +86,7 @@ class SparkBench(NamedTuple):
             performed("bench spark", printed_stay, f"local[{slots}]", settings)
         return rounds
 
-    def _row(self, size: int, way: Done, other: Done, rounds: Sequence[Round], goal: Goal) -> None:
+    def _row(self, size: int, way: Measured, other: Measured, rounds: Sequence[Round], goal: Goal) -> None:
         rows = self.plan.count(size)
         samples = [(one[other], one[way]) for one in rounds]
         their_seconds, seconds = (median(one.seconds for one in side) for side in zip(*samples, strict=True))

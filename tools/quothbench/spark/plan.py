@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from quothbench.figures import Goal
-from quothbench.report import Column, count, factor, goal_columns, spread
+from quothbench.report import ReportColumn, count, factor, goal_columns, spread
 
 BATCH = 1_000
 """Rows of a stored batch, as a producer makes them."""
@@ -38,18 +38,18 @@ TASKS_A_CORE = 2
 """So that the cores are busy to the end, though tasks do not end together."""
 
 COLUMNS = (
-    Column("way", "way", width=17),
-    Column("value_bytes", "bytes", str, 5),
-    Column("tasks", "tasks", str, 5),
-    Column("rows_per_second", "rows/s", count, 10),
-    Column("against", "against", width=16),
-    Column("their_rows_per_second", "rows/s", count, 10),
-    Column("ratio", "ratio", spread, 18),
-    Column("processor_ratio", "by processor", spread, 18),
+    ReportColumn("way", "way", width=17),
+    ReportColumn("value_bytes", "bytes", str, 5),
+    ReportColumn("tasks", "tasks", str, 5),
+    ReportColumn("rows_per_second", "rows/s", count, 10),
+    ReportColumn("against", "against", width=16),
+    ReportColumn("their_rows_per_second", "rows/s", count, 10),
+    ReportColumn("ratio", "ratio", spread, 18),
+    ReportColumn("processor_ratio", "by processor", spread, 18),
     *goal_columns(factor, 4),
-    Column("java_nanoseconds_per_row", "java ns", count, 7),
-    Column("python_nanoseconds_per_row", "python ns", count, 9),
-    Column("broker_nanoseconds_per_row", "broker ns", count, 9),
+    ReportColumn("java_nanoseconds_per_row", "java ns", count, 7),
+    ReportColumn("python_nanoseconds_per_row", "python ns", count, 9),
+    ReportColumn("broker_nanoseconds_per_row", "broker ns", count, 9),
 )
 
 

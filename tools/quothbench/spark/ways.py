@@ -20,7 +20,7 @@ from quoth.spark.source.ranges import foreach_partition, topic_ranges
 from quoth.spark.workers import SparkWorkers
 from quothbench.load.processes import cpu_seconds, family
 from quothbench.load.target import Target
-from quothbench.load.topics import Topics
+from quothbench.load.topics import BenchTopics
 from quothbench.spark.plan import BATCH
 from quothbench.spark.tuples import TupleSource
 from quothcli.printing.progress import progress
@@ -170,7 +170,7 @@ class WaySample(NamedTuple):
 class Meter:
     """Measures ways, each with an output of its own below a folder."""
 
-    def __init__(self, spark: Any, broker: Target, topics: Topics, folder: Path) -> None:
+    def __init__(self, spark: Any, broker: Target, topics: BenchTopics, folder: Path) -> None:
         self._java = spark.sparkContext._gateway.proc.pid
         self._broker = broker
         self._topics = topics

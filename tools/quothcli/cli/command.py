@@ -14,7 +14,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from quothcli.cli.aliases import MEANT, Meant, UsageError, line_meant
-from quothcli.cli.exit_status import Status
+from quothcli.cli.exit_status import CommandStatus
 from quothwire.text.paths import given_path
 from quothwire.text.suggestion import nearest
 
@@ -141,7 +141,7 @@ def show_help(context: typer.Context) -> None:
     """Print the help of a group that was called without a command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
-        raise typer.Exit(Status.USAGE)
+        raise typer.Exit(CommandStatus.USAGE)
 
 
 def examples_text(examples: Sequence[str]) -> str:

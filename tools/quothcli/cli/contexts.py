@@ -20,7 +20,7 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
-from quothcli.cli.exit_status import Refused, Status
+from quothcli.cli.exit_status import CommandStatus, Refused
 from quothcli.cli.xdg_paths import config_home
 from quothwire.protocol.value import Value
 from quothwire.text.suggestion import nearest
@@ -166,8 +166,8 @@ def _damaged(file: Path, why: str) -> Refused:
 
 
 def _unknown(text: str, hint: str) -> Refused:
-    return Refused("unknown_context", text, hint, Status.NOT_FOUND)
+    return Refused("unknown_context", text, hint, CommandStatus.NOT_FOUND)
 
 
 def _bad(text: str, hint: str) -> Refused:
-    return Refused("bad_context", text, hint, Status.USAGE)
+    return Refused("bad_context", text, hint, CommandStatus.USAGE)

@@ -28,7 +28,7 @@ from quothwire.errors import CODES, Disconnected, NotFound, QuothError
 Parameters = ParamSpec("Parameters")
 
 
-class Status(IntEnum):
+class CommandStatus(IntEnum):
     """The exit statuses."""
 
     DONE = 0
@@ -42,7 +42,7 @@ class Status(IntEnum):
 class Refused(Exception):
     """Raised by a command itself: a code that no broker sends, a text, a hint, the exit status."""
 
-    def __init__(self, code: str, text: str, hint: str, status: Status = Status.FAILED) -> None:
+    def __init__(self, code: str, text: str, hint: str, status: CommandStatus = CommandStatus.FAILED) -> None:
         super().__init__(code, text, hint, status)
         self.code = code
         self.text = text
@@ -53,14 +53,14 @@ class Refused(Exception):
 _TYPED_WRONGLY = frozenset(("bad_request", "bad_topic", "bad_pointer", "bad_setting"))
 
 
-def status_of(problem: QuothError) -> Status:
+def status_of(problem: QuothError) -> CommandStatus:
     """Return the exit status for an error."""
     kind = CODES[problem.code].error if problem.code in CODES else QuothError
     if problem.code in _TYPED_WRONGLY:
-        return Status.USAGE
+        return CommandStatus.USAGE
     if issubclass(kind, NotFound):
-        return Status.NOT_FOUND
-    return Status.TIMED_OUT if issubclass(kind, Disconnected) else Status.FAILED
+        return CommandStatus.NOT_FOUND
+    return CommandStatus.TIMED_OUT if issubclass(kind, Disconnected) else CommandStatus.FAILED
 
 
 def report_error(code: str, text: str, hint: str) -> None:
@@ -86,7 +86,7 @@ def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, i
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> int:
         try:
             try:
-                status = command(*arguments, **options) or Status.DONE
+                status = command(*arguments, **options) or CommandStatus.DONE
             except QuothError as problem:
                 report_error(problem.code, problem.text, problem.hint or "`quoth --help` lists the commands")
                 status = status_of(problem)
@@ -94,11 +94,11 @@ def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, i
                 report_error(problem.code, problem.text, problem.hint)
                 status = problem.status
             except (KeyboardInterrupt, typer.Abort):
-                status = Status.INTERRUPTED
+                status = CommandStatus.INTERRUPTED
             sys.stdout.flush()
         except BrokenPipeError:
             forget_stdout()
-            return Status.DONE
+            return CommandStatus.DONE
         except OSError as problem:
             forget_stdout()
             return _failed(problem)
@@ -155,4 +155,4 @@ def _failed(problem: OSError) -> int:
     missing = isinstance(problem, FileNotFoundError)
     hint = "is the path right?" if problem.filename else "is there room where the output goes?"
     report_error("not_found" if missing else "os_error", f"{where}{problem.strerror or problem}", hint)
-    return Status.NOT_FOUND if missing else Status.FAILED
+    return CommandStatus.NOT_FOUND if missing else CommandStatus.FAILED

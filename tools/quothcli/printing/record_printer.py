@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from quothcli.cli.exit_status import Status, say
+from quothcli.cli.exit_status import CommandStatus, say
 from quothcli.printing.output import Printer
 from quothcli.printing.text import ordinals_text, records_text, time_text
 from quothcli.records.filters import Filter
@@ -111,7 +111,7 @@ class GapReporter:
     """Reports on stderr the records that are missing. status: failed after damage."""
 
     def __init__(self) -> None:
-        self.status = Status.DONE
+        self.status = CommandStatus.DONE
 
     def __call__(self, gap: Gap) -> None:
         """Report a gap."""
@@ -125,7 +125,7 @@ class GapReporter:
             where = f"behind pointer {gap.after}, resumes at pointer {gap.next}"
             say(f"quoth: {count} gone, {gap.reason}: {where}{ordinals_text(gap.ordinal, gap.records)}")
         if gap.reason == "damaged":
-            self.status = Status.FAILED
+            self.status = CommandStatus.FAILED
 
 
 class MergeReporter:
@@ -186,7 +186,7 @@ def end_with_reader() -> None:
     except OSError:
         return
     if _end_of_reader().poll(0):
-        raise SystemExit(Status.DONE)
+        raise SystemExit(CommandStatus.DONE)
     signal.signal(signal.SIGPIPE, _end_without_reader)
     threading.Thread(target=_wait_for_reader, daemon=True).start()
 
@@ -206,4 +206,4 @@ def _end_without_reader(number: int, _frame: object) -> None:
     if not _end_of_reader().poll(0):
         return  # the reader of another pipe, like that of stderr, has ended
     signal.signal(number, signal.SIG_IGN)  # the cursor is still to be saved
-    raise SystemExit(Status.DONE)
+    raise SystemExit(CommandStatus.DONE)

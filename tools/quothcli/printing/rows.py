@@ -31,7 +31,7 @@ def has_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-class RecordColumns:
+class PrintedColumns:
     """Formats records as lines. pointers: show them, too. with_topic: begin with the topic's name.
 
     columns: of the terminal; None for its size.

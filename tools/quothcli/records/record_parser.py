@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quothcli.cli.exit_status import Refused, Status
+from quothcli.cli.exit_status import CommandStatus, Refused
 from quothcli.records.lines import LINE_BYTES_MAX
 from quothwire.errors import error
 from quothwire.text.suggestion import nearest
@@ -72,7 +72,7 @@ def parsed(lines: Sequence[bytes], read: ParseLine, before: int = 0) -> Iterator
                 "bad_line",
                 f"line {number} is no record: {problem}",
                 'like {"key": "k", "value": "v", "headers": {"h": "1"}}; what stands before it was published',
-                Status.USAGE,
+                CommandStatus.USAGE,
             ) from None
         yield draft
 

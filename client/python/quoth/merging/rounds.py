@@ -145,7 +145,8 @@ class Rounds:
         if source is not None:
             log = source.reader.log_id
             if isinstance(reply, TopicInfo) and reply.log == (log or reply.log):
-                if not reply.counters.get("unseen_records"):
+                counters = reply.counters  # of an older broker under the former name
+                if not counters.get("records_not_visible", counters.get("unseen_records")):
                     source.standing = clock, reply.last
             elif isinstance(reply, NotFound) and not source.reader.has_answered:
                 source.standing = clock, 0

@@ -41,14 +41,14 @@ def arrow(rows: list[Row], text: pa.DataType) -> pa.RecordBatch:
     )
 
 
-def decoded(gathering: BatchBuilder, *portions: pa.RecordBatch) -> list[batch.Batch]:
+def decoded(gathering: BatchBuilder, *portions: pa.RecordBatch) -> list[batch.DecodedBatch]:
     """The batches that portions become."""
     found = [one for portion in portions for one in gathering.put(portion)]
     found += gathering.rest()
     return [batch.decode(encode_columns(*one)) for one in found]
 
 
-def records(batches: list[batch.Batch]) -> list[Row]:
+def records(batches: list[batch.DecodedBatch]) -> list[Row]:
     """The records in batches."""
     return [
         (value, key, decode_headers(headers))

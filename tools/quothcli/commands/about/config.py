@@ -9,13 +9,13 @@ from typer import Option
 
 from quothcli.cli.command import SharedOptions, as_typed, command, group
 from quothcli.cli.options import WithoutBroker
-from quothd.config.config import KEYS, Key
+from quothd.config.config import KEYS, ConfigKey
 from quothd.config.sources import FILE_HELP, Sourced, read
 
 File = Annotated[Path | None, Option("--config", metavar="FILE", help=FILE_HELP)]
 
 
-def _option(key: Key) -> Any:
+def _option(key: ConfigKey) -> Any:
     if key.kind is bool:
         both = f"{key.option}/--no-{key.option[2:]}"
         return Annotated[bool | None, Option(both, help=key.summary)]

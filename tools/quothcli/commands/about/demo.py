@@ -23,7 +23,7 @@ from xxhash import xxh3_128
 
 import quoth
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, report_error, say, terminable
+from quothcli.cli.exit_status import CommandStatus, report_error, say, terminable
 from quothcli.cli.options import WithoutBroker
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import progress
@@ -77,7 +77,7 @@ class Side:
         return f"{self.count / seconds:,.0f} records/s, {self.size / seconds / 1e6:,.1f} MB/s"
 
 
-class Sample(NamedTuple):
+class DemoSample(NamedTuple):
     """A record that is printed."""
 
     pointer: int
@@ -92,7 +92,7 @@ class DemoResult:
     durability: str
     published: Side
     read: Side
-    samples: list[Sample]
+    samples: list[DemoSample]
 
     @property
     def equal(self) -> bool:
@@ -127,7 +127,7 @@ def demo(
         report_error(
             "damaged", "what was read is not what was published", "please report this, with the file"
         )
-    return Status.DONE if result.equal else Status.FAILED
+    return CommandStatus.DONE if result.equal else CommandStatus.FAILED
 
 
 def run(source: LineSource) -> DemoResult:
@@ -162,10 +162,10 @@ def _publish(client: Client, source: LineSource) -> Side:
     return side
 
 
-def _read(client: Client, published: Side) -> tuple[Side, list[Sample]]:
+def _read(client: Client, published: Side) -> tuple[Side, list[DemoSample]]:
     """Read the topic; keep the first record, one in the middle and the last one."""
     side = Side()
-    samples: dict[int, Sample] = {}
+    samples: dict[int, DemoSample] = {}
     wanted = [0, published.count // 2, published.count - 1]
     began = time.perf_counter()
     with progress("reading back", published.size or None) as advance:
@@ -173,7 +173,7 @@ def _read(client: Client, published: Side) -> tuple[Side, list[Sample]]:
             for place in wanted:
                 row = place - side.count
                 if 0 <= row < len(batch):
-                    samples[place] = Sample(batch.first + row, batch.values[row])
+                    samples[place] = DemoSample(batch.first + row, batch.values[row])
             advance(len(batch), side.take(batch.values))
     side.seconds = time.perf_counter() - began
     return side, [samples[place] for place in sorted(samples)]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument
 
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Refused, Status, status_of
+from quothcli.cli.exit_status import CommandStatus, Refused, status_of
 from quothcli.cli.options import WithoutBroker
 from quothwire.errors import CODES, error
 from quothwire.text.suggestion import nearest
@@ -36,7 +36,7 @@ def errors(
     if code is not None and code not in CODES:
         near = nearest(code, CODES)
         hint = f"did you mean {near}?" if near else "`quoth errors` lists them"
-        raise Refused("unknown_code", f"no error has the code {code!r}", hint, Status.NOT_FOUND)
+        raise Refused("unknown_code", f"no error has the code {code!r}", hint, CommandStatus.NOT_FOUND)
     for name in [code] if code else CODES:
         printer.answer(explained(name), _content(name), name)
 

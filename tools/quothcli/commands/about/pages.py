@@ -12,7 +12,7 @@ from typer import Argument
 
 from quothcli.cli.aliases import MEANT
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Refused, Status
+from quothcli.cli.exit_status import CommandStatus, Refused
 from quothwire.text import quantity, variables
 from quothwire.text.suggestion import nearest
 
@@ -130,7 +130,7 @@ def _print_help(words: list[str]) -> None:
             meant = _meant(words[: place + 1], sorted({*PAGES, *COMMANDS} if found is group else below))
             hint = f"did you mean `quoth help {meant}`?" if meant else "`quoth help` lists the pages"
             text = f"there is no page and no command {' '.join(words)!r}"
-            raise Refused("unknown_page", text, hint, Status.NOT_FOUND)
+            raise Refused("unknown_page", text, hint, CommandStatus.NOT_FOUND)
         found = found.get_command(None, word)
     with group.make_context("quoth", [*words, "--help"]) as context:
         group.invoke(context)

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 from typer import Option
 
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, report_error, say
+from quothcli.cli.exit_status import CommandStatus, report_error, say
 from quothcli.cli.options import WithoutBroker
 from quothcli.cli.xdg_paths import config_home
 from quothcli.printing.output import Printer
@@ -69,13 +69,13 @@ def install(
     is no quothd beside this command.
     """
     if _needs_root(user, prefix):
-        return Status.FAILED
+        return CommandStatus.FAILED
     quothd = Path(sysconfig.get_path("scripts")) / "quothd"
     if not quothd.exists():
         report_error(
             "not_found", f"there is no {quothd}", "install Quoth into an environment: pip install quoth"
         )
-        return Status.NOT_FOUND
+        return CommandStatus.NOT_FOUND
     layout = _layout(quothd, user=user, prefix=prefix)
     printer = session.printer
     os.umask(0o022)  # the service reads the files as another user
@@ -91,7 +91,7 @@ def install(
     if hidden is not None and not user:
         say(f"quoth: the service cannot start {quothd}: {hidden} is hidden from it")
         say("hint: install into an environment below /opt or /usr/local, and run its quoth; or use --user")
-    return Status.DONE
+    return CommandStatus.DONE
 
 
 @command(app, "uninstall", "sudo quoth service uninstall", "quoth service uninstall --user")
@@ -104,12 +104,12 @@ def uninstall(
     the service is still enabled.
     """
     if _needs_root(user, prefix):
-        return Status.FAILED
+        return CommandStatus.FAILED
     layout = _layout(Path(SHIPPED_COMMAND), user=user, prefix=prefix)
     if os.path.lexists(layout.enabled):
         text = f"the service is enabled: {layout.enabled}"
         report_error("enabled", text, f"{layout.systemctl} disable --now quothd")
-        return Status.FAILED
+        return CommandStatus.FAILED
     printer = session.printer
     for path, text in layout.files.items():
         if path.exists():
@@ -120,7 +120,7 @@ def uninstall(
     printer.answer(f"the data stays, if there is any: {layout.data}", {"path": layout.data, "done": "kept"})
     line = f"{layout.systemctl} daemon-reload"
     printer.answer(f"next: {line}", {"next": line})
-    return Status.DONE
+    return CommandStatus.DONE
 
 
 def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:

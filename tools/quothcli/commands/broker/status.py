@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 _WRONG = (
-    "torn_bytes", "damaged_bytes", "lost_records", "set_aside_bytes", "scrub_damages", "scrub_missing_records"
+    "torn_bytes", "damaged_bytes", "lost_records", "quarantined_bytes", "scrub_damages",
+    "scrub_missing_records",
 )  # fmt: skip
 """Counters that `quoth status` reports unless they are 0."""
 

@@ -18,7 +18,7 @@ from typer import Option
 
 from quoth import Disconnected, QuothError
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, terminable
+from quothcli.cli.exit_status import CommandStatus, terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import span_option
 from quothcli.commands.broker.watch import BrokerView, Sort, TopicRow, Watch
@@ -116,7 +116,7 @@ def top(
                 time.sleep(interval)
     except KeyboardInterrupt:
         pass
-    return Status.DONE
+    return CommandStatus.DONE
 
 
 def _look(watch: Watch, rows_max: int) -> BrokerView | QuothError:

@@ -10,7 +10,7 @@ import typer
 from typer import BadParameter, Option
 
 from quothcli.cli.command import SharedOptions, as_typed, command, group
-from quothcli.cli.exit_status import Status, report_error
+from quothcli.cli.exit_status import CommandStatus, report_error
 from quothcli.cli.options import Topic, WithBroker, pointer_of
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
@@ -92,7 +92,7 @@ def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> int | None:
         found = client.topic(topic)
         question = f"Delete topic {printable(topic)!r} with {records_text(found.count)}?"
         if not _is_confirmed(question, yes=yes):
-            return Status.FAILED
+            return CommandStatus.FAILED
         _print_trimmed(session.printer, topic, client.delete_topic(topic), "deleted")
     return None
 
@@ -139,7 +139,7 @@ def trim(
         elif _is_confirmed(f"{segments} Remove {most}?", yes=yes):
             _print_trimmed(printer, topic, client.trim(topic, limit), "removed")
         else:
-            return Status.FAILED
+            return CommandStatus.FAILED
     return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument
 
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, report_error
+from quothcli.cli.exit_status import CommandStatus, report_error
 from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.text import bytes_text, counted, records_text, time_or_dash
 from quothwire.protocol.transaction import VERSION_MAX
@@ -46,7 +46,7 @@ def abort(session: WithBroker, topic: Topic, application: Application, version: 
     if found.state == "published":
         session.printer.answer("", content)
         report_error("already_published", _text(found), "nothing was removed; its records stay")
-        return Status.FAILED
+        return CommandStatus.FAILED
     text = f"removed {records_text(found.records)}, {bytes_text(found.bytes)}"
     session.printer.answer(text, content, found.records)
     return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_S = 1.0
-_BORROWED_MAX_US = 60_000_000
+_AHEAD_MAX_US = 60_000_000
 _PORT_MAX = 65_535
 _ANY_HOST = frozenset(("0.0.0.0", "::", "*"))
 _GREETING = b"\xff"
@@ -71,9 +71,9 @@ def _announcements(client: Client) -> Finding:
 
 def _history(status: Status) -> Findings:
     counters = status.counters
-    borrowed, steps = (int(counters.get(name, 0)) for name in ("borrowed_us_max", "clock_steps"))
-    text = f"{steps} steps back since it was started, pointers up to {borrowed / 1e6:.3g} s ahead of it"
-    if borrowed > _BORROWED_MAX_US:
+    ahead_us, steps = (int(counters.get(name, 0)) for name in ("pointer_ahead_us_max", "clock_steps"))
+    text = f"{steps} steps back since it was started, pointers up to {ahead_us / 1e6:.3g} s ahead of it"
+    if ahead_us > _AHEAD_MAX_US:
         yield warn(
             "its clock",
             text,

@@ -54,7 +54,7 @@ def doctor(
         )
         printer.flush()
         failed = failed or found.verdict is Verdict.FAIL
-    return exit_status.Status.FAILED if failed else exit_status.Status.DONE
+    return exit_status.CommandStatus.FAILED if failed else exit_status.CommandStatus.DONE
 
 
 def _findings(session: Session, data: Path | None) -> Findings:

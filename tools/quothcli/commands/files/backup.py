@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from quoth.timestamps import now
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, read_or_not, say
+from quothcli.cli.exit_status import CommandStatus, read_or_not, say
 from quothcli.cli.options import WithoutBroker, pointer_of
 from quothcli.commands.files.logs import Rate, damage_objects, limit_of, report
 from quothcli.printing.output import Printer
@@ -71,7 +71,7 @@ def backup(
     folders = _folders(directory, topics or ())
     if to.resolve().is_relative_to(directory.resolve()):
         raise error("bad_request", f"{to} lies in {directory}", "a backup belongs on another disk")
-    status = Status.DONE
+    status = CommandStatus.DONE
     size = sum(bytes_of_segments(folder.path) for folder in folders)
     with byte_progress("copying", size, limit_of(rate)) as advance:
         for outcome in saving.backup(folders, to, begin, advance, exact=exact is not None):
@@ -114,7 +114,7 @@ def restore(
     with byte_progress("restoring", size) as advance:
         for found in restoring.restore(source, wanted, directory, rename or "", end, advance):
             _print_restored(printer, found)
-    return Status.DONE
+    return CommandStatus.DONE
 
 
 def _folders(directory: Path, names: Sequence[str]) -> list[TopicFolder]:
@@ -134,19 +134,19 @@ def _folders(directory: Path, names: Sequence[str]) -> list[TopicFolder]:
     return [folder for folder in found if not names or folder.topic.name in names]
 
 
-def _print_outcome(printer: Printer, outcome: Outcome) -> Status:
+def _print_outcome(printer: Printer, outcome: Outcome) -> CommandStatus:
     from quothlog.datadir import topic_file
 
     name, saved = outcome.folder.topic.name, outcome.saved
-    status = max([Status.DONE, *map(report, outcome.damages)])
+    status = max([CommandStatus.DONE, *map(report, outcome.damages)])
     if outcome.folder.problem:
         path = outcome.folder.path / topic_file.NAME
         say(f"quoth: damaged: {path}: {outcome.folder.problem}; once restored, the topic keeps everything")
-        status = Status.FAILED
+        status = CommandStatus.FAILED
     if saved is None:
         problem = outcome.problem
         say(f"quoth: {problem.code}: {name}: {problem.text}" if problem else f"quoth: {name}: was deleted")
-        return Status.FAILED if problem else status
+        return CommandStatus.FAILED if problem else status
     archive = saved.archive
     with read_or_not():
         printer.answer(

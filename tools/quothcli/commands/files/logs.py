@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from quothcli.cli.exit_status import Status, say
+from quothcli.cli.exit_status import CommandStatus, say
 from quothcli.cli.quantities import size_option
 from quothcli.printing.text import ordinals_text, records_text
 from quothwire import pointer as pointers
@@ -38,7 +38,7 @@ def limit_of(rate: int | None) -> Throttle | None:
     return Throttle(rate) if rate else None
 
 
-def report(found: Damage | Unfinished) -> Status:
+def report(found: Damage | Unfinished) -> CommandStatus:
     """Report on stderr what a command has skipped; returns the exit status."""
     from quothlog.recovery.verify import Unfinished
 
@@ -47,13 +47,13 @@ def report(found: Damage | Unfinished) -> Status:
             f"quoth: {found.path}: {found.end - found.start} bytes at the end are no whole batch: "
             "it is being written, or a crash has torn it"
         )
-        return Status.DONE
+        return CommandStatus.DONE
     if found.is_derived:
         say(f"quoth: derived: {found.path}: {found.text}, no record is missing; {REBUILT}")
-        return Status.DONE
+        return CommandStatus.DONE
     where = f"bytes {found.start} to {found.end}: " if found.end > found.start else ""
     say(f"quoth: damaged: {found.path}: {where}{found.text}; {missing_text(found)}")
-    return Status.FAILED
+    return CommandStatus.FAILED
 
 
 def damage_objects(damages: Iterable[Damage]) -> list[dict[str, Any]]:
@@ -73,17 +73,17 @@ def missing_text(found: Damage) -> str:
 
 
 @contextmanager
-def readable(place: FoundLog, directory: Path) -> Iterator[list[Status]]:
+def readable(place: FoundLog, directory: Path) -> Iterator[list[CommandStatus]]:
     """Report an error of one log, and go on with the next one. Yields a list of exit statuses.
 
     A log of a broker that is deleted meanwhile is no error.
     """
-    statuses = [Status.DONE]
+    statuses = [CommandStatus.DONE]
     try:
         yield statuses
     except QuothError as problem:
         say(f"quoth: {problem.code}: {place.directory}: {problem.text}")
-        statuses.append(Status.FAILED)
+        statuses.append(CommandStatus.FAILED)
     except FileNotFoundError:
         if place.directory == directory:
             raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status
+from quothcli.cli.exit_status import CommandStatus
 from quothcli.cli.options import After, Limit, Template, WithoutBroker, pointer_of
 from quothcli.commands.files.logs import Directory, Only, damage_objects, readable, report
 from quothcli.printing.output import Format, Printer
@@ -39,7 +39,7 @@ def ls(
     from quothlog.recovery import verify
 
     printer = session.printer
-    status = Status.DONE
+    status = CommandStatus.DONE
     headings = [_HEADINGS] if printer.form is Format.TEXT else []
     for place in places(directory, only):
         with readable(place, directory) as statuses:
@@ -80,7 +80,7 @@ def dump(
 
     printer = Printer(session.format, template_of(template, session.form))
     begin = pointer_of(after) or 0
-    status = Status.DONE
+    status = CommandStatus.DONE
     count = 0
     logs = places(directory, only)
     for place in logs:

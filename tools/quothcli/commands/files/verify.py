@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, read_or_not, say
+from quothcli.cli.exit_status import CommandStatus, read_or_not, say
 from quothcli.cli.options import WithoutBroker
 from quothcli.commands.files.logs import (
     REBUILT,
@@ -54,7 +54,7 @@ def verify(session: WithoutBroker, directory: Directory, only: Only = None, rate
     from quothlog.datadir.discovery import places
 
     printer = session.printer
-    status = Status.DONE
+    status = CommandStatus.DONE
     logs = places(directory, only)
     with byte_progress("verifying", _bytes_of(logs), limit_of(rate)) as advance:
         for place in logs:
@@ -75,7 +75,7 @@ def mend(session: WithoutBroker, directory: Directory, only: Only = None) -> int
     from quothlog.datadir.discovery import places
 
     printer = session.printer
-    status = Status.DONE
+    status = CommandStatus.DONE
     logs = places(directory, only)
     with _owned(directory), byte_progress("repairing", _bytes_of(logs)) as advance:
         for place in logs:
@@ -127,7 +127,7 @@ def _owned(directory: Path) -> Iterator[None]:
             lock.release()
 
 
-def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -> Status:
+def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -> CommandStatus:
     """Verify one log and print the result."""
     from quothlog import file_format
     from quothlog.recovery import snapshot
@@ -161,16 +161,16 @@ def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -
     return status
 
 
-def _check_settings(place: FoundLog) -> Status:
+def _check_settings(place: FoundLog) -> CommandStatus:
     from quothlog.datadir import topic_file
 
     if not place.problem:
-        return Status.DONE
+        return CommandStatus.DONE
     say(
         f"quoth: damaged: {place.directory / topic_file.NAME}: {place.problem}; nothing is removed from this "
         f"topic until `quoth topic set` writes its settings again"
     )
-    return Status.FAILED
+    return CommandStatus.FAILED
 
 
 def _print_verified(
@@ -219,10 +219,10 @@ def _unindexed(found: list[Summary]) -> int:
     return sum(one.sealed and not one.indexed for one in found)
 
 
-def _print_mended(printer: Printer, place: FoundLog, one: Mended) -> Status:
+def _print_mended(printer: Printer, place: FoundLog, one: Mended) -> CommandStatus:
     if one.problem:
         say(f"quoth: {one.path}: {one.problem}; it is as it was")
-        return Status.FAILED
+        return CommandStatus.FAILED
     done = f"{one.bytes:,} bytes were no batches, kept in {one.kept.name}" if one.kept else "index rebuilt"
     with read_or_not():
         printer.answer(
@@ -236,4 +236,4 @@ def _print_mended(printer: Printer, place: FoundLog, one: Mended) -> Status:
             str(one.path),
         )
         printer.flush()
-    return Status.DONE
+    return CommandStatus.DONE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from typer import BadParameter, Context, Option
 
 from quothcli.cli.command import SharedOptions
-from quothcli.cli.exit_status import Refused, Status, say, terminable
+from quothcli.cli.exit_status import CommandStatus, Refused, say, terminable
 from quothcli.cli.session import Session
 from quothcli.printing.output import Format
 
@@ -62,7 +62,7 @@ def run(session: Session, spark: SparkChoice, what: str, prepare: Callable[[], J
     else:
         for line in summary.lines:
             printer.line(line)
-    return Status.DONE if summary.good else Status.FAILED
+    return CommandStatus.DONE if summary.good else CommandStatus.FAILED
 
 
 def performed(

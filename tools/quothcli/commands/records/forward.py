@@ -10,7 +10,7 @@ from typer import Argument, BadParameter, Option
 
 from quoth.core.defaults import DEFAULT_TIMEOUT_S
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, say, status_of, terminable
+from quothcli.cli.exit_status import CommandStatus, say, status_of, terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import size_option
 from quothcli.cli.xdg_paths import state_home
@@ -109,11 +109,15 @@ def forward(
             forwarder.run(until_end=once)
         except BaseException as problem:
             watch.summary()
-            if isinstance(problem, QuothError) and status_of(problem) is Status.USAGE and not watch.records:
+            if (
+                isinstance(problem, QuothError)
+                and status_of(problem) is CommandStatus.USAGE
+                and not watch.records
+            ):
                 mark.withdraw()
             raise
     session.printer.answer(watch.text(), watch.content(url), watch.records)
-    return Status.FAILED if watch.lost_records else Status.DONE
+    return CommandStatus.FAILED if watch.lost_records else CommandStatus.DONE
 
 
 class LogSource:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, BadParameter, Option
 
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, say, terminable
+from quothcli.cli.exit_status import CommandStatus, say, terminable
 from quothcli.cli.options import (
     After,
     CursorFile,
@@ -36,7 +36,7 @@ from quothcli.printing.record_printer import (
     opened,
     print_watermark,
 )
-from quothcli.printing.rows import RecordColumns, has_colour
+from quothcli.printing.rows import PrintedColumns, has_colour
 from quothcli.printing.template import template_of
 from quothcli.records.filters import Grep, Headers, Key, filter_of
 from quothcli.records.last import starts_of_last
@@ -152,7 +152,7 @@ def tail(
                     say("quoth: no topic matches yet; waiting for one")
                 _follow(reading, records, printer if watermark else None, merge=merge)
     except KeyboardInterrupt:
-        return Status.DONE
+        return CommandStatus.DONE
     return gaps.status
 
 
@@ -231,7 +231,7 @@ def _line(
     """Return the function that formats a record."""
     several = are_several(topics)
     if in_columns:
-        return RecordColumns(pointers=pointers, with_topic=several, colour=has_colour())
+        return PrintedColumns(pointers=pointers, with_topic=several, colour=has_colour())
     return partial(printer.encoded, with_topic=several)
 
 

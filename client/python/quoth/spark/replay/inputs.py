@@ -34,7 +34,7 @@ from quoth.spark.replay.chunking import Chunk, ChunkLimits, FileGroup, by_size, 
 from quoth.spark.replay.parquet import (
     READERS,
     FileFooter,
-    RecordColumns,
+    ParquetColumns,
     as_micros,
     damaged,
     micros,
@@ -93,7 +93,7 @@ class ReplayStream:
     log: int
     target: str
     application: str
-    columns: RecordColumns
+    columns: ParquetColumns
     groups: tuple[FileGroup, ...]
     after: int
     until: int
@@ -239,14 +239,14 @@ class TableInput:
             )
         ]
 
-    def _columns(self, path: Path) -> RecordColumns:
+    def _columns(self, path: Path) -> ParquetColumns:
         """The columns that the request names, or the default ones if the first file has them."""
         request, there = self._request, schema_of(path).names
 
         def named(name: str | None, usual: str) -> str | None:
             return (usual if usual in there else None) if name is None else name or None
 
-        return RecordColumns(
+        return ParquetColumns(
             request.value or "value",
             named(request.key, "key"),
             named(request.headers, "headers"),
@@ -287,13 +287,13 @@ def files_of(root: Path) -> list[Path]:
 
 # -- inside -------------------------------------------------------------------------------------------------
 
-_ARCHIVED = RecordColumns("value", "key", "headers", pointer="offset", axis="offset", time="offset")
+_ARCHIVED = ParquetColumns("value", "key", "headers", pointer="offset", axis="offset", time="offset")
 
 
 class _Times:
     """Reads the times of a row group's selected records; raises ``bad_request`` if times fall."""
 
-    def __init__(self, columns: RecordColumns) -> None:
+    def __init__(self, columns: ParquetColumns) -> None:
         assert columns.time is not None
         self._columns = columns
         self._time = columns.time
@@ -342,7 +342,7 @@ def _by_pointer(footer: FileFooter) -> Iterator[FileGroup]:
         yield FileGroup(footer.path, one.number, one.rows, one.bytes, one.lowest, one.highest)
 
 
-def _by_row(footers: Iterable[FileFooter], columns: RecordColumns) -> Iterator[FileGroup]:
+def _by_row(footers: Iterable[FileFooter], columns: ParquetColumns) -> Iterator[FileGroup]:
     """The groups that may have records of the selected time. Rows are numbered from 1 on."""
     groups = [(footer.path, one) for footer in footers for one in footer.groups]
     ends = list(accumulate(one.rows for _, one in groups))

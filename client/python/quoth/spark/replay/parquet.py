@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class RecordColumns(NamedTuple):
+class ParquetColumns(NamedTuple):
     """The columns of the files that become a record, None if absent.
 
     pointer: goes into a header. axis: has the position of each record, a rising pointer; None if positions
@@ -71,7 +71,7 @@ class FileFooter(NamedTuple):
     groups: tuple[RowGroup, ...]
 
 
-def read_footers(paths: Iterable[Path], columns: RecordColumns, ranked: str | None) -> list[FileFooter]:
+def read_footers(paths: Iterable[Path], columns: ParquetColumns, ranked: str | None) -> list[FileFooter]:
     """Read the footers of some files, in their order. ranked: the column whose statistics are wanted.
 
     Raises FileNotFoundError, `Damaged` for an invalid Parquet file, or `RequestError` ``bad_request`` for a
@@ -109,7 +109,7 @@ def as_micros(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def check_columns(schema: pa.Schema, columns: RecordColumns, path: str) -> None:
+def check_columns(schema: pa.Schema, columns: ParquetColumns, path: str) -> None:
     """Raise ``bad_request`` unless a file has the columns, each of a type that a record can take."""
     for name, kind in (
         (columns.value, _TEXT),
@@ -210,7 +210,7 @@ _TIME = _Kind(
 )
 
 
-def _read_footer(path: Path, columns: RecordColumns, ranked: str | None) -> FileFooter:
+def _read_footer(path: Path, columns: ParquetColumns, ranked: str | None) -> FileFooter:
     with opened(str(path)) as file:
         check_columns(file.schema_arrow, columns, str(path))
         told, size = file.metadata, path.stat().st_size

@@ -17,8 +17,8 @@ from quoth import PartWriter, RequestError, StagedPart
 from quoth.spark.connections import client
 from quoth.spark.replay.chunking import ChunkPart, FileGroup
 from quoth.spark.replay.inputs import POINTER_HEADER
-from quoth.spark.replay.parquet import RecordColumns, damaged, micros, opened, read_column, too_few
-from quoth.spark.sink.columns import BatchBuilder, BatchColumns, ColumnNames, RowColumns
+from quoth.spark.replay.parquet import ParquetColumns, damaged, micros, opened, read_column, too_few
+from quoth.spark.sink.columns import BatchBuilder, ColumnNames, PartColumns, RowColumns
 from quoth.spark.sink.headers import encode_header_column, without_undecoded
 from quoth.spark.source.arrow import TYPES
 from quothwire.errors import QuothError, error
@@ -43,7 +43,7 @@ class Destination(NamedTuple):
     topic: str
     application: str
     version: int
-    columns: RecordColumns
+    columns: ParquetColumns
 
 
 class StagedChunkPart(NamedTuple):
@@ -73,7 +73,7 @@ def stage(destination: Destination, numbered: tuple[int, ChunkPart]) -> StagedCh
         return StagedChunkPart(writer.finish(), size, sum(undecoded))
 
 
-def rows_of(part: ChunkPart, columns: RecordColumns, count: Count = _ignore) -> Iterator[RowColumns]:
+def rows_of(part: ChunkPart, columns: ParquetColumns, count: Count = _ignore) -> Iterator[RowColumns]:
     """Read the records of a part. count: as for `with_pointer`. Raises as `stage`."""
     for group in part.groups:
         with opened(group.path) as file:
@@ -106,7 +106,7 @@ def with_pointer(headers: Any | None, pointers: pa.Array, count: Count = _ignore
 # -- inside -------------------------------------------------------------------------------------------------
 
 
-def _append(writer: PartWriter, batches: Iterable[BatchColumns], part: ChunkPart) -> None:
+def _append(writer: PartWriter, batches: Iterable[PartColumns], part: ChunkPart) -> None:
     try:
         for batch in batches:
             writer.append(*batch)
@@ -120,7 +120,7 @@ def _bytes(column: Any) -> int:
 
 
 def _read(
-    file: pq.ParquetFile, group: FileGroup, part: ChunkPart, columns: RecordColumns
+    file: pq.ParquetFile, group: FileGroup, part: ChunkPart, columns: ParquetColumns
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of a group that belong to the part."""
     begin, end = _rows_between(file, group, part, columns)
@@ -140,7 +140,7 @@ def _read(
 
 
 def _rows_between(
-    file: pq.ParquetFile, group: FileGroup, part: ChunkPart, columns: RecordColumns
+    file: pq.ParquetFile, group: FileGroup, part: ChunkPart, columns: ParquetColumns
 ) -> tuple[int, int]:
     """The rows of a group that belong to the part, as a begin and an end."""
     if file.metadata.num_row_groups <= group.number or (
@@ -156,7 +156,7 @@ def _rows_between(
     return begin, end
 
 
-def _within(records: pa.RecordBatch, columns: RecordColumns, path: str) -> pa.RecordBatch:
+def _within(records: pa.RecordBatch, columns: ParquetColumns, path: str) -> pa.RecordBatch:
     """Select the records of the requested time."""
     if columns.time is None or (columns.since, columns.until) == (None, None):
         return records
@@ -169,7 +169,7 @@ def _within(records: pa.RecordBatch, columns: RecordColumns, path: str) -> pa.Re
     return records if wanted.all() else records.filter(pa.array(wanted))
 
 
-def _rows(records: pa.RecordBatch, columns: RecordColumns, count: Count) -> RowColumns:
+def _rows(records: pa.RecordBatch, columns: ParquetColumns, count: Count) -> RowColumns:
     names = ColumnNames(columns.value, columns.key, columns.headers, None)
     if columns.pointer is None:
         return RowColumns.of(records, names)

@@ -38,7 +38,7 @@ class ColumnNames(NamedTuple):
     topic: str | None
 
 
-class BatchColumns(NamedTuple):
+class PartColumns(NamedTuple):
     """The columns of one batch, as `quoth.PartWriter.append` takes them."""
 
     values: Column
@@ -104,23 +104,23 @@ class BatchBuilder:
         self._pending: list[RowColumns] = []
         self._bytes = 0
 
-    def put(self, rows: pa.RecordBatch) -> Iterator[BatchColumns]:
+    def put(self, rows: pa.RecordBatch) -> Iterator[PartColumns]:
         """Add rows; yields full batches."""
         yield from self.take(RowColumns.of(rows, self._names))
 
-    def take(self, rows: RowColumns) -> Iterator[BatchColumns]:
+    def take(self, rows: RowColumns) -> Iterator[PartColumns]:
         """Add rows with encoded headers; yields full batches."""
         self._pending.append(rows)
         self._bytes += rows.size
         if self._bytes >= BATCH_BYTES:
             yield from self._cut(keep_bytes=BATCH_BYTES)
 
-    def rest(self) -> Iterator[BatchColumns]:
+    def rest(self) -> Iterator[PartColumns]:
         """Yield the batches of the rows that are left."""
         if self._pending:
             yield from self._cut(keep_bytes=0)
 
-    def _cut(self, keep_bytes: int) -> Iterator[BatchColumns]:
+    def _cut(self, keep_bytes: int) -> Iterator[PartColumns]:
         """Yield batches of all rows, but for fewer bytes than `keep_bytes` at the end."""
         rows = RowColumns.joined(self._pending)
         ends = rows.ends()
@@ -175,12 +175,12 @@ class RowColumns(NamedTuple):
         columns = (buffers_of(column)[0] for column in self if column is not None)
         return sum(columns, start=RECORD_BYTES * rows)
 
-    def batch(self, begin: int, end: int) -> BatchColumns:
+    def batch(self, begin: int, end: int) -> PartColumns:
         """Convert some rows to the columns of a batch."""
         columns: list[Any] = [
             None if column is None else _column(column) for column in self.slice(begin, end)
         ]
-        return BatchColumns(*columns)
+        return PartColumns(*columns)
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> Any:
