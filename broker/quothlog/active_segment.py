@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from quothlog import file_format
-from quothlog.file_format import Block, Checkpoint, Footer, Position
+from quothlog.file_format import Block, Checkpoint, Footer, LogPosition
 from quothlog.index import SparseIndex
 from quothlog.reading.segment_reader import SegmentView
 from quothlog.segment import Segment
@@ -29,18 +29,18 @@ class ActiveSegment(Segment):
     """The segment that is being written. Owned by the log's owner, reads included; any thread may `sync`."""
 
     def __init__(
-        self, filesystem: FileSystem, path: Path, block: Block, file: File, end: Position, chain: int
+        self, filesystem: FileSystem, path: Path, block: Block, file: File, end: LogPosition, chain: int
     ) -> None:
         super().__init__(filesystem, path.parent, block.floor, block.log_id, end.offset)
         self._block = block
         self.file = file
         self.index = SparseIndex([block.start])
-        self._marks: dict[int, Position] = {}
+        self._marks: dict[int, LogPosition] = {}
         self.end = end
         self.chain = chain
         self.block_bytes = block.size
         self._last_offset, self._last_stamped = 0, b""
-        self._checkpointed: Position | None = None
+        self._checkpointed: LogPosition | None = None
         self._syncing = Lock()
         self._sync_problem: OSError | None = None
 
@@ -59,7 +59,7 @@ class ActiveSegment(Segment):
         """See `Segment.view`."""
         return self.view_up_to(self.end)
 
-    def view_up_to(self, end: Position) -> SegmentView:
+    def view_up_to(self, end: LogPosition) -> SegmentView:
         """Return what a read needs that is to see nothing behind a boundary."""
         return SegmentView(self.file, self.index, self._marks, end, POINTER_MAX + 1, end.offset)
 
@@ -103,7 +103,7 @@ class ActiveSegment(Segment):
         self.chain = batch.extend_chain(self.chain, stamped)
         self._last_offset, self._last_stamped = offset, stamped
         self.size = offset + batch.HEADER_BYTES + body_bytes
-        self.end = Position(self.size, base + records - 1, ordinal + records)
+        self.end = LogPosition(self.size, base + records - 1, ordinal + records)
 
     def resume(self, point: Checkpoint) -> None:
         """Go on from a checkpoint instead of from the header block."""
@@ -167,7 +167,7 @@ class ActiveSegment(Segment):
         sealed.end_below(following)
         return sealed
 
-    def as_of(self, end: Position) -> Segment:
+    def as_of(self, end: LogPosition) -> Segment:
         """Return the segment up to a boundary, which any thread can read, whatever becomes of this one."""
         seen = self._twin(end.offset, end.offset)
         file = self.open()

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from quothlog.active_segment import ActiveSegment, begin_segment
-from quothlog.file_format import HORIZON_US, Block, Position
+from quothlog.file_format import HORIZON_US, Block, LogPosition
 from quothlog.recovery.recovery import OpenedDirectory
 from quothlog.retention import LogOptions, roll_size
 from quothlog.storage.clock import Clock
@@ -50,7 +50,7 @@ class SyncRequest(NamedTuple):
     """A request for an fsync of everything before `end`."""
 
     segment: ActiveSegment
-    end: Position
+    end: LogPosition
 
     def run(self) -> None:
         """Sync the segment, in any thread. Raises OSError."""
@@ -133,8 +133,7 @@ class Appender:
         self.write_failure = WriteFailure(filesystem, directory)
         self.rolls = 0
         self.is_placed = self.is_hiding = False
-        self._barrier = 0
-        """The last pointer of the transaction that was appended last: visible once it is synced."""
+        self._barrier = 0  # the last pointer of the newest transaction, which is visible once it is synced
 
     def change(self, options: LogOptions) -> None:
         """Use other options from now on."""
@@ -299,9 +298,8 @@ class Appender:
     def adopt(self, commit: Commit) -> None:
         """Go on behind a large transaction that is committed."""
         old, segments = self.active, commit.segments
-        assert commit.active is not None
         assert commit.tail is not None
-        self._go_on_in(commit.active)
+        self._go_on_in(cast(ActiveSegment, commit.active))
         self._producers.commit()
         if old.records:
             self._sealed.append(old.seal(commit.tail.before, segments[0].floor))
@@ -319,8 +317,6 @@ class Appender:
         self._producers.undo()
         self.is_placed = False
         self._show()
-
-    # -- errors -------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
         """Raise the reason if the log takes no writes."""

@@ -103,7 +103,7 @@ _CHECK = struct.Struct("<Q")
 _BLOCK_MAGIC, FOOTER_MAGIC, _INDEX_MAGIC = b"QUOTHLOG", b"QUOTHEND", b"QUOTHIDX"
 
 
-class Position(NamedTuple):
+class LogPosition(NamedTuple):
     """A boundary between batches: everything before `offset` has pointers up to `pointer`, and `ordinal`
     records of the log lie before it."""
 
@@ -129,9 +129,9 @@ class Block(NamedTuple):
         return BLOCK_BYTES + len(self.producers) + -len(self.producers) % 8
 
     @property
-    def start(self) -> Position:
+    def start(self) -> LogPosition:
         """The boundary before the first batch."""
-        return Position(self.size, self.previous, self.ordinal)
+        return LogPosition(self.size, self.previous, self.ordinal)
 
 
 class RowKind(IntEnum):
@@ -170,7 +170,7 @@ class Footer(NamedTuple):
     """The end of a sealed segment."""
 
     log_id: int
-    end: Position
+    end: LogPosition
     chain: int
 
 
@@ -179,11 +179,11 @@ class Checkpoint(NamedTuple):
 
     log_id: int
     floor: int
-    end: Position
+    end: LogPosition
     chain: int
     last_offset: int
     last_check: int
-    entries: list[Position]
+    entries: list[LogPosition]
     producers: bytes
 
 
@@ -293,13 +293,13 @@ def block_size(head: bytes) -> int:
     return BLOCK_BYTES + table_bytes + -table_bytes % 8
 
 
-def named_in(head: bytes) -> tuple[int, int, Position]:
+def named_in(head: bytes) -> tuple[int, int, LogPosition]:
     """Return the log id and the floor in the first `BLOCK_BYTES` of a block, and where the batches begin.
 
     Raises as `decode_block` does.
     """
     log_id, floor, previous, ordinal, *_ = _parse_block(head)
-    return log_id, floor, Position(block_size(head), previous, ordinal)
+    return log_id, floor, LogPosition(block_size(head), previous, ordinal)
 
 
 def is_like_block(head: bytes, log_id: int, floor: int) -> bool:
@@ -353,7 +353,7 @@ def decode_footer(data: bytes) -> Footer:
     magic, log_id, offset, ordinal, pointer, chain, _, check = _FOOTER.unpack(data)
     if magic != FOOTER_MAGIC or check != xxh3_64_intdigest(data[:-8]):
         raise error("damaged", "the footer does not check")
-    return Footer(log_id, Position(offset, pointer, ordinal), chain)
+    return Footer(log_id, LogPosition(offset, pointer, ordinal), chain)
 
 
 def encode_checkpoint(point: Checkpoint) -> bytes:
@@ -382,6 +382,6 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     if len(data) != _INDEX.size + count * _ENTRY_BYTES + table + 8:
         raise error("damaged", "the index file's parts do not add up")
     table_at = _INDEX.size + count * _ENTRY_BYTES
-    *entries, end = map(Position._make, _ENTRY.iter_unpack(memoryview(data)[_INDEX.size : table_at]))
+    *entries, end = map(LogPosition._make, _ENTRY.iter_unpack(memoryview(data)[_INDEX.size : table_at]))
     producers = data[table_at:-8]
     return Checkpoint(log_id, floor, end, chain, last_offset, last_check, entries, producers)

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from quothlog import file_format
-from quothlog.file_format import Block, Checkpoint, Footer, Position
+from quothlog.file_format import Block, Checkpoint, Footer, LogPosition
 from quothlog.index import SparseIndex
 from quothlog.reading.segment_reader import (
     Extract,
@@ -30,7 +30,7 @@ from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
-_UNKNOWN = (0, 0, Position(0, 0, 0))
+_UNKNOWN = (0, 0, LogPosition(0, 0, 0))
 
 
 class Segment:
@@ -47,11 +47,11 @@ class Segment:
         self.removed = False
         self._below = 0
         self._misplaced: bool | None = None
-        self._head: tuple[int, int, Position] | None = None
+        self._head: tuple[int, int, LogPosition] | None = None
         self._checks: bool | None = None
         self._kept = False
         self._block: Block | None = None
-        self._start: Position | None = None
+        self._start: LogPosition | None = None
         self._stop = 0
         self._view: SegmentView | None = None
 
@@ -116,7 +116,7 @@ class Segment:
             self._below = following.floor if following is not None else POINTER_MAX + 1
         return self._below
 
-    def _named(self) -> tuple[int, int, Position]:
+    def _named(self) -> tuple[int, int, LogPosition]:
         """Read the log and the floor that its header block names, and where the batches begin.
 
         Returns `_UNKNOWN` if that cannot be read. The producer table, up to 4.5 MiB, is not read: a scan
@@ -144,25 +144,25 @@ class Segment:
         self._below = pointer
 
     @property
-    def start(self) -> Position:
+    def start(self) -> LogPosition:
         """The boundary before its first batch; without a valid header block, by the header of that batch."""
         if self._start is None:
             try:
                 self._start = self.block.start
             except Damaged:
-                begin = Position(0, self.floor - 1, 0)
+                begin = LogPosition(0, self.floor - 1, 0)
                 first = self._first_behind(begin)
                 self._start = begin._replace(ordinal=first.ordinal) if first else begin
         return self._start
 
     @cached_property
-    def begin(self) -> Position | None:
+    def begin(self) -> LogPosition | None:
         """The boundary before its records: by its header block, whether its producer table is whole or not,
         else by the first batch that can be read. None if there is neither."""
         if self._is_named():
             return self._named()[2]
         first = self.first()
-        return Position(0, first.base - 1, first.ordinal) if first else None
+        return LogPosition(0, first.base - 1, first.ordinal) if first else None
 
     @property
     def stop(self) -> int:
@@ -249,7 +249,7 @@ class Segment:
             return None
         return footer if footer.log_id == self.log_id and footer.end.offset == offset else None
 
-    def _first_behind(self, begin: Position) -> Header | None:
+    def _first_behind(self, begin: LogPosition) -> Header | None:
         steps = walk(self._peek(), begin, self.size, self.log_id, below=self.below)
         return next((step.header for step in steps if isinstance(step, Found)), None)
 

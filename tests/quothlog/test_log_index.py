@@ -12,7 +12,7 @@ from kit.clocks import ManualClock
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import copy, encoded, fill, outcome_of, put, salvaged, segments, values
 from quothlog import Appended, Log, LogOptions, file_format
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
 from quothwire.errors import Damaged
 from quothwire.record import Record
@@ -267,11 +267,13 @@ def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
 
 def test_sparse_index_finds_the_boundary_before_every_pointer() -> None:
     rng = random.Random(7)
-    positions = [Position(96, 10, 0)]
+    positions = [LogPosition(96, 10, 0)]
     for _ in range(200):
         offset, pointer, ordinal = positions[-1]
         step = INDEX_STEP_BYTES + rng.randrange(5_000)
-        positions.append(Position(offset + step, pointer + rng.randint(1, 90), ordinal + rng.randint(1, 50)))
+        positions.append(
+            LogPosition(offset + step, pointer + rng.randint(1, 90), ordinal + rng.randint(1, 50))
+        )
     index = SparseIndex(positions[:1])
     for position in positions:
         index.note(position)

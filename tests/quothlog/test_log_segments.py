@@ -13,7 +13,7 @@ from kit.clocks import SECOND, ManualClock
 from kit.disk.logs import boundaries, encoded, fill, put, segments, values
 from kit.machine.processes import descriptors, needs_proc
 from quothlog import Log, LogOptions, file_format
-from quothlog.file_format import HORIZON_US, Checkpoint, Footer, Position
+from quothlog.file_format import HORIZON_US, Checkpoint, Footer, LogPosition
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
 from quothlog.producers import RESULTS_MAX
 from quothwire import batch
@@ -187,7 +187,7 @@ def test_append_costs_the_same_however_full_the_segment_is(open_log: OpenLog, cl
 @pytest.mark.parametrize("offset", [2**31, 2**32, 2**40 - 1, 2**40, 2**40 + 8, 2**62])
 def test_offsets_above_every_bound_of_the_past_are_kept(offset: int) -> None:
     """64 bits wherever an offset is kept."""
-    start, far = Position(96, 5, 0), Position(offset, 2**56 - 2, 2**50)
+    start, far = LogPosition(96, 5, 0), LogPosition(offset, 2**56 - 2, 2**50)
     index = SparseIndex([start])
     index.note(far)
     assert index.positions() == [start, far]

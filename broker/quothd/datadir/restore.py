@@ -20,7 +20,7 @@ from quothlog import segment
 from quothlog.backup import restore as restoration
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_file import TopicFile
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance
 from quothlog.storage.dirlock import DirectoryLock
@@ -127,7 +127,7 @@ def _restore_one(
     source: Path, one: SavedTopic, directory: Path, until: int | None, advance: Advance
 ) -> Restored:
     """Create the folder of one topic with its log."""
-    end: Position | None = None
+    end: LogPosition | None = None
 
     def fill(folder: Path) -> None:
         nonlocal end

@@ -46,7 +46,7 @@ from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
 from quothd.topics.transactions import CommitStep, Transactions
 from quothlog import Appended, Log
 from quothlog.appender import SyncRequest
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Operation, Published
@@ -90,7 +90,7 @@ class Topic:
         self._publishes: list[PendingRequest] = []
         self._room = 0
         self._events = EventList()
-        self._visible: Position | None = None
+        self._visible: LogPosition | None = None
         self._now = self._last_used = self._last_check = clock.monotonic()
         self._is_disk_low = False
         self._ending: Callable[[], None] | None = None

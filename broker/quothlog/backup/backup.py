@@ -21,7 +21,7 @@ from typing import NamedTuple
 from xxhash import xxh3_64
 
 from quothlog import file_format
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.recovery.scan import Found, Hole, are_of_one, is_open, parts, walk
 from quothlog.recovery.snapshot import DISK, Part, segments
 from quothlog.recovery.verify import Advance, Damage, verified
@@ -138,7 +138,7 @@ class Archiver:
             until = newest if is_ahead else _whole(log, log_id, until)
         self.archive = Archive(until, newest)
         self.copied = 0
-        self._end: Position | None = None
+        self._end: LogPosition | None = None
         self._filesystem.make_directory(target)
         self._there: dict[int, list[KeptFile]] = {}
         for name, size in self._filesystem.list(target).items():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from quothlog import file_format
 from quothlog.backup.backup import Archive
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.recovery.recovery import open_directory
 from quothlog.recovery.recovery_segment import cut
 from quothlog.recovery.scan import Found, Hole, parts, walk
@@ -34,7 +34,7 @@ def restore(
     others: Collection[str] = (),
     clock: Clock | None = None,
     advance: Advance | None = None,
-) -> Position | None:
+) -> LogPosition | None:
     """Write the log of an archive into a directory that is not in use yet.
 
     until: an earlier moment than that of the archive, None for that one. others: as in `Log.open`. advance:
@@ -72,7 +72,7 @@ def _cut(directory: Path, log_id: int, until: int) -> None:
         is_first = False
 
 
-def _end_of(part: Part, until: int) -> Position | None:
+def _end_of(part: Part, until: int) -> LogPosition | None:
     """Return where the first batch above a pointer begins, None if there is none."""
     if part.footer is not None and part.footer.end.pointer <= until:
         return None
@@ -87,7 +87,7 @@ def _end_of(part: Part, until: int) -> Position | None:
 
 def _go_on_above(
     directory: Path, clock: Clock, log_id: int, others: Collection[str], pointer: int
-) -> Position | None:
+) -> LogPosition | None:
     opened = open_directory(DISK, directory, _AnotherBoot(clock), log_id, others)
     successor = opened.successor
     if successor is None:

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES
 from quothlog.reading.segment_reader import SegmentView
 from quothlog.recovery.scan import Found, walk
@@ -89,7 +89,7 @@ class LogSurvey:
     newest, end: how far readers could see, as a pointer and as an ordinal.
     """
 
-    def __init__(self, segments: list[Segment], visible: Position) -> None:
+    def __init__(self, segments: list[Segment], visible: LogPosition) -> None:
         """segments: all that a query may need, oldest first; the last one ends at `visible`."""
         self.newest = visible.pointer
         self.end = visible.ordinal
@@ -240,7 +240,7 @@ class LogSurvey:
             if begin.ordinal >= ordinal:
                 return begin
             row, offset, left = following, begin.offset, left - size
-        here, _ = self._place(row, Position(offset + left, POINTER_MAX, UNBOUNDED))
+        here, _ = self._place(row, LogPosition(offset + left, POINTER_MAX, UNBOUNDED))
         return _Edge(row, *here)
 
     def _bytes(self, start: _Edge, stop: _Edge) -> int:
@@ -258,16 +258,16 @@ class LogSurvey:
     def _above(self, pointer: int) -> _Piece:
         """The piece that holds the first record above a pointer; behind the newest one nothing, twice."""
         row = self._row_of_pointer(pointer)
-        bound = Position(UNBOUNDED, pointer, UNBOUNDED)
+        bound = LogPosition(UNBOUNDED, pointer, UNBOUNDED)
         return self._piece(row, bound, lambda upper: pointer < upper.pointer)
 
     def _holding(self, ordinal: int) -> _Piece:
         """The piece that holds the record of an ordinal, which is kept."""
         row = self._row_of_ordinal(ordinal)
-        bound = Position(UNBOUNDED, POINTER_MAX, ordinal)
+        bound = LogPosition(UNBOUNDED, POINTER_MAX, ordinal)
         return self._piece(row, bound, lambda upper: ordinal < upper.ordinal)
 
-    def _piece(self, row: int, bound: Position, is_before: Callable[[_Edge], bool]) -> _Piece:
+    def _piece(self, row: int, bound: LogPosition, is_before: Callable[[_Edge], bool]) -> _Piece:
         """The piece behind the last boundary within a bound, in a segment or behind it.
 
         is_before: returns True if the wanted record lies in front of an edge.
@@ -289,7 +289,7 @@ class LogSurvey:
                 return _Piece(upper, upper, is_batch=False)
             row = following
 
-    def _place(self, row: int, bound: Position) -> tuple[Position, Found | None]:
+    def _place(self, row: int, bound: LogPosition) -> tuple[LogPosition, Found | None]:
         """The last boundary of a segment that a bound does not lie in front of, and the batch behind it."""
         view = self._view(row)
         log_id, below = self._segments[row].log_id, view.below
@@ -301,7 +301,7 @@ class LogSurvey:
             data = view.file.read(size, here.offset)
             limits = min(bound.pointer, below - 1), bound.ordinal
             passed, last, ordinal = batch.whole(data, log_id, here.pointer, here.ordinal, *limits)
-            here = Position(here.offset + passed, last, ordinal)
+            here = LogPosition(here.offset + passed, last, ordinal)
         for step in walk(view.file, here, view.sight, log_id, below=below):
             if isinstance(step, Found):
                 end = step.end
@@ -317,7 +317,7 @@ class LogSurvey:
             self._looked = row, self._segments[row].view()
         return self._looked[1]
 
-    def _start(self, row: int) -> Position:
+    def _start(self, row: int) -> LogPosition:
         start = self._segments[row].begin
         assert start is not None, "a segment that tells nothing is passed over"
         return start

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
 from quothlog.recovery.scan import Found, walk
 from quothlog.storage.filesystem import File
@@ -61,8 +61,8 @@ class SegmentView(NamedTuple):
 
     file: File
     sparse: SparseIndex
-    marks: dict[int, Position]
-    end: Position
+    marks: dict[int, LogPosition]
+    end: LogPosition
     below: int
     sight: int
 
@@ -93,7 +93,7 @@ def extract_at_hand(
     return _extract_next(view, log_id, after, records_max, bytes_max, at_hand=True)
 
 
-def first_above(view: SegmentView, log_id: int, after: int) -> tuple[Position, Found | None]:
+def first_above(view: SegmentView, log_id: int, after: int) -> tuple[LogPosition, Found | None]:
     """The first batch with records above `after`, and the boundary behind the last one that can be read
     before it."""
     here = view.sparse.before(after)
@@ -147,7 +147,7 @@ def _extract_sound(
 def _sound(
     view: SegmentView,
     log_id: int,
-    start: Position,
+    start: LogPosition,
     data: Bytes,
     ordinal_max: int,
     most: int,
@@ -172,7 +172,7 @@ def _sound(
             return None
     if len(view.marks) >= MARKS_MAX:
         view.marks.clear()
-    view.marks[last] = Position(start.offset + size, last, ordinal)
+    view.marks[last] = LogPosition(start.offset + size, last, ordinal)
     return Extract(_head(data, size), start.ordinal, last, start.ordinal)
 
 
@@ -186,7 +186,7 @@ def _is_cut(data: Bytes, end: int, log_id: int) -> bool:
         return False
 
 
-def _start(view: SegmentView, log_id: int, after: int) -> tuple[Position, Header, memoryview] | None:
+def _start(view: SegmentView, log_id: int, after: int) -> tuple[LogPosition, Header, memoryview] | None:
     """The boundary in front of the first batch above a pointer, its header, and what was read from there on.
 
     None if there is none, or if the batches on the way there do not follow each other as they should.
@@ -199,7 +199,7 @@ def _start(view: SegmentView, log_id: int, after: int) -> tuple[Position, Header
         size = min(step, view.end.offset - here.offset)
         ahead = memoryview(view.file.read(size, here.offset))
         passed, last, ordinal = batch.whole(ahead, log_id, *here[1:], min(after, view.below - 1))
-        here = Position(here.offset + passed, last, ordinal)
+        here = LogPosition(here.offset + passed, last, ordinal)
         ahead = ahead[passed:]
         try:
             header = batch.parse_header(ahead, log_id)

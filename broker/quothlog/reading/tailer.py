@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from quothlog import file_format, segment
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.recovery import verify
 from quothlog.recovery.scan import Found, are_of_one, is_open
@@ -85,7 +85,7 @@ class Tailer:
         self._ordinal = -1
         self._file: File | None = None
         self._floor = 0
-        self._here = Position(0, 0, 0)
+        self._here = LogPosition(0, 0, 0)
         self._vain: object = None
 
     def seek_to_end(self) -> None:
@@ -142,7 +142,7 @@ class Tailer:
         if found and self._durable:
             file.sync()  # of all that was read before, whichever process has written it
         for header, _ in found:
-            self._here = Position(self._here.offset + header.size, header.last, header.end_ordinal)
+            self._here = LogPosition(self._here.offset + header.size, header.last, header.end_ordinal)
         if found:
             self.after, self._ordinal = self._here.pointer, self._here.ordinal
         return found
@@ -239,7 +239,7 @@ class Tailer:
             raise error("damaged", f"{self.directory} holds another log now, {part.log_id:016x}")
         self._file = DISK.open(part.path)
         self.log_id, self._floor = part.log_id, part.floor
-        self._here = Position(found.offset, found.header.base - 1, found.header.ordinal)
+        self._here = LogPosition(found.offset, found.header.base - 1, found.header.ordinal)
 
     def _tell(self, wrong: list[Damage | Unfinished], part: Part, first: Header) -> None:
         """Tell what is missing between the cursor and a batch."""

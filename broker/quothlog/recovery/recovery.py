@@ -22,7 +22,7 @@ from pathlib import Path
 
 from quothlog import file_format, segment
 from quothlog.active_segment import ActiveSegment, begin_segment
-from quothlog.file_format import Block, Checkpoint, Position
+from quothlog.file_format import Block, Checkpoint, LogPosition
 from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
 from quothlog.recovery.recovery_segment import RecoverySegment, cut, finish_cuts
@@ -240,7 +240,7 @@ class _Tail:
         """The checkpoint in its index: decoded once, because that takes most of the time of an opening."""
         return self._segment.claim()
 
-    def _behind_the_lost(self, end: Position) -> Position:
+    def _behind_the_lost(self, end: LogPosition) -> LogPosition:
         """Return where the log has to go on if the segment ends before its checkpoint, which was synced.
 
         The ordinals and pointers of what is lost are not used again, so readers find the gap.
@@ -253,7 +253,7 @@ class _Tail:
         found.lost_after, found.lost_until = end.pointer, point.end.pointer
         return end._replace(pointer=max(end.pointer, point.end.pointer), ordinal=point.end.ordinal)
 
-    def _end_for_readers(self, start: Position, end: Position) -> Position:
+    def _end_for_readers(self, start: LogPosition, end: LogPosition) -> LogPosition:
         """Return the boundary above which the log has to go on.
 
         Readers walk by headers: one in a wrong place, whose body does not check, would hide from them what
@@ -332,7 +332,7 @@ class _Tail:
             return is_open(batch.parse_header(head, self._segment.log_id))
         return False
 
-    def _learn_from_earlier(self) -> Position:
+    def _learn_from_earlier(self) -> LogPosition:
         """Learn the producers of the segment before, and return its end.
 
         A segment of a large transaction begins without a table: then learn those before it, too.
@@ -342,7 +342,7 @@ class _Tail:
             first -= 1
         return [self._learn_from(one) for one in self._earlier[first:]][-1]
 
-    def _learn_from(self, before: Segment) -> Position:
+    def _learn_from(self, before: Segment) -> LogPosition:
         view, point = before.view(), _checkpoint(before)
         if point is not None and point.end == view.end:
             self.producers = ProducerTable.decode(point.producers)

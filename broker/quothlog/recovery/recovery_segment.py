@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quothlog import file_format
 from quothlog.active_segment import ActiveSegment, begin_segment
-from quothlog.file_format import HORIZON_US, Block, Position
+from quothlog.file_format import HORIZON_US, Block, LogPosition
 from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Hole, parts, same_bytes
 from quothlog.segment import Segment
@@ -37,7 +37,7 @@ class RecoverySegment:
     filesystem: FileSystem
     last: Segment
     file: File
-    end: Position
+    end: LogPosition
     highest: int
     replayed: ActiveSegment | None
     torn: Hole | None

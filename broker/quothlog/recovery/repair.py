@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quothlog import file_format, segment
-from quothlog.file_format import Block, Checkpoint, Footer, Position
+from quothlog.file_format import Block, Checkpoint, Footer, LogPosition
 from quothlog.index import SparseIndex
 from quothlog.producers import ProducerTable
 from quothlog.recovery.recovery import open_directory
@@ -144,7 +144,7 @@ def _keep(filesystem: FileSystem, path: Path, file: File) -> Path:
 class _End(NamedTuple):
     """The state of the log behind a segment."""
 
-    position: Position
+    position: LogPosition
     chain: int
     producers: ProducerTable
 
@@ -231,7 +231,7 @@ class _Mender:
         producers.store(header)
         producers.commit()
         self.end = _End(
-            Position(position.offset + header.size, header.last, header.end_ordinal),
+            LogPosition(position.offset + header.size, header.last, header.end_ordinal),
             batch.extend_chain(chain, stamped),
             producers,
         )
@@ -296,7 +296,7 @@ class _Mender:
             end, chain = self._footer.end._replace(offset=end.offset), self._footer.chain
         elif following.has_block:
             block = following.block
-            end, chain = Position(end.offset, block.previous, block.ordinal), block.chain
+            end, chain = LogPosition(end.offset, block.previous, block.ordinal), block.chain
         return Footer(self._segment.log_id, end, chain)
 
     def _write_index(self) -> None:

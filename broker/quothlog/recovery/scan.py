@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES
 from quothlog.storage.filesystem import File
 from quothwire import batch
@@ -44,9 +44,9 @@ class Found(NamedTuple):
     header: Header
 
     @property
-    def end(self) -> Position:
+    def end(self) -> LogPosition:
         """The boundary behind it."""
-        return Position(self.offset + self.header.size, self.header.last, self.header.end_ordinal)
+        return LogPosition(self.offset + self.header.size, self.header.last, self.header.end_ordinal)
 
 
 class Hole(NamedTuple):
@@ -57,7 +57,13 @@ class Hole(NamedTuple):
 
 
 def walk(
-    file: File, start: Position, end: int, log_id: int, *, bodies: bool = False, below: int = POINTER_MAX + 1
+    file: File,
+    start: LogPosition,
+    end: int,
+    log_id: int,
+    *,
+    bodies: bool = False,
+    below: int = POINTER_MAX + 1,
 ) -> Iterator[Found | Hole]:
     """Walk from a boundary up to the offset `end`. Holes and batches cover every byte between.
 
@@ -173,7 +179,7 @@ class _Window:
         return memoryview(self._data)[skip : skip + size]
 
 
-def _header_at(window: _Window, offset: int, log_id: int, after: Position | None = None) -> Header | None:
+def _header_at(window: _Window, offset: int, log_id: int, after: LogPosition | None = None) -> Header | None:
     """The header at an offset if it checks and follows the position `after`."""
     if offset >= window.end:
         return None
@@ -187,7 +193,7 @@ def _header_at(window: _Window, offset: int, log_id: int, after: Position | None
     return header if follows else None
 
 
-def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, body: bool) -> Header | None:
+def _batch_at(window: _Window, offset: int, after: LogPosition, log_id: int, *, body: bool) -> Header | None:
     """The header of the batch at an offset if it checks, is all there and is the next one after `after`."""
     header = _header_at(window, offset, log_id, after)
     if header is None or offset + header.size > window.end:
@@ -202,7 +208,7 @@ def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, bod
     return header
 
 
-def _is_out_of_place(window: _Window, offset: int, header: Header, after: Position, log_id: int) -> bool:
+def _is_out_of_place(window: _Window, offset: int, header: Header, after: LogPosition, log_id: int) -> bool:
     """Return True if more batches follow each other without this one, before which records are missing."""
     witnesses = islice(_chain(window, offset + header.size, log_id), _WITNESSES)
     bases = [one.base for one in witnesses if one.base > after.pointer and one.ordinal >= after.ordinal]
@@ -229,7 +235,7 @@ def _chain(window: _Window, start: int, log_id: int) -> Iterator[Header]:
             start += header.size
 
 
-def _search(window: _Window, after: Position, log_id: int) -> Found | None:
+def _search(window: _Window, after: LogPosition, log_id: int) -> Found | None:
     """The next batch behind a position at which no whole one begins."""
     cut = _header_at(window, after.offset, log_id, after)
     for offset, _ in _headers(window, after.offset + (cut.size if cut else 1), log_id):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quothlog import file_format, segment
-from quothlog.file_format import Block, Footer, Position
+from quothlog.file_format import Block, Footer, LogPosition
 from quothlog.recovery.strays import strays_among
 from quothlog.segment import Segment
 from quothlog.storage.clock import SystemClock
@@ -94,15 +94,15 @@ class Part(NamedTuple):
     block: Block | None
     footer: Footer | None
     last: bool
-    before: Position | None
-    following: Position | None
+    before: LogPosition | None
+    following: LogPosition | None
     below: int
     misplaced: bool
 
     @property
-    def start(self) -> Position:
+    def start(self) -> LogPosition:
         """The boundary before its first batch; without a valid header block, the beginning of the file."""
-        return self.block.start if self.block else Position(0, self.floor - 1, 0)
+        return self.block.start if self.block else LogPosition(0, self.floor - 1, 0)
 
     @property
     def expected(self) -> int | None:
@@ -111,7 +111,7 @@ class Part(NamedTuple):
         return start.ordinal if start else None
 
     @property
-    def end(self) -> Position | None:
+    def end(self) -> LogPosition | None:
         """The boundary behind its last batch, as far as footer or next segment say."""
         return self.footer.end if self.footer else self.following
 
@@ -267,10 +267,10 @@ def _first_row(listed: Listing, after: int) -> int:
     return row
 
 
-def _following(listed: Listing, row: int) -> tuple[Position | None, int]:
+def _following(listed: Listing, row: int) -> tuple[LogPosition | None, int]:
     """Return where the segment behind a row begins, and the exclusive upper bound of the row's pointers."""
     directory, log_id, floors = listed
-    following: list[Position | None] = []
+    following: list[LogPosition | None] = []
     for later in range(row + 1, len(floors)):
         file = _open(directory, floors[later])
         if file is None:

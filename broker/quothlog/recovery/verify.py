@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quothlog import file_format, segment
-from quothlog.file_format import Position
+from quothlog.file_format import LogPosition
 from quothlog.recovery.scan import Found, Hole, is_open, is_zero, same_bytes, settled, walk
 from quothlog.recovery.snapshot import DISK, Listing, Part, segments, segments_in
 from quothlog.segment import Segment
@@ -222,7 +222,7 @@ def _steps(part: Part, *, bodies: bool = False) -> Iterator[Found | Damage | Unf
             hole = step
             continue
         if hole is not None or (expected is not None and step.header.ordinal > expected):
-            following = Position(step.offset, step.header.base - 1, step.header.ordinal)
+            following = LogPosition(step.offset, step.header.base - 1, step.header.ordinal)
             yield _damage(part, hole, expected, here, following, closed=hole is None)
         yield step
         here, hole, expected = step.end, None, step.end.ordinal
@@ -230,7 +230,7 @@ def _steps(part: Part, *, bodies: bool = False) -> Iterator[Found | Damage | Unf
 
 
 def _tail(
-    part: Part, here: Position, hole: Hole | None, expected: int | None
+    part: Part, here: LogPosition, hole: Hole | None, expected: int | None
 ) -> Iterator[Damage | Unfinished]:
     """Yield what is wrong behind the last batch of a segment."""
     footer = part.footer if part.footer and part.footer.end.offset >= here.offset else None
@@ -252,7 +252,7 @@ def _tail(
         )  # fmt: skip
 
 
-def _claimed(part: Part, ordinal: int) -> Position | None:
+def _claimed(part: Part, ordinal: int) -> LogPosition | None:
     """Return where the last segment once ended, as its index proves, if it ends at a lower ordinal now."""
     point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).claim()
     if point is None or point.end.ordinal <= ordinal:
@@ -270,8 +270,8 @@ def _damage(
     part: Part,
     hole: Hole | None,
     expected: int | None,
-    here: Position,
-    following: Position | None,
+    here: LogPosition,
+    following: LogPosition | None,
     *,
     closed: bool,
 ) -> Damage:
@@ -287,7 +287,7 @@ def _damage(
     )  # fmt: skip
 
 
-def _kind(part: Part, hole: Hole, here: Position, missing: int) -> Wrong:
+def _kind(part: Part, hole: Hole, here: LogPosition, missing: int) -> Wrong:
     """Return the kind of a hole, by how it begins."""
     if not hole.start:
         return Wrong.BLOCK
@@ -324,7 +324,7 @@ def _checks(part: Part, found: Found) -> bool:
     return True
 
 
-def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
+def _is_cut(part: Part, here: LogPosition, hole: Hole) -> bool:
     """Return True if the file ends in an incomplete batch, transaction or footer, or in zeros.
 
     After a loss of power they may be anything: they were not synced.

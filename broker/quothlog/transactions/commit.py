@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from quothlog import file_format
 from quothlog.active_segment import ActiveSegment, begin_segment
-from quothlog.file_format import BLOCK_BYTES, Block, Position
+from quothlog.file_format import BLOCK_BYTES, Block, LogPosition
 from quothlog.recovery.scan import Hole, parts
 from quothlog.retention import LogOptions
 from quothlog.segment import Segment
@@ -188,7 +188,7 @@ class Commit:
             final.batches[-1] = final.batches[-1][0], batch.parse_header(ended, 0)
         file.close()
 
-    def _stamp(self, final: _Final, base: int, before: Position, chain: int) -> ActiveSegment:
+    def _stamp(self, final: _Final, base: int, before: LogPosition, chain: int) -> ActiveSegment:
         """Give the batches of a file their places, and the file what else a segment has; synced."""
         assert self.tail is not None
         block = Block(self._log_id, base, before.pointer, before.ordinal, chain, self.tail.boot_id, b"")

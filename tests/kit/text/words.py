@@ -38,7 +38,6 @@ NAMES = {
     "planning": "offset planner",
     "refusal": "error",
     "relay": "loop bridge",
-    "relieved": "takeover",
     "standin": "stall guard",
     "stretch": "range",
     "tip": "appender",

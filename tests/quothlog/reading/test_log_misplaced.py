@@ -20,7 +20,7 @@ from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
 from kit.machine.processes import peak_of
 from quothlog import Log, LogOptions, file_format
-from quothlog.file_format import Footer, Position
+from quothlog.file_format import Footer, LogPosition
 from quothlog.recovery import verify
 from quothwire import batch
 from quothwire.errors import RequestError
@@ -117,7 +117,7 @@ def ending_in_a_footer(log: Log) -> bytes:
     """A batch whose value ends in what would be this segment's footer, right at the end of the file."""
 
     def of(end: int) -> bytes:
-        footer = Footer(log.log_id, Position(end - file_format.FOOTER_BYTES, START, 5), 0)
+        footer = Footer(log.log_id, LogPosition(end - file_format.FOOTER_BYTES, START, 5), 0)
         return encoded([b"x" * 72 + file_format.encode_footer(footer)])
 
     raw = of(log.info().bytes + len(of(10_000)))

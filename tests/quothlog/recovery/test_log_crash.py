@@ -133,10 +133,10 @@ TAILS: dict[str, Callable[[Wreck], bytes]] = {
     "half a batch and zeros": lambda wreck: restamped(wreck, LOG_ID, 1)[:70] + bytes(500),
     "zeros, then a byte": lambda wreck: bytes(4_000) + b"x",
     "the footer of another log": lambda wreck: file_format.encode_footer(
-        file_format.Footer(LOG_ID + 1, file_format.Position(wreck.offsets[-1], 1, 1), 1)
+        file_format.Footer(LOG_ID + 1, file_format.LogPosition(wreck.offsets[-1], 1, 1), 1)
     ),
     "a footer for another place": lambda wreck: file_format.encode_footer(
-        file_format.Footer(LOG_ID, file_format.Position(wreck.offsets[-2], 1, 1), 1)
+        file_format.Footer(LOG_ID, file_format.LogPosition(wreck.offsets[-2], 1, 1), 1)
     ),
 }
 
