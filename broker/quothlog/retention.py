@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from quothlog.active_segment import ActiveSegment
-from quothlog.segment import Segment
+    from quothlog.segment import Segment
 
 SHARE = 4
 """Segments are cut so that retention, which removes whole ones, overshoots by at most a quarter."""

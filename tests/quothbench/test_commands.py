@@ -151,7 +151,7 @@ def test_memory_measures_bytes_and_growth(alone: Command, tmp_path: Path) -> Non
     ]  # fmt: skip
     sparse, all_of_it = (of[f"a record, {part} of a log"]["each"] for part in ("sparse index", "all"))
     assert 24 / 2**16 * 100 < sparse < 10
-    assert 0.9 * sparse < all_of_it < 10  # some numbers elsewhere are a few bytes shorter than before
+    assert sparse - 0.1 < all_of_it < 10  # other values are a few hundred bytes smaller than before
     assert 100 < of["a hibernating topic"]["each"] < 200_000
     assert 100 < of["a long poll"]["each"] < 100_000
     for row in found[5:]:

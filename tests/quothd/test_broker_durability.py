@@ -22,6 +22,7 @@ from kit.scale import times
 from quothd import Broker
 from quothd.datadir import catalog
 from quothd.requests.events import Event, Failed
+from quothd.threads import executor as executor_module
 from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
 from quothd.topics.topic import Topic
@@ -559,7 +560,7 @@ def test_a_request_that_comes_while_its_worker_breaks_down_is_answered(
 
     monkeypatch.setattr(Outbox, "post", post)
     monkeypatch.setattr(Appender, "append_batches", append)
-    monkeypatch.setattr(Topic, "quick", lambda *_: 0)
+    monkeypatch.setattr(executor_module, "count_quick", lambda *_: 0)
     with refused("internal"):
         fast.publish("t", [b"x"])
     assert code_of(late.answer_to(asked[0])) == "internal"

@@ -158,7 +158,7 @@ def test_closing_with_a_timeout_tells_what_was_left_and_how_certain_that_is(
     assert [failure.values for failure in failures] == [[b"%d" % number] for number in range(40)]
     assert [failure.outcome for failure in failures] == ["unknown"] * 32 + ["refused"] * 8
     assert {failure.error.code for failure in failures} == {"closed"}
-    assert all(future.exception(0) for future in futures)
+    assert all(future.exception(DEADLINE_S) for future in futures)
     producer.close()
 
 
