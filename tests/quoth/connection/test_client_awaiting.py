@@ -14,7 +14,8 @@ from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.broker.proxies import Meddler, Wire
 from kit.clocks import JumpingClock
 from kit.deadlines import DEADLINE_S, eventually, hold
-from quoth import Client, Disconnected, RequestError, attempts
+from quoth import Client, Disconnected, RequestError
+from quoth.connection import attempts
 
 Connect = Callable[..., Client]
 AWAY_S = 0.7
