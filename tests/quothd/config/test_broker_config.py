@@ -344,7 +344,7 @@ def test_the_services_of_a_cluster_do_not_configure_the_broker() -> None:
 
 def test_every_variable_of_the_project_is_known() -> None:
     """A new variable has to be added to the table."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     files = [
         one for folder in ("broker", "client", "tools", "tests/kit") for one in (root / folder).rglob("*.py")
     ]
@@ -379,7 +379,7 @@ def test_keys_of_a_group_stand_together() -> None:
 
 # -- the example ------------------------------------------------------------------------------------------
 
-EXAMPLE = Path(__file__).parents[2] / "systemd" / "quothd.toml"
+EXAMPLE = Path(__file__).parents[3] / "systemd" / "quothd.toml"
 COMMENTED = [line for line in template.text().splitlines() if re.match(r"#\w+ = ", line)]
 
 
