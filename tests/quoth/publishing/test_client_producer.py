@@ -249,8 +249,8 @@ def test_future_is_that_of_the_next_record_and_its_batch(client: Client, topic: 
         producer.flush()
     found = messages(client, topic)
     ack = Ack(found[0].pointer, found[1].pointer, 2, "synced", False)
-    assert first.result(0) == second.result(0) == ack
-    assert third.result(0) == Ack(found[2].pointer, found[2].pointer, 1, "synced", False)
+    assert first.result(DEADLINE_S) == second.result(DEADLINE_S) == ack
+    assert third.result(DEADLINE_S) == Ack(found[2].pointer, found[2].pointer, 1, "synced", False)
 
 
 def test_future_follows_its_record_into_a_later_batch(client: Client, topic: str) -> None:
@@ -263,8 +263,8 @@ def test_future_follows_its_record_into_a_later_batch(client: Client, topic: str
         large = producer.future()
         producer.send(bytes(2**20))
     found = messages(client, topic)
-    assert lingered.result(0).first == found[1].pointer
-    assert large.result(0).first == found[2].pointer
+    assert lingered.result(DEADLINE_S).first == found[1].pointer
+    assert large.result(DEADLINE_S).first == found[2].pointer
 
 
 def test_future_of_a_batch_that_failed_has_its_error(meddler: Meddler, connect: Connect, topic: str) -> None:
@@ -273,7 +273,7 @@ def test_future_of_a_batch_that_failed_has_its_error(meddler: Meddler, connect: 
     future = producer.future()
     producer.send(b"a")
     (failure,) = failures_of(producer.flush)
-    assert future.exception(0) is failure.error
+    assert future.exception(DEADLINE_S) is failure.error
     producer.close()
 
 
@@ -284,7 +284,7 @@ def test_future_cannot_be_cancelled(pooled: Client, topic: str) -> None:
         assert producer.future() is future
         assert not future.cancel()
         producer.send(b"a")
-    assert future.result(0).count == 1
+    assert future.result(DEADLINE_S).count == 1
 
 
 def test_flush_returns_when_the_futures_are_done(
@@ -327,4 +327,4 @@ def test_future_of_a_batch_that_never_came_ends_with_the_producer(client: Client
     with client.producer(topic) as producer:
         future = producer.future()
     with refused("closed"):
-        future.result(0)
+        future.result(DEADLINE_S)
