@@ -1,4 +1,4 @@
-"""Malformed requests: each gets one documented error, and neither its connection nor another client suffers."""
+"""Malformed requests: each gets one documented error, and no connection suffers."""
 
 from __future__ import annotations
 
