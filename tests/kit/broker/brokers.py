@@ -1,4 +1,4 @@
-"""Real broker processes: on a free port, in a directory of the test, ended by their pid whatever happens."""
+"""Broker processes: on a free port, in a directory of the test, ended by their pid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANDOM = random.SystemRandom()
 _WORKERS_MAX = 16
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS_MAX
 _GIVEN: deque[int] = deque(maxlen=500)
-"""The ports that this process has chosen last."""
+"""The newest ports that this process has chosen."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
 
 
@@ -33,8 +33,8 @@ class BrokerProcess:
     """`quothd` as a process. Made by the fixtures `start_broker` and `broker`, which also end it.
 
     settings: keys of the configuration, given as arguments. environment: variables for it; those of this
-    process that begin with QUOTH_ are not handed on. popen: more for `subprocess.Popen`. prefix: what
-    to put in front of the command; it may be changed for the next start.
+    process that begin with QUOTH_ are not handed on. popen: more for `subprocess.Popen`. prefix: arguments
+    in front of the command; they may be changed for the next start.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class BrokerProcess:
         self._reader: threading.Thread | None = None
         self.url = ""
 
-    # -- its life ---------------------------------------------------------------------------------------
+    # -- start and end ---------------------------------------------------------------------------------------
 
     def start(self) -> BrokerProcess:
         """Start it and wait until it is ready."""
@@ -68,7 +68,7 @@ class BrokerProcess:
         return self
 
     def launch(self) -> None:
-        """Start it, whatever comes of it."""
+        """Start it without waiting until it is ready."""
         assert self._process is None or self.exit_status is not None, "it is running"
         self._lines.clear()
         arguments = "--dir", str(self.directory), *options(self.settings), *self._arguments
@@ -93,17 +93,17 @@ class BrokerProcess:
         return self.start()
 
     def terminate(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; returns its exit status."""
+        """End it by a signal; returns its exit status."""
         os.kill(self.pid, number)
         return self.wait()
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """End it by SIGKILL, as a crash does."""
         os.kill(self.pid, signal.SIGKILL)
         assert self.wait() == -signal.SIGKILL
 
     def freeze(self) -> None:
-        """Stop it where it stands, until SIGCONT; returns once it does nothing any more."""
+        """Stop it until SIGCONT; returns once it has stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         _, status = os.waitpid(self.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), "it has ended"
@@ -126,7 +126,7 @@ class BrokerProcess:
                 os.kill(self._process.pid, signal.SIGKILL)
             self.wait()
 
-    # -- what it is -------------------------------------------------------------------------------------
+    # -- properties -------------------------------------------------------------------------------------
 
     @property
     def pid(self) -> int:
@@ -136,32 +136,32 @@ class BrokerProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """How it ended, None while it runs."""
+        """Return the exit status, None while it runs."""
         assert self._process is not None
         return self._process.poll()
 
     @property
     def announcements(self) -> str:
-        """Where it announces."""
+        """Return the address of its announcements."""
         address, _, port = self.url.rpartition(":")
         return f"{address}:{int(port) + 1}"
 
     @property
     def topics_directory(self) -> Path:
-        """Where its topics lie."""
+        """Return the directory of its topics."""
         return self.directory / "topics"
 
-    # -- what it says -----------------------------------------------------------------------------------
+    # -- output -----------------------------------------------------------------------------------
 
     @property
     def stderr(self) -> str:
-        """What it has said since it was started last."""
+        """Return its output since the newest start."""
         with self._said:
             return "\n".join(self._lines)
 
     @property
     def complaints(self) -> list[str]:
-        """What a broker never says."""
+        """Return the lines of its output that report a defect."""
         return [line for line in self.stderr.splitlines() if any(sign in line for sign in _WENT_WRONG)]
 
     def wait_for(self, text: str, seconds: float = DEADLINE_S) -> str:
@@ -191,7 +191,7 @@ class BrokerProcess:
 
 
 def free_port() -> int:
-    """A port that is free, as is the next one, and still is when a broker that was killed is started again.
+    """Return a port that is free, as is the next one, also while a killed broker is down.
 
     It lies below those that the system gives to sockets without a port. Each worker of a test run has its own
     ports, so no other one takes this port before it is bound, or while its broker is down.
@@ -213,7 +213,7 @@ _END = "(end of its output)"
 
 
 def options(settings: Mapping[str, object]) -> list[str]:
-    """Keys of the configuration as arguments."""
+    """Return keys of the configuration as arguments."""
     given: list[str] = []
     for key, value in settings.items():
         name = key.replace("_", "-")

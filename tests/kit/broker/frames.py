@@ -1,4 +1,4 @@
-"""Frames of the fast protocol that no client would send, and the error that comes back."""
+"""Frames of the fast protocol that no client sends, and the errors that answer them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def header(
     zeros: bytes = bytes(3),
     correlation: int = 77,
 ) -> bytes:
-    """A header of the fast protocol, right or wrong."""
+    """Return a header of the fast protocol, right or wrong."""
     return struct.pack("<2sBBB3sQ", magic, version, operation, status, zeros, correlation)
 
 
-class Refusal(NamedTuple):
-    """An error as it lies in its frames; `codec.decode_answer` would refuse one to an unknown operation."""
+class ErrorFrames(NamedTuple):
+    """An error read from its frames, since `binary_codec.decode_answer` rejects unknown operations."""
 
     code: str
     correlation: int
 
 
-def refusal_of(fast: FastPeer, *frames: bytes) -> Refusal:
-    """Send frames behind the delimiter; returns the error that comes, code empty if it is none."""
+def refusal_of(fast: FastPeer, *frames: bytes) -> ErrorFrames:
+    """Send frames behind the delimiter; returns the error that answers them, code empty for a reply."""
     fast.send_frames([b"", *frames])
     _, head, arguments, *_ = fast.receive_frames()
     magic, version, _, status, zeros, correlation = struct.unpack("<2sBBB3sQ", head)
     assert (magic, version, zeros) == (binary_codec.MAGIC, binary_codec.VERSION, bytes(3))
-    return Refusal(msgpack.unpackb(arguments)["code"] if status == 2 else "", correlation)
+    return ErrorFrames(msgpack.unpackb(arguments)["code"] if status == 2 else "", correlation)
 
 
 def packed(**arguments: Any) -> bytes:
-    """Arguments as msgpack."""
+    """Pack arguments as msgpack."""
     return bytes(msgpack.packb(arguments))

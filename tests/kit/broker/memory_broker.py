@@ -114,7 +114,7 @@ class HeldWork:
         self._submitted.append(submitted)
 
     def step(self) -> bool:
-        """Do what was submitted first; False if there is nothing."""
+        """Execute the oldest submitted work; False if there is none."""
         if not self._submitted:
             return False
         self.runs += 1

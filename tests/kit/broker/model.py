@@ -1,4 +1,4 @@
-"""Topics in memory that answer what a broker tells of ranges, record by record: slow, and plainly right."""
+"""A model of a broker in memory, which answers questions about ranges record by record."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from quothwire.protocol.messages import Advance, Count, TopicInfo
 
 
 @dataclass
-class Ledger:
-    """One topic: the pointers of its records, batch by batch. removed: records that are not kept any more."""
+class TopicModel:
+    """One topic: the pointers of its records, batch by batch. removed: the number of removed records."""
 
     log: int
     batches: list[list[int]] = field(default_factory=list)
@@ -21,116 +21,133 @@ class Ledger:
 
     @property
     def kept(self) -> list[int]:
-        """The pointers of all records, oldest first."""
+        """Return the pointers of all records, oldest first."""
         return [pointer for batch in self.batches for pointer in batch]
 
     def above(self, after: int, until: int) -> list[int]:
-        """The pointers in (after, until]."""
+        """Return the pointers in (after, until]."""
         return [pointer for pointer in self.kept if after < pointer <= until]
 
     def gone(self, after: int) -> int:
-        """Records that were removed above a pointer, at most."""
+        """Return the upper bound of the number of records that were removed above a pointer."""
         floor = self.kept[0] - 1 if self.batches else self.last
         return self.removed if after < floor else 0
 
 
-class Ledgers:
-    """A broker's topics. Bytes are 100 a record."""
+class BrokerModel:
+    """The topics of a broker and its answers. Each record takes 100 bytes."""
 
     def __init__(self) -> None:
         self.url = "tcp://127.0.0.1:1"
-        self.ledgers: dict[str, Ledger] = {}
+        self.topic_models: dict[str, TopicModel] = {}
         self.meanwhile: Callable[[], object] | None = None
-        """What happens once, between two answers."""
+        """Called once, before the next answer."""
         self._pointer = 1_000
         self._log = 1
 
     def append(self, topic: str, records: int) -> list[int]:
         """Append a batch; returns its pointers."""
-        if topic not in self.ledgers:
+        if topic not in self.topic_models:
             self._log += 1
-            self.ledgers[topic] = Ledger(self._log)
+            self.topic_models[topic] = TopicModel(self._log)
         first = self._pointer + 7
         self._pointer = first + records - 1
         pointers = list(range(first, first + records))
-        ledger = self.ledgers[topic]
-        ledger.batches.append(pointers)
-        ledger.last = self._pointer
+        topic_model = self.topic_models[topic]
+        topic_model.batches.append(pointers)
+        topic_model.last = self._pointer
         return pointers
 
     def trim(self, topic: str, batches: int) -> list[int]:
-        """Remove the oldest batches; returns what was in them."""
-        ledger = self.ledgers[topic]
-        pointers = [pointer for batch in ledger.batches[:batches] for pointer in batch]
-        ledger.removed += len(pointers)
-        del ledger.batches[:batches]
+        """Remove the oldest batches; returns their pointers."""
+        topic_model = self.topic_models[topic]
+        pointers = [pointer for batch in topic_model.batches[:batches] for pointer in batch]
+        topic_model.removed += len(pointers)
+        del topic_model.batches[:batches]
         return pointers
 
     def lose_power(self, topic: str) -> list[int]:
-        """The newest batch is gone, its ordinals will be given again; returns what was in it."""
-        ledger = self.ledgers[topic]
-        pointers = ledger.batches.pop()
-        ledger.last = ledger.kept[-1] if ledger.batches else pointers[0] - 1
+        """Lose the newest batch, whose ordinals are given again; returns its pointers."""
+        topic_model = self.topic_models[topic]
+        pointers = topic_model.batches.pop()
+        topic_model.last = topic_model.kept[-1] if topic_model.batches else pointers[0] - 1
         return pointers
 
-    # -- what a broker tells ----------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
         """See `quoth.Client.topics`."""
-        return sorted(self.ledgers)
+        return sorted(self.topic_models)
 
     def topic(self, topic: str) -> TopicInfo:
         """See `quoth.Client.topic`."""
-        ledger = self._ledger(topic)
-        kept = ledger.kept
+        topic_model = self._model_of(topic)
+        kept = topic_model.kept
         first = kept[0] if kept else 0
         return TopicInfo(
-            topic, ledger.log, first, ledger.last, len(kept), ledger.removed, 100 * len(kept), 1, "w", {}
+            topic,
+            topic_model.log,
+            first,
+            topic_model.last,
+            len(kept),
+            topic_model.removed,
+            100 * len(kept),
+            1,
+            "w",
+            {},
         )
 
     def advance(
         self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
     ) -> Advance:
         """See `quoth.Client.advance`."""
-        ledger = self._ledger(topic)
+        topic_model = self._model_of(topic)
         assert max_records is None or max_records > 0
-        found = ledger.above(after, ledger.last)[:max_records]
+        found = topic_model.above(after, topic_model.last)[:max_records]
         if max_bytes is not None:
-            first = next((len(batch) for batch in ledger.batches if found and found[0] in batch), 0)
+            first = next((len(batch) for batch in topic_model.batches if found and found[0] in batch), 0)
             found = found[: max(first, max_bytes // 100)]
         until = found[-1] if found else after
-        begin = found[0] - 1 if found and ledger.gone(after) else after
+        begin = found[0] - 1 if found and topic_model.gone(after) else after
         return Advance(
-            ledger.log, begin, until, len(found), 100 * len(found), ledger.gone(after), *self._end(ledger)
+            topic_model.log,
+            begin,
+            until,
+            len(found),
+            100 * len(found),
+            topic_model.gone(after),
+            *self._end(topic_model),
         )
 
     def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
         """See `quoth.Client.split`."""
-        ledger = self._ledger(topic)
-        cut = [[one for one in batch if after < one <= until] for batch in ledger.batches]
+        topic_model = self._model_of(topic)
+        cut = [[one for one in batch if after < one <= until] for batch in topic_model.batches]
         batches = [batch for batch in cut if batch]
         total, begin = sum(map(len, batches)), 0
-        stretches: dict[int, list[int]] = {}
+        ranges: dict[int, list[int]] = {}
         for batch in batches:
-            stretches.setdefault(begin * parts // total, []).extend(batch)
+            ranges.setdefault(begin * parts // total, []).extend(batch)
             begin += len(batch)
-        return [PointerRange(one[0] - 1, one[-1], len(one), 100 * len(one)) for one in stretches.values()]
+        return [PointerRange(one[0] - 1, one[-1], len(one), 100 * len(one)) for one in ranges.values()]
 
     def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
         """See `quoth.Client.count`."""
-        ledger = self._ledger(topic)
-        found = ledger.above(after, ledger.last if until is None else until)
+        topic_model = self._model_of(topic)
+        found = topic_model.above(after, topic_model.last if until is None else until)
         first, last = (found[0], found[-1]) if found else (0, 0)
         size = 100 * len(found)
-        return Count(ledger.log, len(found), size, ledger.gone(after), first, last, *self._end(ledger))
+        return Count(
+            topic_model.log, len(found), size, topic_model.gone(after), first, last, *self._end(topic_model)
+        )
 
-    def _ledger(self, topic: str) -> Ledger:
+    def _model_of(self, topic: str) -> TopicModel:
         if self.meanwhile is not None:
-            happens, self.meanwhile = self.meanwhile, None
-            happens()
-        if topic not in self.ledgers:
+            change, self.meanwhile = self.meanwhile, None
+            change()
+        if topic not in self.topic_models:
             raise error("unknown_topic", f"there is no topic {topic!r}")
-        return self.ledgers[topic]
+        return self.topic_models[topic]
 
-    def _end(self, ledger: Ledger) -> tuple[int, int]:
-        return ledger.last, ledger.removed + len(ledger.kept)
+    def _end(self, topic_model: TopicModel) -> tuple[int, int]:
+        return topic_model.last, topic_model.removed + len(topic_model.kept)

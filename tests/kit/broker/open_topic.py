@@ -60,7 +60,7 @@ class Services:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no work."""
+        """True if there is no work."""
         return not self._work
 
     def sync(self, request: SyncRequest) -> None:

@@ -1,6 +1,6 @@
-"""Raw ZeroMQ peers of a broker: what its clients send and get, frame by frame, with a deadline on everything.
+"""Raw ZeroMQ peers of a broker: requests and replies frame by frame, each with a deadline.
 
-Each belongs to one thread. A refusal is raised as the error that it carries.
+A peer belongs to one thread. An error in a reply is raised.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HasUrl(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """The address of its clients."""
 
 
 class Peer:
@@ -90,7 +90,7 @@ class Peer:
         return self.socket.recv_multipart()
 
     def is_silent(self, seconds: float) -> bool:
-        """Does nothing come for a while?"""
+        """Return True if no message comes within this time."""
         return not self.socket.poll(int(seconds * 1_000))
 
 
@@ -188,14 +188,14 @@ class FastPeer(Peer):
         return [self.answer_to(one, deadline - time.monotonic()) for one in correlations]
 
     def request(self, request: Request, topic: str = "", payload: bytes | None = None) -> Answer:
-        """Ask and wait for the answer, a refusal included."""
+        """Send a request and wait for its answer, also for an error."""
         return self.answer_to(self.send(request, topic, payload))
 
     def call(self, request: Request, topic: str = "", payload: bytes | None = None) -> Any:
-        """Ask and wait for the reply. Raises the refusal."""
+        """Send a request and wait for its reply. Raises the error of the answer."""
         return replied(self.request(request, topic, payload))
 
-    # -- short ways -------------------------------------------------------------------------------------
+    # -- shortcuts --------------------------------------------------------------------------------------
 
     def publish(self, topic: str, values: Sequence[bytes], durability: str = "", **of: Any) -> Published:
         """Append one batch; `of`: see `kit.disk.logs.encoded`."""
@@ -226,6 +226,10 @@ class FastPeer(Peer):
             assert found.reply.next == records[-1].pointer
             after = found.reply.next
 
+    def values(self, topic: str) -> list[bytes]:
+        """Return the values of all records of a topic."""
+        return [record.value for record in self.read_all(topic)]
+
     def describe(self, topic: str) -> TopicInfo:
         """Everything about a topic."""
         reply = self.call(DescribeTopic(), topic)
@@ -240,7 +244,7 @@ class FastPeer(Peer):
 
 
 class Subscriber(Peer):
-    """Who listens to announcements."""
+    """A socket that receives announcements."""
 
     def __init__(self, context: Context, url: str, *prefixes: bytes) -> None:
         super().__init__(context, url, zmq.SUB)
@@ -280,14 +284,14 @@ class Peers:
 
 
 def replied(answer: Answer) -> Any:
-    """The message of an answer. Raises the refusal."""
+    """Return the message of an answer. Raises its error."""
     if isinstance(answer.reply, QuothError):
         raise answer.reply
     return answer.reply
 
 
 def found_in(answer: Answer, after: int = 0) -> Found:
-    """The records above a pointer in the answer to a fetch. Raises the refusal."""
+    """Return the records above a pointer in the answer to a fetch. Raises its error."""
     reply = replied(answer)
     assert isinstance(reply, Fetched)
     raws = batch.split(answer.payload, reply.log)
@@ -296,13 +300,13 @@ def found_in(answer: Answer, after: int = 0) -> Found:
 
 
 def code_of(answer: Answer) -> str:
-    """The code of a refusal, empty for a reply."""
+    """Return the code of an error, empty for a reply."""
     return answer.reply.code if isinstance(answer.reply, QuothError) else ""
 
 
 @contextmanager
 def refused(code: str) -> Iterator[None]:
-    """What stands in this block is refused with a code."""
+    """Expect that the block raises an error with this code."""
     try:
         yield
         raise AssertionError(f"this was not refused as {code}")

@@ -1,7 +1,6 @@
-"""What can stand between a client and a broker: a wire that is cut, and one who meddles with single messages.
+"""Proxies between a client and a broker: `Wire` passes bytes and can be cut, `Meddler` passes messages.
 
-`Wire` passes bytes and knows nothing of messages. `Meddler` passes messages, unless a rule of the test says
-that a request or a reply is to be lost or refused.
+A rule of the test decides which requests and replies a `Meddler` loses or answers with an error.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from quothwire.protocol.binary_codec import Answer, Call
 
 _PIECE = 2**16
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: closing sends a reset and throws away what is on its way."""
+"""SO_LINGER: closing sends a reset and throws away unsent bytes."""
 
 
 class _Thread:
-    """A thread that does what it is told through a pipe, one order after the other."""
+    """A thread that executes the orders that come through a pipe, one after the other."""
 
     def __init__(self, name: str) -> None:
-        self.bell, self._ring = os.pipe()
+        self.wakeup, self._wake = os.pipe()
         self._orders: deque[tuple[Callable[[], None], threading.Event]] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.over = False
@@ -51,22 +50,22 @@ class _Thread:
         """End it."""
         self.order(lambda: setattr(self, "over", True))
         self._thread.join()
-        os.close(self.bell)
-        os.close(self._ring)
+        os.close(self.wakeup)
+        os.close(self._wake)
 
     def order(self, what: Callable[[], None]) -> None:
-        """Let the thread do something; returns when it has been done."""
+        """Let the thread execute a call; returns when that is done."""
         done = threading.Event()
         self._orders.append((what, done))
-        os.write(self._ring, b"\0")
+        os.write(self._wake, b"\0")
         assert done.wait(20), "the proxy hangs"
 
     def start(self) -> None:
         self._thread.start()
 
     def obey(self) -> None:
-        """Do what was ordered."""
-        os.read(self.bell, 1)
+        """Execute the oldest order."""
+        os.read(self.wakeup, 1)
         what, done = self._orders.popleft()
         what()
         done.set()
@@ -76,7 +75,7 @@ class _Thread:
 
 
 class _Pair:
-    """One connection through the wire: the client's end, the broker's, and what each is still to be sent."""
+    """A connection through the wire: the ends of client and broker, and the unsent bytes for each."""
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self.ends = (client, broker)
@@ -87,7 +86,7 @@ class _Pair:
 class Wire(_Thread):
     """A TCP connection to a broker that can be cut, or pass nothing in one direction.
 
-    deaf: what the broker says is thrown away. dead: nothing is read from either side. Use `cut` to end that:
+    deaf: bytes from the broker are thrown away. dead: nothing is read from either side. Use `cut` to end it:
     a connection that has lost something cannot go on. rate: bytes a second that pass to the broker, 0 for as
     many as there are. passed: how many have.
     """
@@ -105,7 +104,7 @@ class Wire(_Thread):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self.bell, selectors.EVENT_READ)
+        self._selector.register(self.wakeup, selectors.EVENT_READ)
         self._pairs: dict[socket.socket, _Pair] = {}
         self.url = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self.start()
@@ -115,11 +114,11 @@ class Wire(_Thread):
         self.order(self._cut)
 
     def turn_deaf(self) -> None:
-        """From now on nothing that the broker says arrives."""
+        """Lose everything that the broker sends from now on."""
         self.order(lambda: setattr(self, "deaf", True))
 
     def die(self) -> None:
-        """From now on nothing arrives on either side, and nobody is told."""
+        """Lose everything on either side from now on, without an end of the connections."""
         self.order(lambda: setattr(self, "dead", True))
 
     def _cut(self) -> None:
@@ -133,7 +132,7 @@ class Wire(_Thread):
             for key, events in self._selector.select():
                 if key.fileobj is self._listener:
                     self._accept()
-                elif key.fileobj == self.bell:
+                elif key.fileobj == self.wakeup:
                     self.obey()
                 elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._pairs:
                     self._pass(key.fileobj, events)
@@ -193,7 +192,7 @@ class Wire(_Thread):
             self._listen(pair, one)
 
     def _listen(self, pair: _Pair, end: socket.socket) -> None:
-        """Who cannot take what comes yet holds up the other side, as a real network does."""
+        """Stop reading from a side while the other one does not take its bytes, as a real network does."""
         reads = len(pair.waiting[pair.other[end]]) <= 16 * _PIECE
         writes = bool(pair.waiting[end])
         events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
@@ -220,12 +219,12 @@ ReplyRule = Callable[[Call, Answer], QuothError | Lost]
 
 
 def pass_on(*_: object) -> bool:
-    """The rule that leaves everything as it is."""
+    """The rule that passes every message on."""
     return False
 
 
 class Meddler(_Thread):
-    """Passes the messages of the fast protocol between clients and a broker, unless a rule says otherwise.
+    """Passes the messages of the fast protocol between clients and a broker, except as rules decide.
 
     on_request, on_reply: called in a thread of its own. They return False to pass the message on, True to
     lose it, or an error that the client gets instead. requests: what clients have sent, in order.
@@ -253,10 +252,10 @@ class Meddler(_Thread):
         poller = zmq.Poller()
         poller.register(self._front, zmq.POLLIN)
         poller.register(self._back, zmq.POLLIN)
-        poller.register(self.bell, zmq.POLLIN)
+        poller.register(self.wakeup, zmq.POLLIN)
         while not self.over:
             ready = dict(poller.poll())
-            if self.bell in ready:
+            if self.wakeup in ready:
                 self.obey()
             if self._front in ready:
                 self._take_request(self._front.recv_multipart())

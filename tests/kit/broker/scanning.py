@@ -20,7 +20,7 @@ _COUNTER = struct.Struct("<Q")
 
 
 class Scan:
-    """The consumer; it stands still until it is told to run."""
+    """The consumer, which is stopped except within `running`."""
 
     def __init__(self, process: subprocess.Popen[bytes], counter: Path) -> None:
         self._process = process
@@ -28,13 +28,13 @@ class Scan:
 
     @property
     def records(self) -> int:
-        """How many records it has read so far."""
+        """Return the number of records that it has read so far."""
         data = self._counter.read_bytes()
         return _COUNTER.unpack(data)[0] if data else 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Let it run as long as this block lasts, from its next records on."""
+        """Let it run during the block, which begins after its next records."""
         before = self.records
         os.kill(self._process.pid, signal.SIGCONT)
         try:
@@ -44,7 +44,7 @@ class Scan:
             self.stand_still()
 
     def stand_still(self) -> None:
-        """Stop it where it stands; returns once it does nothing any more."""
+        """Stop it; returns once it has stopped."""
         os.kill(self._process.pid, signal.SIGSTOP)
         _, status = os.waitpid(self._process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), "it has ended"
@@ -52,7 +52,7 @@ class Scan:
 
 @contextmanager
 def scanning(url: str, topic: str, folder: Path, counter: Path) -> Iterator[Scan]:
-    """A consumer of the sealed segments of a topic, whose folder is this one."""
+    """Start a consumer of the sealed segments of the topic in a folder."""
     process = subprocess.Popen(
         [*python_of("kit.broker.scanning"), url, topic, str(folder), str(counter)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -68,7 +68,7 @@ def scanning(url: str, topic: str, folder: Path, counter: Path) -> Iterator[Scan
 
 
 def main() -> None:
-    """Read all records that are there now, over and over; each time nothing of them is in memory."""
+    """Read all present records over and over, each time from the disk."""
     url, topic, folder, counter = sys.argv[1:]
     fd = os.open(counter, os.O_RDWR | os.O_CREAT)
     records = 0

@@ -1,19 +1,15 @@
-"""The life of a topic, step by step, and the account of what its client was told.
-
-The client may lose the broker at any moment. What it was not told may have been stored, whole and once, or
-not at all; what is found after the next start has to stay so.
-"""
+"""The steps that a topic can go through while its broker fails or dies, each checked against an account."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import FastPeer, Peers, code_of, replied
 from kit.broker.transactions import LOADER, staged
+from kit.client.topic_account import Account, Fate
 from kit.deadlines import eventually
 from kit.disk.logs import encoded, segments
 from kit.machine.tracing import Call, Tracer
@@ -36,111 +32,9 @@ from quothwire.protocol.messages import (
 )
 from quothwire.protocol.operations import Request
 from quothwire.protocol.transaction import StagedPart, encode_parts
-from quothwire.record import Record
 
 DIED = "died"
-"""In place of a code: the broker ended without an answer."""
-
-
-class Fate(Enum):
-    """What a client knows of a batch that it sent."""
-
-    STORED = "acknowledged, or found after a start"
-    ABSENT = "refused, or not found after a start"
-    UNKNOWN = "nobody said"
-
-
-class _Batch:
-    def __init__(self, values: list[bytes]) -> None:
-        self.values = values
-        self.fate = Fate.UNKNOWN
-        self.first = 0
-
-
-class Account:
-    """What a client was told about one topic."""
-
-    def __init__(self) -> None:
-        self.seen = 0
-        """The newest pointer that it was told or has read."""
-        self._batches: list[_Batch] = []
-        self._trimmed = 0
-        self._doubtful = 0
-
-    def sends(self, count: int, size: int) -> list[bytes]:
-        """Values of the next batch, which nobody sent before."""
-        number = len(self._batches)
-        self._batches.append(_Batch([b"%d.%d." % (number, i) + b"-" * size for i in range(count)]))
-        return self._batches[-1].values
-
-    def hears(self, fate: Fate, first: int = 0, number: int = -1) -> None:
-        """Of the batch that was sent last, or of this one; `first` is its first pointer if it is stored."""
-        last = self._batches[number]
-        last.fate = fate
-        if fate is Fate.STORED:
-            assert first > self.seen, "a pointer below one that was seen"
-            last.first = first
-            self.seen = first + len(last.values) - 1
-
-    @property
-    def newest(self) -> int:
-        """The number of the batch that was sent last."""
-        return len(self._batches) - 1
-
-    def again(self, number: int) -> None:
-        """This batch, which is not there, is sent once more."""
-        self._batches[number].fate = Fate.UNKNOWN
-
-    def was_not_written(self) -> None:
-        """The batch that was sent last, unless it was acknowledged: something before its write failed."""
-        if self._batches and self._batches[-1].fate is Fate.UNKNOWN:
-            self.hears(Fate.ABSENT)
-
-    def trims(self, before: int) -> None:
-        """Records below may be gone, the oldest first."""
-        self._trimmed = max(self._trimmed, before)
-
-    def deletes(self) -> None:
-        """Nothing of what was sent so far is ever seen again."""
-        for one in self._batches:
-            one.fate = Fate.ABSENT
-        self.seen = self._trimmed = self._doubtful = 0
-
-    def may_delete(self) -> None:
-        """All of what was sent so far is there, or nothing."""
-        self._doubtful = len(self._batches)
-
-    def check(self, records: list[Record], *, settle: bool = False) -> None:
-        """Hold it against all records of the topic. settle: what is open is as it is found here."""
-        pointers = [record.pointer for record in records]
-        assert pointers == sorted({*pointers}), "out of order"
-        found = {record.value: record.pointer for record in records}
-        assert len(found) == len(records), "stored twice"
-        doubtful = self._batches[: self._doubtful]
-        if doubtful and not any(value in found for one in doubtful for value in one.values):
-            for one in doubtful:
-                one.fate = Fate.ABSENT
-        if settle:
-            self._doubtful = 0
-        gone = [0]
-        for one in self._batches:
-            there = [found.pop(value) for value in one.values if value in found]
-            told = list(range(one.first, one.first + len(one.values)))
-            match one.fate:
-                case Fate.STORED if not there:
-                    assert told[-1] < self._trimmed, f"lost: {one.values[0][:20]!r} at {one.first}"
-                    gone += told
-                case Fate.STORED:
-                    assert there == told, f"not as acknowledged: {one.values[0][:20]!r}"
-                case Fate.ABSENT:
-                    assert not there, f"refused, and there: {one.values[0][:20]!r}"
-                case Fate.UNKNOWN if there:
-                    assert there == list(range(there[0], there[0] + len(one.values))), "a part of a batch"
-            if settle and one.fate is Fate.UNKNOWN:
-                one.fate, one.first = (Fate.STORED, there[0]) if there else (Fate.ABSENT, 0)
-        assert not found, f"nobody sent this: {[*found]!r:.200}"
-        assert not pointers or max(gone) < pointers[0], "not the oldest were trimmed"
-        self.seen = max([self.seen, *pointers])
+"""The code of a request whose broker ended without an answer."""
 
 
 class Life:
@@ -154,23 +48,23 @@ class Life:
         self.meet(broker, peers)
 
     def meet(self, broker: BrokerProcess, peers: Peers) -> None:
-        """Go on with a broker that has just been started."""
+        """Connect to a broker that has just started."""
         self.broker = broker
         self._peers = peers
         self._fast: FastPeer = peers.fast(broker)
 
     def leave(self) -> None:
-        """Close the connection, so that nothing that is on its way reaches the next broker."""
+        """Close the connection, so that no request reaches the next broker."""
         self._fast.close()
 
-    # -- what is asked; each returns the code of the refusal, "" for none -----------------------------
+    # -- requests; each returns the code of the error, "" for a reply -------------------------------
 
     def create(self, settings: Mapping[str, object] | None = None) -> str:
-        """Make the topic."""
+        """Create the topic."""
         return self._code(self._ask(CreateTopic(dict(settings or {}))))
 
     def publish(self, count: int = 1, size: int = 10, durability: str = "written") -> str:
-        """Send a batch of new values. What is refused as `storage_failed` may have been stored."""
+        """Send a batch of new values. A batch that fails as `storage_failed` may have been stored."""
         values = self.account.sends(count, size)
         answer = self._ask(Publish(durability), encoded(values))
         code = self._code(answer)
@@ -182,10 +76,10 @@ class Life:
             self.account.hears(Fate.ABSENT)
         return code
 
-    # -- transactions: parts of which are staged, and published as one ------------------------------------
+    # -- transactions -------------------------------------------------------------------------------------
 
     def stage(self, size: int = 100) -> str:
-        """Stage the parts of the next version, each batch of which is answered before the next is sent."""
+        """Stage the parts of the next version, one batch after the other."""
         self.version += 1
         self.staged = []
         values = self.account.sends(12, size)
@@ -201,7 +95,7 @@ class Life:
         return ""
 
     def publish_staged(self) -> str:
-        """Publish what was staged. What is refused as `storage_failed` may have been stored."""
+        """Publish the staged parts. What fails as `storage_failed` may have been stored."""
         answer = self._ask(PublishStaged(LOADER, self.version, 3), encode_parts(self.staged))
         code = self._code(answer)
         if answer is not None and isinstance(answer.reply, Published):
@@ -212,14 +106,14 @@ class Life:
         return code
 
     def abort(self) -> str:
-        """Remove what was staged."""
+        """Remove the staged parts."""
         self.account.hears(Fate.ABSENT, number=self.sent)
         code = self._code(self._ask(AbortTransaction(LOADER, self.version)))
         self.staged = []
         return code
 
     def settle_transaction(self) -> None:
-        """What was staged whole can be published, once, and lies where the account says."""
+        """Publish what was staged whole, once, and compare it with the account."""
         if not self.version or not self.exists():
             return
         standing = replied(self._fast.request(GetTransaction(LOADER, self.version), self.topic))
@@ -242,7 +136,7 @@ class Life:
         return self._code(self._ask(RollTopic()))
 
     def trim(self) -> str:
-        """Let all go that was seen so far."""
+        """Trim all that was seen so far."""
         self.account.trims(self.account.seen + 1)
         return self._code(self._ask(TrimTopic(before=self.account.seen + 1)))
 
@@ -263,30 +157,30 @@ class Life:
         """Ask for the first records."""
         return self._code(self._ask(Fetch()))
 
-    # -- what is there ------------------------------------------------------------------------------------
+    # -- stored state -----------------------------------------------------------------------------------
 
     def check(self, *, settle: bool = False) -> None:
-        """Read everything and hold the account against it. settle: see `Account.check`."""
+        """Compare all records with the account. settle: see `Account.check`."""
         records = self._fast.read_all(self.topic) if self.exists() else []
         self.account.check(records, settle=settle)
 
     def exists(self) -> bool:
-        """Is there such a topic?"""
+        """Return True if the topic exists."""
         return code_of(self._fast.request(DescribeTopic(), self.topic)) != "unknown_topic"
 
     @property
     def problem(self) -> str:
-        """What the broker says is wrong with the topic."""
+        """Return the problem that the broker reports for the topic."""
         return self._fast.describe(self.topic).problem
 
     @property
     def segments(self) -> list[Path]:
-        """The segment files of the topic, oldest first."""
+        """Return the segment files of the topic, oldest first."""
         (folder,) = self.broker.topics_directory.glob(f"{self.topic}~*")
         return segments(folder)
 
     def sleep(self) -> None:
-        """Wait until every topic has been opened and sleeps, if the broker lives that long."""
+        """Wait until every topic has been opened and hibernates, or the broker has ended."""
 
         def sleeps() -> bool:
             answer = self._answer_to(self._fast.send(GetStatus(limit=0)))
@@ -295,13 +189,13 @@ class Life:
             status = replied(answer)
             return (status.active, status.counters["unopened"]) == (0, 0)
 
-        eventually(sleeps, "all topics sleep")
+        eventually(sleeps, "all topics hibernate")
 
     def _ask(self, request: Request, payload: bytes | None = None) -> Answer | None:
         return self._answer_to(self._fast.send(request, self.topic, payload))
 
     def _answer_to(self, correlation: int) -> Answer | None:
-        """The answer, None if the broker has ended without giving it."""
+        """Return the answer, None if the broker has ended without it."""
 
         def comes() -> bool:
             ended = self.broker.exit_status is not None
@@ -315,7 +209,7 @@ class Life:
 
 
 class Step(NamedTuple):
-    """One thing that is done to a topic, and what has to be done before it."""
+    """An action on a topic, and its preparation."""
 
     prepare: Callable[[Life], object]
     act: Callable[[Life], str]
@@ -344,7 +238,7 @@ def _staged(life: Life) -> None:
 
 
 def _staged_much(life: Life) -> None:
-    """More than a segment, in several files a part: it becomes segments of its own."""
+    """Stage more than a segment, in several files a part: it becomes segments of its own."""
     assert [life.create({"size_limit": 16_384}), life.publish(2), life.stage(5_000)] == ["", "", ""]
 
 
@@ -378,13 +272,13 @@ AWAKE = {
     "publish of a large transaction": Step(_staged_much, Life.publish_staged),
     "abort": Step(_staged, Life.abort),
 }
-"""Steps of a topic that nothing but they makes do anything: for a broker with the settings `PATIENT`."""
+"""Steps of an open topic without background work: for a broker with the settings `PATIENT`."""
 
 SLEEPY = {
     "publish from sleep to sleep": Step(_asleep, _then_sleep(Life.publish)),
     "read from sleep to sleep": Step(_asleep, _then_sleep(Life.read)),
 }
-"""Steps that end with the topic asleep: for a broker with the settings `TIRED`."""
+"""Steps that end with the topic hibernating: for a broker with the settings `TIRED`."""
 
 STEPS = {**AWAKE, **SLEEPY}
 
@@ -393,12 +287,12 @@ TIRED = {**PATIENT, "worker_timeout": 0.02}
 
 
 def settings_for(step: str) -> dict[str, float]:
-    """The settings of a broker that a step of this name is for."""
+    """Return the settings of the broker that a step is for."""
     return dict(TIRED if step in SLEEPY else PATIENT)
 
 
 class Stage:
-    """A broker, the topic that nothing is done to, and the topics that something is done to."""
+    """A broker, a topic that no fault concerns, and the topics of the steps."""
 
     def __init__(self, broker: BrokerProcess, peers: Peers, output: Path) -> None:
         self.broker = broker
@@ -409,39 +303,39 @@ class Stage:
         assert not self.other.publish()
 
     def life(self, topic: str = "") -> Life:
-        """A topic that does not exist yet."""
+        """Return a topic that does not exist yet."""
         self.lives.append(Life(topic or f"t{len(self.lives)}", self.broker, self._peers))
         return self.lives[-1]
 
     def prepare(self, step: Step) -> Life:
-        """A topic with which a step can be taken."""
+        """Return a topic that is prepared for a step."""
         life = self.life()
         step.prepare(life)
         return life
 
     def rehearse(self, step: Step) -> list[Call]:
-        """Take a step while nothing fails; returns the calls to files of the broker that it takes."""
+        """Take a step without a fault; returns its calls to files of the broker."""
         life = self.prepare(step)
         with Tracer(self.broker.pid, self.output) as tracer:
             assert not step.act(life)
         return self.own(tracer.calls)
 
     def own(self, calls: Sequence[Call]) -> list[Call]:
-        """Those that concern the broker's directory."""
+        """Return the calls that concern the broker's directory."""
         return [call for call in calls if call.path.startswith(str(self.broker.directory))]
 
     def leave(self) -> None:
-        """Close all connections, so that nothing on its way reaches the next broker."""
+        """Close all connections, so that no request reaches the next broker."""
         for life in self.lives:
             life.leave()
 
     def meet_again(self) -> None:
-        """Connect to a broker that was started."""
+        """Connect to the broker again after a start."""
         for life in self.lives:
             life.meet(self.broker, self._peers)
 
     def meet(self) -> None:
-        """Go on with a broker that was started: what is there is what was acknowledged, and stays."""
+        """Connect to the broker after a start, and check that it holds what was acknowledged."""
         self.meet_again()
         for life in self.lives:
             life.check(settle=True)
@@ -453,5 +347,5 @@ class Stage:
 
     @property
     def half_made(self) -> list[str]:
-        """What is left in the directory of topics that are neither there nor not there."""
+        """Return the names of unfinished topics in the directory of topics."""
         return [path.name for path in self.broker.topics_directory.glob(".*")]

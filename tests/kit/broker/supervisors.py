@@ -1,4 +1,4 @@
-"""A service manager as a daemon sees it: a datagram socket that it tells how it is."""
+"""A service manager as a daemon sees it: a datagram socket for its notifications."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kit.deadlines import DEADLINE_S
 
 
 class Told(NamedTuple):
-    """One datagram: what it says, and when it came, by the monotonic clock."""
+    """One datagram: its fields, and its time on the monotonic clock in seconds."""
 
     fields: dict[str, str]
     at: float
 
 
 class Supervisor:
-    """Listens at a path, or at an abstract name that begins with @. `told` is all that has come so far."""
+    """Listens at a path, or at an abstract name that begins with @. `told` holds all datagrams so far."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -42,29 +42,29 @@ class Supervisor:
         self._socket.close()
 
     def wait_for(self, name: str, value: str = "1", seconds: float = DEADLINE_S) -> Told:
-        """Wait until something new says this, in the part of its value that is given."""
+        """Wait for a new datagram with a field whose value contains this one."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             told = self._receive(left)
             if told is not None and value in told.fields.get(name, ""):
                 return told
-        raise AssertionError(f"nobody says {name}={value}: {self.told}")
+        raise AssertionError(f"no datagram has {name}={value}: {self.told}")
 
     def listen(self, seconds: float) -> list[Told]:
-        """All that comes in a time."""
+        """Return all datagrams of a time."""
         deadline, before = time.monotonic() + seconds, len(self.told)
         while (left := deadline - time.monotonic()) > 0:
             self._receive(left)
         return self.told[before:]
 
     def forget(self) -> None:
-        """Drop what has come already, and what lies in the queue."""
+        """Drop all datagrams so far, also those in the queue."""
         while self._receive(0.0) is not None:
             pass
         self.told.clear()
 
     def names(self) -> list[str]:
-        """What was told, in order, each time as its first field."""
+        """Return the first field of each datagram, in order."""
         return [next(iter(told.fields)) for told in self.told]
 
     def _receive(self, seconds: float) -> Told | None:
@@ -79,5 +79,5 @@ class Supervisor:
 
 
 def abstract_address() -> str:
-    """An abstract name that nobody else has."""
+    """Return an abstract name that no other test has."""
     return f"@quoth-test-{os.getpid()}-{time.monotonic_ns()}"

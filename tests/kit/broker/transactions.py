@@ -72,7 +72,7 @@ class Loader:
         return outcome
 
     def carry_out(self, publication: Commit) -> Appended:
-        """All steps of a large publication. What goes wrong is raised as it is told."""
+        """Execute all steps of a large commit. An error of the disk is raised as the client gets it."""
         try:
             publication.prepare()
             self.own.place(publication)
@@ -129,7 +129,7 @@ class Job:
         return reply
 
     def standing(self, version: int) -> TransactionInfo:
-        """How it stands."""
+        """Return the state of a transaction."""
         reply = self.peer.call(GetTransaction(self.application, version), self.topic)
         assert isinstance(reply, TransactionInfo)
         return reply

@@ -1,5 +1,6 @@
-"""A broker process that dies instead of a call that changes the disk, in whatever it is doing; and again at
-the next start. What was acknowledged is there once and in order, the rest wholly or not at all.
+"""A broker process that dies instead of a call that changes the disk, at work or at its start.
+
+Acknowledged batches are stored once and in order, all others wholly or not at all.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from kit.scale import times
 
 DEATH = "signal=SIGKILL"
 OF_TWO_THREADS = "publish of a large transaction"
-"""What the second of them does alike cannot be struck before what the first one does."""
+"""A step of two threads: equal calls of the second one cannot be struck before those of the first."""
 
 pytestmark = needs_strace
 
 
 def changes(stage: Stage, calls: list[Call]) -> list[Call]:
-    """The calls that change what is on the disk, or what is certain to be."""
+    """Return the calls that change the disk, or that make a change durable."""
     return [call for call in stage.own(calls) if call.name in CHANGES]
 
 
-def died(broker: BrokerProcess) -> None:
-    """Wait for its death."""
+def wait_for_death(broker: BrokerProcess) -> None:
+    """Wait until the broker has died."""
     assert broker.wait() == -signal.SIGKILL
 
 
@@ -44,7 +45,7 @@ def died(broker: BrokerProcess) -> None:
 def test_death_at_each_change_loses_nothing(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, rng: random.Random, step: str
 ) -> None:
-    """C32: of the topic that is worked on, of all others, and of those that died before it."""
+    """Neither the topic of the step loses records, nor another one, nor those of former deaths."""
     broker = start_broker(**settings_for(step))
     stage = Stage(broker, peers, tmp_path / "trace")
     calls = changes(stage, stage.rehearse(STEPS[step]))
@@ -58,21 +59,20 @@ def test_death_at_each_change_loses_nothing(
         assert not stage.other.publish()
         with Tracer(broker.pid, stage.output, fault):
             assert STEPS[step].act(life) in ("", DIED)
-            died(broker)
+            wait_for_death(broker)
         stage.leave()
         broker.restart()
         stage.meet()
 
 
-def test_death_at_each_change_of_a_clean_end_loses_nothing(
+def test_death_at_each_change_of_an_end_by_sigterm_loses_nothing(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, rng: random.Random
 ) -> None:
-    """C32: SIGTERM, then SIGKILL at any moment."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
 
     def end(fault: Fault | None = None) -> list[Call]:
-        """Stop it with one topic awake and something to sync."""
+        """Stop it with an active topic that has unsynced records."""
         stage.leave()
         broker.kill()
         broker.restart()
@@ -94,20 +94,20 @@ def test_death_at_each_change_of_a_clean_end_loses_nothing(
 
 
 def die_at(step: str, name: str, nth: int) -> Callable[[Stage], Life]:
-    """Die in a step, at the n-th call of a name."""
+    """Return a death in a step, at the n-th call of a name."""
 
     def die(stage: Stage) -> Life:
         life = stage.prepare(STEPS[step])
         with Tracer(stage.broker.pid, stage.output, Fault(name, nth, DEATH)):
             assert STEPS[step].act(life) == DIED
-            died(stage.broker)
+            wait_for_death(stage.broker)
         return life
 
     return die
 
 
 def die_with_a_torn_tail(stage: Stage) -> Life:
-    """Die when a batch was written in part, before that could be cut off."""
+    """Die between the partial write of a batch and its truncation."""
     life = stage.prepare(STEPS["roll"])
     size = life.segments[-1].stat().st_size
     with (
@@ -115,7 +115,7 @@ def die_with_a_torn_tail(stage: Stage) -> Life:
         file_bytes(stage.broker.pid, size + 300),
     ):
         assert life.publish(5, 100) == DIED
-        died(stage.broker)
+        wait_for_death(stage.broker)
     assert life.segments[-1].stat().st_size == size + 300
     return life
 
@@ -139,7 +139,6 @@ DEATHS = {
 def test_death_at_each_change_of_the_next_start_loses_nothing(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, rng: random.Random, death: str
 ) -> None:
-    """C32, C33: a crash in the middle of making good for a crash."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     DEATHS[death](stage)
@@ -167,7 +166,7 @@ def test_death_at_each_change_of_the_next_start_loses_nothing(
             life.account = copy.deepcopy(account)
         broker.prefix = traced(stage.output, fault)
         broker.launch()
-        died(broker)
+        wait_for_death(broker)
         broker.prefix = ()
         broker.restart()
         stage.meet()

@@ -1,7 +1,7 @@
-"""A broker process whose operating system refuses: each call to the file system fails once, limits are real.
+"""A broker process with failing calls to the file system, and with limits of the process.
 
-One step of a topic's life is taken again and again, with another of its calls failing each time. Nothing of
-what was refused is there afterwards, nothing of what was acknowledged is missing, and nobody else notices.
+A step of a topic is repeated with another of its calls failing each time. Afterwards no refused record is
+stored, no acknowledged one is missing, and other topics have worked meanwhile.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from kit.scale import times
 
 NEED_ROOM = tuple(name for name in CHANGES if name not in ("ftruncate", "unlink", "unlinkat"))
 FAILURES = {"EIO": CALLS, "ENOSPC": NEED_ROOM, "EMFILE": ("openat",)}
-"""Which calls fail in which way."""
-TOLD = {
+"""The calls that fail with each error."""
+CODES = {
     "EIO": {"storage_failed"},
     "ENOSPC": {"disk_low", "storage_failed"},
     "EMFILE": {"busy", "storage_failed"},
 }
-"""What a client is told then."""
+"""The codes that a client may get for each error."""
 
 
 OF_MANY_FILES = "publish of a large transaction"
-"""It may be decided before what fails."""
+"""A step that may be decided before a call fails."""
 PUBLISHING = ("publish of a transaction", OF_MANY_FILES)
 
 
 class Plot:
-    """The calls of a step, and what it means if one of them fails."""
+    """The calls of a step, and the expected effects of their failures."""
 
     def __init__(self, step: str, calls: Sequence[Call]) -> None:
         self.step = step
         self.calls = calls
 
     def faults(self) -> list[tuple[Call, str]]:
-        """Every call with every problem that it can have."""
+        """Return every call with each of its possible errors."""
         return [
             (call, problem)
             for call in self.calls
@@ -54,7 +54,7 @@ class Plot:
         ]
 
     def served_by(self, call: Call) -> Call:
-        """The change that a call serves: a directory is opened and synced for a name that changes in it."""
+        """Return the change that a call serves: a directory is synced for the change of a name in it."""
         at = self.calls.index(call)
         around: Iterable[Call]
         if call.name == "fsync":
@@ -67,7 +67,7 @@ class Plot:
         return next((one for one in changes if Path(one.path).parent == Path(call.path)), call)
 
     def is_dispensable(self, call: Call) -> bool:
-        """Does it serve what can be done without: an index, a footer, a process id, clearing away?"""
+        """True for a call that serves an index, a footer, a process id or the removal of files."""
         served = self.served_by(call)
         clears = "/.gone~" in call.path and call.name != "rename"
         clears |= call.name == "pwrite64" and call.path.endswith("/lock")
@@ -78,21 +78,21 @@ class Plot:
         return clears or tidies or seals or indexes
 
     def only_reads(self, call: Call) -> bool:
-        """Does nothing become durable by it?"""
+        """True if the call makes nothing durable."""
         reads = "O_RDONLY|" in call.text and "O_NOFOLLOW" in call.text
         return call.name == "pread64" or (call.name == "openat" and reads)
 
     def writes_log(self, call: Call) -> bool:
-        """Does it change a segment, or the name of one, of a topic that is awake?"""
+        """True if the call changes a segment or its name in an active topic."""
         served = self.served_by(call)
         return self.step in AWAKE and ".seg" in served.path and served.name != "unlink"
 
     def judge(self, call: Call, problem: str, code: str, following: str, *, exists: bool) -> None:
-        """Was the right thing said?
+        """Check the codes that the client got.
 
-        following: the code of the next publish. exists: was the topic there, or did that publish make it?
+        following: the code of the next publish. exists: False if that publish has created the topic.
         """
-        may_refuse = {"", *TOLD[problem]}
+        may_refuse = {"", *CODES[problem]}
         if call.path.endswith(".staged"):
             may_refuse.add("damaged")  # it alone cannot be read
         passes = problem != "EIO" and call.name not in ("fsync", "fdatasync") and self.step != OF_MANY_FILES
@@ -112,11 +112,11 @@ class Plot:
             assert following == "storage_failed", "swallowed"
 
 
-class Theatre(Stage):
-    """A stage on which single calls fail."""
+class FaultyStage(Stage):
+    """A stage with single calls that fail."""
 
     def suffer(self, plot: Plot, call: Call, problem: str) -> None:
-        """Take a step while one of its calls fails, and see what becomes of it."""
+        """Take a step while one of its calls fails, and check the effects."""
         fault = fault_at(plot.calls, call, f"error={problem}")
         for _ in range(5):
             life = self.prepare(STEPS[plot.step])
@@ -142,27 +142,26 @@ class Theatre(Stage):
 
 @needs_strace
 @pytest.mark.parametrize("step", STEPS)
-def test_no_call_that_fails_is_swallowed(
+def test_each_failing_call_is_reported_or_dispensable(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, rng: random.Random, step: str
 ) -> None:
-    """C24: refused with the documented code or not needed; after the next start the account is right."""
     broker = start_broker(**settings_for(step))
-    theatre = Theatre(broker, peers, tmp_path / "trace")
-    plot = Plot(step, theatre.rehearse(STEPS[step]))
+    stage = FaultyStage(broker, peers, tmp_path / "trace")
+    plot = Plot(step, stage.rehearse(STEPS[step]))
     faults = plot.faults()
     for call, problem in rng.sample(faults, min(len(faults), times(6, len(faults)))):
-        theatre.suffer(plot, call, problem)
-    theatre.leave()
+        stage.suffer(plot, call, problem)
+    stage.leave()
     assert broker.terminate() in (0, 1)
     broker.restart()
-    theatre.meet()
+    stage.meet()
 
 
 # -- the start and the end ------------------------------------------------------------------------------
 
 
 def starts(broker: BrokerProcess) -> bool:
-    """Start it again; is it ready, or has it ended?"""
+    """Start it again; False if it ends instead of being ready."""
     broker.launch()
     eventually(lambda: READY in broker.stderr or broker.exit_status is not None, "it is ready, or has ended")
     if READY not in broker.stderr:
@@ -172,10 +171,10 @@ def starts(broker: BrokerProcess) -> bool:
 
 
 @needs_strace
-def test_no_call_that_fails_at_the_start_is_swallowed(
+def test_failing_call_at_the_start_ends_the_broker_or_fails_a_topic(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, rng: random.Random
 ) -> None:
-    """C24, C32: after a crash. It does not start, or refuses a topic; the next start has everything."""
+    """The next start without a fault has everything."""
     output = tmp_path / "trace"
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, output)
@@ -217,15 +216,15 @@ def test_no_call_that_fails_at_the_start_is_swallowed(
 
 
 @needs_strace
-def test_a_failed_sync_at_the_end_is_told(
+def test_failed_sync_at_the_end_gives_an_exit_status(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, rng: random.Random
 ) -> None:
-    """C24: by the exit status; an index that could not be written is not worth a word."""
+    """An index that cannot be written does not."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
 
     def end(fault: Fault | None = None) -> tuple[list[Call], int]:
-        """Stop it with one topic awake and something to sync."""
+        """Stop it with an active topic that has unsynced records."""
         stage.leave()
         assert broker.exit_status is not None or broker.terminate() == 0
         broker.restart()
@@ -252,10 +251,9 @@ def test_a_failed_sync_at_the_end_is_told(
 
 @needs_strace
 @pytest.mark.parametrize("name", ["writev", "fdatasync"])
-def test_a_disk_that_fails_for_one_topic_stops_no_other(
+def test_disk_that_fails_for_one_topic_stops_no_other_and_no_reader(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, name: str
 ) -> None:
-    """C24: as long as it lasts, and afterwards; its own readers go on as well."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     life = stage.prepare(STEPS["written publish"])
@@ -274,10 +272,9 @@ def test_a_disk_that_fails_for_one_topic_stops_no_other(
 
 
 @needs_strace
-def test_a_slow_fsync_holds_up_nobody_who_does_not_wait_for_it(
+def test_written_publishes_are_answered_during_a_slow_fsync(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
-    """C23: publishes at `written` are answered meanwhile, on other topics and on the same one."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     fast, same = peers.fast(broker), peers.fast(broker)
@@ -299,10 +296,10 @@ CLIENTS, ROUNDS = 20, 10
 
 @needs_strace
 @pytest.mark.parametrize("delay_us", [0, 10_000])
-def test_clients_who_wait_share_their_fsyncs(
+def test_synced_publishes_of_several_clients_share_fsyncs(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, delay_us: int
 ) -> None:
-    """C23: each has one publish on its way. The fsyncs are counted where the operating system is asked."""
+    """Each client has one publish on its way."""
     broker = start_broker(**PATIENT)
     clients = [peers.fast(broker) for _ in range(CLIENTS)]
     for client in clients:
@@ -323,10 +320,9 @@ def test_clients_who_wait_share_their_fsyncs(
 
 @needs_prlimit
 @pytest.mark.parametrize("size", [500, 100_000])
-def test_a_short_write_leaves_nothing(
+def test_short_write_of_a_batch_leaves_nothing(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, size: int
 ) -> None:
-    """C24: cut off within the header, within the body, before either; once there is room writing goes on."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     life = stage.life()
@@ -350,10 +346,9 @@ def test_a_short_write_leaves_nothing(
 
 @needs_prlimit
 @pytest.mark.parametrize("step", ["create", "first publish", "publish that rolls", "roll", "trim", "update"])
-def test_a_short_write_of_what_is_not_a_batch_leaves_nothing(
+def test_short_write_of_settings_or_a_header_block_leaves_nothing(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, step: str
 ) -> None:
-    """C24: of settings, or of a segment's header block."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     for size in (0, 1, 50, 95):
@@ -372,10 +367,10 @@ def test_a_short_write_of_what_is_not_a_batch_leaves_nothing(
 @needs_strace
 @needs_prlimit
 @pytest.mark.parametrize("over", [1, 64, 70, 300])
-def test_a_short_write_that_cannot_be_cut_off_is_set_aside_by_the_next_start(
+def test_short_write_that_cannot_be_cut_off_is_quarantined_by_the_next_start(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, over: int
 ) -> None:
-    """C24, C33: until then the topic takes no writes, and shows nothing of it."""
+    """Until then the topic takes no writes, and readers see nothing of it."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     life = stage.life()
@@ -393,7 +388,7 @@ def test_a_short_write_that_cannot_be_cut_off_is_set_aside_by_the_next_start(
     assert not stage.other.publish()
     stage.leave()
     assert broker.terminate() == 1
-    assert segment.stat().st_size == before + over, "nobody touches it any more"
+    assert segment.stat().st_size == before + over, "it is left as it was"
     broker.restart()
     stage.meet()
     (torn,) = segment.parent.glob("*.torn")
@@ -401,10 +396,9 @@ def test_a_short_write_that_cannot_be_cut_off_is_set_aside_by_the_next_start(
 
 
 @needs_prlimit
-def test_a_broker_without_descriptors_opens_nothing_and_goes_on(
+def test_broker_without_descriptors_is_busy_only_where_a_file_has_to_be_opened(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
-    """C24, C63: `busy` where a file would have to be opened; once there are descriptors it passes."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     sleeping = [stage.prepare(STEPS["trim"]) for _ in range(times(6, 12))]

@@ -1,4 +1,4 @@
-"""What a failed call to the file system must not lead to on the next request, or after the next start."""
+"""Later effects of failed calls to the file system: on the next request, and after the next start."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ from kit.machine.tracing import Fault, Tracer, needs_strace, traced
         (Fault("openat", 2, "error=EMFILE"), "busy"),
     ],
 )
-def test_a_deletion_that_was_refused_takes_nothing_with_it(
+def test_topic_whose_deletion_failed_is_whole_after_the_next_start(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, fault: Fault, code: str
 ) -> None:
-    """C37: the topic is there after the next start, with everything that was acknowledged."""
     broker = start_broker(**PATIENT, disk_free_min=0)
     stage = Stage(broker, peers, tmp_path / "trace")
     life = stage.prepare(STEPS["delete"])
@@ -42,10 +41,10 @@ def test_a_deletion_that_was_refused_takes_nothing_with_it(
 
 
 @needs_strace
-def test_a_topic_whose_opening_failed_gives_its_lock_back(
+def test_topic_whose_opening_failed_can_be_opened_again(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
-    """C63: at the end of it, when the log was open and something else failed."""
+    """The opening fails at its end, with the log open and its lock taken."""
     broker = start_broker(**TIRED)
     stage = Stage(broker, peers, tmp_path / "trace")
     life = stage.prepare(STEPS["trim"])
@@ -58,10 +57,10 @@ def test_a_topic_whose_opening_failed_gives_its_lock_back(
 
 @needs_strace
 @pytest.mark.parametrize("problem", ["EIO", "ENOSPC"])
-def test_a_failed_fsync_of_an_opening_is_not_forgotten_by_the_next(
+def test_failed_fsync_of_an_opening_fails_the_topic_until_the_next_start(
     start_broker: StartBroker, peers: Peers, tmp_path: Path, problem: str
 ) -> None:
-    """C24: its pages are in memory, so a second fsync would succeed and mean nothing."""
+    """A second fsync would succeed without having written the pages."""
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     life = stage.prepare(STEPS["written publish"])
@@ -72,7 +71,7 @@ def test_a_failed_fsync_of_an_opening_is_not_forgotten_by_the_next(
     broker.restart()
     stage.meet_again()
     broker.wait_for("event=topic_failed topic=t1")
-    let_go(broker.pid)
+    detach_tracer(broker.pid)
     assert [life.publish(durability="synced") for _ in range(3)] == ["storage_failed"] * 3
     broker.prefix = ()
     stage.leave()
@@ -82,8 +81,9 @@ def test_a_failed_fsync_of_an_opening_is_not_forgotten_by_the_next(
 
 
 @needs_prlimit
-def test_a_roll_without_descriptors_passes(start_broker: StartBroker, peers: Peers, tmp_path: Path) -> None:
-    """C63: whether it is the segment that cannot be opened, or the directory that it is made in."""
+def test_topic_goes_on_after_a_roll_without_descriptors(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
     broker = start_broker(**PATIENT)
     stage = Stage(broker, peers, tmp_path / "trace")
     codes = set()
@@ -96,9 +96,9 @@ def test_a_roll_without_descriptors_passes(start_broker: StartBroker, peers: Pee
     assert codes == {"busy", ""}
 
 
-def let_go(pid: int) -> None:
-    """Let the tracer of a process go: from now on its disk is well."""
+def detach_tracer(pid: int) -> None:
+    """End the tracer of a process, and the faults with it."""
     status = Path(f"/proc/{pid}/status")
     tracer = int(status.read_text().partition("TracerPid:")[2].split()[0])
     os.kill(tracer, signal.SIGKILL)
-    eventually(lambda: "TracerPid:\t0" in status.read_text(), "it is let go")
+    eventually(lambda: "TracerPid:\t0" in status.read_text(), "the tracer is detached")

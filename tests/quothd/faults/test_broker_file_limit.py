@@ -13,7 +13,7 @@ LIMIT = 64 * 2**10
 
 
 @needs_prlimit
-def test_the_limit_on_the_size_of_a_file_is_no_full_disk(start_broker: StartBroker) -> None:
+def test_publish_above_the_limit_of_a_file_names_the_limit_and_passes(start_broker: StartBroker) -> None:
     broker = start_broker()
     with quoth.connect(broker.url) as client:
         client.publish("t", b"before")
@@ -30,7 +30,7 @@ def test_the_limit_on_the_size_of_a_file_is_no_full_disk(start_broker: StartBrok
 
 
 @needs_prlimit
-def test_nor_is_it_one_for_a_new_topic(start_broker: StartBroker) -> None:
+def test_new_topic_above_the_limit_of_a_file_names_the_limit(start_broker: StartBroker) -> None:
     broker = start_broker()
     with quoth.connect(broker.url) as client, file_bytes(broker.pid, 0):
         with pytest.raises(Unavailable, match="RLIMIT_FSIZE") as caught:

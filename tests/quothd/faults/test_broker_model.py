@@ -1,4 +1,4 @@
-"""A broker held against a plain list a topic: random requests, restarts, crashes, every record compared."""
+"""A broker compared with a list for each topic: random requests, restarts, crashes, every record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPICS = ("t", "t1", "größe", "a b~c", "x" * 200)
 
 
 class Model:
-    """What a broker must hold: a list of (pointer, value) for each topic, and how many went before."""
+    """A list of (pointer, value) for each topic, and the number of its trimmed records."""
 
     def __init__(self) -> None:
         self.records: dict[str, Pairs] = {}
@@ -29,19 +29,19 @@ class Model:
         self.newest: dict[str, int] = {}
 
     def append(self, topic: str, first: int, values: list[bytes]) -> None:
-        """Take in what was acknowledged; pointers only ever rise."""
+        """Add acknowledged records; pointers rise."""
         assert first > self.newest.get(topic, 0)
         self.records.setdefault(topic, []).extend(zip(range(first, first + len(values)), values, strict=True))
         self.newest[topic] = first + len(values) - 1
 
     def trim(self, topic: str, count: int) -> None:
-        """Forget the oldest records."""
+        """Remove the oldest records."""
         del self.records[topic][:count]
         self.trimmed[topic] = self.trimmed.get(topic, 0) + count
 
 
 class Run:
-    """One run: a broker, its clients, the model, and everything that may be done to them."""
+    """A broker, its clients, the model, and the random actions on them."""
 
     def __init__(self, broker: BrokerProcess, peers: Peers, rng: random.Random) -> None:
         self.broker = broker
@@ -57,7 +57,7 @@ class Run:
         self.simple: SimplePeer = self.peers.simple(self.broker)
 
     def values(self) -> list[bytes]:
-        """Distinct values, some of them empty or long."""
+        """Return distinct values, some of them empty or long."""
         values = []
         for _ in range(self.rng.choice((1, 1, 2, 5, 30))):
             self._number += 1
@@ -66,28 +66,28 @@ class Run:
         return values
 
     def topic(self) -> str:
-        """Any topic."""
+        """Choose a topic."""
         return self.rng.choice(TOPICS)
 
     def known(self) -> str | None:
-        """Any topic that exists."""
+        """Choose a topic that exists."""
         return self.rng.choice(sorted(self.model.records)) if self.model.records else None
 
-    # -- what may happen --------------------------------------------------------------------------------
+    # -- actions --------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """One batch."""
+        """Publish a batch."""
         topic, values = self.topic(), self.values()
         durability = self.rng.choice(("", "", "written", "synced"))
         self.model.append(topic, self.fast.publish(topic, values, durability).first, values)
 
     def publish_simply(self) -> None:
-        """A few values through the simple protocol."""
+        """Publish a few values through the simple protocol."""
         topic, values = self.topic(), self.values()
         self.model.append(topic, self.simple.publish(topic, *values)[0], values)
 
     def publish_many(self) -> None:
-        """A pipeline of batches to several topics."""
+        """Publish a pipeline of batches to several topics."""
         sent = [(topic, values) for topic, values in ((self.topic(), self.values()) for _ in range(20))]
         asked = [self.fast.send_publish(topic, values) for topic, values in sent]
         replies = [replied(answer) for answer in self.fast.answers_to(asked)]
@@ -100,7 +100,7 @@ class Run:
             self.fast.call(RollTopic(), topic)
 
     def trim(self) -> None:
-        """Forget whole segments below some record; the model believes only their number."""
+        """Trim whole segments below some record; the model takes only their number from the broker."""
         topic = self.known()
         records = self.model.records[topic] if topic else []
         if topic and records:
@@ -111,20 +111,20 @@ class Run:
 
     def sleep(self) -> None:
         """Wait until every topic hibernates."""
-        eventually(lambda: self.fast.status(limit=0).active == 0, "all topics sleep")
+        eventually(lambda: self.fast.status(limit=0).active == 0, "all topics hibernate")
 
     def restart(self) -> None:
-        """SIGTERM and another start."""
+        """End the broker by SIGTERM and start it again."""
         assert self.broker.terminate() == 0
         self._start()
 
     def crash(self) -> None:
-        """SIGKILL and another start."""
+        """End the broker by SIGKILL and start it again."""
         self.broker.kill()
         self._start()
 
     def crash_in_work(self) -> None:
-        """SIGKILL while batches are on their way: each is there whole, or not at all, and in order."""
+        """Kill the broker with batches on their way: each is stored whole or not at all, in order."""
         topic = self.topic()
         sent = [self.values() for _ in range(10)]
         asked = [self.fast.send_publish(topic, values) for values in sent]
@@ -183,22 +183,21 @@ class Run:
                 assert (info.first, info.last) == (records[0][0], records[-1][0])
 
     def step(self) -> None:
-        """Do one of these things."""
+        """Execute a random action."""
         weights: dict[Callable[[], None], int] = {
             self.publish: 10, self.publish_simply: 10, self.publish_many: 5, self.roll: 6, self.trim: 2,
             self.sleep: 3, self.read: 10, self.compare: 2, self.restart: 1, self.crash: 1,
             self.crash_in_work: 1,
         }  # fmt: skip
-        (what,) = self.rng.choices(list(weights), list(weights.values()))
-        self.done.append(what.__name__)
-        what()
+        (action,) = self.rng.choices(list(weights), list(weights.values()))
+        self.done.append(action.__name__)
+        action()
 
 
 @pytest.mark.parametrize("number", range(times(2, 40)))
-def test_the_broker_is_a_list_a_topic(
+def test_random_actions_leave_a_broker_equal_to_its_model(
     start_broker: StartBroker, peers: Peers, rng: random.Random, number: int
 ) -> None:
-    """P5, P6, A9, C32: publishes, reads, rolls, trims, sleep, restarts and crashes in any order."""
     broker = start_broker(worker_timeout=0.02, size_limit=20_000, workers_max=rng.choice((2, 256)))
     run = Run(broker, peers, rng)
     try:
@@ -212,8 +211,7 @@ def test_the_broker_is_a_list_a_topic(
         raise
 
 
-def test_a_crash_at_each_stage_of_a_topic(start_broker: StartBroker, peers: Peers) -> None:
-    """P5: right after the first record, a roll, an empty segment, a trim, a batch that fills a segment."""
+def test_crash_at_each_stage_of_a_topic_loses_nothing(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker(size_limit=10_000)
     run = Run(broker, peers, random.Random(1))
     stages: list[Callable[[], object]] = [
@@ -235,7 +233,7 @@ def test_a_crash_at_each_stage_of_a_topic(start_broker: StartBroker, peers: Peer
 
 
 def test_pointers_rise_over_crashes(start_broker: StartBroker, peers: Peers) -> None:
-    """C3: also when more than one record a microsecond went before, which borrows from the future."""
+    """More than a record a microsecond takes pointers from the future."""
     broker = start_broker()
     fast = peers.fast(broker)
     newest = 0

@@ -1,9 +1,7 @@
-"""Requests that are none: each gets one documented error, and the connection, the broker and everybody else
-go on as before."""
+"""Malformed requests: each gets one documented error, and no connection suffers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgpack
@@ -17,19 +15,12 @@ from kit.deadlines import eventually
 from kit.machine.processes import listing, needs_proc, resident_bytes
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
-from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import CreateTopic, Operation, Ping, Pong, Publish
 from quothwire.protocol.operations import REQUESTS, WITHOUT_TOPIC
 
 
-def problem_of(answer: Answer) -> QuothError:
-    """The refusal that an answer is."""
-    assert isinstance(answer.reply, QuothError), answer.reply
-    return answer.reply
-
-
 def still_works(fast: FastPeer) -> None:
-    """The connection is as good as before."""
+    """Check that the connection answers."""
     assert isinstance(fast.call(Ping()), Pong)
 
 
@@ -48,10 +39,9 @@ def still_works(fast: FastPeer) -> None:
     ],
     ids=["one part", "three parts", "a thousand parts", "fast", "a huge id", "nine ids"],
 )
-def test_without_a_delimiter_the_connection_is_told_that_it_is_missing(
+def test_request_without_delimiter_is_counted_and_gets_an_error_behind_one(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, frames: list[bytes]
 ) -> None:
-    """Checklist 11, 12: behind an empty frame, as every reply; it is counted, the same connection goes on."""
     before = fast.status(limit=0).counters.get("malformed_requests", 0)
     simple = peers.simple(broker)
     simple.send_frames(frames)
@@ -64,8 +54,8 @@ def test_without_a_delimiter_the_connection_is_told_that_it_is_missing(
 
 
 @pytest.mark.parametrize("count", [0, 1, 8])
-def test_what_stands_before_the_delimiter_comes_back(simple: SimplePeer, count: int) -> None:
-    """C58: up to eight frames of 256 bytes, whatever is in them."""
+def test_frames_before_the_delimiter_come_back(simple: SimplePeer, count: int) -> None:
+    """Routing ids may be eight frames of 256 bytes with any content."""
     envelope = [bytes([i + 1]) * 256 for i in range(count)]
     simple.send_frames([*envelope, b"", b"ping"])
     frames = simple.receive_frames()
@@ -97,12 +87,11 @@ SIMPLE_GARBAGE: dict[str, tuple[list[bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", SIMPLE_GARBAGE)
-def test_a_simple_request_that_is_none_gets_an_error(simple: SimplePeer, name: str) -> None:
-    """Checklist 11: code and text, and the connection goes on."""
+def test_malformed_simple_request_gets_an_error(simple: SimplePeer, name: str) -> None:
     frames, code = SIMPLE_GARBAGE[name]
     simple.send_frames([b"", *frames])
-    status, told, text = simple.receive()
-    assert (status, told.decode()) == (b"error", code)
+    status, found, text = simple.receive()
+    assert (status, found.decode()) == (b"error", code)
     assert 0 < len(text.decode()) < 1_000
     assert simple.ask("ping")[0] == b"ok"
     assert "many" not in simple.topics()
@@ -137,8 +126,9 @@ HEADERS: dict[str, tuple[list[bytes], str, int]] = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_fast_request_with_a_wrong_header_gets_an_error(fast: FastPeer, name: str) -> None:
-    """Checklist 11, 12, 27: with the correlation id if there was one."""
+def test_fast_request_with_a_wrong_header_gets_an_error_with_its_correlation_id(
+    fast: FastPeer, name: str
+) -> None:
     frames, code, correlation = HEADERS[name]
     assert refusal_of(fast, *frames) == (code, correlation)
     still_works(fast)
@@ -146,13 +136,11 @@ def test_a_fast_request_with_a_wrong_header_gets_an_error(fast: FastPeer, name: 
 
 @pytest.mark.parametrize("correlation", [0, 1, 2**64 - 1])
 def test_any_correlation_id_comes_back(fast: FastPeer, correlation: int) -> None:
-    """Checklist 12."""
     assert refusal_of(fast, header(correlation=correlation), b"", b"\x80") == ("", correlation)
     assert refusal_of(fast, header(99, correlation=correlation), b"") == ("unknown_operation", correlation)
 
 
-def test_text_that_looks_nearly_fast_is_simple(simple: SimplePeer) -> None:
-    """C58: what does not begin with the magic is answered as text."""
+def test_request_without_the_whole_magic_gets_a_simple_answer(simple: SimplePeer) -> None:
     simple.send_frames([b"", b"\xd1" + bytes(15), b"", b"\x80"])
     assert simple.receive()[:2] == [b"error", b"unknown_operation"]
 
@@ -216,12 +204,12 @@ ABOVE = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_arguments_that_are_none_are_refused(fast: FastPeer, topic: str, name: str) -> None:
-    """Checklist 13, 16, 17: by the worker that would have to use them, and by the front end for a wait."""
+def test_malformed_arguments_are_refused(fast: FastPeer, topic: str, name: str) -> None:
+    """The topic refuses them, and the front end does for a topic that does not exist."""
     fast.publish(topic, [b"x"])
     arguments = ARGUMENTS[name]
-    for name_ in (topic.encode(), b"no such topic"):
-        frames = header(Operation.FETCH), name_, arguments
+    for target in (topic.encode(), b"no such topic"):
+        frames = header(Operation.FETCH), target, arguments
         assert refusal_of(fast, *frames) == (ABOVE.get(name, "bad_request"), 77)
     still_works(fast)
 
@@ -230,8 +218,9 @@ WRONG_FIELDS = {"no such field": 1, "after": -1, "limit": -1, "settings": 1, "be
 
 
 @pytest.mark.parametrize("operation", Operation)
-def test_every_operation_looks_at_its_arguments(fast: FastPeer, topic: str, operation: Operation) -> None:
-    """Checklist 13: none takes what it does not know."""
+def test_every_operation_refuses_unknown_and_wrong_arguments(
+    fast: FastPeer, topic: str, operation: Operation
+) -> None:
     if operation is not Operation.CREATE:
         fast.publish(topic, [b"x"])
     for arguments in (
@@ -247,7 +236,6 @@ def test_every_operation_looks_at_its_arguments(fast: FastPeer, topic: str, oper
 
 @needs_proc
 def test_hostile_arguments_take_no_memory(fast: FastPeer, broker: BrokerProcess, topic: str) -> None:
-    """Checklist 13."""
     fast.publish(topic, [b"x"])
 
     def hammer(rounds: int) -> None:
@@ -261,10 +249,10 @@ def test_hostile_arguments_take_no_memory(fast: FastPeer, broker: BrokerProcess,
     assert resident_bytes(broker.pid) - before < 15 * 2**20, "a megabyte is among them, 30 times"
 
 
-def test_what_an_error_quotes_is_short(fast: FastPeer, topic: str) -> None:
-    """Checklist 13: an error never is as large as the request that it answers."""
+def test_error_quotes_large_values_in_part(fast: FastPeer, topic: str) -> None:
     for settings in ({"x" * 5_000: 1}, {"durability": "x" * 5_000}, {"max_age": "é" * 3_000}):
-        problem = problem_of(fast.request(CreateTopic(settings), topic))
+        problem = fast.request(CreateTopic(settings), topic).reply
+        assert isinstance(problem, QuothError)
         assert len(problem.text) <= binary_codec.ERROR_CHARACTERS_MAX
     with refused("bad_request"):
         fast.publish(topic, [b"x"], durability="x" * 5_000)
@@ -297,10 +285,9 @@ BAD_NAMES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_bad_name_is_refused_by_everything(
+def test_bad_name_is_refused_by_every_operation_and_makes_no_file(
     fast: FastPeer, simple: SimplePeer, broker: BrokerProcess, name: str
 ) -> None:
-    """C8, checklist 14: by every operation of both protocols, and no file is made anywhere."""
     before = outside_of_topics(broker)
     bad = BAD_NAMES[name]
     for operation in set(Operation) - WITHOUT_TOPIC:
@@ -316,7 +303,7 @@ def test_a_bad_name_is_refused_by_everything(
 
 
 def outside_of_topics(broker: BrokerProcess) -> list[str]:
-    """Everything that lies around, apart from what the topics do in their own folders."""
+    """Return all files around the data directory except those in the folders of topics."""
     around = broker.directory.parent
     inside = broker.topics_directory.relative_to(around).as_posix() + "/"
     return [name for name in listing(around) if "/" not in name.removeprefix(inside) or inside not in name]
@@ -330,8 +317,9 @@ GOOD_NAMES = (
 )  # fmt: skip
 
 
-def test_every_good_name_is_a_topic_of_its_own(start_broker: StartBroker, peers: Peers) -> None:
-    """C8: whatever it looks like to a shell, a file system or an eye; after a restart too."""
+def test_every_good_name_is_a_topic_of_its_own_also_after_a_restart(
+    start_broker: StartBroker, peers: Peers
+) -> None:
     broker = start_broker()
     fast = peers.fast(broker)
     for name in GOOD_NAMES:
@@ -354,10 +342,9 @@ def test_every_good_name_is_a_topic_of_its_own(start_broker: StartBroker, peers:
 
 
 @needs_proc
-def test_a_frame_that_is_too_large_costs_the_connection_only(
+def test_frame_that_is_too_large_ends_its_connection_only_and_takes_no_memory(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C60, checklist 9: no memory is taken for it, and nobody else notices."""
     hello = fast.call(REQUESTS[Operation.HELLO]())
     size = hello.limits["frame_bytes_max"]
     fast.publish(topic, [b"before"])
@@ -371,19 +358,17 @@ def test_a_frame_that_is_too_large_costs_the_connection_only(
     assert resident_bytes(broker.pid) - before < 8 * 2**20
     bad = peers.fast(broker)
     bad.send(Publish(), topic, huge)
-    eventually(lambda: comes_back(bad), "the client connects again")
+
+    def is_answered() -> bool:
+        bad.send(Ping())
+        return not bad.is_silent(0.1)
+
+    eventually(is_answered, "the client connects again")
     assert len(fast.read_all(topic)) == 11
 
 
-def comes_back(peer: FastPeer) -> bool:
-    """Is a request answered?"""
-    peer.send(Ping())
-    return not peer.is_silent(0.1)
-
-
 @needs_proc
-def test_a_request_that_waits_keeps_nothing_large(fast: FastPeer, broker: BrokerProcess) -> None:
-    """C60: a fetch has no payload, so nobody can make the broker keep one for ten minutes."""
+def test_long_poll_with_a_payload_is_refused_and_not_kept(fast: FastPeer, broker: BrokerProcess) -> None:
     before = resident_bytes(broker.pid)
     payload = bytes(2**20)
     for _ in range(200):
@@ -395,14 +380,9 @@ def test_a_request_that_waits_keeps_nothing_large(fast: FastPeer, broker: Broker
     assert fast.status(limit=0).waits == 0
 
 
-def pieces(count: int) -> Iterator[bytes]:
-    """Values of one simple publish."""
-    return (b"%d" % i for i in range(count))
-
-
-def test_the_largest_simple_publish_is_taken(simple: SimplePeer, topic: str) -> None:
-    """C10, C21: ten thousand frames, and as many in the reply to a read."""
-    first, last = simple.publish(topic, *pieces(10_000))
+def test_largest_simple_publish_is_stored_and_read_at_once(simple: SimplePeer, topic: str) -> None:
+    values = [b"%d" % i for i in range(10_000)]
+    first, last = simple.publish(topic, *values)
     assert last - first == 9_999
     _, records = simple.read(topic, 0, 10_000)
-    assert [value for _, value in records] == list(pieces(10_000))
+    assert [value for _, value in records] == values

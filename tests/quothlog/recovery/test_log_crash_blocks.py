@@ -180,7 +180,7 @@ def test_strays_are_left_alone_and_told(wreck: Wreck) -> None:
     assert all((target / name).read_bytes() == b"stray" for name in names)
 
 
-def test_files_that_somebody_else_owns_are_no_strays(open_log: OpenLog, directory: Path) -> None:
+def test_files_of_other_programs_are_no_strays(open_log: OpenLog, directory: Path) -> None:
     directory.mkdir()
     (directory / "topic.json").write_bytes(b"{}")
     (directory / "other").write_bytes(b"")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.broker.model import Ledgers
+from kit.broker.model import BrokerModel
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
 from quoth.spark.source.data_loss import DataLoss
@@ -27,8 +27,8 @@ def options(**given: str) -> Options:
 class Stream:
     """A query as Spark runs it: what it journals survives a restart, what it has read and lost is counted."""
 
-    def __init__(self, ledgers: Ledgers, **given: str) -> None:
-        self.ledgers = ledgers
+    def __init__(self, model: BrokerModel, **given: str) -> None:
+        self.model = model
         starts = {} if any(name.startswith("starting") for name in given) else {"startingOffsets": "earliest"}
         self.options = options(**starts, **given)
         self.losses: list[DataLoss] = []
@@ -39,7 +39,7 @@ class Stream:
 
     def restart(self) -> None:
         """A new process with the same checkpoint."""
-        self.progress = OffsetPlanner(self.ledgers, self.options, self.losses.append)
+        self.progress = OffsetPlanner(self.model, self.options, self.losses.append)
         self.initial: Offset | None = None
 
     def begin(self) -> Offset:
@@ -66,9 +66,9 @@ class Stream:
     def run(self) -> None:
         """Read the batch that was journalled last."""
         before = len(self.read)
-        for tasks in partitions(self.ledgers, self.extents(), self.options, self.losses.append):
+        for tasks in partitions(self.model, self.extents(), self.options, self.losses.append):
             for one in tasks:
-                found = self.ledgers.ledgers[one.topic].above(one.after, one.until)
+                found = self.model.topic_models[one.topic].above(one.after, one.until)
                 assert len(found) == one.records
                 self.read += [(one.topic, pointer) for pointer in found]
         self.batches.append(len(self.read) - before)
@@ -97,11 +97,11 @@ def through_json(offset: Offset) -> Offset:
 @given(st.data())
 @settings(deadline=None, max_examples=150)
 def test_every_record_is_read_once_or_told_as_lost(data: st.DataObject) -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 3)
+    model = BrokerModel()
+    model.append("a", 3)
     limit = data.draw(st.integers(1, 12), label="limit")
-    stream = Stream(ledgers, maxOffsetsPerTrigger=str(limit), failOnDataLoss="false")
-    appended = {("a", pointer) for pointer in ledgers.ledgers["a"].kept}
+    stream = Stream(model, maxOffsetsPerTrigger=str(limit), failOnDataLoss="false")
+    appended = {("a", pointer) for pointer in model.topic_models["a"].kept}
     planned = stream.plan()
     for _ in range(data.draw(st.integers(1, 25), label="steps")):
         topic = data.draw(st.sampled_from("abc"), label="topic")
@@ -110,9 +110,9 @@ def test_every_record_is_read_once_or_told_as_lost(data: st.DataObject) -> None:
         ):
             case "append":
                 records = data.draw(st.integers(1, 9), label="records")
-                appended |= {(topic, pointer) for pointer in ledgers.append(topic, records)}
+                appended |= {(topic, pointer) for pointer in model.append(topic, records)}
             case "trim" if topic in stream.known:  # what went before a new topic was seen is no loss
-                ledgers.trim(topic, data.draw(st.integers(0, 3), label="batches"))
+                model.trim(topic, data.draw(st.integers(0, 3), label="batches"))
             case "plan" if not planned:
                 planned = stream.plan()
             case "run" if planned:
@@ -129,17 +129,17 @@ def test_every_record_is_read_once_or_told_as_lost(data: st.DataObject) -> None:
 
 
 def test_what_comes_between_two_questions_where_to_begin_is_read() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 5)
-    stream = Stream(ledgers, startingOffsets="latest")
+    model = BrokerModel()
+    model.append("a", 5)
+    stream = Stream(model, startingOffsets="latest")
     stream.begin()
-    ledgers.append("a", 3)
+    model.append("a", 3)
     stream.plan()
     stream.restart()  # and the first batch was not committed
-    ledgers.append("a", 4)
+    model.append("a", 4)
     stream.run()
     stream.drain()
-    assert [pointer for _, pointer in stream.read] == ledgers.ledgers["a"].kept[5:]
+    assert [pointer for _, pointer in stream.read] == model.topic_models["a"].kept[5:]
 
 
 @given(
@@ -148,12 +148,12 @@ def test_what_comes_between_two_questions_where_to_begin_is_read() -> None:
 )
 @settings(deadline=None)
 def test_a_limit_is_shared_by_backlog_and_rounded_up(records: list[int], limit: int) -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for number, count in enumerate(records):
-        ledgers.append(f"t{number}", max(count, 1))
+        model.append(f"t{number}", max(count, 1))
         if not count:
-            ledgers.trim(f"t{number}", 1)
-    stream = Stream(ledgers, maxOffsetsPerTrigger=str(limit))
+            model.trim(f"t{number}", 1)
+    stream = Stream(model, maxOffsetsPerTrigger=str(limit))
     stream.plan()
     taken = {one.topic: one.records for one in stream.extents()}
     total = sum(records)
@@ -162,38 +162,38 @@ def test_a_limit_is_shared_by_backlog_and_rounded_up(records: list[int], limit: 
 
 
 def test_a_limit_of_one_topic_is_exact_and_a_trigger_without_limits_takes_all() -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for _ in range(10):
-        ledgers.append("a", 7)
-    stream = Stream(ledgers, maxOffsetsPerTrigger="16")
+        model.append("a", 7)
+    stream = Stream(model, maxOffsetsPerTrigger="16")
     stream.drain()
     assert stream.batches == [16, 16, 16, 16, 6]
-    stream = Stream(ledgers, maxOffsetsPerTrigger="16")
+    stream = Stream(model, maxOffsetsPerTrigger="16")
     stream.drain(capped=False)
     assert stream.batches == [70]
 
 
 def test_bytes_are_limited_by_whole_batches() -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for _ in range(4):
-        ledgers.append("a", 10)
-    stream = Stream(ledgers, maxBytesPerTrigger="1500")  # 100 bytes a record
+        model.append("a", 10)
+    stream = Stream(model, maxBytesPerTrigger="1500")  # 100 bytes a record
     stream.drain()
     assert stream.batches == [15, 15, 10]
     for _ in range(2):
-        ledgers.append("b", 10)
+        model.append("b", 10)
     stream.drain()
     assert stream.batches[3:] == [15, 5]
 
 
 def test_available_now_ends_where_the_topics_ended_and_leaves_out_those_that_come_later() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 10)
-    stream = Stream(ledgers, maxOffsetsPerTrigger="4")
+    model = BrokerModel()
+    model.append("a", 10)
+    stream = Stream(model, maxOffsetsPerTrigger="4")
     stream.progress.aim()
     while stream.plan():
-        ledgers.append("a", 3)
-        ledgers.append("b", 1)
+        model.append("a", 3)
+        model.append("b", 1)
         stream.run()
     assert stream.batches == [4, 4, 2]
     stream.restart()
@@ -202,45 +202,45 @@ def test_available_now_ends_where_the_topics_ended_and_leaves_out_those_that_com
 
 
 def test_a_batch_waits_for_enough_records_or_for_its_time() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 2)
-    stream = Stream(ledgers, minOffsetsPerTrigger="5", maxTriggerDelay="1h")
+    model = BrokerModel()
+    model.append("a", 2)
+    stream = Stream(model, minOffsetsPerTrigger="5", maxTriggerDelay="1h")
     stream.drain()
     assert stream.batches == [2], "the first batch does not wait"
-    ledgers.append("a", 4)
+    model.append("a", 4)
     assert not stream.plan()
-    ledgers.append("a", 1)
+    model.append("a", 1)
     stream.drain()
-    ledgers.append("a", 1)
+    model.append("a", 1)
     assert stream.plan(capped=False), "Trigger.Once does not wait"
     stream.run()
     assert stream.batches == [2, 5, 1]
-    stream = Stream(ledgers, minOffsetsPerTrigger="50", maxTriggerDelay="1us")
+    stream = Stream(model, minOffsetsPerTrigger="50", maxTriggerDelay="1us")
     stream.drain()
-    ledgers.append("a", 1)
+    model.append("a", 1)
     stream.drain()
     assert stream.batches == [8, 1]
 
 
 def test_a_batch_that_waits_does_not_wait_with_available_now() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 2)
-    stream = Stream(ledgers, minOffsetsPerTrigger="5", maxTriggerDelay="1h")
+    model = BrokerModel()
+    model.append("a", 2)
+    stream = Stream(model, minOffsetsPerTrigger="5", maxTriggerDelay="1h")
     stream.drain()
-    ledgers.append("a", 1)
+    model.append("a", 1)
     stream.progress.aim()
     stream.drain()
     assert stream.batches == [2, 1]
 
 
 def test_what_retention_took_before_it_was_planned_is_counted_in_the_offset() -> None:
-    ledgers = Ledgers()
-    read = ledgers.append("a", 3)
-    stream = Stream(ledgers)
+    model = BrokerModel()
+    read = model.append("a", 3)
+    stream = Stream(model)
     stream.drain()
-    ledgers.append("a", 4)
-    kept = ledgers.append("a", 5)
-    ledgers.trim("a", 2)
+    model.append("a", 4)
+    kept = model.append("a", 5)
+    model.trim("a", 2)
     stream.drain()
     assert stream.losses == [DataLoss("a", read[-1], kept[0], 4, "trimmed")]
     assert Offset.from_json(json.loads(stream.journal[-1])).topics["a"].lost == 4
@@ -248,82 +248,82 @@ def test_what_retention_took_before_it_was_planned_is_counted_in_the_offset() ->
 
 
 def test_what_retention_takes_while_a_batch_is_planned_is_lost_and_nothing_else() -> None:
-    ledgers = Ledgers()
-    batches = [ledgers.append("a", 5) for _ in range(4)]
-    stream = Stream(ledgers, maxOffsetsPerTrigger="8", failOnDataLoss="false")
+    model = BrokerModel()
+    batches = [model.append("a", 5) for _ in range(4)]
+    stream = Stream(model, maxOffsetsPerTrigger="8", failOnDataLoss="false")
     stream.begin()
-    ledgers.meanwhile = lambda: setattr(ledgers, "meanwhile", lambda: ledgers.trim("a", 1))
+    model.meanwhile = lambda: setattr(model, "meanwhile", lambda: model.trim("a", 1))
     stream.drain()
     assert [pointer for _, pointer in stream.read] == [*batches[1], *batches[2], *batches[3]]
     assert stream.lost == 5
 
 
 def test_what_retention_takes_after_the_plan_is_lost_and_nothing_else() -> None:
-    ledgers = Ledgers()
-    batches = [ledgers.append("a", 5) for _ in range(4)]
-    stream = Stream(ledgers)
+    model = BrokerModel()
+    batches = [model.append("a", 5) for _ in range(4)]
+    stream = Stream(model)
     stream.plan()
-    ledgers.trim("a", 3)
+    model.trim("a", 3)
     stream.run()
     assert [pointer for _, pointer in stream.read] == batches[3]
     assert [(loss.records, loss.reason) for loss in stream.losses] == [(15, "trimmed")]
 
 
 def test_ordinals_that_are_given_again_after_a_loss_of_power_hide_no_record() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 3)
-    ledgers.append("a", 4)
-    stream = Stream(ledgers)
+    model = BrokerModel()
+    model.append("a", 3)
+    model.append("a", 4)
+    stream = Stream(model)
     stream.drain()
-    ledgers.lose_power("a")
-    anew = ledgers.append("a", 2)
+    model.lose_power("a")
+    anew = model.append("a", 2)
     stream.drain()
     assert [pointer for _, pointer in stream.read[7:]] == anew
     assert stream.losses == []
 
 
 def test_a_topic_that_is_deleted_is_told_once() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 3)
-    ledgers.append("b", 3)
-    stream = Stream(ledgers)
+    model = BrokerModel()
+    model.append("a", 3)
+    model.append("b", 3)
+    stream = Stream(model)
     stream.drain()
-    del ledgers.ledgers["a"]
+    del model.topic_models["a"]
     stream.drain()
-    ledgers.append("b", 1)
+    model.append("b", 1)
     stream.drain()
     assert [(loss.topic, loss.records, loss.reason) for loss in stream.losses] == [("a", -1, "deleted")]
 
 
 def test_a_topic_that_is_made_anew_is_read_from_its_beginning() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 3)
-    stream = Stream(ledgers)
+    model = BrokerModel()
+    model.append("a", 3)
+    stream = Stream(model)
     stream.drain()
-    del ledgers.ledgers["a"]
-    anew = ledgers.append("a", 2)
+    del model.topic_models["a"]
+    anew = model.append("a", 2)
     stream.drain()
     assert [pointer for _, pointer in stream.read[3:]] == anew
     assert [loss.reason for loss in stream.losses] == ["recreated"]
 
 
 def test_a_topic_that_is_named_and_does_not_exist_is_waited_for() -> None:
-    ledgers = Ledgers()
-    stream = Stream(ledgers, subscribe="a", startingOffsets="latest")
+    model = BrokerModel()
+    stream = Stream(model, subscribe="a", startingOffsets="latest")
     stream.drain()
-    ledgers.append("a", 2)
+    model.append("a", 2)
     stream.drain()
     assert stream.batches == [0, 2]
 
 
 def test_a_topic_that_is_not_asked_for_any_more_is_left_where_it_was() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 2)
-    ledgers.append("b", 2)
-    stream = Stream(ledgers, subscribe="a,b")
+    model = BrokerModel()
+    model.append("a", 2)
+    model.append("b", 2)
+    stream = Stream(model, subscribe="a,b")
     stream.drain()
-    ledgers.append("a", 3)
-    ledgers.append("b", 1)
+    model.append("a", 3)
+    model.append("b", 1)
     stream.options = options(subscribe="b")
     stream.restart()
     stream.drain()
@@ -335,36 +335,36 @@ def test_a_topic_that_is_not_asked_for_any_more_is_left_where_it_was() -> None:
 
 
 def test_a_pointer_below_what_is_kept_is_a_loss_and_a_time_is_none() -> None:
-    ledgers = Ledgers()
-    first = ledgers.append("a", 3)[0]
-    kept = ledgers.append("a", 2)
-    ledgers.trim("a", 1)
-    stream = Stream(ledgers, subscribe="a", startingOffsets=json.dumps({"a": first}))
+    model = BrokerModel()
+    first = model.append("a", 3)[0]
+    kept = model.append("a", 2)
+    model.trim("a", 1)
+    stream = Stream(model, subscribe="a", startingOffsets=json.dumps({"a": first}))
     stream.drain()
     assert [(loss.records, loss.next) for loss in stream.losses] == [(3, kept[0])]
-    stream = Stream(ledgers, subscribe="a", startingTimestamp=str(first // 1_000))
+    stream = Stream(model, subscribe="a", startingTimestamp=str(first // 1_000))
     stream.drain()
     assert [pointer for _, pointer in stream.read] == kept
     assert stream.losses == []
 
 
 def test_a_pointer_in_the_middle_is_included() -> None:
-    ledgers = Ledgers()
-    pointers = ledgers.append("a", 9)
-    stream = Stream(ledgers, subscribe="a", startingOffsets=json.dumps({"a": pointers[4]}))
+    model = BrokerModel()
+    pointers = model.append("a", 9)
+    stream = Stream(model, subscribe="a", startingOffsets=json.dumps({"a": pointers[4]}))
     stream.drain()
     assert [pointer for _, pointer in stream.read] == pointers[4:]
     assert Offset.from_json(json.loads(stream.journal[-1])).topics["a"].ordinal == 9
 
 
 def test_a_pointer_behind_the_newest_record_is_refused() -> None:
-    ledgers = Ledgers()
-    pointers = ledgers.append("a", 2)
-    behind = Stream(ledgers, subscribe="a", startingOffsets=json.dumps({"a": pointers[-1] + 1}))
+    model = BrokerModel()
+    pointers = model.append("a", 2)
+    behind = Stream(model, subscribe="a", startingOffsets=json.dumps({"a": pointers[-1] + 1}))
     behind.drain()
     assert behind.read == []
     with pytest.raises(RequestError, match=r"bad_pointer.*lies behind the newest record"):
-        Stream(ledgers, subscribe="a", startingOffsets=json.dumps({"a": pointers[-1] + 2})).begin()
+        Stream(model, subscribe="a", startingOffsets=json.dumps({"a": pointers[-1] + 2})).begin()
 
 
 @pytest.mark.parametrize(
@@ -373,9 +373,9 @@ def test_a_pointer_behind_the_newest_record_is_refused() -> None:
 def test_a_time_behind_the_newest_record_follows_the_strategy(
     strategy: dict[str, str], refused: bool
 ) -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 2)
-    stream = Stream(ledgers, subscribe="a", startingTimestamp="1700000000000", **strategy)
+    model = BrokerModel()
+    model.append("a", 2)
+    stream = Stream(model, subscribe="a", startingTimestamp="1700000000000", **strategy)
     if refused:
         with pytest.raises(RequestError, match="startingOffsetsByTimestampStrategy") as caught:
             stream.begin()
@@ -386,15 +386,15 @@ def test_a_time_behind_the_newest_record_follows_the_strategy(
 
 
 def test_starting_offsets_name_every_topic_that_exists_and_no_other() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 2)
-    ledgers.append("b", 2)
+    model = BrokerModel()
+    model.append("a", 2)
+    model.append("b", 2)
     with pytest.raises(RequestError, match="nothing is said of b"):
-        Stream(ledgers, startingOffsets='{"a": -2}').begin()
+        Stream(model, startingOffsets='{"a": -2}').begin()
     with pytest.raises(RequestError, match="c is not read"):
-        Stream(ledgers, startingOffsets='{"a": -2, "b": -1, "c": -1}').begin()
+        Stream(model, startingOffsets='{"a": -2, "b": -1, "c": -1}').begin()
     with pytest.raises(NotFound, match="unknown_topic"):
-        Stream(ledgers, subscribe="c", startingOffsets='{"c": -2}').begin()
+        Stream(model, subscribe="c", startingOffsets='{"c": -2}').begin()
 
 
 def test_offsets_in_a_checkpoint_stay_as_they_are() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.broker.model import Ledgers
+from kit.broker.model import BrokerModel
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
 from quoth.spark.source import partitioning
@@ -27,14 +27,14 @@ def nothing_lost(loss: DataLoss) -> None:
     raise AssertionError(loss)
 
 
-def pointers(ledgers: Ledgers, **given: str) -> dict[str, list[int]]:
+def pointers(model: BrokerModel, **given: str) -> dict[str, list[int]]:
     """Read the pointers of a batch query, without losses."""
     losses: list[DataLoss] = []
     chosen = options(**given)
     found: dict[str, list[int]] = {}
-    for task in partitions(ledgers, extents_now(ledgers, chosen, losses.append), chosen, losses.append):
+    for task in partitions(model, extents_now(model, chosen, losses.append), chosen, losses.append):
         for one in task:
-            found.setdefault(one.topic, []).extend(ledgers.ledgers[one.topic].above(one.after, one.until))
+            found.setdefault(one.topic, []).extend(model.topic_models[one.topic].above(one.after, one.until))
     assert losses == []
     return found
 
@@ -47,19 +47,19 @@ def pointers(ledgers: Ledgers, **given: str) -> dict[str, list[int]]:
 def test_tasks_are_as_many_as_asked_for_cover_everything_once_and_are_alike(
     topics: list[list[int]], wanted: int
 ) -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for number, batches in enumerate(topics):
         for records in batches:
-            ledgers.append(f"t{number}", records)
+            model.append(f"t{number}", records)
     chosen = options(minPartitions=str(wanted))
-    tasks = partitions(ledgers, extents_now(ledgers, chosen, nothing_lost), chosen, nothing_lost)
+    tasks = partitions(model, extents_now(model, chosen, nothing_lost), chosen, nothing_lost)
     read = [
         (one.topic, pointer)
         for task in tasks
         for one in task
-        for pointer in ledgers.ledgers[one.topic].above(one.after, one.until)
+        for pointer in model.topic_models[one.topic].above(one.after, one.until)
     ]
-    assert read == [(topic, one) for topic in ledgers.topics() for one in ledgers.ledgers[topic].kept]
+    assert read == [(topic, one) for topic in model.topics() for one in model.topic_models[topic].kept]
     total = len(read)
     assert len(tasks) <= 2 * wanted + 1
     largest = max(sum(one.records for one in task) for task in tasks)
@@ -67,109 +67,110 @@ def test_tasks_are_as_many_as_asked_for_cover_everything_once_and_are_alike(
 
 
 def test_one_topic_is_cut_into_as_many_tasks_as_asked_for() -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for _ in range(64):
-        ledgers.append("a", 10)
+        model.append("a", 10)
     chosen = options(minPartitions="8")
-    tasks = partitions(ledgers, extents_now(ledgers, chosen, nothing_lost), chosen, nothing_lost)
+    tasks = partitions(model, extents_now(model, chosen, nothing_lost), chosen, nothing_lost)
     assert [sum(one.records for one in task) for task in tasks] == [80] * 8
 
 
 def test_a_task_reads_about_as_many_records_as_it_may() -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for _ in range(64):
-        ledgers.append("a", 10)
-    ledgers.append("b", 10)
+        model.append("a", 10)
+    model.append("b", 10)
     chosen = options(minPartitions="1", maxRecordsPerPartition="100")
-    tasks = partitions(ledgers, extents_now(ledgers, chosen, nothing_lost), chosen, nothing_lost)
+    tasks = partitions(model, extents_now(model, chosen, nothing_lost), chosen, nothing_lost)
     assert max(sum(one.records for one in task) for task in tasks) <= 100
     assert len(tasks) in (7, 8)
 
 
 def test_many_small_topics_share_tasks() -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for number in range(100):
-        ledgers.append(f"t{number}", 3)
+        model.append(f"t{number}", 3)
     chosen = options(minPartitions="4")
-    assert len(partitions(ledgers, extents_now(ledgers, chosen, nothing_lost), chosen, nothing_lost)) == 4
+    assert len(partitions(model, extents_now(model, chosen, nothing_lost), chosen, nothing_lost)) == 4
 
 
 def test_without_a_number_there_are_as_many_tasks_as_processors_and_more_for_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for _ in range(640):
-        ledgers.append("a", 1)
+        model.append("a", 1)
     chosen = options()
-    extents = extents_now(ledgers, chosen, nothing_lost)
-    assert len(partitions(ledgers, extents, chosen, nothing_lost)) == (os.cpu_count() or 1)
+    extents = extents_now(model, chosen, nothing_lost)
+    assert len(partitions(model, extents, chosen, nothing_lost)) == (os.cpu_count() or 1)
     monkeypatch.setattr(partitioning, "PARTITION_BYTES", 1_000)
-    assert len(partitions(ledgers, extents, chosen, nothing_lost)) == max(64, os.cpu_count() or 1)
+    assert len(partitions(model, extents, chosen, nothing_lost)) == max(64, os.cpu_count() or 1)
 
 
 def test_bounds_include_where_they_start_and_not_where_they_end() -> None:
-    ledgers = Ledgers()
-    found = [*ledgers.append("a", 4), *ledgers.append("a", 4)]
+    model = BrokerModel()
+    found = [*model.append("a", 4), *model.append("a", 4)]
     asked = {"startingOffsets": f'{{"a": {found[2]}}}', "endingOffsets": f'{{"a": {{"0": {found[6]}}}}}'}
-    assert pointers(ledgers, **asked) == {"a": found[2:6]}
-    assert pointers(ledgers, since=str(found[2]), until=str(found[6])) == {"a": found[2:6]}
-    assert pointers(ledgers, startingOffsets="earliest", endingOffsets="latest") == {"a": found}
-    assert pointers(ledgers, endingOffsets='{"a": -1}', startingOffsets='{"a": -2}') == {"a": found}
-    assert pointers(ledgers, since=str(found[-1] + 1)) == {}
+    assert pointers(model, **asked) == {"a": found[2:6]}
+    assert pointers(model, since=str(found[2]), until=str(found[6])) == {"a": found[2:6]}
+    assert pointers(model, startingOffsets="earliest", endingOffsets="latest") == {"a": found}
+    assert pointers(model, endingOffsets='{"a": -1}', startingOffsets='{"a": -2}') == {"a": found}
+    assert pointers(model, since=str(found[-1] + 1)) == {}
 
 
 def test_times_are_in_milliseconds() -> None:
-    ledgers = Ledgers()
-    early = ledgers.append("a", 500)
-    late = ledgers.append("a", 1_000)
+    model = BrokerModel()
+    early = model.append("a", 500)
+    late = model.append("a", 1_000)
     at = late[0] // 1_000 + 1
     split = at * 1_000 - late[0]
-    assert pointers(ledgers, startingTimestamp=str(at)) == {"a": late[split:]}
-    assert pointers(ledgers, endingTimestamp=str(at)) == {"a": early + late[:split]}
-    assert pointers(ledgers, startingOffsetsByTimestamp=f'{{"a": {at}}}') == {"a": late[split:]}
+    assert pointers(model, startingTimestamp=str(at)) == {"a": late[split:]}
+    assert pointers(model, endingTimestamp=str(at)) == {"a": early + late[:split]}
+    assert pointers(model, startingOffsetsByTimestamp=f'{{"a": {at}}}') == {"a": late[split:]}
     both = {"endingOffsetsByTimestamp": f'{{"a": {{"0": {at}}}}}', "endingOffsets": "latest"}
-    assert pointers(ledgers, **both) == {"a": early + late[:split]}, "the time counts"
+    assert pointers(model, **both) == {"a": early + late[:split]}, "the time counts"
 
 
 def test_a_pointer_below_what_is_kept_is_a_loss() -> None:
-    ledgers = Ledgers()
-    first = ledgers.append("a", 4)[0]
-    kept = ledgers.append("a", 4)
-    ledgers.trim("a", 1)
+    model = BrokerModel()
+    first = model.append("a", 4)[0]
+    kept = model.append("a", 4)
+    model.trim("a", 1)
     losses: list[DataLoss] = []
-    extents = extents_now(ledgers, options(subscribe="a", startingOffsets=f'{{"a": {first}}}'), losses.append)
+    extents = extents_now(model, options(subscribe="a", startingOffsets=f'{{"a": {first}}}'), losses.append)
     assert losses == [DataLoss("a", first - 1, kept[0], 4, "trimmed")]
     assert [(one.after, one.until) for one in extents] == [(first - 1, kept[-1])]
-    assert pointers(ledgers, since=str(first)) == {"a": kept}, "from a time on it is none"
-    assert pointers(ledgers) == {"a": kept}, "nor from the earliest on"
+    assert pointers(model, since=str(first)) == {"a": kept}, "from a time on it is none"
+    assert pointers(model) == {"a": kept}, "nor from the earliest on"
 
 
 def test_a_topic_that_does_not_exist_is_an_error_and_a_pattern_that_matches_none_is_empty() -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     with pytest.raises(NotFound, match="unknown_topic"):
-        pointers(ledgers, subscribe="a")
-    assert pointers(ledgers) == {}
+        pointers(model, subscribe="a")
+    assert pointers(model) == {}
 
 
 def test_ending_offsets_name_every_topic() -> None:
-    ledgers = Ledgers()
-    ledgers.append("a", 1)
-    ledgers.append("b", 1)
+    model = BrokerModel()
+    model.append("a", 1)
+    model.append("b", 1)
     with pytest.raises(RequestError, match="ending offsets: nothing is said of b"):
-        pointers(ledgers, endingOffsets='{"a": -1}')
+        pointers(model, endingOffsets='{"a": -1}')
 
 
 def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read() -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for topic in "abc":
-        ledgers.append(topic, 5)
+        model.append(topic, 5)
     extents = [
-        Extent(topic, ledger.log, 0, ledger.last, 5) for topic, ledger in sorted(ledgers.ledgers.items())
+        Extent(topic, topic_model.log, 0, topic_model.last, 5)
+        for topic, topic_model in sorted(model.topic_models.items())
     ]
-    del ledgers.ledgers["a"], ledgers.ledgers["b"]
-    ledgers.append("b", 2)
+    del model.topic_models["a"], model.topic_models["b"]
+    model.append("b", 2)
     losses: list[DataLoss] = []
-    tasks = partitions(ledgers, extents, options(), losses.append)
+    tasks = partitions(model, extents, options(), losses.append)
     assert [one.topic for task in tasks for one in task] == ["c"]
     assert [(loss.topic, loss.records, loss.reason) for loss in losses] == [
         ("a", 5, "deleted"),
@@ -178,12 +179,12 @@ def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read() -
 
 
 def test_what_goes_between_counting_and_dividing_is_a_loss() -> None:
-    ledgers = Ledgers()
+    model = BrokerModel()
     for _ in range(3):
-        ledgers.append("a", 5)
-    (extent,) = extents_now(ledgers, options(), nothing_lost)
-    ledgers.meanwhile = lambda: setattr(ledgers, "meanwhile", lambda: ledgers.trim("a", 1))
+        model.append("a", 5)
+    (extent,) = extents_now(model, options(), nothing_lost)
+    model.meanwhile = lambda: setattr(model, "meanwhile", lambda: model.trim("a", 1))
     losses: list[DataLoss] = []
-    tasks = partitions(ledgers, [extent], options(), losses.append)
+    tasks = partitions(model, [extent], options(), losses.append)
     assert sum(one.records for task in tasks for one in task) == 10
     assert [loss.records for loss in losses] == [5]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.model import Ledgers
+from kit.broker.model import BrokerModel
 from kit.deadlines import eventually
 from kit.spark.archives import Account, account, of_topic, publish
 from quoth import Client, Gap
@@ -243,7 +243,7 @@ def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
 
 
 def test_what_goes_between_counting_and_dividing_is_told() -> None:
-    class Trimmed(Ledgers):
+    class Trimmed(BrokerModel):
         def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
             self.trim(topic, 1)
             return super().split(topic, after, until, parts)
