@@ -72,6 +72,18 @@ class SmallDisk:
         self._others.unlink()
         subprocess.run(["sync", "--file-system", self.path], check=True)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stall every write to the file system meanwhile; skips the test where that cannot be done."""
+        fsfreeze = shutil.which("fsfreeze", path=_SYSTEM_PATH)
+        if fsfreeze is None:
+            pytest.skip("fsfreeze is missing")
+        subprocess.run([fsfreeze, "--freeze", self.path], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([fsfreeze, "--unfreeze", self.path], check=True)
+
 
 @contextmanager
 def mounted(kind: DiskKind, folder: Path, size: int = DISK_BYTES) -> Iterator[SmallDisk]:
