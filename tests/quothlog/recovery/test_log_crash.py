@@ -67,7 +67,7 @@ def test_last_segment_cut_inside_its_header_block(wreck: Wreck) -> None:
 
 @pytest.mark.parametrize("flip", [0x01, 0xFF])
 def test_any_byte_of_the_tail_changed(wreck: Wreck, rng: random.Random, flip: int) -> None:
-    """Intact batches are all there; damage is stepped over and told, and never a wrong record."""
+    """Reads return all intact batches and no wrong record, and report damage."""
     data, offsets = wreck.tail, wreck.offsets
     for lost in range(TAIL):
         start, end = offsets[lost], offsets[lost + 1]
@@ -83,7 +83,7 @@ def test_any_byte_of_the_tail_changed(wreck: Wreck, rng: random.Random, flip: in
             assert_goes_on(wreck, log, wreck.without(lost), wreck.records)
 
 
-def test_reader_is_told_where_to_go_on_behind_damage(wreck: Wreck) -> None:
+def test_error_for_damage_has_the_cursor_behind_it(wreck: Wreck) -> None:
     """An error with its place, and the reader may go on."""
     data = bytearray(wreck.tail)
     data[wreck.offsets[2] - 1] ^= 1
@@ -99,7 +99,7 @@ def test_reader_is_told_where_to_go_on_behind_damage(wreck: Wreck) -> None:
     log.close()
 
 
-def test_reader_is_told_how_much_is_damaged(wreck: Wreck) -> None:
+def test_error_for_damage_has_the_number_of_its_records(wreck: Wreck) -> None:
     """Damaged records before an extract are counted apart from removed ones."""
     data = bytearray(wreck.tail)
     data[wreck.offsets[1] + 9] ^= 1
@@ -142,7 +142,7 @@ TAILS: dict[str, Callable[[Wreck], bytes]] = {
 
 
 @pytest.mark.parametrize("more", TAILS.values(), ids=TAILS)
-def test_what_is_no_next_batch_is_quarantined(wreck: Wreck, more: Callable[[Wreck], bytes]) -> None:
+def test_bytes_that_are_no_next_batch_are_quarantined(wreck: Wreck, more: Callable[[Wreck], bytes]) -> None:
     """Neither a repeated batch nor one of another log nor anything else becomes a record."""
     appended = more(wreck)
     log = wreck.open(wreck.with_tail(wreck.tail + appended))
@@ -219,8 +219,8 @@ def test_batch_inside_a_value_is_a_value(wreck: Wreck) -> None:
     log = wreck.open(wreck.with_tail(wreck.tail))
     inside = segments(log.directory)[-1].read_bytes()[wreck.offsets[1] :]
     ours = log.append([inside, b"behind", encoded([b"not stored"])])
-    told = list(log.read(ours.first - 1))
-    assert [record.value for record in told] == [inside, b"behind", encoded([b"not stored"])]
+    stored = list(log.read(ours.first - 1))
+    assert [record.value for record in stored] == [inside, b"behind", encoded([b"not stored"])]
     crashed = copy(log.directory, next(wreck.copies))
     log.close()
     path = segments(crashed)[-1]
@@ -230,10 +230,10 @@ def test_batch_inside_a_value_is_a_value(wreck: Wreck) -> None:
         damaged[place] ^= 1
         target = copy(crashed, next(wreck.copies))
         segments(target)[-1].write_bytes(damaged)
-        assert_goes_on(wreck, wreck.open(target), wreck.records, wreck.records + told)
+        assert_goes_on(wreck, wreck.open(target), wreck.records, wreck.records + stored)
 
 
-def test_value_made_to_look_like_the_next_batch_is_never_taken_for_one(wreck: Wreck) -> None:
+def test_value_that_looks_like_the_next_batch_stays_a_value(wreck: Wreck) -> None:
     """The log's id is no secret: how far a torn batch reaches is believed; nothing in it is searched."""
     log = wreck.open(wreck.with_tail(wreck.tail))
     header = batch.parse_header(wreck.tail, LOG_ID, wreck.offsets[-2])
@@ -242,7 +242,7 @@ def test_value_made_to_look_like_the_next_batch_is_never_taken_for_one(wreck: Wr
         header._replace(base=header.base + 300 * DAY, ordinal=header.end_ordinal, sequence=10), LOG_ID
     )
     log.append([bytes(48) + forged + body, b"behind"])
-    told = list(log.read(wreck.records[-1].pointer))
+    stored = list(log.read(wreck.records[-1].pointer))
     crashed = copy(log.directory, next(wreck.copies))
     log.close()
     data = segments(crashed)[-1].read_bytes()
@@ -252,7 +252,7 @@ def test_value_made_to_look_like_the_next_batch_is_never_taken_for_one(wreck: Wr
         segments(target)[-1].write_bytes(tail)
         log = wreck.open(target)
         assert salvaged(log) == wreck.records
-        assert told[-1].pointer < log.append(b"goes on").first < told[-1].pointer + DAY
+        assert stored[-1].pointer < log.append(b"goes on").first < stored[-1].pointer + DAY
         log.close()
 
 
@@ -270,7 +270,7 @@ def test_wreck_upon_wreck_keeps_every_torn_byte(wreck: Wreck) -> None:
         log._lock.release()
 
 
-def test_crash_while_setting_aside_is_no_second_loss(wreck: Wreck) -> None:
+def test_crash_within_a_quarantine_is_no_second_loss(wreck: Wreck) -> None:
     """The torn bytes are safe before they are cut off: a copy that is there already is made again."""
     torn = b"torn bytes"
     target = wreck.with_tail(wreck.tail + torn)

@@ -55,11 +55,11 @@ def test_retries_are_known_behind_a_damaged_header_block(wreck: Wreck) -> None:
     for size in (0, wreck.offsets[0]):
         target = wreck.with_tail(bytes(size) + wreck.tail[size:])
         log = wreck.open(target)
-        for raw, told in zip(wreck.raws, wreck.batches, strict=True):
+        for raw, stored in zip(wreck.raws, wreck.batches, strict=True):
             if batch.parse_header(raw, 0).producer:
                 outcome = outcome_of(log, raw)
                 assert not isinstance(outcome, str)
-                assert (outcome.first, outcome.duplicate) == (told[0].pointer, True)
+                assert (outcome.first, outcome.duplicate) == (stored[0].pointer, True)
         log.close()
 
 
@@ -74,7 +74,7 @@ def test_retention_counts_right_behind_a_damaged_header_block(wreck: Wreck) -> N
         assert list(log.read()) == wreck.records[18:]
 
 
-def test_no_header_block_at_all_is_told_and_can_be_overcome(wreck: Wreck) -> None:
+def test_log_without_any_header_block_is_reported_and_can_be_repaired(wreck: Wreck) -> None:
     target = copy(wreck.directory, next(wreck.copies))
     for path in segments(target):
         path.write_bytes(bytes(96) + path.read_bytes()[96:])
@@ -156,17 +156,17 @@ class Overtaken(PosixFileSystem):
 def test_log_that_another_process_began_just_before_is_that_log(open_log: OpenLog) -> None:
     """Two programs begin a log at the same moment: there is one log."""
     log = open_log(filesystem=Overtaken())
-    told = fill(log, 1)
+    stored = fill(log, 1)
     log.close()
     again = open_log()
-    assert list(again.read())[-1:] == told
+    assert list(again.read())[-1:] == stored
     assert len(list(again.read())) == again.end_ordinal
 
 
 # -- strays and leftovers -----------------------------------------------------------------------------------
 
 
-def test_strays_are_left_alone_and_told(wreck: Wreck) -> None:
+def test_unknown_files_are_kept_and_reported(wreck: Wreck) -> None:
     target = wreck.with_tail(wreck.tail)
     (target / "lost+found").mkdir()
     names = [".DS_Store", "README", "1.seg", "000000000000000001.seg", "00000000000000001.segment", "x.tmp"]
@@ -180,14 +180,14 @@ def test_strays_are_left_alone_and_told(wreck: Wreck) -> None:
     assert all((target / name).read_bytes() == b"stray" for name in names)
 
 
-def test_files_of_other_programs_are_no_strays(open_log: OpenLog, directory: Path) -> None:
+def test_files_of_other_programs_are_not_unknown(open_log: OpenLog, directory: Path) -> None:
     directory.mkdir()
     (directory / "topic.json").write_bytes(b"{}")
     (directory / "other").write_bytes(b"")
     assert open_log(others=["topic.json"]).findings.strays == ["other"]
 
 
-def test_what_was_unfinished_is_removed(wreck: Wreck) -> None:
+def test_unfinished_files_are_removed(wreck: Wreck) -> None:
     """Half-made files of a crash between the making and the renaming."""
     target = wreck.with_tail(wreck.tail)
     name = segments(target)[-1].name
@@ -266,7 +266,7 @@ def test_large_index_file_is_not_read(wreck: Wreck) -> None:
 
 
 @pytest.mark.parametrize("end", [b"", b"\xff"], ids=["zeros", "zeros and one byte"])
-def test_large_tail_is_walked_and_set_aside_in_pieces(wreck: Wreck, end: bytes) -> None:
+def test_large_tail_is_scanned_and_quarantined_in_pieces(wreck: Wreck, end: bytes) -> None:
     """A preallocated segment costs neither memory nor, if it holds nothing, a copy."""
     target = wreck.with_tail(wreck.tail)
     path = segments(target)[-1]
@@ -309,7 +309,7 @@ def test_new_boot_after_a_torn_tail_adds_its_own_ten_seconds(wreck: Wreck) -> No
     log.close()
 
 
-def test_problem_of_a_log_is_an_error_of_ours(wreck: Wreck) -> None:
+def test_problem_of_a_log_is_raised_as_a_quoth_error(wreck: Wreck) -> None:
     """Nothing but documented errors comes out of a directory full of noise."""
     rng = random.Random(20260102)
     for _ in range(60):

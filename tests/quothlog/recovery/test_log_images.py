@@ -57,8 +57,8 @@ class Life:
         """Append a batch whose values say their place; readers see it at once."""
         values = [b"%05d" % (len(self.appended) + i) + b"." * size for i in range(records)]
         self.appended += values
-        (told,) = put(self.log, encoded(values))
-        self.pointers |= {value: told.first + i for i, value in enumerate(values)}
+        (stored,) = put(self.log, encoded(values))
+        self.pointers |= {value: stored.first + i for i, value in enumerate(values)}
         self.seen = max(self.seen, self.log.newest)
 
     def sync(self) -> None:

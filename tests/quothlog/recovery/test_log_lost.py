@@ -1,4 +1,4 @@
-"""Records that were synced and are gone, and what a crash may take without a loss: two things, told apart.
+"""Records that were synced and are gone, and what a crash may take without a loss: two different things.
 
 An index is written about synced bytes only. So where the last segment ends before its checkpoint, records are
 lost, even if the file ends where a batch does. A footer or an index that a loss of power took is no loss.
@@ -33,12 +33,12 @@ BATCHES, RECORDS = 4, 3
 
 
 @pytest.fixture
-def told(open_log: OpenLog) -> list[Record]:
+def stored(open_log: OpenLog) -> list[Record]:
     """The records of a log that was closed, two batches in a sealed segment and four in the last one."""
     with open_log(log_id=LOG_ID) as log:
-        told = fill(log, 2, RECORDS)
+        stored = fill(log, 2, RECORDS)
         log.roll()
-        return told + fill(log, BATCHES, RECORDS)
+        return stored + fill(log, BATCHES, RECORDS)
 
 
 def lost_in(directory: Path) -> list[tuple[int, int]]:
@@ -83,30 +83,30 @@ HARMS: dict[str, Callable[[Path, int], None]] = {
 @pytest.mark.parametrize("kept", range(BATCHES))
 @pytest.mark.parametrize("harm", HARMS)
 def test_synced_records_that_are_gone_are_reported_and_never_replaced(
-    open_log: OpenLog, directory: Path, clock: ManualClock, told: list[Record], harm: str, kept: int
+    open_log: OpenLog, directory: Path, clock: ManualClock, stored: list[Record], harm: str, kept: int
 ) -> None:
     """Inspection and opening report it, and afterwards the gap in the ordinals does, until it is repaired."""
     path = segments(directory)[-1]
     HARMS[harm](path, boundaries(path, LOG_ID)[kept])
     lost = (BATCHES - kept) * RECORDS
-    left, first = told[:-lost], told[-lost]
+    left, first = stored[:-lost], stored[-lost]
     if "header block" not in harm:
         assert lost_in(directory) == [(len(left), lost)]
     clock.step(-HOUR)  # or the clock alone would keep the pointers apart
     log = open_log(log_id=LOG_ID)
     assert log.findings.lost_records == log.info().counters["lost_records"] == lost
-    assert log.findings.lost_after < first.pointer <= told[-1].pointer == log.findings.lost_until
+    assert log.findings.lost_after < first.pointer <= stored[-1].pointer == log.findings.lost_until
     more = fill(log, 1)
-    assert more[0].pointer > told[-1].pointer
+    assert more[0].pointer > stored[-1].pointer
     assert list(log.read()) == left + more
     found = log.fetch(left[-1].pointer)
     assert found is not None
-    assert found.ordinal == len(told)
+    assert found.ordinal == len(stored)
     assert log.loss(left[-1].pointer, len(left), found) == (lost, lost)
     assert log.loss(left[-1].pointer, -1, found).damaged >= lost
     log.close()
     again = open_log(log_id=LOG_ID)
-    assert again.findings.lost_records == 0, "told once by an opening"
+    assert again.findings.lost_records == 0, "one opening reports it"
     again.close()
     assert sum(records for _, records in lost_in(directory)) == lost, "and by verifying until it is repaired"
     list(repair(directory, log_id=LOG_ID))
@@ -114,16 +114,16 @@ def test_synced_records_that_are_gone_are_reported_and_never_replaced(
 
 
 @pytest.mark.parametrize("row", range(3))
-def test_an_emptied_segment_is_no_stray(
+def test_emptied_segment_is_not_unknown(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, row: int
 ) -> None:
     """Inspection, opening and the gap report what it held: no ordinal is given out twice."""
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=6)) as log:
-        told = fill(log, 9, 2)
+        stored = fill(log, 9, 2)
     path = segments(directory)[row]
     index = path.with_suffix(file_format.INDEX_SUFFIX).read_bytes()
     truncate(path, 0)
-    left = told[: row * 6] + told[row * 6 + 6 :]
+    left = stored[: row * 6] + stored[row * 6 + 6 :]
     clock.step(-HOUR)
 
     def is_reported() -> bool:
@@ -132,7 +132,7 @@ def test_an_emptied_segment_is_no_stray(
         return [one.records for one in wrong] == [-1 if row == 0 else 6]
 
     assert is_reported()
-    archiver = Archiver(directory, LOG_ID, tmp_path / "archive", told[-1].pointer, exact=False)
+    archiver = Archiver(directory, LOG_ID, tmp_path / "archive", stored[-1].pointer, exact=False)
     assert path in {damage.path for damage in archiver.run(lambda _bytes: None)}
     for _ in range(2):
         with open_log(log_id=LOG_ID) as log:
@@ -146,7 +146,7 @@ def test_an_emptied_segment_is_no_stray(
         assert is_reported()
     with open_log(log_id=LOG_ID) as log:
         (more,) = fill(log, 1)
-        assert more.pointer > told[-1].pointer
+        assert more.pointer > stored[-1].pointer
         found = log.fetch(more.pointer - 1)
         assert found is not None
         assert found.ordinal == 18
@@ -157,32 +157,32 @@ def test_an_emptied_segment_is_no_stray(
     assert [(one.records, one.closed) for one in damages(directory)] == ([(6, True)] if row else [])
 
 
-def test_a_last_segment_that_another_one_was_written_over_is_no_stray(
-    open_log: OpenLog, directory: Path, clock: ManualClock, told: list[Record]
+def test_newest_segment_overwritten_by_another_is_not_unknown(
+    open_log: OpenLog, directory: Path, clock: ManualClock, stored: list[Record]
 ) -> None:
     """Its index still says what was synced of it."""
     first, last = segments(directory)
     last.write_bytes(first.read_bytes())
     clock.step(-HOUR)
-    left = told[: -BATCHES * RECORDS]
+    left = stored[: -BATCHES * RECORDS]
     assert [one.path for one in damages(directory)] == [last]
     for lost in (BATCHES * RECORDS, 0):
         with open_log(log_id=LOG_ID) as log:
             assert (log.findings.strays_set_aside, log.findings.lost_records) == ([], lost)
-            assert log.append(b"above").first > told[-1].pointer
+            assert log.append(b"above").first > stored[-1].pointer
             assert [one for one in log.read() if one.value != b"above"] == left
             found = log.fetch(left[-1].pointer)
             assert found is not None
-            assert found.ordinal == len(told)
+            assert found.ordinal == len(stored)
     assert sum(max(one.records, 0) for one in damages(directory)) == BATCHES * RECORDS
 
 
-def test_an_emptied_segment_without_an_index_keeps_its_damage(
+def test_emptied_segment_without_an_index_keeps_its_damage(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
     """As a kill leaves the last one: the log goes on above its name, and verifying tells of it for good."""
     log = open_log(log_id=LOG_ID)
-    told = fill(log, 2)
+    stored = fill(log, 2)
     log.roll()
     lost = fill(log, 2)
     log.discard()
@@ -194,16 +194,16 @@ def test_an_emptied_segment_without_an_index_keeps_its_damage(
             assert log.findings.strays_set_aside == []
             more = fill(log, 1)
             assert more[0].pointer > lost[-1].pointer
-            assert values(log)[:2] == [one.value for one in told]
+            assert values(log)[:2] == [one.value for one in stored]
         assert [(one.path, one.kind) for one in damages(directory)] == [(path, Wrong.BLOCK)]
 
 
 @pytest.mark.parametrize("log_id", [0, LOG_ID])
-def test_the_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
+def test_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
     open_log: OpenLog, directory: Path, log_id: int
 ) -> None:
     with open_log(log_id=LOG_ID) as log:
-        told = fill(log, 2)
+        stored = fill(log, 2)
     (path,) = segments(directory)
     truncate(path, 0)
     if not log_id:
@@ -213,10 +213,12 @@ def test_the_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
         return
     with open_log(log_id=log_id) as log:
         assert (log.findings.lost_records, log.end_ordinal) == (2, 2)
-        assert fill(log, 1)[0].pointer > told[-1].pointer
+        assert fill(log, 1)[0].pointer > stored[-1].pointer
 
 
-def test_a_full_disk_keeps_the_proof(directory: Path, clock: ManualClock, told: list[Record]) -> None:
+def test_full_disk_keeps_the_proof_of_a_loss(
+    directory: Path, clock: ManualClock, stored: list[Record]
+) -> None:
     """Closing a log that has no room to go on above lost records does not hide the loss."""
     path = segments(directory)[-1]
     truncate(path, boundaries(path, LOG_ID)[2])
@@ -226,14 +228,14 @@ def test_a_full_disk_keeps_the_proof(directory: Path, clock: ManualClock, told: 
     for _ in range(2):
         with Log.open(directory, filesystem=disk, clock=clock) as log:
             assert log.findings.lost_records == 2 * RECORDS
-            assert list(log.read()) == told[: -2 * RECORDS]
+            assert list(log.read()) == stored[: -2 * RECORDS]
     disk.heal()
     with Log.open(directory, filesystem=disk, clock=clock) as log:
-        assert log.append(b"above").first > told[-1].pointer + HORIZON_US
+        assert log.append(b"above").first > stored[-1].pointer + HORIZON_US
 
 
-def test_an_index_of_another_segment_proves_nothing(
-    open_log: OpenLog, directory: Path, told: list[Record]
+def test_index_of_another_segment_proves_no_loss(
+    open_log: OpenLog, directory: Path, stored: list[Record]
 ) -> None:
     first, last = (path.with_suffix(file_format.INDEX_SUFFIX) for path in segments(directory))
     path = segments(directory)[-1]
@@ -244,7 +246,7 @@ def test_an_index_of_another_segment_proves_nothing(
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["closed", "removed"])
-def test_what_is_closed_or_removed_during_an_inspection_has_lost_nothing(
+def test_segment_closed_or_removed_during_a_verify_has_lost_nothing(
     open_log: OpenLog, directory: Path, removed: bool
 ) -> None:
     """The index tells of records that were not there when the inspection began."""
@@ -273,11 +275,11 @@ CUTS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_what_a_power_cut_takes_of_derived_parts_is_no_damage_and_is_made_again(
+def test_derived_parts_taken_by_a_power_cut_are_no_damage_and_are_rebuilt(
     open_log: OpenLog, directory: Path, clock: ManualClock, cut: str
 ) -> None:
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
-    told = fill(log, 9, 2)
+    stored = fill(log, 9, 2)
     log.discard()
     sealed = segments(directory)[:-1]
     whole = [path.read_bytes() for path in sealed]
@@ -291,13 +293,15 @@ def test_what_a_power_cut_takes_of_derived_parts_is_no_damage_and_is_made_again(
         assert [one.derived for one in found] == [2 if cut == "neither" else 1] * 2 + [0]
     clock.reboot()
     with open_log(log_id=LOG_ID) as log:
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
     assert [path.read_bytes() for path in sealed] == whole
     again = list(verify.summaries(directory))
     assert [(one.damages, one.derived, one.indexed) for one in again[:2]] == [((), 0, True)] * 2
 
 
-def test_what_a_process_leaves_that_dies_in_a_roll_is_made_again(open_log: OpenLog, directory: Path) -> None:
+def test_derived_parts_missing_after_a_death_in_a_roll_are_rebuilt(
+    open_log: OpenLog, directory: Path
+) -> None:
     log = open_log(options=LogOptions(count_limit=6))
     fill(log, 6, 2)
     log.discard()
@@ -309,9 +313,7 @@ def test_what_a_process_leaves_that_dies_in_a_roll_is_made_again(open_log: OpenL
     assert [(one.damages, one.derived) for one in found] == [((), 0)] * 2
 
 
-def test_a_segment_with_damage_gets_no_new_footer(
-    open_log: OpenLog, directory: Path, clock: ManualClock
-) -> None:
+def test_damaged_segment_gets_no_new_footer(open_log: OpenLog, directory: Path, clock: ManualClock) -> None:
     """An opening rebuilds nothing where records are missing: that is left to a repair."""
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
     fill(log, 6, 2)
@@ -332,46 +334,46 @@ def lose_power(log: Log, clock: ManualClock) -> None:
     clock.reboot()
 
 
-def test_the_segment_that_a_power_cut_ends_gets_its_index_when_the_log_goes_on(
+def test_segment_ended_by_a_power_cut_gets_its_index_when_the_log_goes_on(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
     log = open_log(options=LogOptions(count_limit=6))
-    told = fill(log, 5, 2)
+    stored = fill(log, 5, 2)
     lose_power(log, clock)
     log = open_log()
-    told += fill(log, 1)
+    stored += fill(log, 1)
     found = list(verify.summaries(directory))
     assert [(one.damages, one.derived) for one in found] == [((), 0)] * 3
-    assert list(log.read()) == told
+    assert list(log.read()) == stored
 
 
-def test_the_next_opening_makes_what_a_second_power_cut_took_of_a_segment_that_the_first_one_ended(
+def test_opening_rebuilds_derived_parts_after_two_power_cuts(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
     """Its index is written without a sync, and it is of another boot than the segment behind it."""
     log = open_log()
-    told = fill(log, 5, 2)
+    stored = fill(log, 5, 2)
     lose_power(log, clock)
     log = open_log()
-    told += fill(log, 1)
+    stored += fill(log, 1)
     empty_index(segments(directory)[0])
     lose_power(log, clock)
     log = open_log()
     assert log.findings.rebuilt == [segments(directory)[0].name]
-    told += fill(log, 1)
+    stored += fill(log, 1)
     assert [(one.damages, one.derived) for one in verify.summaries(directory)] == [((), 0)] * 3
-    assert list(log.read()) == told
+    assert list(log.read()) == stored
 
 
-def test_an_index_that_proves_a_loss_stays_where_the_log_goes_on(
-    open_log: OpenLog, directory: Path, told: list[Record]
+def test_index_that_proves_a_loss_is_kept_when_the_log_goes_on(
+    open_log: OpenLog, directory: Path, stored: list[Record]
 ) -> None:
     path = segments(directory)[-1]
     proof = path.with_suffix(file_format.INDEX_SUFFIX).read_bytes()
     truncate(path, boundaries(path, LOG_ID)[2])
     log = open_log()
-    told[-2 * RECORDS :] = fill(log, 1)
-    assert list(log.read()) == told
+    stored[-2 * RECORDS :] = fill(log, 1)
+    assert list(log.read()) == stored
     assert path.with_suffix(file_format.INDEX_SUFFIX).read_bytes() == proof
 
 
@@ -389,12 +391,12 @@ class UnwritableFile(PosixFileSystem):
 
 
 @pytest.mark.parametrize(("row", "whole"), [(2, 1), (-1, 2)])
-def test_a_damaged_header_block_keeps_no_other_segment_from_what_is_made_again(
+def test_damaged_header_block_does_not_keep_other_segments_from_a_rebuild(
     open_log: OpenLog, directory: Path, clock: ManualClock, row: int, whole: int
 ) -> None:
     """Only the segment in front of it has to do without: nothing tells where that one ended."""
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
-    told = fill(log, 13, 2)
+    stored = fill(log, 13, 2)
     paths = segments(directory)
     flip(paths[row], 20)
     for path in paths[:2]:
@@ -402,11 +404,11 @@ def test_a_damaged_header_block_keeps_no_other_segment_from_what_is_made_again(
     lose_power(log, clock)
     log = open_log(log_id=LOG_ID)
     assert log.findings.rebuilt == [path.name for path in reversed(paths[:whole])]
-    assert list(log.read()) == told
+    assert list(log.read()) == stored
     assert [one.derived for one in verify.summaries(directory)][:whole] == [0] * whole
 
 
-def test_a_segment_that_cannot_be_opened_keeps_no_other_one_from_what_is_made_again(
+def test_unreadable_segment_does_not_keep_others_from_a_rebuild(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
     """The newest one is tried first."""

@@ -30,7 +30,7 @@ LOG_ID = 77
 
 
 @pytest.fixture
-def told(open_log: OpenLog) -> list[Record]:
+def stored(open_log: OpenLog) -> list[Record]:
     """A closed log of four segments with three batches of four records each, and its records."""
     with open_log(options=LogOptions(count_limit=BATCHES * RECORDS), log_id=LOG_ID) as log:
         return fill(log, 4 * BATCHES, RECORDS)
@@ -129,7 +129,7 @@ any_harm = pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__
 @any_harm
 @pytest.mark.parametrize("row", range(4))
 def test_readers_get_what_they_got_before_and_every_byte_is_kept(
-    told: list[Record], directory: Path, tmp_path: Path, harm: Harm, row: int
+    stored: list[Record], directory: Path, tmp_path: Path, harm: Harm, row: int
 ) -> None:
     """In the first, a middle, the last sealed and the active segment."""
     path = segments(directory)[row]
@@ -152,7 +152,9 @@ def test_readers_get_what_they_got_before_and_every_byte_is_kept(
 
 
 @pytest.mark.parametrize("row", range(3))
-def test_records_that_are_gone_are_told_afterwards_too(told: list[Record], directory: Path, row: int) -> None:
+def test_lost_records_are_reported_after_the_repair_too(
+    stored: list[Record], directory: Path, row: int
+) -> None:
     path = segments(directory)[row]
     last_batch(path)
     before = missing(list(summaries(directory))[row])
@@ -161,13 +163,13 @@ def test_records_that_are_gone_are_told_afterwards_too(told: list[Record], direc
     assert missing(found) == before == [((row + 1) * BATCHES * RECORDS - RECORDS, RECORDS)]
     assert all(damage.start == damage.end for damage in found.damages)
     with Log.open(directory) as log:
-        after = told[(row + 1) * BATCHES * RECORDS - RECORDS - 1].pointer
+        after = stored[(row + 1) * BATCHES * RECORDS - RECORDS - 1].pointer
         extract = log.fetch(after)
         assert extract is not None
         assert log.loss(after, -1, extract) == (RECORDS, RECORDS)
 
 
-def test_whole_log_is_left_as_it_is(told: list[Record], directory: Path) -> None:
+def test_whole_log_is_left_as_it_is(stored: list[Record], directory: Path) -> None:
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     assert mend(directory) == []
     after = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -175,7 +177,7 @@ def test_whole_log_is_left_as_it_is(told: list[Record], directory: Path) -> None
     assert before.keys() == after.keys()
 
 
-def test_index_that_does_not_agree_is_made_anew(told: list[Record], directory: Path) -> None:
+def test_index_that_does_not_agree_is_made_anew(stored: list[Record], directory: Path) -> None:
     first, second, third, _ = (path.with_suffix(".idx") for path in segments(directory))
     right = [first.read_bytes(), second.read_bytes(), third.read_bytes()]
     first.unlink()
@@ -186,7 +188,7 @@ def test_index_that_does_not_agree_is_made_anew(told: list[Record], directory: P
     assert [path.read_bytes() for path in (first, second, third)] == right
 
 
-def test_segment_that_is_damaged_again_is_kept_again(told: list[Record], directory: Path) -> None:
+def test_segment_that_is_damaged_again_is_kept_again(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
     copies = []
     for number, harm in enumerate((middle_body, first_header), start=1):
@@ -196,7 +198,7 @@ def test_segment_that_is_damaged_again_is_kept_again(told: list[Record], directo
         assert mended.kept == path.with_name(f"{path.name}.{number}.damaged")
     assert [path.with_name(f"{path.name}.{n}.damaged").read_bytes() for n in (1, 2)] == copies
     assert [record.value for record in read(directory)] == [
-        record.value for record in (*told[:12], *told[20:])
+        record.value for record in (*stored[:12], *stored[20:])
     ]
 
 
@@ -214,16 +216,16 @@ def test_retries_are_known_behind_a_mended_header_block(open_log: OpenLog, direc
         assert [(one.first, one.duplicate) for one in put(log, *raws)] == [(first, True) for first in firsts]
 
 
-def test_pointers_go_on_above_everything(told: list[Record], directory: Path) -> None:
+def test_pointers_go_on_above_everything(stored: list[Record], directory: Path) -> None:
     for path in segments(directory):
         everything(path)
     mend(directory, log_id=LOG_ID)
     with Log.open(directory, clock=ManualClock(1_000)) as log:
-        assert log.append(b"next").first >= told[-BATCHES * RECORDS].pointer
+        assert log.append(b"next").first >= stored[-BATCHES * RECORDS].pointer
     assert whole(directory)
 
 
-def test_progress_is_told_in_bytes(told: list[Record], directory: Path) -> None:
+def test_progress_is_reported_in_bytes(stored: list[Record], directory: Path) -> None:
     middle_body(segments(directory)[1])
     steps: list[int] = []
     sizes = sum(path.stat().st_size for path in segments(directory))
@@ -232,7 +234,7 @@ def test_progress_is_told_in_bytes(told: list[Record], directory: Path) -> None:
     assert len(steps) > BATCHES * 4
 
 
-def test_where_there_is_no_log_none_is_begun(tmp_path: Path) -> None:
+def test_repair_of_a_directory_without_a_log_begins_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         mend(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -245,14 +247,14 @@ def test_log_that_is_open_is_left_alone(open_log: OpenLog, directory: Path) -> N
             mend(directory)
 
 
-def test_without_any_header_block_it_needs_the_id(told: list[Record], directory: Path) -> None:
+def test_repair_without_any_header_block_needs_the_log_id(stored: list[Record], directory: Path) -> None:
     for path in segments(directory):
         block(path)
     with pytest.raises(Damaged):
         mend(directory)
     mend(directory, log_id=LOG_ID)
     assert whole(directory)
-    assert [record.value for record in read(directory)] == [record.value for record in told]
+    assert [record.value for record in read(directory)] == [record.value for record in stored]
 
 
 # -- broken off -------------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ def test_without_any_header_block_it_needs_the_id(told: list[Record], directory:
 
 @pytest.mark.parametrize("harm", [middle_body, block], ids=lambda harm: harm.__name__)
 def test_process_dies_at_each_change_of_the_disk(
-    told: list[Record], directory: Path, tmp_path: Path, harm: Harm
+    stored: list[Record], directory: Path, tmp_path: Path, harm: Harm
 ) -> None:
     for path in segments(directory)[1:3]:
         harm(path)
@@ -289,7 +291,7 @@ def test_process_dies_at_each_change_of_the_disk(
 @pytest.mark.parametrize("problem", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
 def test_failing_disk_costs_nothing(
-    told: list[Record], directory: Path, tmp_path: Path, kind: Kind, problem: int, rng: random.Random
+    stored: list[Record], directory: Path, tmp_path: Path, kind: Kind, problem: int, rng: random.Random
 ) -> None:
     middle_body(segments(directory)[1])
     readable = read(shutil.copytree(directory, tmp_path / "unmended"))
@@ -309,8 +311,8 @@ def test_failing_disk_costs_nothing(
 # -- strangers --------------------------------------------------------------------------------------
 
 
-def test_segments_of_several_logs_are_not_told_apart_by_guessing(
-    told: list[Record], directory: Path, tmp_path: Path
+def test_repair_of_segments_of_several_logs_needs_the_log_id(
+    stored: list[Record], directory: Path, tmp_path: Path
 ) -> None:
     """An embedded log whose newest file is another one's: nothing is done until the log is named."""
     with Log.open(tmp_path / "other", log_id=99) as other:
@@ -322,15 +324,15 @@ def test_segments_of_several_logs_are_not_told_apart_by_guessing(
         mend(directory)
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
     assert directory / stranger.name in [one.path for one in mend(directory, log_id=LOG_ID)]
-    assert [record.value for record in read(directory)] == [record.value for record in told]
+    assert [record.value for record in read(directory)] == [record.value for record in stored]
 
 
 @pytest.mark.parametrize("content", [b"", bytes(500), b"rubbish" * 100])
 @pytest.mark.parametrize("row", range(4))
 def test_rubbish_under_a_name_within_a_segment_costs_no_record(
-    told: list[Record], directory: Path, tmp_path: Path, row: int, content: bytes
+    stored: list[Record], directory: Path, tmp_path: Path, row: int, content: bytes
 ) -> None:
-    rubbish = directory / f"{told[row * BATCHES * RECORDS + 5].pointer:017d}.seg"
+    rubbish = directory / f"{stored[row * BATCHES * RECORDS + 5].pointer:017d}.seg"
     rubbish.write_bytes(content)
     readable = read(shutil.copytree(directory, tmp_path / "unmended"))
     for _ in range(2):
@@ -338,22 +340,22 @@ def test_rubbish_under_a_name_within_a_segment_costs_no_record(
         assert read(directory) == readable
 
 
-def test_first_segment_under_another_name_is_still_read(told: list[Record], directory: Path) -> None:
+def test_first_segment_under_another_name_is_still_read(stored: list[Record], directory: Path) -> None:
     first = segments(directory)[0]
-    first.rename(first.with_name(f"{told[0].pointer - 5_000:017d}.seg"))
+    first.rename(first.with_name(f"{stored[0].pointer - 5_000:017d}.seg"))
     mend(directory)
-    assert [record.value for record in read(directory)] == [record.value for record in told]
+    assert [record.value for record in read(directory)] == [record.value for record in stored]
 
 
-def test_segment_in_front_of_a_stranger_is_mended_in_one_go(told: list[Record], directory: Path) -> None:
+def test_segment_in_front_of_a_stranger_is_mended_in_one_go(stored: list[Record], directory: Path) -> None:
     second = segments(directory)[1]
-    shutil.copy(segments(directory)[0], directory / f"{told[23].pointer:017d}.seg")
+    shutil.copy(segments(directory)[0], directory / f"{stored[23].pointer:017d}.seg")
     middle_body(second)
     assert second in [one.path for one in mend(directory) if not one.problem]
     assert mend(directory) == []
 
 
-def test_what_was_lost_is_told_once(told: list[Record], directory: Path) -> None:
+def test_loss_is_reported_once(stored: list[Record], directory: Path) -> None:
     """The last batch of one segment and the header block of the next are damaged."""
     first, second, *_ = segments(directory)
     last_batch(first)
@@ -364,7 +366,7 @@ def test_what_was_lost_is_told_once(told: list[Record], directory: Path) -> None
 
 
 @pytest.mark.parametrize("lose", ["a segment", "an end"])
-def test_what_is_lost_after_a_repair_is_no_old_story(told: list[Record], directory: Path, lose: str) -> None:
+def test_loss_after_a_repair_is_reported_too(stored: list[Record], directory: Path, lose: str) -> None:
     path = segments(directory)[1]
     middle_body(path)
     mend(directory)
@@ -376,7 +378,7 @@ def test_what_is_lost_after_a_repair_is_no_old_story(told: list[Record], directo
     assert len([one for one in summaries(directory) if one.unmended]) == 1
 
 
-def test_copies_may_be_deleted_after_a_repair(told: list[Record], directory: Path) -> None:
+def test_copies_may_be_deleted_after_a_repair(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
     middle_body(path)
     mend(directory)

@@ -52,26 +52,26 @@ STRAYS = [empty, zeros, rubbish, copy_of_another, of_another_log]
 
 @pytest.mark.parametrize("name", [FAR, f"{POINTER_MAX}.seg"])
 @pytest.mark.parametrize("stray", STRAYS)
-def test_a_stray_file_moves_no_clock(
+def test_unknown_file_moves_no_clock(
     open_log: OpenLog, directory: Path, tmp_path: Path, name: str, stray: Callable[[Path, Path], None]
 ) -> None:
     """A stray is quarantined once; before that a reader without the lock passes over it, and names it."""
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
-        told = fill(log, 5, 2)
+        stored = fill(log, 5, 2)
     stray(directory / name, directory)
     content = (directory / name).read_bytes()
 
     assert snapshot.strays_in(directory, LOG_ID) == [name]
     found = list(verify.summaries(directory, log_id=LOG_ID))
     assert [(one.damages, one.sealed) for one in found] == [((), True), ((), True), ((), False)]
-    archiver = Archiver(directory, LOG_ID, tmp_path / "archive", told[-1].pointer, exact=False)
-    assert (list(archiver.run(lambda _bytes: None)), archiver.archive.newest) == ([], told[-1].pointer)
+    archiver = Archiver(directory, LOG_ID, tmp_path / "archive", stored[-1].pointer, exact=False)
+    assert (list(archiver.run(lambda _bytes: None)), archiver.archive.newest) == ([], stored[-1].pointer)
 
     with open_log(log_id=LOG_ID) as log:
         more = fill(log, 1)
-        assert more[0].pointer - told[-1].pointer < 60_000_000
+        assert more[0].pointer - stored[-1].pointer < 60_000_000
         assert log.findings.strays_set_aside == [f"{name}.1.damaged"]
-        assert list(log.read()) == told + more
+        assert list(log.read()) == stored + more
     assert (directory / f"{name}.1.damaged").read_bytes() == content
     with open_log(log_id=LOG_ID) as log:
         assert log.findings.strays_set_aside == []
@@ -80,27 +80,27 @@ def test_a_stray_file_moves_no_clock(
 
 
 @pytest.mark.parametrize("stray", STRAYS)
-def test_a_reader_beside_the_writer_passes_over_it(
+def test_reader_beside_the_writer_passes_over_an_unknown_file(
     open_log: OpenLog, directory: Path, stray: Callable[[Path, Path], None]
 ) -> None:
     log = open_log(log_id=LOG_ID)
-    told = fill(log, 2)
+    stored = fill(log, 2)
     with Reader(directory) as reader:
-        assert reader.read() == told
+        assert reader.read() == stored
         stray(directory / FAR, directory)
         more = fill(log, 2)
         assert reader.read() == more
     with Reader(directory) as reader:
-        assert reader.read() == told + more
+        assert reader.read() == stored + more
 
 
-def test_a_name_above_all_pointers_is_reported(open_log: OpenLog, directory: Path) -> None:
+def test_name_above_all_pointers_is_reported(open_log: OpenLog, directory: Path) -> None:
     open_log().close()
     (directory / "99999999999999999.seg").touch()
     assert open_log().findings.strays == ["99999999999999999.seg"]
 
 
-def test_a_stray_alone_in_the_folder_of_a_topic_is_no_log(open_log: OpenLog, directory: Path) -> None:
+def test_unknown_file_alone_in_the_folder_of_a_topic_is_no_log(open_log: OpenLog, directory: Path) -> None:
     directory.mkdir()
     empty(directory / FAR, directory)
     log = open_log(log_id=LOG_ID)
@@ -109,16 +109,14 @@ def test_a_stray_alone_in_the_folder_of_a_topic_is_no_log(open_log: OpenLog, dir
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_an_empty_file_between_the_segments_changes_nothing(
-    open_log: OpenLog, directory: Path, row: int
-) -> None:
+def test_empty_file_between_segments_changes_nothing(open_log: OpenLog, directory: Path, row: int) -> None:
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
-        told = fill(log, 5, 2)
+        stored = fill(log, 5, 2)
     name = file_format.segment_name(int(segments(directory)[row].stem) + (1 if row else -1))
     (directory / name).touch()
     assert [one.damages for one in verify.summaries(directory, log_id=LOG_ID)] == [()] * 3
     with open_log(log_id=LOG_ID) as log:
-        assert (log.first_ordinal, list(log.read())) == (0, told)
+        assert (log.first_ordinal, list(log.read())) == (0, stored)
     assert not (directory / name).exists()
 
 
@@ -145,15 +143,15 @@ ROT: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("earlier", [0, 2])
 @pytest.mark.parametrize("batches", [0, 2])
 @pytest.mark.parametrize("harm", ROT)
-def test_a_segment_whose_header_block_rots_is_no_stray(
+def test_segment_with_a_damaged_header_block_is_not_unknown(
     open_log: OpenLog, directory: Path, clock: ManualClock, harm: str, batches: int, earlier: int
 ) -> None:
     """The log goes on above its name, since a reader may have seen what it held, and `verify` goes on telling
     of it. It may be the only one of its log."""
     log = open_log(log_id=LOG_ID)
-    told = fill(log, earlier)
+    stored = fill(log, earlier)
     log.roll()
-    told += fill(log, batches)
+    stored += fill(log, batches)
     log.close()
     path = segments(directory)[-1]
     ROT[harm](path)
@@ -161,15 +159,15 @@ def test_a_segment_whose_header_block_rots_is_no_stray(
     for _ in range(2):
         with open_log(log_id=LOG_ID) as log:
             assert log.findings.strays_set_aside == []
-            assert fill(log, 1)[0].pointer > max(int(path.stem), *(one.pointer for one in told), 0)
-            assert values(log)[:earlier] == [one.value for one in told[:earlier]]
+            assert fill(log, 1)[0].pointer > max(int(path.stem), *(one.pointer for one in stored), 0)
+            assert values(log)[:earlier] == [one.value for one in stored[:earlier]]
         found = [damage for one in verify.summaries(directory, log_id=LOG_ID) for damage in one.damages]
         assert (path, Wrong.BLOCK) in [(one.path, one.kind) for one in found]
 
 
 @pytest.mark.parametrize("stray", [empty, zeros, rubbish])
 @pytest.mark.parametrize("days", [0.9, 1.1])
-def test_only_a_name_far_ahead_of_the_clock_and_of_the_log_is_that_of_a_stray(
+def test_only_a_name_far_ahead_of_clock_and_log_makes_a_file_unknown(
     open_log: OpenLog, directory: Path, days: float, stray: Callable[[Path, Path], None]
 ) -> None:
     """A file that may be a stray or a rotted segment is reported and not removed."""
@@ -178,9 +176,9 @@ def test_only_a_name_far_ahead_of_the_clock_and_of_the_log_is_that_of_a_stray(
     with open_log(log_id=LOG_ID, clock=clock) as log:
         fill(log, 1)
         clock.set(now)
-        told = fill(log, 1)
+        stored = fill(log, 1)
     clock.set(now - 300 * DAY)
-    name = f"{told[0].pointer + int(days * DAY):017d}.seg"
+    name = f"{stored[0].pointer + int(days * DAY):017d}.seg"
     stray(directory / name, directory)
     assert snapshot.strays_in(directory, LOG_ID) == ([name] if days > 1 else [])
     with open_log(log_id=LOG_ID, clock=clock) as log:
@@ -188,7 +186,7 @@ def test_only_a_name_far_ahead_of_the_clock_and_of_the_log_is_that_of_a_stray(
         assert (fill(log, 1)[0].pointer > int(name[:17])) == (days < 1)
 
 
-def test_the_only_segment_is_no_stray_whatever_its_name(open_log: OpenLog, directory: Path) -> None:
+def test_only_segment_is_never_unknown(open_log: OpenLog, directory: Path) -> None:
     directory.mkdir()
     zeros(directory / FAR, directory)
     with open_log(log_id=LOG_ID) as log:
@@ -197,26 +195,26 @@ def test_the_only_segment_is_no_stray_whatever_its_name(open_log: OpenLog, direc
 
 
 @pytest.mark.parametrize("name", ["its own", FAR])
-def test_a_log_is_not_taken_over_by_a_later_segment_of_another_one(
+def test_later_segment_of_another_log_does_not_take_the_log_over(
     open_log: OpenLog, directory: Path, name: str
 ) -> None:
     """The one who opens it without an id gets the log of the oldest segment."""
     with open_log() as log:
-        told, log_id = fill(log, 2), log.log_id
-    with Log.open(directory.with_name("another"), clock=ManualClock(told[-1].pointer + HOUR)) as log:
+        stored, log_id = fill(log, 2), log.log_id
+    with Log.open(directory.with_name("another"), clock=ManualClock(stored[-1].pointer + HOUR)) as log:
         fill(log, 2)
     (foreign,) = segments(directory.with_name("another"))
     name = foreign.name if name == "its own" else name
     shutil.copy(foreign, directory / name)
     assert [one.log_id for one in verify.summaries(directory)] == [log_id]
     with Reader(directory) as reader:
-        assert reader.read() == told
+        assert reader.read() == stored
     with open_log() as log:
-        assert (log.log_id, list(log.read())) == (log_id, told)
+        assert (log.log_id, list(log.read())) == (log_id, stored)
         assert log.findings.strays_set_aside == [f"{name}.1.damaged"]
 
 
-def test_a_repair_tells_what_it_set_aside(open_log: OpenLog, directory: Path) -> None:
+def test_repair_reports_the_quarantined_files(open_log: OpenLog, directory: Path) -> None:
     with open_log(log_id=LOG_ID) as log:
         fill(log, 2)
     rubbish(directory / FAR, directory)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.disk.logs import boundaries, fill, put, segments
+from kit.disk.damage import overwrite
+from kit.disk.logs import boundaries, fill, put, sealed, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
 from quothlog.recovery.verify import Damage, Unfinished, Wrong, records, summaries, summaries_in
@@ -50,7 +51,7 @@ def change(path: Path, offset: int) -> None:
 
 
 @pytest.fixture
-def told(open_log: OpenLog) -> list[Record]:
+def stored(open_log: OpenLog) -> list[Record]:
     """A closed log of three segments with three batches of four records each, and its records."""
     with open_log(options=LogOptions(count_limit=12)) as log:
         return fill(log, 9, 4)
@@ -59,7 +60,7 @@ def told(open_log: OpenLog) -> list[Record]:
 # -- an undamaged log -------------------------------------------------------------------------------
 
 
-def test_the_same_records_as_the_owner_reads(open_log: OpenLog, directory: Path) -> None:
+def test_verify_reads_the_records_that_the_owner_reads(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(count_limit=10))
     log.append([b"a", b"b"], keys=[b"k", None], headers=[{"h": b"1"}, {}])
     for number in range(30):
@@ -71,32 +72,34 @@ def test_the_same_records_as_the_owner_reads(open_log: OpenLog, directory: Path)
     assert seen(directory) == list(log.read())
 
 
-def test_after_any_pointer(told: list[Record], directory: Path) -> None:
-    for row, record in enumerate(told):
-        assert seen(directory, record.pointer) == told[row + 1 :]
-        assert seen(directory, record.pointer - 1) == told[row:]
-    assert seen(directory, 0) == told
+def test_verify_reads_on_after_any_pointer(stored: list[Record], directory: Path) -> None:
+    for row, record in enumerate(stored):
+        assert seen(directory, record.pointer) == stored[row + 1 :]
+        assert seen(directory, record.pointer - 1) == stored[row:]
+    assert seen(directory, 0) == stored
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_summaries(told: list[Record], directory: Path, quick: bool) -> None:
+def test_summaries_have_the_bounds_of_each_segment(
+    stored: list[Record], directory: Path, quick: bool
+) -> None:
     found = list(summaries(directory, quick=quick))
     assert [one.path for one in found] == segments(directory)
     assert [(one.first, one.last, one.records) for one in found] == [
-        (told[row].pointer, told[row + 11].pointer, 12) for row in (0, 12, 24)
+        (stored[row].pointer, stored[row + 11].pointer, 12) for row in (0, 12, 24)
     ]
     assert [one.bytes for one in found] == [path.stat().st_size for path in segments(directory)]
     assert [one.sealed for one in found] == [True, True, False]
     assert [(one.unfinished, one.damages) for one in found] == [(0, ())] * 3
 
 
-def test_an_empty_log(log: Log, directory: Path) -> None:
+def test_empty_log_has_no_records_and_no_damage(log: Log, directory: Path) -> None:
     assert seen(directory) == []
     (found,) = summaries(directory)
     assert (found.first, found.last, found.records, found.sealed) == (0, 0, 0, False)
 
 
-def test_nothing_is_written_and_no_lock_is_taken(open_log: OpenLog, directory: Path) -> None:
+def test_verify_writes_nothing_and_takes_no_lock(open_log: OpenLog, directory: Path) -> None:
     log = open_log()
     fill(log, 3)
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in directory.iterdir()}
@@ -105,14 +108,14 @@ def test_nothing_is_written_and_no_lock_is_taken(open_log: OpenLog, directory: P
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in directory.iterdir()} == before
 
 
-def test_files_are_closed(told: list[Record], directory: Path) -> None:
+def test_verify_closes_its_files(stored: list[Record], directory: Path) -> None:
     before = len(os.listdir("/dev/fd"))
-    assert next(iter(records(directory))) == told[0]  # the generator is dropped half-way
-    assert len(seen(directory)) == len(told)
+    assert next(iter(records(directory))) == stored[0]  # the generator is dropped half-way
+    assert len(seen(directory)) == len(stored)
     assert len(os.listdir("/dev/fd")) <= before
 
 
-def test_where_there_is_no_log(tmp_path: Path) -> None:
+def test_directory_without_a_log_is_not_found(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(FileNotFoundError):
             next(summaries(path))
@@ -123,7 +126,7 @@ def test_where_there_is_no_log(tmp_path: Path) -> None:
 # -- damage -----------------------------------------------------------------------------------------
 
 
-def test_a_changed_byte_costs_its_batch_and_nothing_else(told: list[Record], directory: Path) -> None:
+def test_changed_byte_costs_its_batch_alone(stored: list[Record], directory: Path) -> None:
     log_id = next(summaries(directory)).log_id
     places = [(path, boundaries(path, log_id)) for path in segments(directory)]
     number = 0
@@ -133,7 +136,7 @@ def test_a_changed_byte_costs_its_batch_and_nothing_else(told: list[Record], dir
                 whole = path.read_bytes()
                 change(path, offset)
                 found, damages, unfinished = split(directory)
-                assert found == told[: 4 * number] + told[4 * number + 4 :], offset
+                assert found == stored[: 4 * number] + stored[4 * number + 4 :], offset
                 assert not unfinished
                 (damage,) = damages
                 assert (damage.path, damage.start, damage.end, damage.records) == (path, begin, end, 4)
@@ -144,16 +147,16 @@ def test_a_changed_byte_costs_its_batch_and_nothing_else(told: list[Record], dir
     assert number == 9
 
 
-def test_damage_before_the_cursor_is_not_told(told: list[Record], directory: Path) -> None:
+def test_damage_before_the_cursor_is_not_reported(stored: list[Record], directory: Path) -> None:
     log_id = next(summaries(directory)).log_id
     path = segments(directory)[1]
     change(path, boundaries(path, log_id)[1] + 70)
-    assert split(directory, told[15].pointer)[1], "a damaged batch directly behind the cursor"
-    assert split(directory, told[18].pointer)[1], "a cursor inside of it"
-    assert split(directory, told[19].pointer) == (told[20:], [], [])
+    assert split(directory, stored[15].pointer)[1], "a damaged batch directly behind the cursor"
+    assert split(directory, stored[18].pointer)[1], "a cursor inside of it"
+    assert split(directory, stored[19].pointer) == (stored[20:], [], [])
 
 
-def test_an_end_that_is_cut_anywhere_is_unfinished(told: list[Record], directory: Path) -> None:
+def test_end_cut_at_any_byte_is_unfinished(stored: list[Record], directory: Path) -> None:
     log_id = next(summaries(directory)).log_id
     path = segments(directory)[-1]
     path.with_suffix(file_format.INDEX_SUFFIX).unlink()  # it would prove that what is cut off had been synced
@@ -161,20 +164,20 @@ def test_an_end_that_is_cut_anywhere_is_unfinished(told: list[Record], directory
     for size in range(offsets[-2] + 1, offsets[-1]):
         path.write_bytes(whole[:size])
         expected = Unfinished(path, offsets[-2], size)
-        assert split(directory) == (told[:-4], [], [expected]), size
+        assert split(directory) == (stored[:-4], [], [expected]), size
         *_, last = summaries(directory)
         assert (last.unfinished, last.damages) == (size - offsets[-2], ())
     path.write_bytes(whole[: offsets[-2]])
-    assert split(directory) == (told[:-4], [], [])
+    assert split(directory) == (stored[:-4], [], [])
 
 
 @pytest.mark.parametrize("zeros", [1, 8, 63, 64, 5_000])
-def test_zeros_at_the_end_are_unfinished(told: list[Record], directory: Path, zeros: int) -> None:
+def test_zeros_at_the_end_are_unfinished(stored: list[Record], directory: Path, zeros: int) -> None:
     """Some file systems leave them behind after a loss of power."""
     path = segments(directory)[-1]
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + bytes(zeros))
-    assert split(directory) == (told, [], [Unfinished(path, size, size + zeros)])
+    assert split(directory) == (stored, [], [Unfinished(path, size, size + zeros)])
 
 
 @pytest.mark.parametrize("rubbish", [b"x", b"QUOBx", b"QUOTHING", b"x" * 100, bytes(100) + b"x"])
@@ -197,51 +200,53 @@ def log_of_now(open_log: OpenLog, directory: Path) -> Path:
     return directory
 
 
-def test_rubbish_at_the_end_is_unfinished_after_a_loss_of_power(told: list[Record], directory: Path) -> None:
+def test_rubbish_at_the_end_is_unfinished_after_a_loss_of_power(
+    stored: list[Record], directory: Path
+) -> None:
     """Of bytes that no sync had reached anything may be there: nothing that was promised is missing."""
     path = segments(directory)[-1]
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + b"x" * 100)
-    assert split(directory) == (told, [], [Unfinished(path, size, size + 100)])
+    assert split(directory) == (stored, [], [Unfinished(path, size, size + 100)])
 
 
-def test_a_cut_in_a_sealed_segment_is_damage(told: list[Record], directory: Path) -> None:
+def test_cut_in_a_sealed_segment_is_damage(stored: list[Record], directory: Path) -> None:
     log_id = next(summaries(directory)).log_id
     path = segments(directory)[0]
     end = boundaries(path, log_id)[2]
     path.write_bytes(path.read_bytes()[: end + 80])
     found, damages, unfinished = split(directory)
-    assert found == told[:8] + told[12:]
+    assert found == stored[:8] + stored[12:]
     assert ([one[:4] for one in damages], unfinished) == ([(path, end, end + 80, 4)], [])
     path.write_bytes(path.read_bytes()[:end])
     assert [one[:4] for one in split(directory)[1]] == [(path, end, end, 4)], "cut between two batches"
 
 
-def test_a_missing_segment(told: list[Record], directory: Path) -> None:
+def test_missing_segment_is_damage(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
     path.unlink()
     found, damages, _ = split(directory)
-    assert found == told[:12] + told[24:]
+    assert found == stored[:12] + stored[24:]
     assert [(one.path, one.start, one.end, one.records) for one in damages] == [
         (segments(directory)[1], 0, 0, 12)
     ]
     path = segments(directory)[0]
     path.unlink()
-    assert split(directory) == (told[24:], [], []), "what retention removes is no damage"
+    assert split(directory) == (stored[24:], [], []), "what retention removes is no damage"
 
 
 @pytest.mark.parametrize("row", [0, 1, 2])
-def test_a_damaged_header_block(told: list[Record], directory: Path, row: int) -> None:
+def test_damaged_header_block_costs_no_batch(stored: list[Record], directory: Path, row: int) -> None:
     path = segments(directory)[row]
     change(path, 20)
     found, damages, _ = split(directory)
-    assert found == told, "the batches are still there"
+    assert found == stored, "the batches are still there"
     (damage,) = damages
     assert (damage.path, damage.start) == (path, 0)
     assert damage.records == (0 if row else -1)
 
 
-def test_no_header_block_is_left(told: list[Record], directory: Path) -> None:
+def test_log_without_any_header_block_is_damaged(stored: list[Record], directory: Path) -> None:
     for path in segments(directory):
         change(path, 20)
     with pytest.raises(Damaged):
@@ -250,22 +255,29 @@ def test_no_header_block_is_left(told: list[Record], directory: Path) -> None:
         next(summaries(directory))
 
 
-def test_a_segment_of_another_log(told: list[Record], directory: Path, tmp_path: Path) -> None:
+def test_segment_of_another_log_is_damage(stored: list[Record], directory: Path, tmp_path: Path) -> None:
     with Log.open(tmp_path / "other") as other:
         fill(other, 2)
     (foreign,) = segments(tmp_path / "other")
-    name = f"{told[14].pointer:017d}.seg"
+    name = f"{stored[14].pointer:017d}.seg"
     shutil.copy(foreign, directory / name)
     found, damages, _ = split(directory)
-    assert found == told
+    assert found == stored
     assert [one.path.name for one in damages] == [name]
 
 
-def test_headers_that_are_none(log: Log, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A producer could write anything there once: its records come with what it wrote, and are no damage."""
-    good = encode_headers({"a": b"1"})
-    monkeypatch.setattr("quothlog.appender.check_new", lambda _: None)
-    put(log, batch.encode([b"x", b"y", b"z"], headers=[good, b"\xc1", good]))
+def test_malformed_headers_are_no_damage_and_come_as_they_are(log: Log, directory: Path) -> None:
+    """Former versions stored any headers."""
+    good, other = encode_headers({"a": b"1"}), encode_headers({"b": b"2"})
+    put(log, batch.encode([b"x", b"y", b"z"], headers=[good, other, good]))
+    (path,) = segments(directory)
+    start, end = boundaries(path, log.log_id)[:2]
+    raw = path.read_bytes()[start:end]
+    malformed = b"\xc1" * len(other)
+    body = raw[batch.HEADER_BYTES :].replace(other, malformed)
+    overwrite(
+        path, start, sealed(batch.parse_header(raw[: batch.HEADER_BYTES], log.log_id), body, log.log_id)
+    )
     found, damages, _ = split(directory)
     assert [(one.value, one.headers) for one in found] == [
         (b"x", {"a": b"1"}),
@@ -273,28 +285,30 @@ def test_headers_that_are_none(log: Log, directory: Path, monkeypatch: pytest.Mo
         (b"z", {"a": b"1"}),
     ]
     assert damages == []
-    assert [one.raw_headers for one in found] == [b"", b"\xc1", b""]
+    assert [one.raw_headers for one in found] == [b"", malformed, b""]
 
 
-def test_after_a_recovery(open_log: OpenLog, directory: Path) -> None:
+def test_recovered_log_has_no_damage(open_log: OpenLog, directory: Path) -> None:
     """A quarantined end is not the log's any more, and the segment before the new one has no footer."""
     with open_log() as log:
-        told = fill(log, 3, 2)
+        stored = fill(log, 3, 2)
     path = segments(directory)[-1]
     path.write_bytes(path.read_bytes()[:-5])
     path.with_suffix(
         file_format.INDEX_SUFFIX
     ).unlink()  # it would prove that what was cut off had been synced
     with open_log() as log:
-        told = told[:-2] + fill(log, 2)
-    assert seen(directory) == told
+        stored = stored[:-2] + fill(log, 2)
+    assert seen(directory) == stored
 
 
 # -- beside the owner -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trims", [False, True])
-def test_beside_an_owner_who_writes(open_log: OpenLog, directory: Path, trims: bool) -> None:
+def test_verify_beside_a_writing_owner_finds_no_damage(
+    open_log: OpenLog, directory: Path, trims: bool
+) -> None:
     """The report is always whole and in order, however reading and writing interleave.
 
     Without trims nothing is missing; with them segments may go between the listing and the opening.
@@ -332,19 +346,19 @@ def test_beside_an_owner_who_writes(open_log: OpenLog, directory: Path, trims: b
     assert seen(directory) == list(log.read())
 
 
-def test_a_segment_that_goes_while_it_is_looked_at(told: list[Record], directory: Path) -> None:
+def test_segment_removed_during_a_verify_is_no_damage(stored: list[Record], directory: Path) -> None:
     found = records(directory)
-    assert next(found) == told[0]
+    assert next(found) == stored[0]
     for path in segments(directory)[:2]:
         path.unlink()
-    assert list(found) == told[1:12] + told[24:], "an open one stays, a missing one is passed over"
+    assert list(found) == stored[1:12] + stored[24:], "an open one stays, a missing one is passed over"
 
 
-def test_an_end_that_is_cut_off_while_it_is_looked_at(told: list[Record], directory: Path) -> None:
+def test_end_cut_off_during_a_verify_is_no_damage(stored: list[Record], directory: Path) -> None:
     """As a start of the owner does: what was there and is not any more is no damage."""
     path = segments(directory)[-1]
-    found = records(directory, told[23].pointer)
-    assert next(found) == told[24]
+    found = records(directory, stored[23].pointer)
+    assert next(found) == stored[24]
     os.truncate(path, path.stat().st_size // 2)
     assert not [one for one in found if isinstance(one, Damage)]
 
@@ -352,12 +366,12 @@ def test_an_end_that_is_cut_off_while_it_is_looked_at(told: list[Record], direct
 # -- piece by piece ---------------------------------------------------------------------------------
 
 
-def test_each_segment_alone_is_told_as_among_all(told: list[Record], directory: Path) -> None:
+def test_summary_of_one_segment_is_the_same_as_among_all(stored: list[Record], directory: Path) -> None:
     """Also those whose neighbours are missing, damaged, or none of this log."""
     with Log.open(directory.parent / "other") as other:
         fill(other, 2)
     (foreign,) = segments(directory.parent / "other")
-    shutil.copy(foreign, directory / f"{told[14].pointer:017d}.seg")
+    shutil.copy(foreign, directory / f"{stored[14].pointer:017d}.seg")
     change(segments(directory)[1], 20)
     segments(directory)[0].unlink()
     listed = listing(directory, next(summaries(directory)).log_id)
@@ -367,9 +381,7 @@ def test_each_segment_alone_is_told_as_among_all(told: list[Record], directory: 
     assert [*summaries_in(listed, range(1)), *summaries_in(listed, range(1, 3))] == expected
 
 
-def test_a_segment_that_retention_removes_is_not_missing_to_its_neighbour(
-    told: list[Record], directory: Path
-) -> None:
+def test_segment_removed_by_retention_is_not_missing(stored: list[Record], directory: Path) -> None:
     listed = listing(directory, 0)
     segments(directory)[0].unlink()
     (found,) = summaries_in(listed, range(1, 2))
@@ -380,7 +392,7 @@ def test_a_segment_that_retention_removes_is_not_missing_to_its_neighbour(
 # -- kinds of damage --------------------------------------------------------------------------------
 
 
-def test_a_segment_that_has_records_of_the_one_before_it(told: list[Record], directory: Path) -> None:
+def test_segment_with_records_of_the_one_before_is_damage(stored: list[Record], directory: Path) -> None:
     """A copy of the log went on for itself, and a segment of its own came back."""
     fork = directory.with_name("fork")
     shutil.copytree(directory, fork)

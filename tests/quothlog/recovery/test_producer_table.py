@@ -73,7 +73,7 @@ def steps_of(work: Callable[[], object]) -> int:
     return steps
 
 
-def test_a_roll_encodes_nothing_of_what_is_known(open_log: OpenLog, tmp_path: Path) -> None:
+def test_roll_encodes_no_known_producer_again(open_log: OpenLog, tmp_path: Path) -> None:
     steps = []
     for results in (1, RESULTS_MAX):
         log = open_log(tmp_path / f"{results} results")
@@ -95,7 +95,7 @@ def test_a_roll_encodes_nothing_of_what_is_known(open_log: OpenLog, tmp_path: Pa
     assert steps[1] - steps[0] < 33
 
 
-def test_a_full_registry_comes_back_from_its_bytes() -> None:
+def test_full_producer_table_is_read_back_from_its_bytes() -> None:
     table = ProducerTable()
     full(table, START)
     snapshot = table.encode(START)
@@ -107,7 +107,7 @@ def test_a_full_registry_comes_back_from_its_bytes() -> None:
     assert len(snapshot) < 4.5 * 2**20
 
 
-def test_a_table_has_the_bytes_that_its_picture_shows() -> None:
+def test_producer_table_has_the_documented_bytes() -> None:
     table = ProducerTable()
     header = batch.parse_header(encoded([b"x"], producer=0x0123456789ABCDEF, sequence=1), 0)
     table.store(header._replace(sequence=2, base=3, records=4, body_check=5))
@@ -122,7 +122,7 @@ def test_a_table_has_the_bytes_that_its_picture_shows() -> None:
     )
 
 
-def test_a_table_that_is_none_is_damaged() -> None:
+def test_malformed_producer_table_is_damaged() -> None:
     """Cut between two rows it is a table still: what guards it is its checksum."""
     table = ProducerTable()
     table.applications.add(0x10001, StoredTransaction(9, 10, 11, 12))
@@ -136,7 +136,7 @@ def test_a_table_that_is_none_is_damaged() -> None:
             ProducerTable.decode(file_format._ROW.pack(7, kind, entries) + bytes(entries * TABLE_ENTRY.size))
 
 
-def test_a_roll_waits_for_what_was_appended_and_for_the_next_segment_and_for_nothing_else(
+def test_roll_waits_only_for_appended_batches_and_the_next_segment(
     open_log: OpenLog,
 ) -> None:
     disk = FaultyDisk()
@@ -149,7 +149,7 @@ def test_a_roll_waits_for_what_was_appended_and_for_the_next_segment_and_for_not
     assert len(list(log.directory.glob("*.idx"))) == 1
 
 
-def test_a_full_producer_table_delays_no_request(open_log: OpenLog, tmp_path: Path) -> None:
+def test_full_producer_table_delays_no_request(open_log: OpenLog, tmp_path: Path) -> None:
     """Neither at a roll nor at an opening. What counts is the time of the thread: disks and others are slow
     as they like."""
     logs = [open_log(tmp_path / name) for name in ("empty", "full")]
