@@ -226,6 +226,10 @@ class FastPeer(Peer):
             assert found.reply.next == records[-1].pointer
             after = found.reply.next
 
+    def values(self, topic: str) -> list[bytes]:
+        """Return the values of all records of a topic."""
+        return [record.value for record in self.read_all(topic)]
+
     def describe(self, topic: str) -> TopicInfo:
         """Everything about a topic."""
         reply = self.call(DescribeTopic(), topic)

@@ -87,7 +87,7 @@ class Interrupted(Wakeup):
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_post_while_it_is_hushed_is_taken(moment: str) -> None:
-    """C42: and does not ring; what comes once nobody attends does."""
+    """And does not ring; what comes once nobody attends does."""
     outbox: Outbox[Any] = Outbox()
     wakeup = outbox._wakeup = Interrupted(outbox)
     outbox.fd = wakeup.fd
@@ -103,7 +103,7 @@ def test_a_post_while_it_is_hushed_is_taken(moment: str) -> None:
 
 
 def test_a_ring_that_comes_late_is_hushed() -> None:
-    """C42: the event was taken before the ring; afterwards the poller sleeps again."""
+    """The event was taken before the ring; afterwards the poller sleeps again."""
     outbox: Outbox[Any] = Outbox()
     wakeup = outbox._wakeup = Interrupted(outbox)
     outbox.fd = wakeup.fd
@@ -121,7 +121,7 @@ def test_a_ring_that_comes_late_is_hushed() -> None:
 
 
 def test_nobody_sleeps_over_what_was_posted_while_he_attended() -> None:
-    """C42: it has not rung, so whoever leaves is told."""
+    """It has not rung, so whoever leaves is told."""
     outbox: Outbox[Any] = Outbox()
     assert take(outbox) == []
     outbox.post(*event(1))
@@ -147,7 +147,7 @@ def test_a_flood_of_events_is_taken_in_turns() -> None:
 
 
 def test_many_threads_post_and_nothing_is_lost() -> None:
-    """C42: the one who takes sleeps whenever it is silent."""
+    """The one who takes sleeps whenever it is silent."""
     outbox: Outbox[Any] = Outbox()
     each = 5_000
 
@@ -218,7 +218,6 @@ def replies(router: Router, counters: Counter[str], clock: ManualClock) -> Reply
 
 
 def test_a_reply_goes_out_at_once_if_there_is_room(replies: ReplyQueue, router: Router) -> None:
-    """C60."""
     router.room[b"a"] = 1
     replies.send([b"a", b"1"])
     assert router.sent == [[b"a", b"1"]]
@@ -229,7 +228,7 @@ def test_a_reply_goes_out_at_once_if_there_is_room(replies: ReplyQueue, router: 
 def test_replies_keep_their_order_whatever_the_room(
     replies: ReplyQueue, router: Router, clock: ManualClock, rng: random.Random
 ) -> None:
-    """C60: for each client, with room coming and going; nobody waits for anybody else."""
+    """For each client, with room coming and going; nobody waits for anybody else."""
     clients = [b"a", b"b", b"c"]
     expected: dict[bytes, list[bytes]] = {client: [] for client in clients}
     for number in range(2_000):
@@ -250,7 +249,7 @@ def test_replies_keep_their_order_whatever_the_room(
 def test_a_client_that_takes_nothing_loses_its_replies(
     replies: ReplyQueue, router: Router, counters: Counter[str]
 ) -> None:
-    """C60: after a while, and it begins anew when it takes again."""
+    """After a while, and it begins anew when it takes again."""
     for _ in range(5):
         replies.send([b"a", b"x"])
     replies.offer_again(SILENCE_S - 0.1, math.inf)
@@ -264,7 +263,7 @@ def test_a_client_that_takes_nothing_loses_its_replies(
 
 
 def test_nobody_has_the_turn_for_long(replies: ReplyQueue, router: Router) -> None:
-    """C60: when the time of a turn is over the next one comes at once, and with it the next client."""
+    """When the time of a turn is over the next one comes at once, and with it the next client."""
     for row in range(3):
         for client in (b"a", b"b"):
             replies.send([client, b"%d" % row])
@@ -279,7 +278,7 @@ def test_nobody_has_the_turn_for_long(replies: ReplyQueue, router: Router) -> No
 
 
 def test_each_frame_that_is_kept_counts(replies: ReplyQueue, counters: Counter[str]) -> None:
-    """C60: a reply of ten thousand small records takes as much memory as one large frame."""
+    """A reply of ten thousand small records takes as much memory as one large frame."""
     frames = [b"a", *[b"0123456789"] * 10_000]
     count = KEPT_BYTES_MAX // (58 * 10_000)
     for _ in range(count + 10):
@@ -288,7 +287,7 @@ def test_each_frame_that_is_kept_counts(replies: ReplyQueue, counters: Counter[s
 
 
 def test_what_is_kept_for_one_client_is_bounded(replies: ReplyQueue, counters: Counter[str]) -> None:
-    """C60: in bytes, what a small reply takes in memory included."""
+    """In bytes, what a small reply takes in memory included."""
     for _ in range(KEPT_BYTES_MAX // 2**20 * 2):
         replies.send([b"a", bytes(2**20)])
     assert counters["replies_dropped"] >= KEPT_BYTES_MAX // 2**20 - 1
@@ -300,7 +299,6 @@ def test_what_is_kept_for_one_client_is_bounded(replies: ReplyQueue, counters: C
 def test_replies_to_a_client_that_left_are_forgotten(
     replies: ReplyQueue, router: Router, counters: Counter[str]
 ) -> None:
-    """C60."""
     for _ in range(3):
         replies.send([b"a", b"x"])
     router.gone.add(b"a")
@@ -310,7 +308,7 @@ def test_replies_to_a_client_that_left_are_forgotten(
 
 
 def test_trying_again_becomes_rarer(replies: ReplyQueue) -> None:
-    """C60: a client that takes nothing costs little."""
+    """A client that takes nothing costs little."""
     replies.send([b"a", b"x"])
     now, tries = 0.0, 0
     while (again := replies.next_try()) is not None:

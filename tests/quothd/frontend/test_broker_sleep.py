@@ -37,7 +37,7 @@ def is_down_to(broker: BrokerProcess, before: tuple[int, int]) -> bool:
 
 
 def test_the_letters_tell_the_state_of_each_segment(start_broker: StartBroker, peers: Peers) -> None:
-    """C38: w is written, r is open for reading, h hibernates."""
+    """W is written, r is open for reading, h hibernates."""
     broker = start_broker(worker_timeout=60)
     fast = peers.fast(broker)
     fast.publish("t", [b"1"])
@@ -54,7 +54,7 @@ def test_the_letters_tell_the_state_of_each_segment(start_broker: StartBroker, p
 
 
 def test_a_sleeping_topic_is_described_without_waking_it(start_broker: StartBroker, peers: Peers) -> None:
-    """C39: by status, by describe, by a listing."""
+    """By status, by describe, by a listing."""
     fast = peers.fast(start_broker(worker_timeout=0.05))
     first = fast.publish("t", [b"1", b"22"])
     fall_asleep(fast)
@@ -70,7 +70,7 @@ def test_a_sleeping_topic_is_described_without_waking_it(start_broker: StartBrok
 def test_asking_for_the_state_does_not_keep_a_topic_awake(
     start_broker: StartBroker, peers: Peers, ask: Callable[[FastPeer], object]
 ) -> None:
-    """C39: the idle timer runs on while somebody watches."""
+    """The idle timer runs on while somebody watches."""
     fast = peers.fast(start_broker(worker_timeout=0.3))
     fast.publish("t", [b"1"])
 
@@ -82,7 +82,7 @@ def test_asking_for_the_state_does_not_keep_a_topic_awake(
 
 
 def test_asking_for_a_topic_does_not_make_it(fast: FastPeer, topic: str) -> None:
-    """C39: only publishing and creating do."""
+    """Only publishing and creating do."""
     for ask in (
         lambda: fast.describe(topic),
         lambda: fast.fetch(topic),
@@ -110,7 +110,6 @@ def test_asking_for_a_topic_does_not_make_it(fast: FastPeer, topic: str) -> None
 def test_a_sleeping_topic_is_woken_by_the_first_request(
     start_broker: StartBroker, peers: Peers, ask: Callable[[FastPeer], object]
 ) -> None:
-    """C40."""
     fast = peers.fast(start_broker(worker_timeout=0.05))
     first = fast.publish("t", [b"1"]).first
     fall_asleep(fast)
@@ -119,7 +118,7 @@ def test_a_sleeping_topic_is_woken_by_the_first_request(
 
 
 def test_a_reader_at_the_end_does_not_wake_a_topic(start_broker: StartBroker, peers: Peers) -> None:
-    """C39, C54: whether it waits or not, there is nothing to wake it for."""
+    """Whether it waits or not, there is nothing to wake it for."""
     fast = peers.fast(start_broker(worker_timeout=0.05))
     last = fast.publish("t", [b"1"]).last
     fall_asleep(fast)
@@ -133,7 +132,7 @@ def test_a_reader_at_the_end_does_not_wake_a_topic(start_broker: StartBroker, pe
 
 @needs_proc
 def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, peers: Peers) -> None:
-    """C41: no descriptor, no thread, no memory, on the paths that find nothing as well."""
+    """No descriptor, no thread, no memory, on the paths that find nothing as well."""
     broker = start_broker(worker_timeout=0.01)
     fast = peers.fast(broker)
 
@@ -161,7 +160,7 @@ def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, pe
 def test_a_request_that_meets_the_falling_asleep_is_served(
     start_broker: StartBroker, peers: Peers, rng: random.Random
 ) -> None:
-    """C42: hammered around the very moment, by several clients."""
+    """Hammered around the very moment, by several clients."""
     broker = start_broker(worker_timeout=0.01, check_interval=0.01)
     clients = [peers.fast(broker) for _ in range(3)]
     pointers = [clients[0].publish("t", [b"a topic to read"]).first]
@@ -184,7 +183,7 @@ def test_a_request_that_meets_the_falling_asleep_is_served(
 
 
 def test_few_workers_serve_many_topics(start_broker: StartBroker, peers: Peers) -> None:
-    """C43, C63: ten busy topics on two workers, each request answered and never more than two awake."""
+    """Ten busy topics on two workers, each request answered and never more than two awake."""
     broker = start_broker(workers_max=2)
     fast, watcher = peers.fast(broker), peers.fast(broker)
     sent: dict[str, list[int]] = {}
@@ -195,13 +194,13 @@ def test_few_workers_serve_many_topics(start_broker: StartBroker, peers: Peers) 
     for topic, asked in sent.items():
         for answer in fast.answers_to(asked):
             replied(answer)
-        values = [record.value for record in fast.read_all(topic)]
+        values = fast.values(topic)
         assert values == [b"%d" % i for i in range(len(asked))]
     assert watcher.status(limit=0).active <= 2
 
 
 def test_a_topic_that_is_always_busy_makes_way(start_broker: StartBroker, peers: Peers) -> None:
-    """C63: its requests never run out, and still the other topics get their turn on the only worker."""
+    """Its requests never run out, and still the other topics get their turn on the only worker."""
     broker = start_broker(workers_max=1)
     busy, other = peers.fast(broker), peers.fast(broker)
     sent = [busy.send_publish("busy", [b"x"]) for _ in range(50)]
@@ -227,7 +226,7 @@ def test_a_topic_that_is_always_busy_makes_way(start_broker: StartBroker, peers:
 def test_a_thousand_sleeping_topics_cost_no_thread_and_no_descriptor(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """C43: nor do they after a restart, where each of them is opened once in the background."""
+    """Nor do they after a restart, where each of them is opened once in the background."""
     topics = times(1_000, 10_000)
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
@@ -247,7 +246,7 @@ def test_a_thousand_sleeping_topics_cost_no_thread_and_no_descriptor(
 
 
 def test_a_description_after_a_restart_is_complete(start_broker: StartBroker, peers: Peers) -> None:
-    """C39: the first question may have to open the topic; it goes back to sleep by itself."""
+    """The first question may have to open the topic; it goes back to sleep by itself."""
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     last = fast.publish("t", [b"1", b"2"]).last
@@ -261,7 +260,7 @@ def test_a_description_after_a_restart_is_complete(start_broker: StartBroker, pe
 
 
 def test_other_topics_are_not_held_up_by_a_roll(fast: FastPeer, peers: Peers, broker: BrokerProcess) -> None:
-    """C63: rolling one topic again and again leaves the latency of another as it was."""
+    """Rolling one topic again and again leaves the latency of another as it was."""
     other = peers.fast(broker)
     fast.publish("rolled", [bytes(1_000)])
     rolls = []

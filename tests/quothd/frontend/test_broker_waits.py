@@ -24,7 +24,7 @@ def waiting(fast: FastPeer, count: int) -> None:
 
 
 def test_tailing_gives_exactly_the_next_record(client: Client, topic: str) -> None:
-    """C51: after the end comes the next new record, the right one and only once."""
+    """After the end comes the next new record, the right one and only once."""
     after = 0
     client.publish(topic, b"0")
     for i in range(1, 50):
@@ -37,7 +37,7 @@ def test_tailing_gives_exactly_the_next_record(client: Client, topic: str) -> No
 def test_a_waiting_reader_is_told_at_once(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: a fetch that found nothing is answered by the next publish, long before its deadline."""
+    """A fetch that found nothing is answered by the next publish, long before its deadline."""
     reader = peers.fast(broker)
     after = fast.publish(topic, [b"0"]).last
     for i in range(1, 20):
@@ -52,7 +52,7 @@ def test_a_waiting_reader_is_told_at_once(
 
 @pytest.mark.parametrize("wait_ms", [0, 1, 50, 200])
 def test_waiting_ends_at_the_deadline(client: Client, topic: str, wait_ms: int) -> None:
-    """C54: with nothing, not with an error, and neither early nor much too late."""
+    """With nothing, not with an error, and neither early nor much too late."""
     _, last = client.publish(topic, b"x")
     began = time.monotonic()
     assert client.read(topic, last, wait_ms=wait_ms) == (last, [])
@@ -63,7 +63,7 @@ def test_waiting_ends_at_the_deadline(client: Client, topic: str, wait_ms: int) 
 def test_a_reader_may_come_before_the_first_record(
     start_broker: StartBroker, connect_client: Connect, peers: Peers
 ) -> None:
-    """C53: on a topic that does not exist yet, waiting is answered by the publish that makes it."""
+    """On a topic that does not exist yet, waiting is answered by the publish that makes it."""
     broker = start_broker()
     fast = peers.fast(broker)
     early = fast.send_fetch("t", 0, wait_ms=60_000)
@@ -76,7 +76,7 @@ def test_a_reader_may_come_before_the_first_record(
 
 
 def test_nobody_waits_for_ever_for_a_topic(fast: FastPeer, simple: SimplePeer, topic: str) -> None:
-    """C53: at the deadline there is still no topic, and none has been made."""
+    """At the deadline there is still no topic, and none has been made."""
     with refused("unknown_topic"):
         fast.fetch(topic, 0, wait_ms=50)
     with refused("unknown_topic"):
@@ -87,7 +87,7 @@ def test_nobody_waits_for_ever_for_a_topic(fast: FastPeer, simple: SimplePeer, t
 def test_a_reader_on_an_empty_topic_waits(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C53: creating the topic does not disturb it."""
+    """Creating the topic does not disturb it."""
     reader = peers.fast(broker)
     early = reader.send_fetch(topic, 0, wait_ms=60_000)
     waiting(fast, 1)
@@ -102,7 +102,7 @@ def test_a_reader_on_an_empty_topic_waits(
 def test_a_reader_of_the_future_is_not_woken_by_the_past(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C6, C54: a publish below its pointer is no news."""
+    """A publish below its pointer is no news."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"x"]).last
     asked = reader.send_fetch(topic, POINTER_MAX, wait_ms=300)
@@ -115,7 +115,7 @@ def test_a_reader_of_the_future_is_not_woken_by_the_past(
 def test_a_reader_behind_what_was_removed_waits_for_the_next_record(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str, wait_ms: int
 ) -> None:
-    """C7, C54: nothing is left of what it asks for, and that is no news: it waits like one at the end."""
+    """Nothing is left of what it asks for, and that is no news: it waits like one at the end."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"x"] * 10).last
     assert fast.call(TrimTopic(before=last + 1), topic).records == 10
@@ -133,7 +133,7 @@ def test_a_reader_behind_what_was_removed_waits_for_the_next_record(
 def test_a_roll_does_not_wake_anybody(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: there is nothing new."""
+    """There is nothing new."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"x"]).last
     asked = reader.send_fetch(topic, last, wait_ms=60_000)
@@ -148,7 +148,7 @@ def test_a_roll_does_not_wake_anybody(
 def test_many_waiting_readers_cost_no_thread_and_wake_nothing(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """C54, C60: ten thousand on sleeping topics; publishes answer them, time the others."""
+    """Ten thousand on sleeping topics; publishes answer them, time the others."""
     count = times(10_000, 100_000)
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
@@ -177,7 +177,7 @@ def test_many_waiting_readers_cost_no_thread_and_wake_nothing(
 
 
 def test_all_who_wait_on_one_topic_are_told(start_broker: StartBroker, peers: Peers) -> None:
-    """C54, C60: though they are many more than the requests that a topic takes at once."""
+    """Though they are many more than the requests that a topic takes at once."""
     broker = start_broker(topic_requests_max=100, worker_timeout=0.05)
     fast, reader = peers.fast(broker), peers.fast(broker)
     last = fast.publish("t", [b"x"]).last
@@ -208,7 +208,7 @@ def test_one_wait_too_many_is_refused(start_broker: StartBroker, peers: Peers) -
 def test_a_reader_that_left_is_forgotten(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C60: its answer goes nowhere, and nobody else notices."""
+    """Its answer goes nowhere, and nobody else notices."""
     last = fast.publish(topic, [b"x"]).last
     reader = peers.fast(broker)
     for _ in range(10):
@@ -221,7 +221,7 @@ def test_a_reader_that_left_is_forgotten(
 
 
 def test_requests_overtake_one_that_waits(fast: FastPeer, topic: str) -> None:
-    """C58: pipelined through one connection, each answer finds its request by its id."""
+    """Pipelined through one connection, each answer finds its request by its id."""
     last = fast.publish(topic, [b"x"]).last
     slow = fast.send_fetch(topic, last, wait_ms=60_000)
     quick = fast.send_fetch(topic, 0)
@@ -236,7 +236,7 @@ def test_requests_overtake_one_that_waits(fast: FastPeer, topic: str) -> None:
     ("wait_ms", "code"), [(600_001, "too_large"), (2**31, "too_large"), (-1, "bad_request")]
 )
 def test_a_wait_out_of_range_is_refused(fast: FastPeer, topic: str, wait_ms: int, code: str) -> None:
-    """C54: nobody is kept for hours for a client that may be gone."""
+    """Nobody is kept for hours for a client that may be gone."""
     fast.publish(topic, [b"x"])
     assert code_of(fast.request(Fetch(wait_ms=wait_ms), topic)) == code
 
@@ -262,7 +262,7 @@ def subscriber(peers: Peers, broker: BrokerProcess, *prefixes: bytes) -> Subscri
 
 
 def test_a_publish_is_announced(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C54: topic, zero byte, newest pointer; where to listen is told by `hello`."""
+    """Topic, zero byte, newest pointer; where to listen is told by `hello`."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     reply = fast.publish(topic, [b"1", b"2"])
     (frame,) = listening.receive_frames()
@@ -272,7 +272,7 @@ def test_a_publish_is_announced(fast: FastPeer, peers: Peers, broker: BrokerProc
 def test_only_the_topic_that_was_subscribed_is_heard(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: not even one whose name begins with it."""
+    """Not even one whose name begins with it."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     fast.publish(topic + "-longer", [b"no"])
     fast.publish(topic[:-1], [b"no"])
@@ -284,7 +284,7 @@ def test_only_the_topic_that_was_subscribed_is_heard(
 def test_announcements_are_joined_and_end_with_the_newest(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: never more of them than publishes, pointers rising, the last one the newest."""
+    """Never more of them than publishes, pointers rising, the last one the newest."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     asked = [fast.send_publish(topic, [b"%d" % i]) for i in range(500)]
     last = max(answer.reply.last for answer in fast.answers_to(asked))  # type: ignore[union-attr]
@@ -301,7 +301,7 @@ def test_announcements_are_joined_and_end_with_the_newest(
 def test_an_announcement_is_only_a_hint(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: what is announced can be read, and who hears nothing misses nothing."""
+    """What is announced can be read, and who hears nothing misses nothing."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     for i in range(20):
         fast.publish(topic, [b"%d" % i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def opening(broker: MemoryBroker) -> None:
 
 
 def queued(broker: MemoryBroker) -> None:
-    """The topic waits, since as many others as may be active are so."""
+    """The topic waits, since no more topics may be active."""
     hibernating(broker)
     broker.dispatcher.scheduler.workers_max = 0
     broker.ask(OPERATIONS["publish"]())
@@ -212,6 +213,27 @@ def test_an_event_of_an_executor_that_was_replaced_changes_nothing(tmp_path: Pat
     assert entry.executor is not old
     broker.settle()
     assert entry.state is State.OPEN
+
+
+def test_a_request_that_comes_while_its_topic_breaks_down_is_answered(tmp_path: Path) -> None:
+    """The front end gives it to a thread that has ended already."""
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    broker.disk.fail("read", problem=RuntimeError("a defect"))
+    breaks = broker.ask(OPERATIONS["roll"]())
+    broker.front_end()
+    (thread,) = broker.threads
+    while thread.step():
+        pass
+    assert not thread.is_alive
+    late = broker.ask(OPERATIONS["publish"]())
+    broker.dispatcher.run(math.inf)
+    assert [item for items in thread.lists for item in items] == [late]
+    broker.settle()
+    assert [broker.code(one) for one in (breaks, late)] == ["internal", "internal"]
+    after = broker.ask(OPERATIONS["publish"]())
+    broker.settle()
+    assert broker.code(after) == ""
 
 
 def test_a_burst_that_the_front_end_handles_in_parts_is_answered_whole(tmp_path: Path) -> None:

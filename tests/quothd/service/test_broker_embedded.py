@@ -49,7 +49,7 @@ def embedded(directory: Path) -> Iterator[Broker]:
 
 
 def test_by_default_it_is_reached_from_this_process_only(directory: Path) -> None:
-    """C66: through its context; nothing listens on the network."""
+    """Through its context; nothing listens on the network."""
     with Broker(directory) as broker:
         assert broker.urls == (broker.url,)
         assert broker.url.startswith("inproc://")
@@ -60,7 +60,7 @@ def test_by_default_it_is_reached_from_this_process_only(directory: Path) -> Non
 
 
 def test_it_may_be_reached_from_others_too(embedded: Broker, peers: Peers) -> None:
-    """C66: the first URL is the one for them."""
+    """The first URL is the one for them."""
     assert [url.partition(":")[0] for url in embedded.urls] == ["tcp", "inproc"]
     with FastPeer(embedded.context, embedded.urls[1]) as inside:
         inside.publish("t", [b"x"])
@@ -70,7 +70,7 @@ def test_it_may_be_reached_from_others_too(embedded: Broker, peers: Peers) -> No
 def test_the_daemon_goes_on_where_a_program_ended(
     directory: Path, start_broker: StartBroker, peers: Peers
 ) -> None:
-    """C66: one directory, whoever opens it."""
+    """One directory, whoever opens it."""
     with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
         first = fast.publish("t", [b"1"])
     daemon = start_broker(directory=directory)
@@ -81,7 +81,7 @@ def test_the_daemon_goes_on_where_a_program_ended(
 
 
 def test_a_directory_has_one_owner_in_a_process_too(directory: Path) -> None:
-    """C33: and whoever is refused leaves nothing behind."""
+    """And whoever is refused leaves nothing behind."""
     with Broker(directory) as broker:
         before = set(threading.enumerate())
         with pytest.raises(QuothError) as caught:
@@ -95,7 +95,7 @@ def test_a_directory_has_one_owner_in_a_process_too(directory: Path) -> None:
 
 
 def test_it_has_no_url_unless_it_runs(directory: Path) -> None:
-    """C66: and stopping twice does nothing."""
+    """And stopping twice does nothing."""
     broker = Broker(directory)
     with pytest.raises(QuothError, match="closed"):
         _ = broker.url
@@ -109,7 +109,7 @@ def test_it_has_no_url_unless_it_runs(directory: Path) -> None:
 
 @needs_proc
 def test_a_broker_that_was_stopped_leaves_nothing_behind(directory: Path) -> None:
-    """C41: no thread and no descriptor, topics awake or asleep."""
+    """No thread and no descriptor, topics awake or asleep."""
 
     def live() -> None:
         with Broker(directory, host="127.0.0.1") as broker, FastPeer(broker.context, broker.url) as fast:
@@ -126,7 +126,6 @@ def test_a_broker_that_was_stopped_leaves_nothing_behind(directory: Path) -> Non
 
 
 def test_it_may_be_stopped_by_another_thread(directory: Path) -> None:
-    """C66."""
     broker = Broker(directory).start()
     stopper = threading.Thread(target=broker.stop)
     stopper.start()
@@ -136,7 +135,7 @@ def test_it_may_be_stopped_by_another_thread(directory: Path) -> None:
 
 
 def test_it_may_be_started_again_while_clients_of_this_process_are_open(directory: Path) -> None:
-    """C66: they end what they were connected to, not what comes after it."""
+    """They end what they were connected to, not what comes after it."""
     broker = Broker(directory).start()
     with FastPeer(broker.context, broker.url) as before:
         before.publish("t", [b"x"])
@@ -146,16 +145,15 @@ def test_it_may_be_started_again_while_clients_of_this_process_are_open(director
 
 
 def test_several_brokers_live_in_one_process(tmp_path: Path) -> None:
-    """C66: with a directory each."""
+    """With a directory each."""
     with Broker(tmp_path / "a") as one, Broker(tmp_path / "b") as other:
         for broker, value in ((one, b"1"), (other, b"2")):
             with FastPeer(broker.context, broker.url) as fast:
                 fast.publish("t", [value])
-                assert [record.value for record in fast.read_all("t")] == [value]
+                assert fast.values("t") == [value]
 
 
 def test_it_takes_a_whole_configuration(directory: Path) -> None:
-    """C62."""
     config = Config(dir=directory, host="", auto_create=False)
     with (
         Broker(directory, config=config) as broker,
@@ -166,7 +164,7 @@ def test_it_takes_a_whole_configuration(directory: Path) -> None:
 
 
 def test_its_environment_is_its_arguments(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C62: variables are for the daemon, a program says what it wants."""
+    """Variables are for the daemon, a program says what it wants."""
     monkeypatch.setenv("QUOTH_AUTO_CREATE", "0")
     with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
         fast.publish("t", [b"x"])
@@ -178,7 +176,7 @@ def test_its_environment_is_its_arguments(directory: Path, monkeypatch: pytest.M
 
 
 def test_hello_tells_what_a_client_has_to_know(embedded: Broker, peers: Peers) -> None:
-    """C58: versions, operations, limits, where it announces."""
+    """Versions, operations, limits, where it announces."""
     reply = peers.fast(embedded).call(Hello(client="a test"))
     assert isinstance(reply, Welcome)
     assert reply.server.startswith("quothd ")
@@ -193,7 +191,7 @@ def test_hello_tells_what_a_client_has_to_know(embedded: Broker, peers: Peers) -
 
 
 def test_ping_tells_the_time(embedded: Broker, peers: Peers) -> None:
-    """C58: as a pointer, through both protocols; what is stored afterwards lies above it."""
+    """As a pointer, through both protocols; what is stored afterwards lies above it."""
     fast, simple = peers.fast(embedded), peers.simple(embedded)
     reply = fast.call(Ping())
     assert isinstance(reply, Pong)
@@ -203,7 +201,6 @@ def test_ping_tells_the_time(embedded: Broker, peers: Peers) -> None:
 
 @pytest.mark.parametrize("kind", [zmq.REQ, zmq.DEALER])
 def test_both_socket_types_speak_the_simple_protocol(embedded: Broker, peers: Peers, kind: int) -> None:
-    """C58."""
     simple = peers.simple(embedded, kind)
     first, last = simple.publish("t", b"1", b"2")
     assert simple.read("t") == (last, [(first, b"1"), (last, b"2")])
@@ -238,7 +235,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
 def test_a_topic_that_gets_no_thread_is_refused_as_busy(
     directory: Path, peers: Peers, no_threads: Threads
 ) -> None:
-    """C60, C64: new or not; the broker goes on, and so does the topic once there are threads again."""
+    """New or not; the broker goes on, and so does the topic once there are threads again."""
     with Broker(directory, host="127.0.0.1", worker_timeout=0.05) as broker:
         fast = peers.fast(broker)
         fast.publish("old", [b"1"])
@@ -258,7 +255,7 @@ def test_a_topic_that_gets_no_thread_is_refused_as_busy(
 
 @pytest.mark.parametrize("name", ["quoth-front-end", "quoth-fsync", "quoth-reader-1"])
 def test_a_broker_that_gets_no_thread_does_not_start(directory: Path, no_threads: Threads, name: str) -> None:
-    """C33: it says so at once, and leaves nothing behind."""
+    """It says so at once, and leaves nothing behind."""
     before = set(threading.enumerate())
     no_threads.refused = name
     raised: list[BaseException] = []
@@ -285,7 +282,7 @@ def test_a_broker_that_gets_no_thread_does_not_start(directory: Path, no_threads
 def test_a_topic_that_is_long_in_opening_says_so(
     embedded: Broker, peers: Peers, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C28: readers get `recovering` instead of silence, others wait; both work once it is open."""
+    """Readers get `recovering` instead of silence, others wait; both work once it is open."""
     embedded.stop()
     opened = threading.Event()
     real = Log.open
@@ -307,7 +304,7 @@ def test_a_topic_that_is_long_in_opening_says_so(
         opened.set()
         replied(fast.answer_to(early))
         replied(fast.answer_to(later))
-        assert [record.value for record in fast.read_all("t")] == [b"x", b"y"]
+        assert fast.values("t") == [b"x", b"y"]
         fast.close()
 
 
@@ -347,7 +344,7 @@ def test_the_bytes_in_work_are_bounded(
 def test_a_reader_of_large_replies_does_not_hold_up_others(
     directory: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C60, C63: hundreds of them, each of which takes long to hand over; a ping is answered in between."""
+    """Hundreds of them, each of which takes long to hand over; a ping is answered in between."""
     sizes: list[int] = []
     pinged = threading.Event()
     real = Router.send
@@ -375,7 +372,7 @@ def test_a_reader_of_large_replies_does_not_hold_up_others(
 
 
 def test_a_reader_that_knew_the_topic_does_not_wait_for_another(embedded: Broker, peers: Peers) -> None:
-    """C37, C53: he said which record he expects next, so he had seen a topic that is not there any more."""
+    """He said which record he expects next, so he had seen a topic that is not there any more."""
     fast = peers.fast(embedded)
     with refused("unknown_topic"):
         fast.fetch("t", 5, ordinal=3, wait_ms=60_000)

@@ -85,7 +85,7 @@ class Load:
 def test_a_stop_under_load_loses_nothing_that_was_acknowledged(
     start_broker: StartBroker, peers: Peers, number: int, durability: str
 ) -> None:
-    """C32, C35: exit status 0, requests answered or refused as `stopping`, everything there afterwards."""
+    """Exit status 0, requests answered or refused as `stopping`, everything there afterwards."""
     broker = start_broker(durability=durability)
     load = Load(peers, broker, 4)
     try:
@@ -106,7 +106,7 @@ def test_a_stop_under_load_loses_nothing_that_was_acknowledged(
 def test_a_crash_under_load_loses_nothing_that_was_acknowledged(
     start_broker: StartBroker, peers: Peers, rng: random.Random
 ) -> None:
-    """C32: killed at any moment, again and again; it starts unattended and goes on."""
+    """Killed at any moment, again and again; it starts unattended and goes on."""
     broker = start_broker(worker_timeout=0.05, size_limit=5_000)
     everything: dict[str, dict[int, bytes]] = {}
     for _ in range(times(3, 30)):
@@ -130,7 +130,7 @@ def test_a_crash_under_load_loses_nothing_that_was_acknowledged(
 def test_who_waits_is_told_that_the_broker_stops(
     start_broker: StartBroker, peers: Peers, number: int
 ) -> None:
-    """C35, C54: on topics that exist and on others, awake or asleep."""
+    """On topics that exist and on others, awake or asleep."""
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     last = fast.publish("t", [b"x"]).last
@@ -142,7 +142,7 @@ def test_who_waits_is_told_that_the_broker_stops(
 
 
 def test_what_is_in_work_is_answered(start_broker: StartBroker, peers: Peers) -> None:
-    """C35: a pipeline that has arrived is stored and acknowledged before the end."""
+    """A pipeline that has arrived is stored and acknowledged before the end."""
     broker = start_broker(durability="synced")
     fast = peers.fast(broker)
     for _ in range(times(5, 100)):
@@ -159,7 +159,7 @@ def test_what_is_in_work_is_answered(start_broker: StartBroker, peers: Peers) ->
 
 
 def test_large_replies_on_their_way_arrive(start_broken: Callable[..., BrokerProcess], peers: Peers) -> None:
-    """C35, C60: what a reader asked for before the stop, though it may be slow to take it."""
+    """What a reader asked for before the stop, though it may be slow to take it."""
     broker = start_broken(
         "from quothd import broker\nfrom quothd.frontend import loop\nbroker.LINGER_S = loop.LINGER_S = 10.0"
     )
@@ -174,7 +174,7 @@ def test_large_replies_on_their_way_arrive(start_broken: Callable[..., BrokerPro
 
 
 def test_a_stop_is_quick_when_nothing_is_to_be_done(start_broker: StartBroker, peers: Peers) -> None:
-    """C35: also with connected clients, waiting ones among them, and with sleeping topics."""
+    """Also with connected clients, waiting ones among them, and with sleeping topics."""
     broker = start_broker()
     fast = peers.fast(broker)
     for row in range(50):
@@ -186,7 +186,6 @@ def test_a_stop_is_quick_when_nothing_is_to_be_done(start_broker: StartBroker, p
 def test_a_client_that_does_not_read_does_not_hold_up_the_stop(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """C35, C60."""
     broker = start_broker()
     fast = peers.fast(broker)
     for _ in range(8):
@@ -199,7 +198,7 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_stop(
 
 
 def test_stopping_while_topics_are_opened(start_broker: StartBroker, peers: Peers) -> None:
-    """C32, C35: in the background after a start, with requests for all of them."""
+    """In the background after a start, with requests for all of them."""
     broker = start_broker()
     fast = peers.fast(broker)
     for row in range(100):
@@ -217,7 +216,7 @@ def test_stopping_while_topics_are_opened(start_broker: StartBroker, peers: Peer
 
 
 def test_a_broker_that_was_stopped_leaves_nothing_to_recover(start_broker: StartBroker, peers: Peers) -> None:
-    """C35: everything is synced and checkpointed, so the next start reads next to nothing."""
+    """Everything is synced and checkpointed, so the next start reads next to nothing."""
     broker = start_broker()
     fast = peers.fast(broker)
     for i in range(50):
@@ -245,7 +244,7 @@ def disk() -> Iterator[FaultyDisk]:
 def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(
     tmp_path: Path, disk: FaultyDisk
 ) -> None:
-    """C33, C35: who still writes keeps the lock and the descriptors that he writes to."""
+    """Who still writes keeps the lock and the descriptors that he writes to."""
     broker = Broker(tmp_path, stop_timeout=0.1, filesystem=disk).start()
     with FastPeer(broker.context, broker.url) as fast:
         fast.publish("t", [b"x"])
@@ -279,7 +278,7 @@ def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(
 def test_nobody_rings_at_a_descriptor_that_was_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C41, C42: a last word may be heard before its ring, whose number would be another file's by then."""
+    """A last word may be heard before its ring, whose number would be another file's by then."""
     found: list[bool] = []
     real = Wakeup.ring
 
@@ -304,7 +303,7 @@ def test_nobody_rings_at_a_descriptor_that_was_closed(
 
 
 def test_the_last_word_of_a_worker_is_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C37, C42: what it said later might find nobody who listens; so a deletion brings its answer with it."""
+    """What it said later might find nobody who listens; so a deletion brings its answer with it."""
     last: dict[str, type[Event]] = {}
     real = Outbox.post
 
@@ -325,7 +324,7 @@ def test_the_last_word_of_a_worker_is_its_last(tmp_path: Path, monkeypatch: pyte
 def test_a_broker_whose_front_end_breaks_down_syncs_and_unlocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """C35, C64: nobody is answered any more, but the topics are closed as they should be."""
+    """Nobody is answered any more, but the topics are closed as they should be."""
     broker = Broker(tmp_path, sync_interval=60.0, worker_timeout=60.0).start()
     with FastPeer(broker.context, broker.url) as fast:
         fast.publish("t", [b"x"])
@@ -393,7 +392,7 @@ def start_broken(
 def test_a_daemon_that_could_not_sync_everything_does_not_say_it_did(
     start_broken: Callable[..., BrokerProcess], peers: Peers, tmp_path: Path, code: str, told: str
 ) -> None:
-    """C35: it names the topics and what is safe, exits with another status, and the next start goes on."""
+    """It names the topics and what is safe, exits with another status, and the next start goes on."""
     broker = start_broken(code, stop_timeout=0.5, worker_timeout=60)
     fast = peers.fast(broker)
     fast.publish("t", [b"1"], "synced")
@@ -418,7 +417,7 @@ def test_a_daemon_that_could_not_sync_everything_does_not_say_it_did(
 def test_a_daemon_whose_front_end_breaks_down_ends_in_order(
     start_broken: Callable[..., BrokerProcess], peers: Peers
 ) -> None:
-    """C35, C64: by itself, with another status, everything synced."""
+    """By itself, with another status, everything synced."""
     broker = start_broken(DEFECT, sync_interval=60, worker_timeout=60)
     fast = peers.fast(broker)
     fast.publish("t", [b"x"])
