@@ -187,22 +187,21 @@ def feeding(supervisor: Supervisor) -> Iterator[Notifier]:
 
 
 def test_the_status_counts_the_topics_that_are_opened_in_the_background(
-    embed: Embed, supervisor: Supervisor, disk: FaultyDisk, peers: Peers
+    embed: Embed, supervisor: Supervisor, feeding: Notifier, disk: FaultyDisk, peers: Peers
 ) -> None:
     """The broker is ready before."""
-    with embed() as broker:
-        fast = peers.fast(broker)
-        for name in "abc":
-            fast.publish(name, [b"x"])
-    disk.stall("", "open")
-    notifier = Notifier(supervisor.address)
-    with embed(notifier=notifier) as broker:
-        supervisor.wait_for("STATUS", f"serving 3 topics at {broker.url}, opening 1 of 3")
-        disk.heal()
+    first = embed()
+    fast = peers.fast(first)
+    for name in ("t1", "t2", "t3"):
+        fast.publish(name, [b"x"])
+    first.stop()
+    disk.stall("t", "open")
+    second = embed(notifier=feeding)
+    supervisor.wait_for("STATUS", f"serving 3 topics at {second.url}, opening 1 of 3")
+    disk.heal()
+    report = supervisor.wait_for("STATUS", "serving 3 topics")
+    while "opening" in report.fields["STATUS"]:
         report = supervisor.wait_for("STATUS", "serving 3 topics")
-        while "opening" in report.fields["STATUS"]:
-            report = supervisor.wait_for("STATUS", "serving 3 topics")
-    notifier.close()
 
 
 def test_a_front_end_that_stands_still_does_not_feed_the_watchdog(
