@@ -13,7 +13,7 @@ from kit.broker.open_topic import NAME, pending
 from kit.broker.transactions import LOADER, part_of, staged
 from kit.disk.logs import encoded
 from quothd.frontend.lifecycle import State
-from quothd.requests.events import Released
+from quothd.requests.events import Closed, Deleted, Event, Released
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import QUICK_ITEMS_MAX
 from quothwire.protocol.messages import (
@@ -234,6 +234,24 @@ def test_a_request_that_comes_while_its_topic_breaks_down_is_answered(tmp_path: 
     after = broker.ask(OPERATIONS["publish"]())
     broker.settle()
     assert broker.code(after) == ""
+
+
+@pytest.mark.parametrize(("last", "name"), [(Closed, "hibernating"), (Deleted, "delete")])
+def test_the_last_event_of_a_thread_ends_its_topic(tmp_path: Path, last: type[Event], name: str) -> None:
+    """No one takes a later one; so a deletion brings its answer with it."""
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    (thread,) = broker.threads
+    if name == "delete":
+        broker.ask(OPERATIONS[name]())
+    else:
+        broker.dispatcher.scheduler.hibernate(broker.dispatcher.registry.entries[NAME])
+    broker.dispatcher.run(math.inf)
+    while thread.step():
+        pass
+    posted = [event for _, events in broker.outbox.take(math.inf, broker.clock.monotonic) for event in events]
+    assert type(posted[-1]) is last
+    assert not thread.is_alive
 
 
 def test_a_burst_that_the_front_end_handles_in_parts_is_answered_whole(tmp_path: Path) -> None:
