@@ -1,4 +1,4 @@
-"""Where a client subscribes to announcements: at the address by which it reached the broker."""
+"""The address of announcements: the one by which a client has reached the broker."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ with connect(sys.argv[1], timeout=10) as client:
                 print(where, announcement.decode(heard.recv())[0])
                 break
 """
-"""A client that hears of what it publishes, and says where it subscribed."""
+"""A client that receives the announcement of its publish, and prints where it subscribed."""
 
 
 def heard_from(machine: Machine, url: str) -> str:
-    """What the client says on another machine."""
+    """Run the client on another machine; returns its output."""
     command = [*machine.prefix, sys.executable, "-W", "error", "-c", CLIENT, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -49,7 +49,7 @@ def heard_from(machine: Machine, url: str) -> str:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[tuple[Machine, Machine]]:
-    """The broker's machine, and another one."""
+    """Return the broker's machine and another one."""
     with two_machines() as ends:
         yield ends
 
@@ -67,7 +67,7 @@ def test_a_client_on_another_machine_hears_announcements(
 
 
 def welcome_of(peers: Peers, url: str) -> Welcome:
-    """What a broker says of itself at an address."""
+    """Return the reply to `hello` at an address."""
     with peers.fast(url) as fast:
         reply = fast.call(Hello())
     assert isinstance(reply, Welcome)
@@ -75,7 +75,7 @@ def welcome_of(peers: Peers, url: str) -> Welcome:
 
 
 def hears(peers: Peers, url: str, topic: str) -> bool:
-    """Does a client that reaches the broker there hear of what is published?"""
+    """True if a client that reaches the broker there receives announcements."""
     where = announcement.endpoint(url, welcome_of(peers, url))
     heard = peers.keep(Subscriber(peers.context, where, announcement.subscription(topic)))
     fast = peers.fast(url)
@@ -103,7 +103,7 @@ def test_a_broker_at_one_address_announces_it(start_broker: StartBroker, peers: 
     assert (welcome.announcements, welcome.announcements_port) == (f"tcp://127.0.0.1:{port + 1}", port + 1)
 
 
-def test_a_broker_at_several_addresses_is_heard_at_each(
+def test_a_broker_at_several_addresses_announces_at_each(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
     ports, path = (free_port(), free_port()), f"ipc://{tmp_path}/at"
@@ -126,7 +126,9 @@ def test_a_broker_without_tcp_announces_beside_its_address(
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_a_wildcard_of_ipv6_is_no_address_either(start_broker: StartBroker, peers: Peers) -> None:
+def test_a_broker_at_all_addresses_of_ipv6_announces_a_port_and_no_address(
+    start_broker: StartBroker, peers: Peers
+) -> None:
     with socket.socket(socket.AF_INET6) as probe:
         try:
             probe.bind(("::1", 0))
