@@ -1,4 +1,4 @@
-"""Who has the token of a topic: every event in every state of the executor."""
+"""The executor, which passes the token of a topic: every event in every state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def slow() -> PendingRequest:
 
 
 class Seen:
-    """An executor in one of its states, and what has become of its items.
+    """An executor in one of its states, and where its items are.
 
     thread: lists that its thread was given since then.
     """
