@@ -23,7 +23,7 @@ from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
 from quothd.threads.wakeup import Wakeup
 
-# -- wake-ups -------------------------------------------------------------------------------------------
+# -- wakeups --------------------------------------------------------------------------------------------
 
 
 Posted = tuple[Executor, Sequence[Event]]
@@ -121,7 +121,7 @@ def test_a_ring_that_comes_late_is_hushed() -> None:
 
 
 def test_leave_refuses_while_an_event_is_left() -> None:
-    """It was posted without a ring."""
+    """The event was posted without a ring."""
     outbox: Outbox[Any] = Outbox()
     assert take(outbox) == []
     outbox.post(*event(1))
@@ -147,7 +147,7 @@ def test_a_take_whose_time_is_over_takes_one_event_and_leaves_the_rest() -> None
 
 
 def test_events_of_many_threads_are_taken_in_their_order() -> None:
-    """The taker sleeps whenever there are none."""
+    """The taker polls whenever there are none."""
     outbox: Outbox[Any] = Outbox()
     each = 5_000
 
@@ -252,7 +252,7 @@ def test_replies_keep_their_order_whatever_the_room(
 def test_a_client_that_takes_nothing_for_a_while_loses_its_replies(
     replies: ReplyQueue, router: Router, counters: Counter[str]
 ) -> None:
-    """It gets the next one once it takes again."""
+    """The client gets the next one once it takes again."""
     for _ in range(5):
         replies.send([b"a", b"x"])
     replies.offer_again(SILENCE_S - 0.1, math.inf)

@@ -74,7 +74,7 @@ def test_a_fetch_from_a_topic_that_does_not_exist_is_answered_by_its_first_publi
 
 
 def test_a_pending_fetch_creates_no_topic(fast: FastPeer, simple: SimplePeer, topic: str) -> None:
-    """It ends with `unknown_topic` at its deadline."""
+    """The fetch ends with `unknown_topic` at its deadline."""
     with refused("unknown_topic"):
         fast.fetch(topic, 0, wait_ms=50)
     with refused("unknown_topic"):
@@ -85,7 +85,7 @@ def test_a_pending_fetch_creates_no_topic(fast: FastPeer, simple: SimplePeer, to
 def test_a_pending_fetch_outlasts_the_creation_of_its_topic(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """It is answered by the first record, as is one that comes after the creation."""
+    """The first record answers it, and one that comes after the creation."""
     reader = peers.fast(broker)
     early = reader.send_fetch(topic, 0, wait_ms=60_000)
     waiting(fast, 1)
@@ -112,7 +112,7 @@ def test_a_record_below_the_cursor_does_not_answer_a_pending_fetch(
 def test_a_fetch_behind_removed_records_waits_for_the_next_record(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str, wait_ms: int
 ) -> None:
-    """It waits like one at the end."""
+    """The fetch waits like one at the end."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"x"] * 10).last
     assert fast.call(TrimTopic(before=last + 1), topic).records == 10
@@ -263,7 +263,7 @@ def test_a_publish_is_announced_to_subscribers_of_its_topic_alone(
 def test_announcements_have_rising_pointers_and_end_with_the_newest(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """There are at most as many as publishes."""
+    """At most as many are sent as there are publishes."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     asked = [fast.send_publish(topic, [b"%d" % i]) for i in range(500)]
     last = max(answer.reply.last for answer in fast.answers_to(asked))  # type: ignore[union-attr]
@@ -280,7 +280,7 @@ def test_announcements_have_rising_pointers_and_end_with_the_newest(
 def test_an_announced_record_can_be_read(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """So can all others, without announcements."""
+    """Readers need no announcements to read all others."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     for i in range(20):
         fast.publish(topic, [b"%d" % i])

@@ -324,7 +324,7 @@ def test_a_ping_is_answered_between_the_replies_of_a_busy_reader(
 def test_a_reader_that_expects_a_record_does_not_wait_for_a_topic_to_be_created(
     embedded: Broker, peers: Peers
 ) -> None:
-    """It has read a topic of this name, which does not exist any more."""
+    """The reader has seen a topic of this name, which does not exist any more."""
     fast = peers.fast(embedded)
     with refused("unknown_topic"):
         fast.fetch("t", 5, ordinal=3, wait_ms=60_000)

@@ -143,7 +143,7 @@ def test_a_line_of_text_is_a_time_a_level_an_event_and_its_fields(
 def test_a_value_is_one_word_that_harms_no_terminal(
     writer: LogWriter, stream: io.StringIO, value: Any, shown: str
 ) -> None:
-    """It ends no line, whatever the name of a file or a topic."""
+    """A name of a file or a topic ends no line."""
     note("stray_ignored", file=value)
     (line,) = lines(stream)
     assert line.endswith(f" event=stray_ignored file={shown}")
@@ -195,7 +195,7 @@ def test_a_record_of_another_library_is_an_event(writer: LogWriter, stream: io.S
 
 @pytest.mark.parametrize("name", SPOKEN)
 def test_a_sentence_for_people_is_one_line(writer: LogWriter, stream: io.StringIO, name: str) -> None:
-    """Whatever the names in it."""
+    """No name in it ends the line."""
     fields = {field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", EVENTS[name].sentence)}
     note(name, **fields)
     (line,) = lines(stream)
@@ -389,7 +389,7 @@ def test_no_content_of_a_record_is_logged_at_any_level(start_broker: StartBroker
 def test_a_broker_in_a_program_leaves_logging_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, peers: Peers
 ) -> None:
-    """It logs to "quothd", with the event and its fields."""
+    """The broker logs to "quothd", with the event and its fields."""
     root = logging.getLogger()
     before = list(root.handlers), root.level, list(logging.getLogger(LOGGER).handlers)
     with caplog.at_level("DEBUG", LOGGER), Broker(tmp_path, host="127.0.0.1", log_format="json") as broker:

@@ -101,7 +101,7 @@ def test_a_manager_may_listen_at_an_abstract_socket(start_broker: StartBroker) -
 def test_an_idle_broker_feeds_the_watchdog_twice_in_its_time(
     start_broker: StartBroker, supervisor: Supervisor
 ) -> None:
-    """Without any other work that wakes it."""
+    """Without any other work."""
     allowed = 3 * WATCHDOG_S
     start_broker(environment=supervisor.environment(allowed), check_interval=NEVER_S, scrub_interval=0)
     supervisor.wait_for("READY")

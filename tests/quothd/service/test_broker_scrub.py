@@ -154,7 +154,7 @@ def test_a_scrub_interval_of_0_starts_no_process(start_broker: StartBroker, peer
 
 
 def test_a_throttle_waits_as_long_as_its_rate_demands() -> None:
-    """It does not make up for time in which it could not work."""
+    """The throttle does not make up for time in which it could not work."""
     waited: list[float] = []
     throttle = Throttle(1_000_000, waited.append)
     begin = time.monotonic()

@@ -86,7 +86,7 @@ def test_a_log_is_verified_without_a_boot_id(tmp_path: Path) -> None:
 def test_a_directory_that_takes_no_files_is_reported_before_it_is_ready(
     refuse: Refuse, tmp_path: Path
 ) -> None:
-    """It can be locked and listed."""
+    """A read-only directory can be locked and listed."""
     topics = tmp_path / "data" / "topics"
     topics.mkdir(parents=True)
     spoil = f'mount --bind "{topics}" "{topics}" && mount -o remount,bind,ro "{topics}" && exec "$@"'

@@ -276,7 +276,7 @@ def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(
         real(wakeup)
 
     def ends_with_a_ring() -> bool:
-        """True if a thread has rung: a front end that is awake needs no ring."""
+        """Return True if a thread has rung: it rings only while the front end polls."""
         broker = Broker(tmp_path, check_interval=0.01, worker_timeout=60.0).start()
         with FastPeer(broker.context, broker.url) as fast:
             fast.publish("t", [b"x"])
@@ -292,7 +292,7 @@ def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(
 def test_a_broker_whose_front_end_breaks_down_syncs_and_unlocks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It answers no more, but closes its topics in order."""
+    """The broker answers no more, but closes its topics in order."""
     clock = HookedClock()
 
     def break_down(thread: str) -> None:
@@ -357,7 +357,7 @@ def start_broken(start_broker: StartBroker, tmp_path: Path) -> StartBroken:
 def test_a_daemon_that_could_not_sync_a_topic_names_it_and_exits_with_1(
     start_broken: StartBroken, peers: Peers, tmp_path: Path, code: str, reason: str
 ) -> None:
-    """It logs which records are safe, and the next start goes on."""
+    """The log says which records are safe, and the next start goes on."""
     broker = start_broken(code, stop_timeout=0.5, worker_timeout=60)
     fast = peers.fast(broker)
     fast.publish("t", [b"1"], "synced")

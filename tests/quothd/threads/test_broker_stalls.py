@@ -34,7 +34,7 @@ def embed(embed: Embed) -> Embed:
 
 
 def takeovers(fast: FastPeer) -> int:
-    """How often another thread has become the front end."""
+    """Count how often another thread has become the front end."""
     return int(fast.status(limit=0).counters["takeovers"])
 
 
@@ -188,7 +188,7 @@ def test_a_stop_gives_up_on_a_stalled_write_and_keeps_the_lock(
 def test_without_a_guard_the_front_end_handles_nothing_that_a_disk_could_stall(
     embed: Embed, peers: Peers, disk: FaultyDisk, refuse_threads: Callable[[str], None]
 ) -> None:
-    """There is no thread for it; once there is one, the front end handles requests again."""
+    """No thread can be started for it; once one can, the front end handles requests again."""
     refuse_threads("quoth-stall-guard")
     broker = embed()
     fast, other = peers.fast(broker), peers.fast(broker)
@@ -310,7 +310,7 @@ def test_a_thread_that_waits_for_a_processor_stays_the_front_end(watched: Watche
 
 
 def test_a_guard_costs_next_to_nothing(watched: Watched) -> None:
-    """A watch takes a microsecond or two, and an idle broker is not woken."""
+    """A watch takes a microsecond or two, and an idle broker uses no processor."""
     began = time.thread_time()
     for _ in range(10_000):
         assert not watched.guard.is_taken_over(watched.guard.begin("t", 0.0))

@@ -162,7 +162,7 @@ def test_writing_stops_before_the_disk_is_full(start_broker: StartBroker, peers:
 def test_a_want_of_room_or_descriptors_refuses_a_topic_and_its_settings_for_now(
     embed: Embed, peers: Peers, disk: FaultyDisk, problem: int, code: str
 ) -> None:
-    """Where its settings are stored and where its log is begun; the next attempt succeeds."""
+    """Both while settings are stored and while a log is begun; the next attempt succeeds."""
     fast = peers.fast(embed(worker_timeout=60.0))
     fast.publish("old", [b"x"], "synced")
     attempts: list[Callable[[], object]] = [

@@ -71,7 +71,7 @@ class Seen:
         return self.where(bool(self.executor.run(self.now)))
 
     def where(self, handled: bool = False) -> str:
-        """Where the items are: handled, with the topic's thread, or kept."""
+        """Return the place of the items: handled, with the topic's thread, or kept."""
         with_thread = "thread" if self.stepped.lists else ""
         kept = "kept" if self.executor.given else ""
         return " ".join(filter(None, ["handled" if handled else "", with_thread, kept])) or "nowhere"
@@ -212,7 +212,7 @@ def test_more_than_one_burst_is_handled_in_bursts(tmp_path: Path) -> None:
 
 
 def test_the_results_of_other_threads_are_quick(tmp_path: Path) -> None:
-    """An acknowledgement that waits for an fsync leaves without a wake-up of the topic's thread."""
+    """An acknowledgement that waits for an fsync leaves without a wakeup of the topic's thread."""
     seen = Seen(tmp_path, FRONT)
     assert seen.run(pending(Publish("synced"), encoded([b"x"]))) == "handled"
     assert seen.broker.work.step()
