@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
+
+from quothlog.storage.clock import SystemClock
 
 START = 1_767_323_045_000_000
 """The 2nd of January 2026, a little after three in the morning, UTC."""
@@ -69,3 +73,24 @@ class JumpingClock:
     def jump(self, seconds: float) -> None:
         """Let time pass at once. A waiting call notices it at its next check of the clock."""
         self._ahead += seconds
+
+
+class HookedClock(SystemClock):
+    """The system's clock in a broker, at which a test counts the steps of its threads, or interferes.
+
+    ahead: seconds by which it is fast. hook: called with the name of each thread that asks for the monotonic
+    time.
+    """
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self.hook: Callable[[str], None] = lambda _thread: None
+
+    def now(self) -> int:
+        """See `Clock.now`."""
+        return super().now() + round(self.ahead * SECOND)
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        self.hook(threading.current_thread().name)
+        return super().monotonic() + self.ahead

@@ -1,4 +1,4 @@
-"""The way of a publish and of a read through the broker, as DESIGN.md describes it."""
+"""The way of a publish and of a read through the broker, compared with DESIGN.md."""
 
 from __future__ import annotations
 

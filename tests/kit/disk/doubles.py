@@ -123,6 +123,10 @@ class FaultyDisk:
     def heal(self) -> None:
         """Let everything succeed again."""
         self._faults.clear()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """End the stall; faults stay."""
         self._stalled = ""
         self._goes_on.set()
 

@@ -1,4 +1,4 @@
-"""Where a client subscribes to announcements: at the address by which it reached the broker."""
+"""The address of announcements: the one by which a client has reached the broker."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,11 @@ with connect(sys.argv[1], timeout=10) as client:
                 print(where, announcement.decode(heard.recv())[0])
                 break
 """
-"""A client that hears of what it publishes, and says where it subscribed."""
+"""A client that receives the announcement of its publish, and prints where it subscribed."""
 
 
 def heard_from(machine: Machine, url: str) -> str:
-    """What the client says on another machine."""
+    """Run the client on another machine; returns its output."""
     command = [*machine.prefix, sys.executable, "-W", "error", "-c", CLIENT, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -49,7 +50,7 @@ def heard_from(machine: Machine, url: str) -> str:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[tuple[Machine, Machine]]:
-    """The broker's machine, and another one."""
+    """Return the broker's machine and another one."""
     with two_machines() as ends:
         yield ends
 
@@ -67,7 +68,7 @@ def test_a_client_on_another_machine_hears_announcements(
 
 
 def welcome_of(peers: Peers, url: str) -> Welcome:
-    """What a broker says of itself at an address."""
+    """Return the reply to `hello` at an address."""
     with peers.fast(url) as fast:
         reply = fast.call(Hello())
     assert isinstance(reply, Welcome)
@@ -75,7 +76,7 @@ def welcome_of(peers: Peers, url: str) -> Welcome:
 
 
 def hears(peers: Peers, url: str, topic: str) -> bool:
-    """Does a client that reaches the broker there hear of what is published?"""
+    """True if a client that reaches the broker there receives announcements."""
     where = announcement.endpoint(url, welcome_of(peers, url))
     heard = peers.keep(Subscriber(peers.context, where, announcement.subscription(topic)))
     fast = peers.fast(url)
@@ -86,47 +87,40 @@ def hears(peers: Peers, url: str, topic: str) -> bool:
     return False
 
 
-def test_a_broker_at_all_addresses_announces_a_port_and_no_address(
-    start_broker: StartBroker, peers: Peers
+@pytest.mark.parametrize(
+    ("settings", "announced"),
+    [
+        ({"host": "0.0.0.0", "insecure": True}, ("", 1)),
+        ({"host": "localhost"}, ("tcp://127.0.0.1:{}", 1)),
+        ({"host": "127.0.0.1", "listen": "tcp://127.0.0.2:{other},ipc://{directory}/at"}, ("", None)),
+        ({"host": "", "listen": "ipc://{directory}/at"}, ("", None)),
+    ],
+    ids=["all addresses", "one address", "several addresses", "no tcp"],
+)
+def test_a_broker_announces_an_address_or_a_port_if_it_has_one(
+    start_broker: StartBroker,
+    peers: Peers,
+    tmp_path: Path,
+    settings: dict[str, Any],
+    announced: tuple[str, int | None],
 ) -> None:
-    broker = start_broker(host="0.0.0.0", insecure=True)
-    port = int(broker.url.rpartition(":")[2])
-    welcome = welcome_of(peers, f"tcp://127.0.0.1:{port}")
-    assert (welcome.announcements, welcome.announcements_port) == ("", port + 1)
-    assert hears(peers, f"tcp://127.0.0.1:{port}", "t")
-
-
-def test_a_broker_at_one_address_announces_it(start_broker: StartBroker, peers: Peers) -> None:
-    broker = start_broker(host="localhost")
-    port = int(broker.url.rpartition(":")[2])
-    welcome = welcome_of(peers, broker.url)
-    assert (welcome.announcements, welcome.announcements_port) == (f"tcp://127.0.0.1:{port + 1}", port + 1)
-
-
-def test_a_broker_at_several_addresses_is_heard_at_each(
-    start_broker: StartBroker, peers: Peers, tmp_path: Path
-) -> None:
-    ports, path = (free_port(), free_port()), f"ipc://{tmp_path}/at"
-    listen = f"tcp://127.0.0.2:{ports[1]},{path}"
-    broker = start_broker(host="127.0.0.1", port=ports[0], listen=listen)
-    first, second = broker.url, f"tcp://127.0.0.2:{ports[1]}"
-    welcome = welcome_of(peers, second)
-    assert (welcome.announcements, welcome.announcements_port) == ("", 0)
-    for number, url in enumerate((first, second, path)):
+    """A client receives announcements at each address by which it can reach the broker."""
+    other = free_port()
+    listen = settings.get("listen", "").format(other=other, directory=tmp_path)
+    broker = start_broker(**{**settings, "listen": listen})
+    first = broker.url.replace("0.0.0.0", "127.0.0.1")
+    address, beside = announced
+    port = int(first.rpartition(":")[2]) + beside if beside else 0
+    for number, url in enumerate(filter(None, [first, *listen.split(",")])):
+        welcome = welcome_of(peers, url)
+        assert (welcome.announcements, welcome.announcements_port) == (address.format(port), port)
         assert hears(peers, url, f"t{number}"), url
 
 
-def test_a_broker_without_tcp_announces_beside_its_address(
-    start_broker: StartBroker, peers: Peers, tmp_path: Path
-) -> None:
-    broker = start_broker(host="", listen=f"ipc://{tmp_path}/at")
-    welcome = welcome_of(peers, broker.url)
-    assert (welcome.announcements, welcome.announcements_port) == ("", 0)
-    assert hears(peers, broker.url, "t")
-
-
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_a_wildcard_of_ipv6_is_no_address_either(start_broker: StartBroker, peers: Peers) -> None:
+def test_a_broker_at_all_addresses_of_ipv6_announces_a_port_and_no_address(
+    start_broker: StartBroker, peers: Peers
+) -> None:
     with socket.socket(socket.AF_INET6) as probe:
         try:
             probe.bind(("::1", 0))

@@ -1,4 +1,4 @@
-"""What is above a limit: the code of each refusal is the one that PROTOCOL.md names."""
+"""Requests above a limit, and the error codes of PROTOCOL.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ABOVE_A_LIMIT = {
 
 
 @pytest.mark.parametrize("limit", ABOVE_A_LIMIT)
-def test_what_is_above_a_limit_has_the_code_that_the_protocol_names_for_it(
+def test_a_request_above_a_limit_has_the_documented_code(
     fast: FastPeer, simple: SimplePeer, limit: str
 ) -> None:
     (row,) = [line for line in PROTOCOL.read_text().splitlines() if line.startswith(f"| {limit} |")]

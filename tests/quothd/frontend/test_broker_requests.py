@@ -1,4 +1,4 @@
-"""What a request must say and must not: each field and each frame of every operation, in both protocols.
+"""Fields and frames of the requests of every operation, in both protocols, and the texts of errors.
 
 The tables come from the messages' declarations and from PROTOCOL.md, which have to agree.
 """
@@ -35,7 +35,7 @@ OPTIONAL = [
 
 
 def payload_of(operation: Operation) -> list[bytes]:
-    """The fourth frame of an example, if it has one."""
+    """Return the fourth frame of an example, if it has one."""
     payloads = {
         Operation.PUBLISH: encoded([b"x"]),
         Operation.STAGE: staged([b"x"], 3),
@@ -45,21 +45,21 @@ def payload_of(operation: Operation) -> list[bytes]:
 
 
 def frames_of(operation: Operation, topic: str, arguments: dict[str, Any]) -> list[bytes]:
-    """A request with these arguments."""
+    """Return the frames of a request with these arguments."""
     header = binary_codec.encode_request(example(operation), 7)[0]
     name = b"" if operation in WITHOUT_TOPIC else topic.encode()
     return [header, name, msgpack.packb(arguments), *payload_of(operation)]
 
 
 def answer_to(fast: FastPeer, frames: list[bytes]) -> QuothError | None:
-    """The refusal of a request, None if it was granted."""
+    """Send a request; returns its error, None if it succeeded."""
     fast.send_frames([b"", *frames])
     reply = fast.receive().reply
     return reply if isinstance(reply, QuothError) else None
 
 
 def filled(fast: FastPeer, topic: str) -> Job:
-    """Records in two segments, and a part of version 3 of the application that the examples name."""
+    """Publish records to two segments, and stage a part of version 3 of the examples' application."""
     for _ in range(2):
         fast.publish(topic, [b"kept"])
         fast.call(REQUESTS[Operation.ROLL](), topic)
@@ -68,8 +68,8 @@ def filled(fast: FastPeer, topic: str) -> Job:
     return job
 
 
-def standing(fast: FastPeer, topic: str, job: Job) -> tuple[Any, ...]:
-    """What a request could have changed."""
+def state_of(fast: FastPeer, topic: str, job: Job) -> tuple[Any, ...]:
+    """Return the state that a request could have changed."""
     found: TopicInfo = fast.describe(topic)
     return found.log, found.count, found.first, found.segments, found.settings, job.standing(3)
 
@@ -82,13 +82,13 @@ def test_a_request_without_a_required_field_does_nothing_and_the_error_names_it(
     fast: FastPeer, topic: str, operation: Operation, name: str
 ) -> None:
     job = filled(fast, topic)
-    before = standing(fast, topic, job)
+    before = state_of(fast, topic, job)
     arguments = dataclasses.asdict(example(operation))
     problem = answer_to(fast, frames_of(operation, topic, {k: v for k, v in arguments.items() if k != name}))
-    assert problem is not None, "it was done"
+    assert problem is not None, "it succeeded"
     assert (problem.code, problem.text) == ("bad_request", f"{operation.name.lower()} lacks {name}")
-    assert standing(fast, topic, job) == before
-    assert answer_to(fast, frames_of(operation, topic, arguments)) is None, "with the field it is done"
+    assert state_of(fast, topic, job) == before
+    assert answer_to(fast, frames_of(operation, topic, arguments)) is None, "with the field it succeeds"
 
 
 @pytest.mark.parametrize("operation", dict.fromkeys(operation for operation, _ in REQUIRED))
@@ -96,17 +96,17 @@ def test_a_request_without_any_of_its_required_fields_names_them_all(
     fast: FastPeer, topic: str, operation: Operation
 ) -> None:
     job = filled(fast, topic)
-    before = standing(fast, topic, job)
+    before = state_of(fast, topic, job)
     header, name, _, *payload = frames_of(operation, topic, {})
     for frames in ([header, name, b"\x80", *payload], [header, name]):
         problem = answer_to(fast, frames)
         assert problem is not None
         assert problem.text == f"{operation.name.lower()} lacks {', '.join(required(operation))}"
-    assert standing(fast, topic, job) == before
+    assert state_of(fast, topic, job) == before
 
 
 @pytest.mark.parametrize(("operation", "name"), OPTIONAL, ids=lambda part: getattr(part, "name", part))
-def test_a_request_may_leave_out_what_has_a_default(
+def test_a_request_may_lack_a_field_with_a_default(
     fast: FastPeer, topic: str, operation: Operation, name: str
 ) -> None:
     if operation is not Operation.CREATE:
@@ -167,11 +167,11 @@ def test_the_same_mistake_has_the_same_code_in_both_protocols(
 ) -> None:
     frames, operation, arguments, code = SAME[name]
     fast.publish("t", [b"x"])
-    status, told, text = simple.ask(*map(str, frames))
+    status, answered, text = simple.ask(*map(str, frames))
     topic = "no such topic" if code == "unknown_topic" else "t"
     problem = answer_to(fast, frames_of(operation, topic, arguments))
     assert problem is not None
-    assert (status, told.decode(), problem.code) == (b"error", code, code)
+    assert (status, answered.decode(), problem.code) == (b"error", code, code)
     if code in ("bad_request", "too_large", "bad_pointer"):
         for words in (text.decode(), problem.text):
             assert "it must be an integer from " in words
@@ -202,11 +202,11 @@ def test_a_number_above_its_limit_is_too_large(
     assert problem is not None
     ((name, value),) = wrong.items()
     assert problem.code == "too_large"
-    said = f"{name} of {operation.name.lower()} is {value}: it must be an integer from "
-    assert problem.text.startswith(said)
+    expected = f"{name} of {operation.name.lower()} is {value}: it must be an integer from "
+    assert problem.text.startswith(expected)
 
 
-# -- the words of errors -----------------------------------------------------------------------------------
+# -- the texts of errors -----------------------------------------------------------------------------------
 
 WRONG: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2**56, 2**63, 2**64 - 1, -(2**63), 1.0, float("nan"), float("inf"), "", "x",
@@ -227,7 +227,7 @@ SIMPLE = (
 
 
 def fast_refusals(fast: FastPeer, topic: str, rng: random.Random) -> list[QuothError]:
-    """Refusals of many a wrong fast request."""
+    """Return the errors of many wrong requests in the fast protocol."""
     found: list[QuothError | None] = []
     for operation in Operation:
         right = dataclasses.asdict(example(operation))
@@ -247,7 +247,7 @@ def fast_refusals(fast: FastPeer, topic: str, rng: random.Random) -> list[QuothE
 
 
 def simple_refusals(simple: SimplePeer, rng: random.Random) -> list[QuothError]:
-    """Refusals of many a wrong simple request."""
+    """Return the errors of many wrong requests in the simple protocol."""
     requests: list[list[bytes]] = [[], [b""], [b"PING"], [b"\xff"], [b"x" * 1_000]]
     for word in (b"ping", b"read", b"topics", b"publish"):
         requests += [[word], *([word, part] for part in SIMPLE)]
@@ -265,7 +265,7 @@ def simple_refusals(simple: SimplePeer, rng: random.Random) -> list[QuothError]:
 def test_no_error_names_python_or_is_without_a_reason(
     fast: FastPeer, simple: SimplePeer, topic: str, rng: random.Random, seed: int
 ) -> None:
-    """It is read by people who write clients in any language."""
+    """Authors of clients in any language read it."""
     fast.publish(topic, [b"x"])
     fast.publish("words", [b"x"])
     problems = [*fast_refusals(fast, topic, rng), *simple_refusals(simple, rng)]
@@ -277,7 +277,7 @@ def test_no_error_names_python_or_is_without_a_reason(
 
 
 def test_clients_of_this_version_send_all_that_is_required(peers: Peers, broker: BrokerProcess) -> None:
-    """What the Python client sends it writes down whole, but for fields that came later."""
+    """Except for fields that a later version has added."""
     fast = peers.fast(broker)
     fast.publish("whole", [b"x"])
     for operation in Operation:

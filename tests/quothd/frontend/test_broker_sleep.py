@@ -1,10 +1,9 @@
-"""Topics fall asleep when nobody asks for them, and nobody who asks notices it."""
+"""Hibernation of topics without requests, which no client notices."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from statistics import median
 
 import pytest
@@ -25,19 +24,21 @@ from quothwire.protocol.messages import (
 )
 
 
-def fall_asleep(fast: FastPeer) -> None:
+def hibernate(fast: FastPeer) -> None:
     """Wait until no topic is active."""
-    eventually(lambda: fast.status(limit=0).active == 0, "all topics sleep")
+    eventually(lambda: fast.status(limit=0).active == 0, "all topics hibernate")
 
 
 def is_down_to(broker: BrokerProcess, before: tuple[int, int]) -> bool:
-    """Are there no more descriptors and threads than before? What leaks does so dozens of times here; what is
-    one too many is a thread that is about to end, or a stranger at the port."""
+    """True if there are about as many descriptors and threads as before.
+
+    A leak leaves dozens here. A few more are a thread that is about to end, or a stranger at the port.
+    """
     return descriptors(broker.pid) <= before[0] + 3 and threads(broker.pid) <= before[1] + 1
 
 
-def test_the_letters_tell_the_state_of_each_segment(start_broker: StartBroker, peers: Peers) -> None:
-    """C38: w is written, r is open for reading, h hibernates."""
+def test_each_segment_has_the_letter_of_its_state(start_broker: StartBroker, peers: Peers) -> None:
+    """`w` is written, `r` is open for reading, `h` hibernates."""
     broker = start_broker(worker_timeout=60)
     fast = peers.fast(broker)
     fast.publish("t", [b"1"])
@@ -49,15 +50,16 @@ def test_the_letters_tell_the_state_of_each_segment(start_broker: StartBroker, p
     assert broker.terminate() == 0
     broker.restart(worker_timeout=0.05)
     assert fast.fetch("t", 0).values == [b"1"]
-    eventually(lambda: fast.status().states == {"t": "hh"}, "the topic sleeps")
+    eventually(lambda: fast.status().states == {"t": "hh"}, "the topic hibernates")
     assert fast.describe("t").states == "hh"
 
 
-def test_a_sleeping_topic_is_described_without_waking_it(start_broker: StartBroker, peers: Peers) -> None:
-    """C39: by status, by describe, by a listing."""
+def test_status_describe_and_list_do_not_open_a_hibernating_topic(
+    start_broker: StartBroker, peers: Peers
+) -> None:
     fast = peers.fast(start_broker(worker_timeout=0.05))
     first = fast.publish("t", [b"1", b"22"])
-    fall_asleep(fast)
+    hibernate(fast)
     for _ in range(20):
         info = fast.describe("t")
         assert (info.first, info.last, info.count, info.states) == (first.first, first.last, 2, "h")
@@ -66,63 +68,37 @@ def test_a_sleeping_topic_is_described_without_waking_it(start_broker: StartBrok
         assert fast.status().active == 0
 
 
-@pytest.mark.parametrize("ask", [lambda fast: fast.describe("t"), lambda fast: fast.status()])
-def test_asking_for_the_state_does_not_keep_a_topic_awake(
-    start_broker: StartBroker, peers: Peers, ask: Callable[[FastPeer], object]
-) -> None:
-    """C39: the idle timer runs on while somebody watches."""
+def test_status_and_describe_do_not_delay_hibernation(start_broker: StartBroker, peers: Peers) -> None:
     fast = peers.fast(start_broker(worker_timeout=0.3))
     fast.publish("t", [b"1"])
 
-    def sleeps() -> bool:
-        ask(fast)
+    def hibernates() -> bool:
+        fast.describe("t")
         return fast.status().active == 0
 
-    eventually(sleeps, "the topic sleeps though it is watched")
+    eventually(hibernates, "the topic hibernates")
 
 
-def test_asking_for_a_topic_does_not_make_it(fast: FastPeer, topic: str) -> None:
-    """C39: only publishing and creating do."""
-    for ask in (
-        lambda: fast.describe(topic),
-        lambda: fast.fetch(topic),
-        lambda: fast.call(RollTopic(), topic),
-        lambda: fast.call(TrimTopic(1), topic),
-        lambda: fast.call(UpdateTopic({"max_age": 1.0}), topic),
-    ):
-        with refused("unknown_topic"):
-            ask()
-    assert topic not in fast.call(ListTopics()).names
-    assert topic not in fast.status().states
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda fast: fast.publish("t", [b"x"]),
-        lambda fast: fast.fetch("t", 0),
-        lambda fast: fast.call(RollTopic(), "t"),
-        lambda fast: fast.call(TrimTopic(before=1), "t"),
-        lambda fast: fast.call(UpdateTopic({"max_age": 100.0}), "t"),
-    ],
-    ids=["publish", "fetch", "roll", "trim", "update"],
-)
-def test_a_sleeping_topic_is_woken_by_the_first_request(
-    start_broker: StartBroker, peers: Peers, ask: Callable[[FastPeer], object]
-) -> None:
-    """C40."""
+def test_the_first_request_opens_a_hibernating_topic(start_broker: StartBroker, peers: Peers) -> None:
     fast = peers.fast(start_broker(worker_timeout=0.05))
     first = fast.publish("t", [b"1"]).first
-    fall_asleep(fast)
-    ask(fast)
+    for ask in (
+        lambda: fast.publish("t", [b"x"]),
+        lambda: fast.fetch("t", 0),
+        lambda: fast.call(RollTopic(), "t"),
+        lambda: fast.call(TrimTopic(before=1), "t"),
+        lambda: fast.call(UpdateTopic({"max_age": 100.0}), "t"),
+    ):
+        hibernate(fast)
+        ask()
     assert fast.fetch("t", 0).records[0].pointer == first
 
 
-def test_a_reader_at_the_end_does_not_wake_a_topic(start_broker: StartBroker, peers: Peers) -> None:
-    """C39, C54: whether it waits or not, there is nothing to wake it for."""
+def test_a_fetch_at_the_end_does_not_open_a_topic(start_broker: StartBroker, peers: Peers) -> None:
+    """Pending or not."""
     fast = peers.fast(start_broker(worker_timeout=0.05))
     last = fast.publish("t", [b"1"]).last
-    fall_asleep(fast)
+    hibernate(fast)
     assert fast.fetch("t", last).records == []
     waiting = fast.send_fetch("t", last, wait_ms=10_000)
     eventually(lambda: fast.status().waits == 1, "the fetch waits")
@@ -132,8 +108,10 @@ def test_a_reader_at_the_end_does_not_wake_a_topic(start_broker: StartBroker, pe
 
 
 @needs_proc
-def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, peers: Peers) -> None:
-    """C41: no descriptor, no thread, no memory, on the paths that find nothing as well."""
+def test_a_hibernating_topic_leaves_no_descriptor_thread_or_memory(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    """After requests that find nothing as well."""
     broker = start_broker(worker_timeout=0.01)
     fast = peers.fast(broker)
 
@@ -144,9 +122,9 @@ def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, pe
         fast.fetch("t", last)
         with refused("unknown_topic"):
             fast.fetch("no such topic")
-        fall_asleep(fast)
+        hibernate(fast)
         fast.call(TrimTopic(before=last), "t")
-        fall_asleep(fast)
+        hibernate(fast)
 
     for _ in range(times(20, 400)):
         cycle()
@@ -154,14 +132,14 @@ def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, pe
     memory = resident_bytes(broker.pid)
     for _ in range(times(40, 4_000)):
         cycle()
-    eventually(lambda: is_down_to(broker, before), "all is closed and ended")
+    eventually(lambda: is_down_to(broker, before), "all files are closed and all threads have ended")
     assert resident_bytes(broker.pid) - memory < times(8, 3) * 2**20  # a new thread may take a MiB, once
 
 
-def test_a_request_that_meets_the_falling_asleep_is_served(
+def test_requests_at_the_time_of_hibernation_are_served(
     start_broker: StartBroker, peers: Peers, rng: random.Random
 ) -> None:
-    """C42: hammered around the very moment, by several clients."""
+    """Of several clients, at random times around it."""
     broker = start_broker(worker_timeout=0.01, check_interval=0.01)
     clients = [peers.fast(broker) for _ in range(3)]
     pointers = [clients[0].publish("t", [b"a topic to read"]).first]
@@ -184,7 +162,7 @@ def test_a_request_that_meets_the_falling_asleep_is_served(
 
 
 def test_few_workers_serve_many_topics(start_broker: StartBroker, peers: Peers) -> None:
-    """C43, C63: ten busy topics on two workers, each request answered and never more than two awake."""
+    """Ten busy topics on two workers: each request is answered, and at most two topics are active."""
     broker = start_broker(workers_max=2)
     fast, watcher = peers.fast(broker), peers.fast(broker)
     sent: dict[str, list[int]] = {}
@@ -195,59 +173,37 @@ def test_few_workers_serve_many_topics(start_broker: StartBroker, peers: Peers) 
     for topic, asked in sent.items():
         for answer in fast.answers_to(asked):
             replied(answer)
-        values = [record.value for record in fast.read_all(topic)]
+        values = fast.values(topic)
         assert values == [b"%d" % i for i in range(len(asked))]
     assert watcher.status(limit=0).active <= 2
 
 
-def test_a_topic_that_is_always_busy_makes_way(start_broker: StartBroker, peers: Peers) -> None:
-    """C63: its requests never run out, and still the other topics get their turn on the only worker."""
-    broker = start_broker(workers_max=1)
-    busy, other = peers.fast(broker), peers.fast(broker)
-    sent = [busy.send_publish("busy", [b"x"]) for _ in range(50)]
-    answered = 0
-    asked = [other.send_publish(f"t{row}", [b"y"]) for row in range(5)]
-    missing = set(asked)
-    while missing:
-        replied(busy.answer_to(sent.pop(0)))
-        answered += 1
-        sent.append(busy.send_publish("busy", [b"x"]))
-        assert answered < 50_000, f"{len(missing)} requests of other topics are starved"
-        while not other.is_silent(0):
-            answer = other.receive()
-            replied(answer)
-            missing.discard(answer.correlation)
-    for one in sent:
-        replied(busy.answer_to(one))
-    assert len(busy.read_all("busy")) == answered + len(sent)
-
-
 @needs_proc
 @pytest.mark.timeout(times(360, 3_600))
-def test_a_thousand_sleeping_topics_cost_no_thread_and_no_descriptor(
+def test_a_thousand_hibernating_topics_cost_no_thread_and_no_descriptor(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """C43: nor do they after a restart, where each of them is opened once in the background."""
+    """Nor after a restart, which opens each of them once in the background."""
     topics = times(1_000, 10_000)
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     fast.publish("first", [b"x"])
-    fall_asleep(fast)
+    hibernate(fast)
     before = descriptors(broker.pid), threads(broker.pid)
     for answer in fast.answers_to([fast.send_publish(f"t{i}", [b"%d" % i]) for i in range(topics)], 150):
         replied(answer)
-    fall_asleep(fast)
-    eventually(lambda: is_down_to(broker, before), "all is closed and ended")
+    hibernate(fast)
+    eventually(lambda: is_down_to(broker, before), "all files are closed and all threads have ended")
     assert broker.terminate() == 0
     broker.restart()
     eventually(lambda: fast.status(0).counters["unopened"] == 0, "every topic has been opened once", 150)
-    fall_asleep(fast)
-    eventually(lambda: is_down_to(broker, before), "all is closed and ended")
+    hibernate(fast)
+    eventually(lambda: is_down_to(broker, before), "all files are closed and all threads have ended")
     assert fast.fetch(f"t{topics - 1}").values == [b"%d" % (topics - 1)]
 
 
 def test_a_description_after_a_restart_is_complete(start_broker: StartBroker, peers: Peers) -> None:
-    """C39: the first question may have to open the topic; it goes back to sleep by itself."""
+    """The topic is opened for it, and hibernates again."""
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     last = fast.publish("t", [b"1", b"2"]).last
@@ -256,12 +212,13 @@ def test_a_description_after_a_restart_is_complete(start_broker: StartBroker, pe
     info = fast.describe("t")
     assert isinstance(info, TopicInfo)
     assert (info.last, info.count) == (last, 2)
-    fall_asleep(fast)
-    hold(lambda: fast.status().active == 0 and fast.describe("t").count == 2, "it sleeps on", 0.3)
+    hibernate(fast)
+    hold(lambda: fast.status().active == 0 and fast.describe("t").count == 2, "it hibernates still", 0.3)
 
 
-def test_other_topics_are_not_held_up_by_a_roll(fast: FastPeer, peers: Peers, broker: BrokerProcess) -> None:
-    """C63: rolling one topic again and again leaves the latency of another as it was."""
+def test_rolls_of_a_topic_do_not_delay_another_topic(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess
+) -> None:
     other = peers.fast(broker)
     fast.publish("rolled", [bytes(1_000)])
     rolls = []

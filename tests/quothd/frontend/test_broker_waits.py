@@ -1,4 +1,4 @@
-"""Readers who wait for what is not there yet are told at once, or at their deadline, and cost nothing."""
+"""Pending fetches, which end with the next record or at their deadline, and announcements."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from collections import Counter
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, SimplePeer, Subscriber, code_of, found_in, refused
+from kit.broker.peers import FastPeer, Peers, SimplePeer, Subscriber, found_in, refused
 from kit.client.clients import Client, Connect, read_all
 from kit.deadlines import eventually, hold
 from kit.machine.processes import descriptors, needs_proc, threads
 from kit.scale import times
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol import announcement
-from quothwire.protocol.messages import CreateTopic, Fetch, ListTopics, RollTopic, TrimTopic
+from quothwire.protocol.messages import CreateTopic, ListTopics, RollTopic, TrimTopic
 
 
 def waiting(fast: FastPeer, count: int) -> None:
-    """Wait until as many fetches are parked."""
-    eventually(lambda: fast.status(limit=0).waits == count, f"{count} fetches wait")
+    """Wait until so many fetches are pending."""
+    eventually(lambda: fast.status(limit=0).waits == count, f"{count} fetches are pending")
 
 
-def test_tailing_gives_exactly_the_next_record(client: Client, topic: str) -> None:
-    """C51: after the end comes the next new record, the right one and only once."""
+def test_a_reader_at_the_end_gets_each_new_record_once(client: Client, topic: str) -> None:
     after = 0
     client.publish(topic, b"0")
     for i in range(1, 50):
@@ -34,10 +33,10 @@ def test_tailing_gives_exactly_the_next_record(client: Client, topic: str) -> No
         client.publish(topic, b"%d" % i)
 
 
-def test_a_waiting_reader_is_told_at_once(
+def test_a_pending_fetch_is_answered_by_the_next_publish(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: a fetch that found nothing is answered by the next publish, long before its deadline."""
+    """Long before its deadline."""
     reader = peers.fast(broker)
     after = fast.publish(topic, [b"0"]).last
     for i in range(1, 20):
@@ -51,8 +50,8 @@ def test_a_waiting_reader_is_told_at_once(
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1, 50, 200])
-def test_waiting_ends_at_the_deadline(client: Client, topic: str, wait_ms: int) -> None:
-    """C54: with nothing, not with an error, and neither early nor much too late."""
+def test_a_pending_fetch_ends_at_its_deadline(client: Client, topic: str, wait_ms: int) -> None:
+    """Without records and without an error."""
     _, last = client.publish(topic, b"x")
     began = time.monotonic()
     assert client.read(topic, last, wait_ms=wait_ms) == (last, [])
@@ -60,10 +59,9 @@ def test_waiting_ends_at_the_deadline(client: Client, topic: str, wait_ms: int) 
     assert wait_ms / 1_000 <= took < wait_ms / 1_000 + 5
 
 
-def test_a_reader_may_come_before_the_first_record(
+def test_a_fetch_from_a_topic_that_does_not_exist_is_answered_by_its_first_publish(
     start_broker: StartBroker, connect_client: Connect, peers: Peers
 ) -> None:
-    """C53: on a topic that does not exist yet, waiting is answered by the publish that makes it."""
     broker = start_broker()
     fast = peers.fast(broker)
     early = fast.send_fetch("t", 0, wait_ms=60_000)
@@ -75,8 +73,8 @@ def test_a_reader_may_come_before_the_first_record(
     assert [(one.pointer, one.value) for one in found.records] == [(first, b"first")]
 
 
-def test_nobody_waits_for_ever_for_a_topic(fast: FastPeer, simple: SimplePeer, topic: str) -> None:
-    """C53: at the deadline there is still no topic, and none has been made."""
+def test_a_pending_fetch_creates_no_topic(fast: FastPeer, simple: SimplePeer, topic: str) -> None:
+    """The fetch ends with `unknown_topic` at its deadline."""
     with refused("unknown_topic"):
         fast.fetch(topic, 0, wait_ms=50)
     with refused("unknown_topic"):
@@ -84,10 +82,10 @@ def test_nobody_waits_for_ever_for_a_topic(fast: FastPeer, simple: SimplePeer, t
     assert topic not in simple.topics()
 
 
-def test_a_reader_on_an_empty_topic_waits(
+def test_a_pending_fetch_outlasts_the_creation_of_its_topic(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C53: creating the topic does not disturb it."""
+    """The first record answers it, and one that comes after the creation."""
     reader = peers.fast(broker)
     early = reader.send_fetch(topic, 0, wait_ms=60_000)
     waiting(fast, 1)
@@ -99,10 +97,9 @@ def test_a_reader_on_an_empty_topic_waits(
         assert found_in(reader.answer_to(asked)).values == [b"x"]
 
 
-def test_a_reader_of_the_future_is_not_woken_by_the_past(
+def test_a_record_below_the_cursor_does_not_answer_a_pending_fetch(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C6, C54: a publish below its pointer is no news."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"x"]).last
     asked = reader.send_fetch(topic, POINTER_MAX, wait_ms=300)
@@ -112,10 +109,10 @@ def test_a_reader_of_the_future_is_not_woken_by_the_past(
 
 
 @pytest.mark.parametrize("wait_ms", [100, 60_000])
-def test_a_reader_behind_what_was_removed_waits_for_the_next_record(
+def test_a_fetch_behind_removed_records_waits_for_the_next_record(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str, wait_ms: int
 ) -> None:
-    """C7, C54: nothing is left of what it asks for, and that is no news: it waits like one at the end."""
+    """The fetch waits like one at the end."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"x"] * 10).last
     assert fast.call(TrimTopic(before=last + 1), topic).records == 10
@@ -124,16 +121,15 @@ def test_a_reader_behind_what_was_removed_waits_for_the_next_record(
         assert found_in(reader.answer_to(asked)).records == []
         return
     waiting(fast, 1)
-    hold(lambda: fast.status(limit=0).waits == 1, "it is parked", 0.2)
+    hold(lambda: fast.status(limit=0).waits == 1, "it is pending", 0.2)
     fast.publish(topic, [b"y"])
     found = found_in(reader.answer_to(asked))
     assert (found.values, found.reply.gone) == ([b"y"], 10)
 
 
-def test_a_roll_does_not_wake_anybody(
+def test_a_roll_does_not_answer_a_pending_fetch(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: there is nothing new."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"x"]).last
     asked = reader.send_fetch(topic, last, wait_ms=60_000)
@@ -145,15 +141,15 @@ def test_a_roll_does_not_wake_anybody(
 
 
 @needs_proc
-def test_many_waiting_readers_cost_no_thread_and_wake_nothing(
+def test_many_pending_fetches_cost_no_thread_and_open_no_topic(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """C54, C60: ten thousand on sleeping topics; publishes answer them, time the others."""
+    """Ten thousand on hibernating topics: publishes answer some of them, the deadline others."""
     count = times(10_000, 100_000)
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     lasts = [fast.publish(f"t{i}", [b"x"]).last for i in range(10)]
-    eventually(lambda: fast.status(limit=0).active == 0, "all topics sleep")
+    eventually(lambda: fast.status(limit=0).active == 0, "all topics hibernate")
     before = descriptors(broker.pid), threads(broker.pid)
     reader = peers.fast(broker)
     asked = [reader.send_fetch(f"t{i % 10}", lasts[i % 10], wait_ms=600_000) for i in range(count)]
@@ -176,12 +172,12 @@ def test_many_waiting_readers_cost_no_thread_and_wake_nothing(
     assert fast.status(limit=0).waits == 0
 
 
-def test_all_who_wait_on_one_topic_are_told(start_broker: StartBroker, peers: Peers) -> None:
-    """C54, C60: though they are many more than the requests that a topic takes at once."""
+def test_a_publish_answers_all_pending_fetches_of_its_topic(start_broker: StartBroker, peers: Peers) -> None:
+    """Also when they are many more than the requests that a topic takes at once."""
     broker = start_broker(topic_requests_max=100, worker_timeout=0.05)
     fast, reader = peers.fast(broker), peers.fast(broker)
     last = fast.publish("t", [b"x"]).last
-    eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+    eventually(lambda: fast.status(limit=0).active == 0, "the topic hibernates")
     asked = [reader.send_fetch("t", last, wait_ms=60_000) for _ in range(3_000)]
     waiting(fast, 3_000)
     fast.publish("t", [b"y"])
@@ -189,8 +185,8 @@ def test_all_who_wait_on_one_topic_are_told(start_broker: StartBroker, peers: Pe
         assert found_in(answer, last).values == [b"y"]
 
 
-def test_one_wait_too_many_is_refused(start_broker: StartBroker, peers: Peers) -> None:
-    """C60: `busy`, and those who wait already go on waiting."""
+def test_one_pending_fetch_too_many_is_busy(start_broker: StartBroker, peers: Peers) -> None:
+    """The others stay pending."""
     broker = start_broker(waits_max=5)
     fast, reader = peers.fast(broker), peers.fast(broker)
     last = fast.publish("t", [b"x"]).last
@@ -205,10 +201,10 @@ def test_one_wait_too_many_is_refused(start_broker: StartBroker, peers: Peers) -
         assert found_in(answer, last).values == [b"y"]
 
 
-def test_a_reader_that_left_is_forgotten(
+def test_pending_fetches_of_a_reader_that_left_end_with_the_next_publish(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C60: its answer goes nowhere, and nobody else notices."""
+    """Other clients do not notice it."""
     last = fast.publish(topic, [b"x"]).last
     reader = peers.fast(broker)
     for _ in range(10):
@@ -220,8 +216,8 @@ def test_a_reader_that_left_is_forgotten(
     assert fast.fetch(topic, last).values == [b"y"]
 
 
-def test_requests_overtake_one_that_waits(fast: FastPeer, topic: str) -> None:
-    """C58: pipelined through one connection, each answer finds its request by its id."""
+def test_requests_overtake_a_pending_fetch(fast: FastPeer, topic: str) -> None:
+    """On one connection; each answer has the id of its request."""
     last = fast.publish(topic, [b"x"]).last
     slow = fast.send_fetch(topic, last, wait_ms=60_000)
     quick = fast.send_fetch(topic, 0)
@@ -232,20 +228,11 @@ def test_requests_overtake_one_that_waits(fast: FastPeer, topic: str) -> None:
     assert found_in(fast.answer_to(slow), last).values == [b"y"]
 
 
-@pytest.mark.parametrize(
-    ("wait_ms", "code"), [(600_001, "too_large"), (2**31, "too_large"), (-1, "bad_request")]
-)
-def test_a_wait_out_of_range_is_refused(fast: FastPeer, topic: str, wait_ms: int, code: str) -> None:
-    """C54: nobody is kept for hours for a client that may be gone."""
-    fast.publish(topic, [b"x"])
-    assert code_of(fast.request(Fetch(wait_ms=wait_ms), topic)) == code
-
-
 # -- announcements --------------------------------------------------------------------------------------
 
 
 def subscriber(peers: Peers, broker: BrokerProcess, *prefixes: bytes) -> Subscriber:
-    """Somebody who listens, once he does hear."""
+    """Return a subscriber, once it receives announcements."""
     fast = peers.fast(broker)
     listening = peers.keep(Subscriber(peers.context, broker.announcements, *prefixes, b"probe\0"))
 
@@ -261,30 +248,22 @@ def subscriber(peers: Peers, broker: BrokerProcess, *prefixes: bytes) -> Subscri
     return listening
 
 
-def test_a_publish_is_announced(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C54: topic, zero byte, newest pointer; where to listen is told by `hello`."""
-    listening = subscriber(peers, broker, announcement.subscription(topic))
-    reply = fast.publish(topic, [b"1", b"2"])
-    (frame,) = listening.receive_frames()
-    assert frame == topic.encode() + b"\0" + b"%d" % reply.last
-
-
-def test_only_the_topic_that_was_subscribed_is_heard(
+def test_a_publish_is_announced_to_subscribers_of_its_topic_alone(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: not even one whose name begins with it."""
+    """By its name, a zero byte and the newest pointer; a longer name is another topic."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     fast.publish(topic + "-longer", [b"no"])
     fast.publish(topic[:-1], [b"no"])
-    last = fast.publish(topic, [b"yes"]).last
-    assert listening.next() == (topic, last)
+    last = fast.publish(topic, [b"1", b"2"]).last
+    assert listening.receive_frames() == [topic.encode() + b"\0" + b"%d" % last]
     assert listening.is_silent(0.1)
 
 
-def test_announcements_are_joined_and_end_with_the_newest(
+def test_announcements_have_rising_pointers_and_end_with_the_newest(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: never more of them than publishes, pointers rising, the last one the newest."""
+    """At most as many are sent as there are publishes."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     asked = [fast.send_publish(topic, [b"%d" % i]) for i in range(500)]
     last = max(answer.reply.last for answer in fast.answers_to(asked))  # type: ignore[union-attr]
@@ -298,10 +277,10 @@ def test_announcements_are_joined_and_end_with_the_newest(
     assert listening.is_silent(0.1)
 
 
-def test_an_announcement_is_only_a_hint(
+def test_an_announced_record_can_be_read(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C54: what is announced can be read, and who hears nothing misses nothing."""
+    """Readers need no announcements to read all others."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     for i in range(20):
         fast.publish(topic, [b"%d" % i])

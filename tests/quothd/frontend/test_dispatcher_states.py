@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kit.broker.open_topic import NAME, pending
 from kit.broker.transactions import LOADER, part_of, staged
 from kit.disk.logs import encoded
 from quothd.frontend.lifecycle import State
-from quothd.requests.events import Released
+from quothd.requests.events import Closed, Deleted, Event, Released
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import QUICK_ITEMS_MAX
 from quothwire.protocol.messages import (
@@ -91,7 +92,7 @@ def opening(broker: MemoryBroker) -> None:
 
 
 def queued(broker: MemoryBroker) -> None:
-    """The topic waits, since as many others as may be active are so."""
+    """The topic waits, since no more topics may be active."""
     hibernating(broker)
     broker.dispatcher.scheduler.workers_max = 0
     broker.ask(OPERATIONS["publish"]())
@@ -212,6 +213,45 @@ def test_an_event_of_an_executor_that_was_replaced_changes_nothing(tmp_path: Pat
     assert entry.executor is not old
     broker.settle()
     assert entry.state is State.OPEN
+
+
+def test_a_request_that_comes_while_its_topic_breaks_down_is_answered(tmp_path: Path) -> None:
+    """The front end gives it to a thread that has ended already."""
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    broker.disk.fail("read", problem=RuntimeError("a defect"))
+    breaks = broker.ask(OPERATIONS["roll"]())
+    broker.front_end()
+    (thread,) = broker.threads
+    while thread.step():
+        pass
+    assert not thread.is_alive
+    late = broker.ask(OPERATIONS["publish"]())
+    broker.dispatcher.run(math.inf)
+    assert [item for items in thread.lists for item in items] == [late]
+    broker.settle()
+    assert [broker.code(one) for one in (breaks, late)] == ["internal", "internal"]
+    after = broker.ask(OPERATIONS["publish"]())
+    broker.settle()
+    assert broker.code(after) == ""
+
+
+@pytest.mark.parametrize(("last", "name"), [(Closed, "hibernating"), (Deleted, "delete")])
+def test_the_last_event_of_a_thread_ends_its_topic(tmp_path: Path, last: type[Event], name: str) -> None:
+    """No one takes a later one; so a deletion brings its answer with it."""
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    (thread,) = broker.threads
+    if name == "delete":
+        broker.ask(OPERATIONS[name]())
+    else:
+        broker.dispatcher.scheduler.hibernate(broker.dispatcher.registry.entries[NAME])
+    broker.dispatcher.run(math.inf)
+    while thread.step():
+        pass
+    posted = [event for _, events in broker.outbox.take(math.inf, broker.clock.monotonic) for event in events]
+    assert type(posted[-1]) is last
+    assert not thread.is_alive
 
 
 def test_a_burst_that_the_front_end_handles_in_parts_is_answered_whole(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zmq
@@ -14,11 +13,10 @@ import zmq
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.disk.doubles import FaultyDisk
 from kit.machine.processes import descriptors, needs_proc
 from quothd import Broker, Config
 from quothd.frontend.router import Router
-from quothlog import Log
-from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
@@ -34,22 +32,23 @@ from quothwire.protocol.messages import (
     Welcome,
 )
 
+Embed = Callable[..., Broker]
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Where the broker of a test keeps its topics."""
+    """Return the data directory."""
     return tmp_path / "data"
 
 
 @pytest.fixture
 def embedded(directory: Path) -> Iterator[Broker]:
-    """A broker that others reach by tcp."""
+    """Start a broker that other processes reach by tcp."""
     with Broker(directory, host="127.0.0.1") as broker:
         yield broker
 
 
-def test_by_default_it_is_reached_from_this_process_only(directory: Path) -> None:
-    """C66: through its context; nothing listens on the network."""
+def test_a_broker_without_a_host_is_reached_through_its_context_only(directory: Path) -> None:
     with Broker(directory) as broker:
         assert broker.urls == (broker.url,)
         assert broker.url.startswith("inproc://")
@@ -59,18 +58,16 @@ def test_by_default_it_is_reached_from_this_process_only(directory: Path) -> Non
             assert fast.call(Hello()).announcements == ""
 
 
-def test_it_may_be_reached_from_others_too(embedded: Broker, peers: Peers) -> None:
-    """C66: the first URL is the one for them."""
+def test_the_first_url_of_a_broker_is_for_other_processes(embedded: Broker, peers: Peers) -> None:
     assert [url.partition(":")[0] for url in embedded.urls] == ["tcp", "inproc"]
     with FastPeer(embedded.context, embedded.urls[1]) as inside:
         inside.publish("t", [b"x"])
     assert peers.fast(embedded).fetch("t").values == [b"x"]
 
 
-def test_the_daemon_goes_on_where_a_program_ended(
+def test_a_daemon_and_a_program_serve_the_same_directory_in_turn(
     directory: Path, start_broker: StartBroker, peers: Peers
 ) -> None:
-    """C66: one directory, whoever opens it."""
     with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
         first = fast.publish("t", [b"1"])
     daemon = start_broker(directory=directory)
@@ -81,7 +78,7 @@ def test_the_daemon_goes_on_where_a_program_ended(
 
 
 def test_a_directory_has_one_owner_in_a_process_too(directory: Path) -> None:
-    """C33: and whoever is refused leaves nothing behind."""
+    """A broker that is refused leaves no thread behind."""
     with Broker(directory) as broker:
         before = set(threading.enumerate())
         with pytest.raises(QuothError) as caught:
@@ -94,8 +91,8 @@ def test_a_directory_has_one_owner_in_a_process_too(directory: Path) -> None:
         assert broker.url
 
 
-def test_it_has_no_url_unless_it_runs(directory: Path) -> None:
-    """C66: and stopping twice does nothing."""
+def test_a_broker_has_no_url_unless_it_runs(directory: Path) -> None:
+    """A second stop does nothing."""
     broker = Broker(directory)
     with pytest.raises(QuothError, match="closed"):
         _ = broker.url
@@ -108,8 +105,7 @@ def test_it_has_no_url_unless_it_runs(directory: Path) -> None:
 
 
 @needs_proc
-def test_a_broker_that_was_stopped_leaves_nothing_behind(directory: Path) -> None:
-    """C41: no thread and no descriptor, topics awake or asleep."""
+def test_a_stopped_broker_leaves_no_thread_and_no_descriptor(directory: Path) -> None:
 
     def live() -> None:
         with Broker(directory, host="127.0.0.1") as broker, FastPeer(broker.context, broker.url) as fast:
@@ -125,8 +121,7 @@ def test_a_broker_that_was_stopped_leaves_nothing_behind(directory: Path) -> Non
     eventually(lambda: descriptors(os.getpid()) <= before[1], "all descriptors are closed")
 
 
-def test_it_may_be_stopped_by_another_thread(directory: Path) -> None:
-    """C66."""
+def test_a_broker_may_be_stopped_by_another_thread(directory: Path) -> None:
     broker = Broker(directory).start()
     stopper = threading.Thread(target=broker.stop)
     stopper.start()
@@ -135,8 +130,7 @@ def test_it_may_be_stopped_by_another_thread(directory: Path) -> None:
     assert broker.failure is None
 
 
-def test_it_may_be_started_again_while_clients_of_this_process_are_open(directory: Path) -> None:
-    """C66: they end what they were connected to, not what comes after it."""
+def test_a_broker_may_be_started_again_while_clients_of_this_process_are_open(directory: Path) -> None:
     broker = Broker(directory).start()
     with FastPeer(broker.context, broker.url) as before:
         before.publish("t", [b"x"])
@@ -145,17 +139,15 @@ def test_it_may_be_started_again_while_clients_of_this_process_are_open(director
             assert fast.fetch("t").values == [b"x"]
 
 
-def test_several_brokers_live_in_one_process(tmp_path: Path) -> None:
-    """C66: with a directory each."""
+def test_several_brokers_run_in_one_process(tmp_path: Path) -> None:
     with Broker(tmp_path / "a") as one, Broker(tmp_path / "b") as other:
         for broker, value in ((one, b"1"), (other, b"2")):
             with FastPeer(broker.context, broker.url) as fast:
                 fast.publish("t", [value])
-                assert [record.value for record in fast.read_all("t")] == [value]
+                assert fast.values("t") == [value]
 
 
-def test_it_takes_a_whole_configuration(directory: Path) -> None:
-    """C62."""
+def test_a_broker_takes_a_whole_configuration(directory: Path) -> None:
     config = Config(dir=directory, host="", auto_create=False)
     with (
         Broker(directory, config=config) as broker,
@@ -165,20 +157,15 @@ def test_it_takes_a_whole_configuration(directory: Path) -> None:
         fast.publish("t", [b"x"])
 
 
-def test_its_environment_is_its_arguments(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C62: variables are for the daemon, a program says what it wants."""
-    monkeypatch.setenv("QUOTH_AUTO_CREATE", "0")
-    with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
-        fast.publish("t", [b"x"])
+def test_an_unknown_setting_of_a_program_gets_a_suggestion(directory: Path) -> None:
     with pytest.raises(QuothError, match="did you mean"):
         Broker(directory, worker_timout=1)
 
 
-# -- what is asked of the broker as a whole -------------------------------------------------------------
+# -- requests to the broker as a whole -----------------------------------------------------------------
 
 
-def test_hello_tells_what_a_client_has_to_know(embedded: Broker, peers: Peers) -> None:
-    """C58: versions, operations, limits, where it announces."""
+def test_hello_has_versions_operations_limits_and_announcements(embedded: Broker, peers: Peers) -> None:
     reply = peers.fast(embedded).call(Hello(client="a test"))
     assert isinstance(reply, Welcome)
     assert reply.server.startswith("quothd ")
@@ -192,18 +179,17 @@ def test_hello_tells_what_a_client_has_to_know(embedded: Broker, peers: Peers) -
     assert reply.limits["fetch_bytes_max"] == FETCH_BYTES_MAX
 
 
-def test_ping_tells_the_time(embedded: Broker, peers: Peers) -> None:
-    """C58: as a pointer, through both protocols; what is stored afterwards lies above it."""
+def test_ping_has_the_time_as_a_pointer_in_both_protocols(embedded: Broker, peers: Peers) -> None:
+    """A record that is stored afterwards lies above it."""
     fast, simple = peers.fast(embedded), peers.simple(embedded)
     reply = fast.call(Ping())
     assert isinstance(reply, Pong)
-    (told,) = map(int, simple.call("ping"))
-    assert reply.time <= told <= fast.publish("t", [b"x"]).first
+    (time,) = map(int, simple.call("ping"))
+    assert reply.time <= time <= fast.publish("t", [b"x"]).first
 
 
 @pytest.mark.parametrize("kind", [zmq.REQ, zmq.DEALER])
 def test_both_socket_types_speak_the_simple_protocol(embedded: Broker, peers: Peers, kind: int) -> None:
-    """C58."""
     simple = peers.simple(embedded, kind)
     first, last = simple.publish("t", b"1", b"2")
     assert simple.read("t") == (last, [(first, b"1"), (last, b"2")])
@@ -214,42 +200,21 @@ def test_both_socket_types_speak_the_simple_protocol(embedded: Broker, peers: Pe
 # -- a machine that has no more threads -----------------------------------------------------------------
 
 
-class Threads:
-    """Lets threads of some names not be started."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.refused = ""
-        self._real = threading.Thread.start
-        monkeypatch.setattr(threading.Thread, "start", lambda thread: self.start(thread))
-
-    def start(self, thread: threading.Thread) -> None:
-        """See `threading.Thread.start`."""
-        if self.refused and thread.name.startswith(self.refused):
-            raise RuntimeError("can't start new thread")
-        self._real(thread)
-
-
-@pytest.fixture
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
-    """See `Threads`."""
-    return Threads(monkeypatch)
-
-
 def test_a_topic_that_gets_no_thread_is_refused_as_busy(
-    directory: Path, peers: Peers, no_threads: Threads
+    directory: Path, peers: Peers, refuse_threads: Callable[[str], None]
 ) -> None:
-    """C60, C64: new or not; the broker goes on, and so does the topic once there are threads again."""
+    """New or not; the broker goes on, and so does the topic once there are threads again."""
     with Broker(directory, host="127.0.0.1", worker_timeout=0.05) as broker:
         fast = peers.fast(broker)
         fast.publish("old", [b"1"])
-        eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
-        no_threads.refused = "quoth-topic"
+        eventually(lambda: fast.status(limit=0).active == 0, "the topic hibernates")
+        refuse_threads("quoth-topic")
         for _ in range(3):
             for name in ("old", "new"):
                 answers = fast.answers_to([fast.send_publish(name, [b"x"]) for _ in range(5)])
                 assert {code_of(answer) for answer in answers} == {"busy"}
         assert fast.call(ListTopics()).names == ["old"]
-        no_threads.refused = ""
+        refuse_threads("")
         for name in ("old", "new"):
             fast.publish(name, [b"2"])
         assert fast.fetch("old").values == [b"1", b"2"]
@@ -257,10 +222,12 @@ def test_a_topic_that_gets_no_thread_is_refused_as_busy(
 
 
 @pytest.mark.parametrize("name", ["quoth-front-end", "quoth-fsync", "quoth-reader-1"])
-def test_a_broker_that_gets_no_thread_does_not_start(directory: Path, no_threads: Threads, name: str) -> None:
-    """C33: it says so at once, and leaves nothing behind."""
+def test_a_broker_that_gets_no_thread_does_not_start(
+    directory: Path, refuse_threads: Callable[[str], None], name: str
+) -> None:
+    """`start` raises at once, and leaves nothing behind."""
     before = set(threading.enumerate())
-    no_threads.refused = name
+    refuse_threads(name)
     raised: list[BaseException] = []
 
     def start() -> None:
@@ -273,7 +240,7 @@ def test_a_broker_that_gets_no_thread_does_not_start(directory: Path, no_threads
     starter.start()
     starter.join(DEADLINE_S)
     assert [str(problem) for problem in raised] == ["can't start new thread"]
-    no_threads.refused = ""
+    refuse_threads("")
     with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
         fast.publish("t", [b"x"])
     eventually(lambda: set(threading.enumerate()) <= before, "all threads have ended")
@@ -282,72 +249,52 @@ def test_a_broker_that_gets_no_thread_does_not_start(directory: Path, no_threads
 # -- limits ---------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_is_long_in_opening_says_so(
-    embedded: Broker, peers: Peers, directory: Path, monkeypatch: pytest.MonkeyPatch
+def test_readers_of_a_topic_that_is_long_in_opening_are_refused_and_writers_wait(
+    embed: Embed, peers: Peers, disk: FaultyDisk
 ) -> None:
-    """C28: readers get `recovering` instead of silence, others wait; both work once it is open."""
-    embedded.stop()
-    opened = threading.Event()
-    real = Log.open
-
-    def slowly(*args: Any, **kwargs: Any) -> Log:
-        assert opened.wait(DEADLINE_S)
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(Log, "open", slowly)
-    with Broker(directory, host="127.0.0.1", recovering_after=0.05) as broker:
-        fast = peers.fast(broker)
-        early = fast.send_publish("t", [b"x"])
-        eventually(lambda: fast.status(limit=0).active == 1, "the topic is being opened")
-        pause(0.1)
-        with refused("recovering"):
-            fast.fetch("t")
-        later = fast.send_publish("t", [b"y"])
-        assert isinstance(fast.call(Ping()), Pong)
-        opened.set()
-        replied(fast.answer_to(early))
-        replied(fast.answer_to(later))
-        assert [record.value for record in fast.read_all("t")] == [b"x", b"y"]
-        fast.close()
+    """With `recovering`; both succeed once the topic is open."""
+    fast = peers.fast(embed(recovering_after=0.05))
+    disk.stall("t~", "create")
+    early = fast.send_publish("t", [b"x"])
+    eventually(lambda: fast.status(limit=0).active == 1, "the topic is being opened")
+    pause(0.1)
+    with refused("recovering"):
+        fast.fetch("t")
+    later = fast.send_publish("t", [b"y"])
+    assert isinstance(fast.call(Ping()), Pong)
+    disk.heal()
+    replied(fast.answer_to(early))
+    replied(fast.answer_to(later))
+    assert fast.values("t") == [b"x", b"y"]
 
 
-def test_the_bytes_in_work_are_bounded(
+def test_publishes_above_the_bytes_of_requests_are_busy_and_store_nothing(
+    embed: Embed, peers: Peers, disk: FaultyDisk
+) -> None:
+    """`request_bytes_max` bounds the requests without an answer."""
+    fast = peers.fast(embed(request_bytes_max=16 * 2**20, durability="synced"))
+    fast.call(CreateTopic(), "t")
+    fast.publish("t", [b"first"])
+    disk.stall("t~", "sync")
+    asked = [fast.send_publish("t", [b"%d" % i + bytes(2**20)]) for i in range(20)]
+    refusals = [fast.receive() for _ in range(5)]
+    assert {code_of(answer) for answer in refusals} == {"busy"}
+    assert isinstance(fast.call(Ping()), Pong)
+    with refused("busy"):
+        fast.publish("other", [bytes(2**20)])
+    disk.heal()
+    early = {answer.correlation for answer in refusals}
+    for answer in fast.answers_to([one for one in asked if one not in early]):
+        replied(answer)
+    assert len(fast.read_all("t")) == 1 + 15
+    assert fast.call(ListTopics()).names == ["t"]
+    fast.publish("t", [bytes(2**20)])
+
+
+def test_a_ping_is_answered_between_the_replies_of_a_busy_reader(
     directory: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C60: `request_bytes_max`; what is above it is refused as `busy` and stores nothing."""
-    synced = threading.Event()
-    synced.set()
-    real = PosixFile.sync
-
-    def sync(file: PosixFile) -> None:
-        assert synced.wait(DEADLINE_S)
-        real(file)
-
-    monkeypatch.setattr(PosixFile, "sync", sync)
-    with Broker(directory, host="127.0.0.1", request_bytes_max=16 * 2**20, durability="synced") as broker:
-        fast = peers.fast(broker)
-        fast.call(CreateTopic(), "t")
-        synced.clear()
-        asked = [fast.send_publish("t", [b"%d" % i + bytes(2**20)]) for i in range(20)]
-        refusals = [fast.receive() for _ in range(5)]
-        assert {code_of(answer) for answer in refusals} == {"busy"}
-        assert isinstance(fast.call(Ping()), Pong)
-        with refused("busy"):
-            fast.publish("other", [bytes(2**20)])
-        synced.set()
-        early = {answer.correlation for answer in refusals}
-        for answer in fast.answers_to([one for one in asked if one not in early]):
-            replied(answer)
-        assert len(fast.read_all("t")) == 15
-        assert fast.call(ListTopics()).names == ["t"]
-        fast.publish("t", [bytes(2**20)])
-        fast.close()
-
-
-def test_a_reader_of_large_replies_does_not_hold_up_others(
-    directory: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """C60, C63: hundreds of them, each of which takes long to hand over; a ping is answered in between."""
+    """Hundreds of replies, each of which takes long to hand over."""
     sizes: list[int] = []
     pinged = threading.Event()
     real = Router.send
@@ -374,8 +321,10 @@ def test_a_reader_of_large_replies_does_not_hold_up_others(
         other.close()
 
 
-def test_a_reader_that_knew_the_topic_does_not_wait_for_another(embedded: Broker, peers: Peers) -> None:
-    """C37, C53: he said which record he expects next, so he had seen a topic that is not there any more."""
+def test_a_reader_that_expects_a_record_does_not_wait_for_a_topic_to_be_created(
+    embedded: Broker, peers: Peers
+) -> None:
+    """The reader has seen a topic of this name, which does not exist any more."""
     fast = peers.fast(embedded)
     with refused("unknown_topic"):
         fast.fetch("t", 5, ordinal=3, wait_ms=60_000)

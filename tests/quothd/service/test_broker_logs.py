@@ -1,4 +1,4 @@
-"""The log: one event a line, names that stay, nothing of what records hold, and no flood."""
+"""The log: one event a line, stable names, no content of records, and no flood."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINE = re.compile(
 
 
 def noted() -> set[str]:
-    """The events that the code writes down, as they stand in the calls of `note`."""
+    """Return the events in the calls of `note` in the code."""
     calls = [
         node
         for path in QUOTHD.rglob("*.py")
@@ -56,13 +56,13 @@ def noted() -> set[str]:
 # -- the table --------------------------------------------------------------------------------------------
 
 
-def test_the_table_lists_what_the_code_writes_down_and_nothing_else() -> None:
-    """But for what other libraries log."""
+def test_the_table_lists_the_events_of_the_code_and_nothing_else() -> None:
+    """Except for the event of other libraries."""
     assert noted() == set(EVENTS) - {log_handler.FOREIGN}
 
 
 def test_the_broker_logs_by_the_table_alone() -> None:
-    """No other call of logging stands in the code."""
+    """The code has no other call of logging."""
     others = [
         f"{path.name}:{node.lineno}"
         for path in QUOTHD.rglob("*.py")
@@ -85,13 +85,13 @@ def test_an_event_has_a_plain_name_and_a_meaning(name: str) -> None:
 
 @pytest.fixture
 def stream() -> io.StringIO:
-    """What the daemon would write to stderr."""
+    """Return the stderr of `writer`."""
     return io.StringIO()
 
 
 @pytest.fixture
 def writer(stream: io.StringIO) -> Iterator[LogWriter]:
-    """Writes to `stream` what is logged in this process."""
+    """Write the log of this process to `stream`."""
     root = logging.getLogger()
     level = root.level
     writer = LogWriter(stream)
@@ -104,7 +104,7 @@ def writer(stream: io.StringIO) -> Iterator[LogWriter]:
 
 
 def lines(stream: io.StringIO) -> list[str]:
-    """What was written so far."""
+    """Return the lines that were written so far."""
     return stream.getvalue().splitlines()
 
 
@@ -143,7 +143,7 @@ def test_a_line_of_text_is_a_time_a_level_an_event_and_its_fields(
 def test_a_value_is_one_word_that_harms_no_terminal(
     writer: LogWriter, stream: io.StringIO, value: Any, shown: str
 ) -> None:
-    """And it ends no line, whatever somebody has named a file or a topic."""
+    """A name of a file or a topic ends no line."""
     note("stray_ignored", file=value)
     (line,) = lines(stream)
     assert line.endswith(f" event=stray_ignored file={shown}")
@@ -179,7 +179,7 @@ def test_a_traceback_is_a_field(writer: LogWriter, stream: io.StringIO, form: st
 
 
 @pytest.mark.parametrize("level", LOG_LEVELS)
-def test_what_is_below_the_level_is_not_written(writer: LogWriter, stream: io.StringIO, level: str) -> None:
+def test_events_below_the_level_are_not_written(writer: LogWriter, stream: io.StringIO, level: str) -> None:
     configure(writer, level, "json")
     for name in ("topic_slept", "retained", "stray_ignored", "sync_failed"):
         note(name)
@@ -187,15 +187,15 @@ def test_what_is_below_the_level_is_not_written(writer: LogWriter, stream: io.St
     assert written == list(LOG_LEVELS[LOG_LEVELS.index(level) :])
 
 
-def test_what_other_libraries_log_is_an_event_too(writer: LogWriter, stream: io.StringIO) -> None:
+def test_a_record_of_another_library_is_an_event(writer: LogWriter, stream: io.StringIO) -> None:
     logging.getLogger("other.library").warning("it is %s", "late\nagain")
     (line,) = lines(stream)
     assert line.endswith(' warning event=message logger=other.library text="it is late\\nagain"')
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-def test_what_is_said_to_people_is_one_line(writer: LogWriter, stream: io.StringIO, name: str) -> None:
-    """Whatever a directory is called."""
+def test_a_sentence_for_people_is_one_line(writer: LogWriter, stream: io.StringIO, name: str) -> None:
+    """No name in it ends the line."""
     fields = {field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", EVENTS[name].sentence)}
     note(name, **fields)
     (line,) = lines(stream)
@@ -207,7 +207,7 @@ def test_what_is_said_to_people_is_one_line(writer: LogWriter, stream: io.String
 
 
 def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stream: io.StringIO) -> None:
-    """The number comes by itself, though nothing more is logged; other events are not cut."""
+    """The count is written after the window, without another event; other events are not cut."""
     writer.window_s = 4.0  # all of it is logged long before
     for number in range(REPEATS_MAX + 123):
         note("sync_failed", topic=f"t{number}")
@@ -216,12 +216,12 @@ def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stre
     written = lines(stream)
     assert sum("topic=t" in line for line in written) == REPEATS_MAX
     assert sum("event=stray_ignored" in line for line in written) == 1
-    (told,) = (line for line in written if "suppressed" in line)
-    assert told.endswith("error event=sync_failed suppressed=123")
+    (count,) = (line for line in written if "suppressed" in line)
+    assert count.endswith("error event=sync_failed suppressed=123")
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_other_libraries_repeat_is_cut_and_counted_too(
+def test_a_repeated_record_of_another_library_is_cut_and_counted(
     writer: LogWriter, stream: io.StringIO, form: str
 ) -> None:
     writer.window_s = 1_000.0
@@ -234,14 +234,14 @@ def test_what_other_libraries_repeat_is_cut_and_counted_too(
     assert all(word in written[-1] for word in ("message", "other.library", "suppressed"))
 
 
-def test_words_of_another_library_that_do_not_fit_their_arguments_are_written_as_they_are(
+def test_a_record_whose_arguments_do_not_fit_is_written_as_it_is(
     writer: LogWriter, stream: io.StringIO
 ) -> None:
     writer.handle(logging.LogRecord("other.library", logging.WARNING, "", 0, "%d files", ("many",), None))
     assert "'%d files' ('many',)" in lines(stream)[0]
 
 
-def test_what_was_cut_is_counted_at_the_end(writer: LogWriter, stream: io.StringIO) -> None:
+def test_cut_events_are_counted_at_the_end(writer: LogWriter, stream: io.StringIO) -> None:
     writer.window_s = 1_000.0
     for _ in range(REPEATS_MAX + 5):
         note("sync_failed", topic="t")
@@ -252,8 +252,8 @@ def test_what_was_cut_is_counted_at_the_end(writer: LogWriter, stream: io.String
 # -- the journal ------------------------------------------------------------------------------------------
 
 
-def test_the_journal_is_told_how_important_a_line_is(stream: io.StringIO, tmp_path: Path) -> None:
-    """And it is recognized by the device and the inode of the stream."""
+def test_a_line_for_the_journal_begins_with_its_priority(stream: io.StringIO, tmp_path: Path) -> None:
+    """JOURNAL_STREAM has the device and the inode of the stream."""
     with (tmp_path / "stream").open("w") as file:
         status = os.fstat(file.fileno())
         name = f"{status.st_dev}:{status.st_ino}"
@@ -271,7 +271,7 @@ _EXECUTE = "import os, sys; os.dup2(int(sys.argv[1]), 2); os.execvp(sys.argv[2],
 
 
 class Piped:
-    """A daemon whose stderr is a pipe of ours, from its first word on."""
+    """A daemon whose stderr is a pipe to the test from the start."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
         read, self._write = os.pipe()
@@ -296,12 +296,11 @@ class Piped:
         self.said.close()
 
     def wait_for(self, text: str) -> str:
-        """The next line that contains a text."""
+        """Return the next line that contains a text."""
         return next(line.rstrip("\n") for line in self.said if text in line)
 
 
-def test_a_daemon_whose_stderr_is_the_journal_says_so(tmp_path: Path) -> None:
-    """A real process, with a variable that names its real stderr."""
+def test_a_daemon_whose_stderr_is_the_journal_writes_priorities(tmp_path: Path) -> None:
     with Piped(tmp_path / "data", journal=True) as piped:
         assert piped.wait_for("serving").startswith("<6>quothd: serving")
 
@@ -309,8 +308,7 @@ def test_a_daemon_whose_stderr_is_the_journal_says_so(tmp_path: Path) -> None:
 # -- the daemon -------------------------------------------------------------------------------------------
 
 
-def test_every_line_of_a_daemon_is_json_if_that_is_asked_for(tmp_path: Path, peers: Peers) -> None:
-    """From the first to the last, with the events of a whole life."""
+def test_every_line_of_a_daemon_with_json_is_json(tmp_path: Path, peers: Peers) -> None:
     broker = BrokerProcess(tmp_path / "data", log_format="json", log_level="debug", worker_timeout=0.05)
     try:
         broker.launch()
@@ -327,7 +325,7 @@ def test_every_line_of_a_daemon_is_json_if_that_is_asked_for(tmp_path: Path, pee
     assert {"topic_made", "topic_slept"} <= set(names)
 
 
-def test_a_start_that_fails_is_json_too(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_the_line_of_a_failed_start_is_json(start_broker: StartBroker, tmp_path: Path) -> None:
     start_broker()
     second = BrokerProcess(tmp_path / "data", log_format="json")
     try:
@@ -335,13 +333,12 @@ def test_a_start_that_fails_is_json_too(start_broker: StartBroker, tmp_path: Pat
         assert second.wait() == 3
     finally:
         second.close()
-    told = json.loads(second.stderr.splitlines()[0])
-    assert told["event"] == "refused"
-    assert "in use by process" in told["problem"]
+    event = json.loads(second.stderr.splitlines()[0])
+    assert event["event"] == "refused"
+    assert "in use by process" in event["problem"]
 
 
-def test_a_stderr_that_is_gone_ends_nobody(tmp_path: Path, peers: Peers) -> None:
-    """Whoever reads the log may go; the broker serves, and stops in order."""
+def test_a_daemon_whose_stderr_is_closed_serves_and_stops_in_order(tmp_path: Path, peers: Peers) -> None:
     with Piped(tmp_path / "data", log_level="debug") as piped:
         fast = peers.fast(piped.wait_for("ready ").split()[-1])
         piped.said.close()
@@ -351,7 +348,7 @@ def test_a_stderr_that_is_gone_ends_nobody(tmp_path: Path, peers: Peers) -> None
 
 
 def test_a_daemon_without_stderr_writes_to_no_file_of_its_own(tmp_path: Path, peers: Peers) -> None:
-    """The lowest free number is given to the next file that is opened: here that is nobody's."""
+    """The next file that it opens would get the number of stderr."""
     port = free_port()
     quothd = (sys.executable, "-c", "from quothd.main import main; main()")
     process = subprocess.Popen(
@@ -368,8 +365,8 @@ def test_a_daemon_without_stderr_writes_to_no_file_of_its_own(tmp_path: Path, pe
         process.wait()
 
 
-def test_nothing_of_what_records_hold_is_ever_written(start_broker: StartBroker, peers: Peers) -> None:
-    """Neither of what was stored nor of what was refused, with everything that can be said."""
+def test_no_content_of_a_record_is_logged_at_any_level(start_broker: StartBroker, peers: Peers) -> None:
+    """Neither of stored records nor of refused ones."""
     secret = "5ec7e7"
     broker = start_broker(log_level="debug", worker_timeout=0.05)
     fast, simple = peers.fast(broker), peers.simple(broker)
@@ -392,7 +389,7 @@ def test_nothing_of_what_records_hold_is_ever_written(start_broker: StartBroker,
 def test_a_broker_in_a_program_leaves_logging_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, peers: Peers
 ) -> None:
-    """It logs to "quothd", with the event and its fields, and configures nothing."""
+    """The broker logs to "quothd", with the event and its fields."""
     root = logging.getLogger()
     before = list(root.handlers), root.level, list(logging.getLogger(LOGGER).handlers)
     with caplog.at_level("DEBUG", LOGGER), Broker(tmp_path, host="127.0.0.1", log_format="json") as broker:

@@ -1,27 +1,29 @@
-"""What a service manager is told: in which order, and by whom; a front end that stands still says nothing."""
+"""The reports to a service manager: their order, their thread, and the watchdog."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Peers, code_of
 from kit.broker.supervisors import Supervisor, abstract_address
+from kit.clocks import HookedClock
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.doubles import FaultyDisk
 from quothd import Broker
-from quothd.frontend.dispatcher import Dispatcher
 from quothd.service.sd_notify import Notifier, from_environment
+
+Embed = Callable[..., Broker]
 
 WATCHDOG_S = 0.4
 NEVER_S = 1e9
@@ -30,7 +32,7 @@ SILENCE_S = 4 * WATCHDOG_S
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    """Listens at a path."""
+    """Return a service manager that listens at a path."""
     supervisor = Supervisor.below(tmp_path)
     yield supervisor
     supervisor.close()
@@ -39,7 +41,7 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 # -- the daemon -----------------------------------------------------------------------------------------
 
 
-def test_the_order_of_a_whole_life(
+def test_a_daemon_reports_its_life_in_order(
     start_broker: StartBroker, supervisor: Supervisor, peers: Peers, tmp_path: Path
 ) -> None:
     """Ready once it serves, reloading and ready again, stopping with the time that it may take."""
@@ -65,7 +67,7 @@ def test_the_order_of_a_whole_life(
 def test_a_broker_that_is_ready_answers(
     start_broker: StartBroker, supervisor: Supervisor, peers: Peers
 ) -> None:
-    """Ready means locked, listed and bound: the first request is answered."""
+    """After READY the first request is answered."""
     broker = start_broker(environment=supervisor.environment())
     supervisor.wait_for("READY")
     assert supervisor.told[0].fields["STATUS"].startswith("locking ")
@@ -75,7 +77,7 @@ def test_a_broker_that_is_ready_answers(
 def test_a_start_that_fails_is_never_ready(
     start_broker: StartBroker, supervisor: Supervisor, tmp_path: Path
 ) -> None:
-    """Somebody else has the directory."""
+    """Another broker has locked the directory."""
     start_broker()
     second = BrokerProcess(tmp_path / "data", environment=supervisor.environment())
     try:
@@ -83,11 +85,11 @@ def test_a_start_that_fails_is_never_ready(
         assert second.wait() == 3
     finally:
         second.close()
-    assert [list(told.fields) for told in supervisor.listen(0.1)] == [["STATUS"]]
+    assert [list(report.fields) for report in supervisor.listen(0.1)] == [["STATUS"]]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstract sockets")
-def test_an_abstract_socket_is_told_as_well(start_broker: StartBroker) -> None:
+def test_a_manager_may_listen_at_an_abstract_socket(start_broker: StartBroker) -> None:
     supervisor = Supervisor(abstract_address())
     try:
         start_broker(environment=supervisor.environment())
@@ -96,8 +98,10 @@ def test_an_abstract_socket_is_told_as_well(start_broker: StartBroker) -> None:
         supervisor.close()
 
 
-def test_an_idle_broker_feeds_the_watchdog(start_broker: StartBroker, supervisor: Supervisor) -> None:
-    """Though nothing else makes it look up: at half of the time that it has."""
+def test_an_idle_broker_feeds_the_watchdog_twice_in_its_time(
+    start_broker: StartBroker, supervisor: Supervisor
+) -> None:
+    """Without any other work."""
     allowed = 3 * WATCHDOG_S
     start_broker(environment=supervisor.environment(allowed), check_interval=NEVER_S, scrub_interval=0)
     supervisor.wait_for("READY")
@@ -106,10 +110,9 @@ def test_an_idle_broker_feeds_the_watchdog(start_broker: StartBroker, supervisor
     assert sorted(gaps)[len(gaps) // 2] < 0.75 * allowed, gaps
 
 
-def test_a_process_that_stands_still_feeds_it_no_more(
+def test_a_stopped_process_does_not_feed_the_watchdog_until_it_goes_on(
     start_broker: StartBroker, supervisor: Supervisor
 ) -> None:
-    """Stopped as a whole, and it goes on when the process does."""
     broker = start_broker(environment=supervisor.environment(WATCHDOG_S))
     supervisor.wait_for("WATCHDOG")
     broker.freeze()
@@ -119,9 +122,9 @@ def test_a_process_that_stands_still_feeds_it_no_more(
     supervisor.wait_for("WATCHDOG")
 
 
-def test_a_watchdog_that_is_another_process_s_is_not_fed() -> None:
-    """WATCHDOG_PID names who is meant; a child of his finds the variables, too."""
-    environment = {"NOTIFY_SOCKET": "/run/nobody", "WATCHDOG_USEC": "1000000"}
+def test_the_watchdog_of_another_process_is_not_fed() -> None:
+    """WATCHDOG_PID names the process; its children inherit the variables."""
+    environment = {"NOTIFY_SOCKET": "/run/nothing", "WATCHDOG_USEC": "1000000"}
     for pid, fed in ((os.getpid(), True), (os.getppid(), False)):
         notifier = from_environment({**environment, "WATCHDOG_PID": str(pid)})
         assert (notifier._feed_every > 0) is fed
@@ -129,12 +132,12 @@ def test_a_watchdog_that_is_another_process_s_is_not_fed() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "tcp://127.0.0.1:1", "vsock:2:1"])
-def test_an_address_that_is_no_unix_socket_is_nobody(address: str) -> None:
+def test_an_address_that_is_no_unix_socket_gets_no_report(address: str) -> None:
     notifier = from_environment({"NOTIFY_SOCKET": address})
     assert notifier.tick(0.0, lambda: "") is None
 
 
-def test_a_manager_that_is_gone_harms_nobody(
+def test_a_broker_serves_and_stops_after_its_manager_is_gone(
     start_broker: StartBroker, supervisor: Supervisor, peers: Peers
 ) -> None:
     broker = start_broker(environment=supervisor.environment(WATCHDOG_S))
@@ -147,7 +150,9 @@ def test_a_manager_that_is_gone_harms_nobody(
     assert broker.terminate() == 0
 
 
-def test_a_disk_that_is_low_is_told(start_broker: StartBroker, supervisor: Supervisor, peers: Peers) -> None:
+def test_a_disk_that_is_low_is_in_the_status(
+    start_broker: StartBroker, supervisor: Supervisor, peers: Peers
+) -> None:
     broker = start_broker(environment=supervisor.environment(), disk_free_min=2**60)
     fast = peers.fast(broker)
     (answer,) = fast.answers_to([fast.send_publish("t", [b"x"])])
@@ -158,68 +163,62 @@ def test_a_disk_that_is_low_is_told(start_broker: StartBroker, supervisor: Super
 # -- the front end, in this process -----------------------------------------------------------------------
 
 
-@pytest.fixture
-def disk() -> Iterator[FaultyDisk]:
-    """The disk of `embedded`."""
-    disk = FaultyDisk()
-    yield disk
-    disk.heal()
-
-
-@pytest.fixture
-def embedded(tmp_path: Path, supervisor: Supervisor, disk: FaultyDisk) -> Iterator[Broker]:
-    """A broker in this process whose front end feeds the watchdog."""
-    notifier = Notifier(supervisor.address, WATCHDOG_S)
-    about: dict[str, Any] = {"host": "127.0.0.1", "worker_timeout": 60.0}
-    with Broker(tmp_path / "data", notifier=notifier, filesystem=disk, **about) as broker:
-        yield broker
-    notifier.close()
-
-
-def test_a_broker_in_a_program_tells_nobody(
-    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, peers: Peers
-) -> None:
-    """It is the program that the service manager has started."""
-    for name, value in supervisor.environment(WATCHDOG_S).items():
-        monkeypatch.setenv(name, value)
-    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
-        peers.fast(broker).publish("t", [b"x"])
+def test_a_broker_in_a_program_reads_no_variables(supervisor: Supervisor, tmp_path: Path) -> None:
+    """Neither those of a service manager, which has started the program, nor those of the daemon."""
+    code = """
+import sys
+from quothd import Broker
+with Broker(sys.argv[1], host="127.0.0.1") as broker:
+    print(broker.config.auto_create)
+"""
+    variables = {**os.environ, **supervisor.environment(WATCHDOG_S), "QUOTH_AUTO_CREATE": "0"}
+    command = [sys.executable, "-c", code, str(tmp_path / "data")]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True\n"
     assert supervisor.listen(0.1) == []
 
 
-def test_topics_that_nobody_has_asked_for_yet_are_told_while_they_are_opened(
-    tmp_path: Path, supervisor: Supervisor, disk: FaultyDisk, peers: Peers
-) -> None:
-    """It is ready before, and says how far it is."""
-    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
-        fast = peers.fast(broker)
-        for name in "abc":
-            fast.publish(name, [b"x"])
-    disk.stall("", "open")
-    notifier = Notifier(supervisor.address)
-    with Broker(tmp_path / "data", host="127.0.0.1", notifier=notifier, filesystem=disk) as broker:
-        supervisor.wait_for("STATUS", f"serving 3 topics at {broker.url}, opening 1 of 3")
-        disk.heal()
-        told = supervisor.wait_for("STATUS", "serving 3 topics")
-        while "opening" in told.fields["STATUS"]:
-            told = supervisor.wait_for("STATUS", "serving 3 topics")
+@pytest.fixture
+def feeding(supervisor: Supervisor) -> Iterator[Notifier]:
+    """Return a notifier that feeds the watchdog."""
+    notifier = Notifier(supervisor.address, WATCHDOG_S)
+    yield notifier
     notifier.close()
 
 
-def test_a_loop_that_stands_still_feeds_it_no_more(
-    embedded: Broker, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+def test_the_status_counts_the_topics_that_are_opened_in_the_background(
+    embed: Embed, supervisor: Supervisor, feeding: Notifier, disk: FaultyDisk, peers: Peers
 ) -> None:
-    """Whatever else lives in the process: no other thread does it."""
+    """The broker is ready before."""
+    first = embed()
+    fast = peers.fast(first)
+    for name in ("t1", "t2", "t3"):
+        fast.publish(name, [b"x"])
+    first.stop()
+    disk.stall("t", "open")
+    second = embed(notifier=feeding)
+    supervisor.wait_for("STATUS", f"serving 3 topics at {second.url}, opening 1 of 3")
+    disk.heal()
+    report = supervisor.wait_for("STATUS", "serving 3 topics")
+    while "opening" in report.fields["STATUS"]:
+        report = supervisor.wait_for("STATUS", "serving 3 topics")
+
+
+def test_a_front_end_that_stands_still_does_not_feed_the_watchdog(
+    embed: Embed, supervisor: Supervisor, feeding: Notifier
+) -> None:
+    """No other thread of the process does it instead."""
+    clock = HookedClock()
     go_on, stands = threading.Event(), threading.Event()
-    real = Dispatcher.tick
 
-    def tick(dispatcher: Dispatcher, now: float) -> float | None:
-        stands.set()
-        assert go_on.wait(DEADLINE_S)
-        return real(dispatcher, now)
+    def stand_still(thread: str) -> None:
+        if thread == "quoth-front-end":
+            stands.set()
+            assert go_on.wait(DEADLINE_S)
 
+    embed(notifier=feeding, clock=clock)
     supervisor.wait_for("WATCHDOG")
-    monkeypatch.setattr(Dispatcher, "tick", tick)
+    clock.hook = stand_still
     try:
         assert stands.wait(DEADLINE_S)
         supervisor.forget()
@@ -229,11 +228,11 @@ def test_a_loop_that_stands_still_feeds_it_no_more(
     supervisor.wait_for("WATCHDOG")
 
 
-def test_the_thread_that_takes_over_the_front_end_feeds_it(
-    embedded: Broker, supervisor: Supervisor, peers: Peers, disk: FaultyDisk
+def test_the_thread_that_takes_over_the_front_end_feeds_the_watchdog(
+    embed: Embed, supervisor: Supervisor, feeding: Notifier, peers: Peers, disk: FaultyDisk
 ) -> None:
     """A disk that stalls one thread is no reason to restart the broker."""
-    fast = peers.fast(embedded)
+    fast = peers.fast(embed(notifier=feeding, worker_timeout=60.0))
     fast.publish("t", [b"x"])
     eventually(lambda: fast.status(limit=0).counters["syncs"], "its own thread has nothing to do")
     disk.stall("t")

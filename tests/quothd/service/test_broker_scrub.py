@@ -1,4 +1,4 @@
-"""Sealed segments are read and checked in the background, by a process of its own, at a bounded rate."""
+"""The scrub of sealed segments: a process in the background, with a bounded rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = ("a", "b", "c")
 
 
 def fill(fast: FastPeer, topic: str) -> int:
-    """Make a topic of three segments, two sealed, with ten records each; its log id."""
+    """Create a topic of three segments, two sealed, with ten records each; returns its log id."""
     log_id = int(fast.call(CreateTopic({"count_limit": 10}), topic).log)
     for _ in range(3):
         fast.publish(topic, [bytes(1_000)] * 10)
@@ -31,20 +31,19 @@ def fill(fast: FastPeer, topic: str) -> int:
 
 
 def folder(broker: BrokerProcess, topic: str) -> Path:
-    """Where a topic lies."""
+    """Return the folder of a topic."""
     (found,) = broker.topics_directory.glob(f"{topic}~*")
     return found
 
 
 def counted(fast: FastPeer, name: str) -> int:
-    """One of the broker's counters."""
+    """Return a counter of the broker."""
     return int(fast.status(limit=0).counters[name])
 
 
-def test_rounds_are_done_by_themselves_and_find_what_is_damaged(
+def test_a_round_finds_a_damaged_segment_and_counts_its_records(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """Each damage is told with the records that are gone, and is known to the status."""
     broker = start_broker(scrub_interval=0.2)
     fast = peers.fast(broker)
     for name in NAMES:
@@ -62,7 +61,7 @@ def test_rounds_are_done_by_themselves_and_find_what_is_damaged(
     eventually(lambda: counted(fast, "scrub_damages") == 0, "it is whole again")
 
 
-def test_the_active_segment_is_left_to_its_owner(start_broker: StartBroker, peers: Peers) -> None:
+def test_the_active_segment_is_not_scrubbed(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker(scrub_interval=0.2)
     fast = peers.fast(broker)
     fill(fast, "a")
@@ -72,7 +71,7 @@ def test_the_active_segment_is_left_to_its_owner(start_broker: StartBroker, peer
     assert counted(fast, "scrub_damages") == 0
 
 
-def test_a_topic_without_any_header_block_is_told(start_broker: StartBroker, peers: Peers) -> None:
+def test_a_topic_without_a_header_block_is_damaged(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker(scrub_interval=0.2)
     fast = peers.fast(broker)
     fill(fast, "a")
@@ -96,32 +95,26 @@ def test_a_repaired_segment_is_no_damage_any_more(start_broker: StartBroker, pee
     assert counted(fast, "quarantined_bytes") > 10_000
 
 
-@pytest.mark.parametrize("taken", ["footer", "half a footer", "footer's checksum", "index"])
-def test_what_the_next_opening_rebuilds_is_no_damage(
-    start_broker: StartBroker, peers: Peers, taken: str
-) -> None:
+def test_a_missing_footer_or_index_is_no_damage(start_broker: StartBroker, peers: Peers) -> None:
+    """The next opening rebuilds it."""
     broker = start_broker(scrub_interval=0.2)
     fast = peers.fast(broker)
-    fill(fast, "a")
+    for name in "abcd":
+        fill(fast, name)
     eventually(lambda: counted(fast, "scrub_rounds") > 0, "a round is done")
-    path = segments(folder(broker, "a"))[0]
-    match taken:
-        case "footer":
-            truncate(path, path.stat().st_size - FOOTER_BYTES)
-        case "half a footer":
-            truncate(path, path.stat().st_size - FOOTER_BYTES // 2)
-        case "footer's checksum":
-            flip(path, path.stat().st_size - 1)
-        case _:
-            path.with_suffix(".idx").unlink()
+    a, b, c, d = (segments(folder(broker, name))[0] for name in "abcd")
+    truncate(a, a.stat().st_size - FOOTER_BYTES)
+    truncate(b, b.stat().st_size - FOOTER_BYTES // 2)
+    flip(c, c.stat().st_size - 1)
+    d.with_suffix(".idx").unlink()
     rounds = counted(fast, "scrub_rounds")
-    eventually(lambda: counted(fast, "scrub_rounds") > rounds + 1, "a round has seen it")
+    eventually(lambda: counted(fast, "scrub_rounds") > rounds + 1, "a round has seen them")
     assert (counted(fast, "scrub_damages"), counted(fast, "scrub_missing_records")) == (0, 0)
     assert "event=damage_found" not in broker.stderr
     assert "event=scrub_failed" not in broker.stderr
 
 
-def test_topics_may_come_and_go_meanwhile(start_broker: StartBroker, peers: Peers) -> None:
+def test_topics_may_be_created_and_deleted_during_a_round(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker(scrub_interval=0.01, sync_interval=0.001)
     fast = peers.fast(broker)
     until = counted(fast, "scrub_rounds") + 5
@@ -134,7 +127,7 @@ def test_topics_may_come_and_go_meanwhile(start_broker: StartBroker, peers: Peer
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_process_ends_with_its_broker(start_broker: StartBroker, peers: Peers, number: int) -> None:
-    """Also in the middle of a slow round, which keeps nobody from stopping."""
+    """In the middle of a slow round, which does not delay the stop."""
     broker = start_broker(scrub_interval=0)
     fill(peers.fast(broker), "a")
     broker.terminate()
@@ -145,7 +138,7 @@ def test_the_process_ends_with_its_broker(start_broker: StartBroker, peers: Peer
 
 
 @needs_proc
-def test_nobody_checks_where_it_is_not_wanted(start_broker: StartBroker, peers: Peers) -> None:
+def test_a_scrub_interval_of_0_starts_no_process(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker(scrub_interval=0, check_interval=0.01)
     fast = peers.fast(broker)
     fill(fast, "a")
@@ -155,15 +148,15 @@ def test_nobody_checks_where_it_is_not_wanted(start_broker: StartBroker, peers: 
     assert counted(fast, "scrub_rounds") == 0
 
 
-def test_the_rate_is_kept() -> None:
-    """It waits as long as what was done should have taken, and does not make up for what it was kept from."""
+def test_a_throttle_waits_as_long_as_its_rate_demands() -> None:
+    """The throttle does not make up for time in which it could not work."""
     waited: list[float] = []
-    pace = Throttle(1_000_000, waited.append)
+    throttle = Throttle(1_000_000, waited.append)
     begin = time.monotonic()
     for _ in range(100):
-        pace(10_000)
+        throttle(10_000)
     took = time.monotonic() - begin
-    assert max(waited) + took >= 0.9  # nobody has really waited, so what is due grows
+    assert max(waited) + took >= 0.9  # no real wait, so the time that is due grows
     assert max(waited) <= 1.0
 
 
@@ -173,7 +166,7 @@ def test_every_sealed_byte_is_read_once(start_broker: StartBroker, peers: Peers,
         fill(peers.fast(broker), name)
     broker.terminate()
     read: list[int] = []
-    told = list(scrub(broker.directory, read.append))
+    reports = list(scrub(broker.directory, read.append))
     sizes = [path.stat().st_size for name in NAMES for path in segments(folder(broker, name))[:-1]]
-    assert sum(read) == sum(sizes) == sum(one["bytes"] for one in told)
-    assert len(told) == len(sizes)
+    assert sum(read) == sum(sizes) == sum(one["bytes"] for one in reports)
+    assert len(reports) == len(sizes)

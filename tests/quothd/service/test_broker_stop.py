@@ -1,4 +1,4 @@
-"""Stopping: what was acknowledged is there afterwards, all who asked are answered, the directory is free."""
+"""Stopping: acknowledged records are stored, all requests answered, the directory unlocked."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused, replied
+from kit.broker.peers import FastPeer, Peers, code_of, found_in, replied
+from kit.clocks import HookedClock
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk
 from kit.scale import times
 from quothd import Broker
-from quothd.frontend.dispatcher import Dispatcher
-from quothd.requests.events import Closed, Deleted, Event
-from quothd.threads.executor import Executor
-from quothd.threads.outbox import Outbox
 from quothd.threads.wakeup import Wakeup
 from quothlog import Log
 from quothwire.errors import Conflict, Disconnected
 from quothwire.pointer import POINTER_MAX
-from quothwire.protocol.messages import DeleteTopic
 
+StartBroken = Callable[..., BrokerProcess]
 ASKED = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 
 
 class Load:
-    """Publishers in threads of their own, until the broker does not answer any more."""
+    """Publishers in threads of their own, until the broker answers no more."""
 
     def __init__(self, peers: Peers, broker: BrokerProcess, topics: int) -> None:
         self.acknowledged: dict[str, dict[int, bytes]] = {}
@@ -73,7 +70,7 @@ class Load:
         return sum(map(len, self.acknowledged.values()))
 
     def end(self) -> None:
-        """Let them go home."""
+        """End the publishers."""
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -85,7 +82,7 @@ class Load:
 def test_a_stop_under_load_loses_nothing_that_was_acknowledged(
     start_broker: StartBroker, peers: Peers, number: int, durability: str
 ) -> None:
-    """C32, C35: exit status 0, requests answered or refused as `stopping`, everything there afterwards."""
+    """Each request is answered or refused as `stopping`, and the exit status is 0."""
     broker = start_broker(durability=durability)
     load = Load(peers, broker, 4)
     try:
@@ -106,7 +103,7 @@ def test_a_stop_under_load_loses_nothing_that_was_acknowledged(
 def test_a_crash_under_load_loses_nothing_that_was_acknowledged(
     start_broker: StartBroker, peers: Peers, rng: random.Random
 ) -> None:
-    """C32: killed at any moment, again and again; it starts unattended and goes on."""
+    """Nor do many crashes in a row."""
     broker = start_broker(worker_timeout=0.05, size_limit=5_000)
     everything: dict[str, dict[int, bytes]] = {}
     for _ in range(times(3, 30)):
@@ -127,10 +124,10 @@ def test_a_crash_under_load_loses_nothing_that_was_acknowledged(
 
 
 @ASKED
-def test_who_waits_is_told_that_the_broker_stops(
+def test_pending_fetches_are_refused_as_stopping(
     start_broker: StartBroker, peers: Peers, number: int
 ) -> None:
-    """C35, C54: on topics that exist and on others, awake or asleep."""
+    """On topics that exist, open or hibernating, and on others."""
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     last = fast.publish("t", [b"x"]).last
@@ -141,8 +138,9 @@ def test_who_waits_is_told_that_the_broker_stops(
     assert {code_of(answer) for answer in fast.answers_to(asked)} == {"stopping"}
 
 
-def test_what_is_in_work_is_answered(start_broker: StartBroker, peers: Peers) -> None:
-    """C35: a pipeline that has arrived is stored and acknowledged before the end."""
+def test_a_pipeline_that_has_arrived_is_stored_and_acknowledged_before_the_end(
+    start_broker: StartBroker, peers: Peers
+) -> None:
     broker = start_broker(durability="synced")
     fast = peers.fast(broker)
     for _ in range(times(5, 100)):
@@ -158,8 +156,7 @@ def test_what_is_in_work_is_answered(start_broker: StartBroker, peers: Peers) ->
     assert count == (times(5, 100) - 1) * 100 + stored
 
 
-def test_large_replies_on_their_way_arrive(start_broken: Callable[..., BrokerProcess], peers: Peers) -> None:
-    """C35, C60: what a reader asked for before the stop, though it may be slow to take it."""
+def test_large_replies_reach_a_slow_reader_before_the_end(start_broken: StartBroken, peers: Peers) -> None:
     broker = start_broken(
         "from quothd import broker\nfrom quothd.frontend import loop\nbroker.LINGER_S = loop.LINGER_S = 10.0"
     )
@@ -173,8 +170,9 @@ def test_large_replies_on_their_way_arrive(start_broken: Callable[..., BrokerPro
         assert code_of(answer) == "stopping" or found_in(answer).values == [bytes(2**20)]
 
 
-def test_a_stop_is_quick_when_nothing_is_to_be_done(start_broker: StartBroker, peers: Peers) -> None:
-    """C35: also with connected clients, waiting ones among them, and with sleeping topics."""
+def test_connected_clients_and_pending_fetches_do_not_delay_a_stop(
+    start_broker: StartBroker, peers: Peers
+) -> None:
     broker = start_broker()
     fast = peers.fast(broker)
     for row in range(50):
@@ -183,10 +181,7 @@ def test_a_stop_is_quick_when_nothing_is_to_be_done(start_broker: StartBroker, p
     assert broker.terminate() == 0
 
 
-def test_a_client_that_does_not_read_does_not_hold_up_the_stop(
-    start_broker: StartBroker, peers: Peers
-) -> None:
-    """C35, C60."""
+def test_a_client_that_does_not_read_does_not_delay_a_stop(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker()
     fast = peers.fast(broker)
     for _ in range(8):
@@ -198,8 +193,8 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_stop(
     assert broker.terminate() == 0
 
 
-def test_stopping_while_topics_are_opened(start_broker: StartBroker, peers: Peers) -> None:
-    """C32, C35: in the background after a start, with requests for all of them."""
+def test_a_stop_while_topics_are_opened_loses_nothing(start_broker: StartBroker, peers: Peers) -> None:
+    """In the background after a start, with requests for all of them."""
     broker = start_broker()
     fast = peers.fast(broker)
     for row in range(100):
@@ -216,8 +211,7 @@ def test_stopping_while_topics_are_opened(start_broker: StartBroker, peers: Peer
     assert all(fast.fetch(f"t{row}").values == [b"x"] for row in range(100))
 
 
-def test_a_broker_that_was_stopped_leaves_nothing_to_recover(start_broker: StartBroker, peers: Peers) -> None:
-    """C35: everything is synced and checkpointed, so the next start reads next to nothing."""
+def test_a_stopped_broker_leaves_nothing_to_recover(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker()
     fast = peers.fast(broker)
     for i in range(50):
@@ -234,18 +228,10 @@ def test_a_broker_that_was_stopped_leaves_nothing_to_recover(start_broker: Start
 # -- what cannot be finished ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def disk() -> Iterator[FaultyDisk]:
-    """A disk that may stall."""
-    disk = FaultyDisk()
-    yield disk
-    disk.heal()
-
-
-def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(
+def test_a_stop_that_runs_out_of_time_keeps_the_lock_and_the_descriptors(
     tmp_path: Path, disk: FaultyDisk
 ) -> None:
-    """C33, C35: who still writes keeps the lock and the descriptors that he writes to."""
+    """A thread may still write to them."""
     broker = Broker(tmp_path, stop_timeout=0.1, filesystem=disk).start()
     with FastPeer(broker.context, broker.url) as fast:
         fast.publish("t", [b"x"])
@@ -276,10 +262,10 @@ def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(
         broker.start()
 
 
-def test_nobody_rings_at_a_descriptor_that_was_closed(
+def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C41, C42: a last word may be heard before its ring, whose number would be another file's by then."""
+    """Its last events may be taken before it rings, and the descriptor be the one of another file then."""
     found: list[bool] = []
     real = Wakeup.ring
 
@@ -290,7 +276,7 @@ def test_nobody_rings_at_a_descriptor_that_was_closed(
         real(wakeup)
 
     def ends_with_a_ring() -> bool:
-        """A front end that is awake needs none."""
+        """Return True if a thread has rung: it rings only while the front end polls."""
         broker = Broker(tmp_path, check_interval=0.01, worker_timeout=60.0).start()
         with FastPeer(broker.context, broker.url) as fast:
             fast.publish("t", [b"x"])
@@ -299,51 +285,33 @@ def test_nobody_rings_at_a_descriptor_that_was_closed(
             broker.stop()
         return bool(found)
 
-    eventually(ends_with_a_ring, "a last word rings")
+    eventually(ends_with_a_ring, "the last events ring")
     assert set(found) == {True}
 
 
-def test_the_last_word_of_a_worker_is_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C37, C42: what it said later might find nobody who listens; so a deletion brings its answer with it."""
-    last: dict[str, type[Event]] = {}
-    real = Outbox.post
-
-    def post(outbox: Outbox[Any], executor: Executor, events: Sequence[Event]) -> None:
-        last[executor.thread.name] = type(events[-1])
-        real(outbox, executor, events)
-
-    monkeypatch.setattr(Outbox, "post", post)
-    with Broker(tmp_path) as broker, FastPeer(broker.context, broker.url) as fast:
-        for name in ("asleep", "deleted"):
-            fast.publish(name, [b"x"])
-        assert fast.call(DeleteTopic(), "deleted").records == 1
-        with refused("unknown_topic"):
-            fast.fetch("deleted")
-    assert last == {"asleep": Closed, "deleted": Deleted}
-
-
 def test_a_broker_whose_front_end_breaks_down_syncs_and_unlocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """C35, C64: nobody is answered any more, but the topics are closed as they should be."""
-    broker = Broker(tmp_path, sync_interval=60.0, worker_timeout=60.0).start()
+    """The broker answers no more, but closes its topics in order."""
+    clock = HookedClock()
+
+    def break_down(thread: str) -> None:
+        if thread == "quoth-front-end":
+            clock.hook = lambda _thread: None
+            raise RuntimeError("a defect")
+
+    broker = Broker(tmp_path, sync_interval=60.0, worker_timeout=60.0, clock=clock).start()
     with FastPeer(broker.context, broker.url) as fast:
         fast.publish("t", [b"x"])
-        monkeypatch.setattr(Dispatcher, "submit", breaks_down)
+        clock.hook = break_down
         fast.send_publish("t", [b"y"])
         broker.join(DEADLINE_S)
         assert isinstance(broker.failure, RuntimeError)
     broker.stop()
     assert "a defect" in caplog.text
     assert broker.unsynced is None
-    monkeypatch.undo()
     with Broker(tmp_path) as broker, FastPeer(broker.context, broker.url) as fast:
-        assert fast.fetch("t").values == [b"x"]
-
-
-def breaks_down(*_: object) -> None:
-    """What somebody did not think of."""
-    raise RuntimeError("a defect")
+        assert fast.fetch("t").values[:1] == [b"x"]
 
 
 HANGS = """
@@ -358,53 +326,49 @@ os.fdatasync = fdatasync
 DEFECT = """
 from quothd.frontend.dispatcher import Dispatcher
 real = Dispatcher.submit
-def submit(dispatcher, job, now):
-    if job.topic == "defect":
-        nobody_thought_of_it()
-    real(dispatcher, job, now)
+def submit(dispatcher, request, now):
+    if request.topic == "defect":
+        not_defined()
+    real(dispatcher, request, now)
 Dispatcher.submit = submit
 """
 
 
 @pytest.fixture
-def start_broken(
-    monkeypatch: pytest.MonkeyPatch, start_broker: StartBroker, tmp_path: Path
-) -> Callable[..., BrokerProcess]:
-    """Start a broker process after some code, which breaks something or makes it more patient."""
+def start_broken(start_broker: StartBroker, tmp_path: Path) -> StartBroken:
+    """Start a broker process after some code, which breaks something or makes it wait longer."""
 
     def start(code: str, **settings: Any) -> BrokerProcess:
-        main = "from quothd.main import main; main()"
-        monkeypatch.setattr(
-            "kit.broker.brokers._COMMAND", (sys.executable, "-W", "error", "-c", f"{code}\n{main}")
-        )
-        return start_broker(popen={"cwd": tmp_path}, **settings)
+        main = "import sys; del sys.argv[1 : sys.argv.index('--dir')]; from quothd.main import main; main()"
+        prefix = sys.executable, "-W", "error", "-c", f"{code}\n{main}"
+        return start_broker(prefix=prefix, popen={"cwd": tmp_path}, **settings)
 
     return start
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reason"),
     [
         (HANGS.format("time.sleep(1_000)"), "at work"),
         (HANGS.format("raise OSError(errno.EIO, 'broken')"), "had failed"),
     ],
     ids=["hangs", "fails"],
 )
-def test_a_daemon_that_could_not_sync_everything_does_not_say_it_did(
-    start_broken: Callable[..., BrokerProcess], peers: Peers, tmp_path: Path, code: str, told: str
+def test_a_daemon_that_could_not_sync_a_topic_names_it_and_exits_with_1(
+    start_broken: StartBroken, peers: Peers, tmp_path: Path, code: str, reason: str
 ) -> None:
-    """C35: it names the topics and what is safe, exits with another status, and the next start goes on."""
+    """The log says which records are safe, and the next start goes on."""
     broker = start_broken(code, stop_timeout=0.5, worker_timeout=60)
     fast = peers.fast(broker)
     fast.publish("t", [b"1"], "synced")
     (tmp_path / "broken").touch()
     fast.publish("t", [b"2"])
-    if told == "had failed":
+    if reason == "had failed":
         eventually(lambda: fast.describe("t").problem, "the failure is known")
     assert broker.terminate() == 1
     assert "quothd: everything is synced" not in broker.stderr
     assert "1 topic ('t')" in broker.wait_for("quothd: not everything is synced")
-    assert told in broker.stderr
+    assert reason in broker.stderr
     assert "acknowledged as synced is safe" in broker.stderr
     fast.close()
     (tmp_path / "broken").unlink()
@@ -415,10 +379,9 @@ def test_a_daemon_that_could_not_sync_everything_does_not_say_it_did(
     assert "everything is synced, the directory is unlocked" in broker.stderr
 
 
-def test_a_daemon_whose_front_end_breaks_down_ends_in_order(
-    start_broken: Callable[..., BrokerProcess], peers: Peers
+def test_a_daemon_whose_front_end_breaks_down_syncs_and_exits_with_1(
+    start_broken: StartBroken, peers: Peers
 ) -> None:
-    """C35, C64: by itself, with another status, everything synced."""
     broker = start_broken(DEFECT, sync_interval=60, worker_timeout=60)
     fast = peers.fast(broker)
     fast.publish("t", [b"x"])

@@ -5,24 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, replied
-from kit.clocks import SECOND, ManualClock
+from kit.clocks import SECOND, HookedClock, ManualClock
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk
 from kit.machine.tracing import Fault, Tracer, needs_strace
 from quothd import Broker
 from quothd.threads.executor import SLOW_S, Holder
 from quothd.threads.stall_guard import QUIET_S, STALL_S, StallGuard
-from quothd.topics.fetch import TopicReads
-from quothlog.storage.clock import SystemClock
 from quothwire.errors import Conflict, Disconnected
-from quothwire.protocol.messages import DeleteTopic, Fetch, Ping
+from quothwire.protocol.messages import DeleteTopic, Ping
 
 Embed = Callable[..., Broker]
 
@@ -30,31 +28,13 @@ FRONT = ("quoth-front-end", "quoth-stall-guard")
 
 
 @pytest.fixture
-def disk() -> Iterator[FaultyDisk]:
-    """The disk below all topics of `embed`."""
-    disk = FaultyDisk()
-    yield disk
-    disk.heal()
-
-
-@pytest.fixture
-def embed(tmp_path: Path, disk: FaultyDisk) -> Iterator[Embed]:
-    """Start a broker in this process, on `disk`."""
-    started: list[Broker] = []
-
-    def start(**settings: Any) -> Broker:
-        settings = {"host": "127.0.0.1", "worker_timeout": 60.0, **settings}
-        started.append(Broker(tmp_path / "data", filesystem=disk, **settings).start())
-        return started[-1]
-
-    yield start
-    disk.heal()
-    for broker in started:
-        broker.stop()
+def embed(embed: Embed) -> Embed:
+    """Start a broker as the fixture of this name does, whose topics do not hibernate."""
+    return partial(embed, worker_timeout=600.0)
 
 
 def takeovers(fast: FastPeer) -> int:
-    """How often another thread has become the front end."""
+    """Count how often another thread has become the front end."""
     return int(fast.status(limit=0).counters["takeovers"])
 
 
@@ -64,11 +44,6 @@ def open_topics(fast: FastPeer, *topics: str) -> None:
     for topic in topics:
         fast.publish(topic, [b"before"])
     eventually(lambda: fast.status(limit=0).counters["syncs"] == syncs, "all is synced")
-
-
-def values(fast: FastPeer, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [record.value for record in fast.read_all(topic)]
 
 
 def last_writer(disk: FaultyDisk, topic: str) -> str:
@@ -84,6 +59,12 @@ def stalled_publish(fast: FastPeer, disk: FaultyDisk, topic: str = "slow", value
     return sent
 
 
+def is_written_by_the_front_end(fast: FastPeer, disk: FaultyDisk) -> bool:
+    """Publish to the topic "slow"; True if the front end writes the record itself."""
+    fast.publish("slow", [b"x"])
+    return last_writer(disk, "slow") in FRONT
+
+
 # -- the broker -----------------------------------------------------------------------------------------
 
 
@@ -92,11 +73,11 @@ def test_the_front_end_handles_what_is_quick(embed: Embed, peers: Peers, disk: F
     open_topics(fast, "t")
     fast.publish("t", [b"x"])
     assert last_writer(disk, "t") in FRONT
-    assert values(fast, "t") == [b"before", b"x"]
+    assert fast.values("t") == [b"before", b"x"]
 
 
 def test_a_stalled_write_stalls_no_other_topic(embed: Embed, peers: Peers, disk: FaultyDisk) -> None:
-    """C42, C63: neither those of other clients nor those that came in the same turn."""
+    """Neither for other clients nor for requests that came together with the stalled one."""
     broker = embed()
     fast, other = peers.fast(broker), peers.fast(broker)
     open_topics(fast, "slow", "a", "b")
@@ -107,15 +88,14 @@ def test_a_stalled_write_stalls_no_other_topic(embed: Embed, peers: Peers, disk:
     for _ in range(50):
         other.publish("a", [b"y"])
         other.call(Ping())
-    assert len(values(other, "a")) == 101
+    assert len(other.values("a")) == 101
     assert takeovers(other) == 1
     disk.heal()
     replied(fast.answer_to(slow))
-    assert values(fast, "slow") == [b"before", b"stalled"]
+    assert fast.values("slow") == [b"before", b"stalled"]
 
 
 def test_requests_behind_a_stalled_one_keep_their_order(embed: Embed, peers: Peers, disk: FaultyDisk) -> None:
-    """C17: one client's publishes are stored in the order in which it sent them."""
     fast = peers.fast(embed())
     open_topics(fast, "slow")
     sent = [stalled_publish(fast, disk, value=b"0")]
@@ -126,13 +106,13 @@ def test_requests_behind_a_stalled_one_keep_their_order(embed: Embed, peers: Pee
     disk.heal()
     firsts = [replied(answer).first for answer in fast.answers_to(sent)]
     assert firsts == sorted(firsts)
-    assert values(fast, "slow") == [b"before", *(b"%d" % i for i in range(200))]
+    assert fast.values("slow") == [b"before", *(b"%d" % i for i in range(200))]
 
 
 def test_topics_that_stall_one_after_another_leave_no_thread_behind(
     embed: Embed, peers: Peers, disk: FaultyDisk
 ) -> None:
-    """C42: the thread that has taken over is taken over as well."""
+    """Another thread takes over from the one that has taken over before."""
     fast = peers.fast(embed())
     names = [f"slow{i}" for i in range(5)]
     open_topics(fast, *names)
@@ -154,40 +134,25 @@ def test_topics_that_stall_one_after_another_leave_no_thread_behind(
 
 
 def test_a_topic_that_has_stalled_the_front_end_is_left_to_its_own_thread_for_a_while(
-    tmp_path: Path, peers: Peers, disk: FaultyDisk
+    embed: Embed, peers: Peers, disk: FaultyDisk
 ) -> None:
-    """A disk that stalls at each write costs the other topics one moment, not one at each."""
-
-    class Ahead(SystemClock):
-        seconds = 0.0
-
-        def monotonic(self) -> float:
-            return time.monotonic() + self.seconds
-
-    clock = Ahead()
-    settings: dict[str, Any] = {"host": "127.0.0.1", "worker_timeout": 600.0, "check_interval": 600.0}
-    with Broker(tmp_path / "data", filesystem=disk, clock=clock, **settings) as broker:
-        fast = peers.fast(broker)
-        open_topics(fast, "slow")
-        sent = stalled_publish(fast, disk)
-        assert last_writer(disk, "slow") in FRONT
-        eventually(lambda: takeovers(fast) == 1, "another thread is the front end")
-        disk.heal()
-        replied(fast.answer_to(sent))
-        fast.publish("slow", [b"x"])
-        assert last_writer(disk, "slow") == "quoth-topic-slow"
-        clock.seconds = SLOW_S + 1.0
-
-        def is_quick_again() -> bool:
-            fast.publish("slow", [b"y"])
-            return last_writer(disk, "slow") in FRONT
-
-        eventually(is_quick_again, "the time is over")
-        fast.close()
+    """A disk that stalls at each write costs the other topics one delay, not one at each."""
+    clock = HookedClock()
+    fast = peers.fast(embed(clock=clock, check_interval=600.0))
+    open_topics(fast, "slow")
+    sent = stalled_publish(fast, disk)
+    assert last_writer(disk, "slow") in FRONT
+    eventually(lambda: takeovers(fast) == 1, "another thread is the front end")
+    disk.heal()
+    replied(fast.answer_to(sent))
+    fast.publish("slow", [b"x"])
+    assert last_writer(disk, "slow") == "quoth-topic-slow"
+    clock.ahead = SLOW_S + 1.0
+    eventually(lambda: is_written_by_the_front_end(fast, disk), "the time is over")
 
 
 def test_a_busy_machine_is_no_stalled_disk(embed: Embed, peers: Peers, disk: FaultyDisk) -> None:
-    """A front end that has no processor for a while stays the front end, and goes on being quick."""
+    """A thread that gets no processor for a while stays the front end."""
     fast = peers.fast(embed())
     open_topics(fast, "slow")
     disk.shows_stalls = False
@@ -196,14 +161,13 @@ def test_a_busy_machine_is_no_stalled_disk(embed: Embed, peers: Peers, disk: Fau
     disk.heal()
     replied(fast.answer_to(sent))
     assert takeovers(fast) == 0
-    fast.publish("slow", [b"x"])
-    assert last_writer(disk, "slow") in FRONT
+    assert is_written_by_the_front_end(fast, disk)
 
 
-def test_a_stop_does_not_wait_for_ever_for_a_stalled_write(
+def test_a_stop_gives_up_on_a_stalled_write_and_keeps_the_lock(
     embed: Embed, peers: Peers, disk: FaultyDisk
 ) -> None:
-    """C33, C35: it says which topic is still at work, and lets go of nothing."""
+    """The error names the topic."""
     broker = embed(stop_timeout=3.0)  # in which the other topic is surely closed
     fast = peers.fast(broker)
     open_topics(fast, "slow", "a")
@@ -222,17 +186,10 @@ def test_a_stop_does_not_wait_for_ever_for_a_stalled_write(
 
 
 def test_without_a_guard_the_front_end_handles_nothing_that_a_disk_could_stall(
-    embed: Embed, peers: Peers, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+    embed: Embed, peers: Peers, disk: FaultyDisk, refuse_threads: Callable[[str], None]
 ) -> None:
-    """C63: no thread can be had for it; once there is one, all is as ever."""
-    real = threading.Thread.start
-
-    def start(thread: threading.Thread) -> None:
-        if thread.name == "quoth-stall-guard":
-            raise RuntimeError("can't start new thread")
-        real(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start)
+    """No thread can be started for it; once one can, the front end handles requests again."""
+    refuse_threads("quoth-stall-guard")
     broker = embed()
     fast, other = peers.fast(broker), peers.fast(broker)
     open_topics(fast, "slow", "a")
@@ -241,28 +198,15 @@ def test_without_a_guard_the_front_end_handles_nothing_that_a_disk_could_stall(
     disk.heal()
     replied(fast.answer_to(sent))
     assert last_writer(disk, "slow") == "quoth-topic-slow"
-    monkeypatch.undo()
-
-    def is_done_in_front() -> bool:
-        fast.publish("slow", [b"x"])
-        return last_writer(disk, "slow") in FRONT
-
-    eventually(is_done_in_front, "a guard watches")
+    refuse_threads("")
+    eventually(lambda: is_written_by_the_front_end(fast, disk), "a guard watches")
 
 
 @pytest.mark.parametrize("holder", [Holder.FRONT, Holder.THREAD])
-def test_what_was_done_before_a_defect_is_answered(
-    embed: Embed, peers: Peers, monkeypatch: pytest.MonkeyPatch, holder: Holder, disk: FaultyDisk
+def test_requests_before_a_defect_are_answered_and_those_behind_it_refused_or_repeated(
+    embed: Embed, peers: Peers, holder: Holder, disk: FaultyDisk
 ) -> None:
-    """What comes behind it is refused, or handled by the topic that is opened anew, in any thread."""
-    real = TopicReads._fetch
-
-    def fetch(reads: TopicReads, request: Any, now: float) -> None:
-        if request.decode().after == 12_345:
-            raise RuntimeError("a defect")
-        real(reads, request, now)
-
-    monkeypatch.setattr(TopicReads, "_fetch", fetch)
+    """By the topic that is opened anew, in any thread."""
     broker = embed()
     fast, other = peers.fast(broker), peers.fast(broker)
     open_topics(fast, "t")
@@ -270,16 +214,16 @@ def test_what_was_done_before_a_defect_is_answered(
     first = stalled_publish(fast, disk, "t", b"first")
     if holder is Holder.THREAD:
         eventually(lambda: takeovers(other) == 1, "its own thread is next")
+    disk.fail("read", problem=RuntimeError("a defect"))
     before = fast.send_publish("t", [b"a"])
-    breaks = fast.send(Fetch(after=12_345, records_max=1, bytes_max=1_000, wait_ms=0), "t")
+    breaks = fast.send_fetch("t")
     behind = fast.send_publish("t", [b"b"])
-    disk.heal()
+    disk.go_on()
     assert replied(fast.answer_to(first)).count == 1
     assert replied(fast.answer_to(before)).count == 1
     assert code_of(fast.answer_to(breaks)) == "internal"
     is_stored = code_of(fast.answer_to(behind)) == ""
-    monkeypatch.undo()
-    assert values(fast, "t") == [b"before", b"first", b"a", *[b"b"] * is_stored]
+    assert fast.values("t") == [b"before", b"first", b"a", *[b"b"] * is_stored]
     assert fast.call(DeleteTopic(), "t").records == 3 + is_stored
 
 
@@ -287,7 +231,7 @@ def test_what_was_done_before_a_defect_is_answered(
 def test_a_daemon_whose_writes_are_stalled_serves_other_topics(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
-    """C42, C63: where the operating system is asked."""
+    """The guard asks the operating system whether a thread waits for a disk."""
     broker = start_broker(worker_timeout=60, sync_interval=0.05)
     fast, other = peers.fast(broker), peers.fast(broker)
     open_topics(fast, "slow", "a")
@@ -299,14 +243,14 @@ def test_a_daemon_whose_writes_are_stalled_serves_other_topics(
             other.publish("a", [b"x"])
         assert fast.is_silent(0)
     replied(fast.answer_to(sent))
-    assert values(fast, "slow") == [b"before", b"stalled"]
+    assert fast.values("slow") == [b"before", b"stalled"]
 
 
 # -- the guard ------------------------------------------------------------------------------------------
 
 
 class Watched:
-    """A guard and its clock; counts the threads that have become the front end."""
+    """A guard that watches this thread, and its clock; counts the threads that have become the front end."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -329,7 +273,7 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Iterator[Watched]:
-    """A guard that watches this thread."""
+    """Start a guard that watches this thread."""
     watched = Watched()
     yield watched
     watched.guard.stop()
@@ -366,7 +310,7 @@ def test_a_thread_that_waits_for_a_processor_stays_the_front_end(watched: Watche
 
 
 def test_a_guard_costs_next_to_nothing(watched: Watched) -> None:
-    """A watch takes a microsecond or two, and an idle broker is not woken."""
+    """A watch takes a microsecond or two, and an idle broker uses no processor."""
     began = time.thread_time()
     for _ in range(10_000):
         assert not watched.guard.is_taken_over(watched.guard.begin("t", 0.0))

@@ -1,4 +1,4 @@
-"""Who has the token of a topic: every event in every state of the executor."""
+"""The executor, which passes the token of a topic: every event in every state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def slow() -> PendingRequest:
 
 
 class Seen:
-    """An executor in one of its states, and what has become of its items.
+    """An executor in one of its states, and where its items are.
 
     thread: lists that its thread was given since then.
     """
@@ -71,7 +71,7 @@ class Seen:
         return self.where(bool(self.executor.run(self.now)))
 
     def where(self, handled: bool = False) -> str:
-        """Where the items are: handled, with the topic's thread, or kept."""
+        """Return the place of the items: handled, with the topic's thread, or kept."""
         with_thread = "thread" if self.stepped.lists else ""
         kept = "kept" if self.executor.given else ""
         return " ".join(filter(None, ["handled" if handled else "", with_thread, kept])) or "nowhere"
@@ -212,7 +212,7 @@ def test_more_than_one_burst_is_handled_in_bursts(tmp_path: Path) -> None:
 
 
 def test_the_results_of_other_threads_are_quick(tmp_path: Path) -> None:
-    """An acknowledgement that waits for an fsync leaves without a wake-up of the topic's thread."""
+    """An acknowledgement that waits for an fsync leaves without a wakeup of the topic's thread."""
     seen = Seen(tmp_path, FRONT)
     assert seen.run(pending(Publish("synced"), encoded([b"x"]))) == "handled"
     assert seen.broker.work.step()
