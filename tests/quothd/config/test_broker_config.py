@@ -47,7 +47,7 @@ def samples(key: str) -> tuple[str, Any, str, Any, str, Any]:
 def test_an_argument_wins_over_the_environment_over_the_file_over_the_default(
     tmp_path: Path, key: str
 ) -> None:
-    """C62, for every key there is."""
+    """For every key there is."""
     in_file, file_value, in_environment, environment_value, argument, argument_value = samples(key)
     file = tmp_path / "quoth.toml"
     file.write_text(f"{key} = {in_file}\n")
@@ -72,18 +72,18 @@ def test_an_argument_wins_over_the_environment_over_the_file_over_the_default(
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_is_an_option(key: str) -> None:
-    """C62: and every option a key."""
+    """And every option a key."""
     option = f"--{key.replace('_', '-')}"
     assert option in _parser().format_help()
 
 
 def test_what_is_not_given_is_not_an_argument() -> None:
-    """C62: a default of the command line would hide the environment."""
+    """A default of the command line would hide the environment."""
     assert load({"port": None, "dir": None}, {"QUOTH_PORT": "7"}).port == 7
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
-    """C62: the keys that the ancestor had keep their names."""
+    """The keys that the ancestor had keep their names."""
     known = {field.name for field in fields(Config)}
     assert known >= {
         "dir", "check_interval", "count_limit", "size_limit", "buffer_count_max", "worker_timeout", "port",
@@ -107,7 +107,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     ],
 )
 def test_an_unknown_key_is_an_error(tmp_path: Path, key: str, near: str) -> None:
-    """C62: in the file as among the arguments, with a suggestion if one comes near."""
+    """In the file as among the arguments, with a suggestion if one comes near."""
     file = tmp_path / "quoth.toml"
     file.write_text(f'"{key}" = 1\n')
     for arguments, path in (({key: 1}, None), ({}, file)):
@@ -136,7 +136,7 @@ WRONG_VALUES: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("key", "value"), WRONG_VALUES)
 def test_a_wrong_value_is_an_error(key: str, value: Any) -> None:
-    """C62: that names the key and quotes the value, wherever it came from."""
+    """That names the key and quotes the value, wherever it came from."""
     with pytest.raises(QuothError) as caught:
         load({key: value}, {})
     assert caught.value.code == "bad_setting"
@@ -151,7 +151,7 @@ def test_a_wrong_value_is_an_error(key: str, value: Any) -> None:
     "text", ["worker_timeout = ", "= 1", "\xff", "[broker]\nport = 1\n", "port = 1\nport = 2"]
 )
 def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path, text: str) -> None:
-    """C62: that names the file."""
+    """That names the file."""
     file = tmp_path / "quoth.toml"
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(QuothError) as caught:
@@ -161,7 +161,7 @@ def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path, text: str) 
 
 
 def test_a_time_may_stand_for_never() -> None:
-    """C62: as long as somebody can wait for it."""
+    """As long as somebody can wait for it."""
     config = load({"worker_timeout": 1e9, "check_interval": "1e9", "stop_timeout": 1e9}, {})
     assert config.worker_timeout == 1e9
 
@@ -222,7 +222,7 @@ def test_a_range_is_written_in_words() -> None:
 
 
 def test_a_topic_whose_settings_are_damaged_keeps_everything() -> None:
-    """C45: no limit of its own or of the broker removes anything."""
+    """No limit of its own or of the broker removes anything."""
     config = load({"max_age": 5, "max_bytes": 5_000}, {})
     options = config.log_options(config.topic_settings())
     assert (options.max_age, options.max_bytes) == (5.0, 5_000)

@@ -134,7 +134,7 @@ def test_waits_that_ended_are_forgotten() -> None:
 
 
 def test_waits_for_something_else_are_not_looked_at() -> None:
-    """C54: a publish costs the same however many readers wait for what comes long after it."""
+    """A publish costs the same however many readers wait for what comes long after it."""
     waits = PendingFetches()
     for i in range(1_000):
         waits.add(job("t", 2**50 + i, 1e9))
@@ -182,7 +182,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slug_is_a_harmless_file_name(name: str) -> None:
-    """C8: readable, and reversible unless it had to be cut."""
+    """Readable, and reversible unless it had to be cut."""
     slug = topic_folder.slug(name)
     assert slug
     assert slug.isascii()
@@ -195,7 +195,7 @@ def test_a_slug_is_a_harmless_file_name(name: str) -> None:
 
 
 def test_slugs_of_different_names_differ() -> None:
-    """C8: as long as they are short enough; the log's id tells the others apart."""
+    """As long as they are short enough; the log's id tells the others apart."""
     slugs = [topic_folder.slug(name) for name in NAMES if len(topic_folder.slug(name)) < 200]
     assert len(set(slugs)) == len(slugs)
 
@@ -229,7 +229,7 @@ def test_folder_whose_name_is_not_durable_is_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_topic_is_found_as_it_was_made(tmp_path: Path, name: str) -> None:
-    """C8, C37: made, saved, retired, removed."""
+    """Made, saved, retired, removed."""
     topic = TopicFile(name, 2**63 - 7, TopicSettings(max_age=5.0))
     (tmp_path / "topics").mkdir()
     path = catalog.make(tmp_path, topic)
@@ -245,7 +245,7 @@ def test_a_topic_is_found_as_it_was_made(tmp_path: Path, name: str) -> None:
 
 
 def test_names_of_copies_can_be_addressed(tmp_path: Path) -> None:
-    """C34: whatever the original is called."""
+    """Whatever the original is called."""
     (tmp_path / "topics").mkdir()
     for name in NAMES:
         for log_id in (1, 2, 3):
@@ -259,7 +259,6 @@ FILE = topic_file.encode(TopicFile("größe", 2**64 - 1, TopicSettings(max_age=1
 
 
 def test_a_settings_file_is_read_as_it_was_written() -> None:
-    """C47."""
     for name in NAMES:
         for settings in (TopicSettings(), TopicSettings("synced", 1e10, 2**56, 1, 2**40, 0.001)):
             topic = TopicFile(name, 12345, settings)
@@ -267,7 +266,7 @@ def test_a_settings_file_is_read_as_it_was_written() -> None:
 
 
 def test_a_damaged_settings_file_is_refused_wherever_the_damage_is() -> None:
-    """C27: each byte changed, cut off there, or something behind the end."""
+    """Each byte changed, cut off there, or something behind the end."""
     for i in range(len(FILE)):
         for wrong in (FILE[:i], FILE[:i] + bytes([FILE[i] ^ 1]) + FILE[i + 1 :]):
             with refused("damaged"):
@@ -278,7 +277,7 @@ def test_a_damaged_settings_file_is_refused_wherever_the_damage_is() -> None:
 
 
 def test_settings_of_the_largest_topic_fit(tmp_path: Path) -> None:
-    """C47: the file is read up to a limit."""
+    """The file is read up to a limit."""
     longest = TopicFile("\x7e" * 200, 2**64 - 1, TopicSettings("synced", 1e10, 2**56, 2**40, 2**40, 1e10))
     assert len(topic_file.encode(longest)) < topic_file.BYTES_MAX
 
@@ -302,7 +301,7 @@ def test_settings_of_the_largest_topic_fit(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_system_refuses_has_one_code(problem: Exception, code: str) -> None:
-    """C24: what passes can be tried again, unless somebody broke off in the middle of it."""
+    """What passes can be tried again, unless somebody broke off in the middle of it."""
     told = as_error(problem, "t", Path("data"))
     assert told.code == code
     assert told.retryable == (code in {"disk_low", "busy"})

@@ -28,7 +28,7 @@ BATCHES = 40_000
 def test_readers_who_have_to_wait_are_told_how_far_it_is(
     tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C28: and the same stands in the daemon's log."""
+    """And the same stands in the daemon's log."""
     monkeypatch.setattr(opening, "REPORT_EVERY_S", 0.01)
     with Broker(tmp_path / "data", host="127.0.0.1") as broker:
         fast = peers.fast(broker)

@@ -45,7 +45,7 @@ ways = pytest.mark.parametrize("restart", [nothing, stop, kill])
 def test_a_repeated_publish_gets_its_first_pointers(
     start_broker: StartBroker, peers: Peers, restart: How, sparse: bool
 ) -> None:
-    """C61: marked as a duplicate, with nothing stored again, over a restart and a crash too."""
+    """Marked as a duplicate, with nothing stored again, over a restart and a crash too."""
     broker = start_broker()
     fast = peers.fast(broker)
     step = 10 if sparse else 1
@@ -67,7 +67,7 @@ def test_a_repeated_publish_gets_its_first_pointers(
 
 @ways
 def test_a_gap_stores_nothing(start_broker: StartBroker, peers: Peers, restart: How) -> None:
-    """C61: `out_of_sequence`, which may be tried again once the missing one is there."""
+    """`out_of_sequence`, which may be tried again once the missing one is there."""
     broker = start_broker()
     fast = peers.fast(broker)
     fast.publish("t", [b"1"], producer=ALICE, sequence=1)
@@ -81,7 +81,7 @@ def test_a_gap_stores_nothing(start_broker: StartBroker, peers: Peers, restart: 
 
 
 def test_a_pipeline_keeps_its_order_through_a_refusal(fast: FastPeer, topic: str) -> None:
-    """C61: everything behind the missing one is refused, and all of it is sent again as it was."""
+    """Everything behind the missing one is refused, and all of it is sent again as it was."""
     raws = [encoded([b"%d" % i], ALICE, i) for i in range(1, 31)]
     without = [raw for i, raw in enumerate(raws, 1) if i != 5]
     asked = [fast.send(Publish(), topic, raw) for raw in without]
@@ -94,7 +94,7 @@ def test_a_pipeline_keeps_its_order_through_a_refusal(fast: FastPeer, topic: str
 
 
 def test_busy_loses_and_doubles_nothing(start_broker: StartBroker, peers: Peers) -> None:
-    """C60, C61: a pipeline far above the limit is partly refused; sent again until it is through."""
+    """A pipeline far above the limit is partly refused; sent again until it is through."""
     broker = start_broker(topic_requests_max=10)
     fast = peers.fast(broker)
     count = times(600, 10_000)
@@ -112,7 +112,7 @@ def test_busy_loses_and_doubles_nothing(start_broker: StartBroker, peers: Peers)
 
 
 def test_a_stranger_begins_at_the_beginning(fast: FastPeer, topic: str) -> None:
-    """C61: a producer that the topic does not know is told so, never taken in silently."""
+    """A producer that the topic does not know is told so, never taken in silently."""
     fast.publish(topic, [b"x"])
     with refused("unknown_producer"):
         fast.publish(topic, [b"x"], producer=ALICE, sequence=2)
@@ -124,7 +124,7 @@ def test_a_stranger_begins_at_the_beginning(fast: FastPeer, topic: str) -> None:
 
 
 def test_a_sequence_is_not_reused(fast: FastPeer, topic: str) -> None:
-    """C61: other bytes under a stored sequence are a mistake that is told."""
+    """Other bytes under a stored sequence are a mistake that is told."""
     fast.publish(topic, [b"one"], producer=ALICE, sequence=1)
     with refused("sequence_reused"):
         fast.publish(topic, [b"two"], producer=ALICE, sequence=1)
@@ -134,7 +134,7 @@ def test_a_sequence_is_not_reused(fast: FastPeer, topic: str) -> None:
 
 
 def test_a_sequence_long_ago_is_told_to_be_stored(fast: FastPeer, topic: str) -> None:
-    """C61: its pointers are forgotten, but it is not stored again."""
+    """Its pointers are forgotten, but it is not stored again."""
     for i in range(1, RESULTS_MAX + 6):
         fast.publish(topic, [b"%d" % i], producer=ALICE, sequence=i)
     with refused("forgotten_sequence"):
@@ -145,13 +145,12 @@ def test_a_sequence_long_ago_is_told_to_be_stored(fast: FastPeer, topic: str) ->
 
 @pytest.mark.parametrize(("producer", "sequence"), [(0, 1), (1, 0)])
 def test_producer_and_sequence_go_together(fast: FastPeer, topic: str, producer: int, sequence: int) -> None:
-    """C61."""
     with refused("bad_batch"):
         fast.publish(topic, [b"x"], producer=producer, sequence=sequence)
 
 
 def test_producers_do_not_disturb_each_other(fast: FastPeer, topic: str) -> None:
-    """C61: many of them in one pipeline, each with its own count, over rolls."""
+    """Many of them in one pipeline, each with its own count, over rolls."""
     asked = []
     for sequence in range(1, 21):
         for producer in range(1, 11):
@@ -167,7 +166,7 @@ def test_producers_do_not_disturb_each_other(fast: FastPeer, topic: str) -> None
 
 
 def test_a_topic_that_is_made_anew_knows_no_producer(fast: FastPeer, topic: str) -> None:
-    """C61: the count belongs to the log, and this is another one."""
+    """The count belongs to the log, and this is another one."""
     old = fast.publish(topic, [b"1"], producer=ALICE, sequence=1)
     fast.call(DeleteTopic(), topic)
     with refused("unknown_producer"):
@@ -181,7 +180,7 @@ def test_a_topic_that_is_made_anew_knows_no_producer(fast: FastPeer, topic: str)
 def test_a_crash_in_the_middle_of_a_pipeline_leaves_each_batch_once(
     start_broker: StartBroker, peers: Peers, rng: random.Random, number: int
 ) -> None:
-    """C32, C61: what was acknowledged is there, the rest is sent again, and the log holds all of it once."""
+    """What was acknowledged is there, the rest is sent again, and the log holds all of it once."""
     broker = start_broker()
     fast = peers.fast(broker)
     count = times(600, 20_000)
@@ -216,7 +215,6 @@ def test_a_crash_in_the_middle_of_a_pipeline_leaves_each_batch_once(
 
 
 def test_a_sleeping_topic_remembers_its_producers(start_broker: StartBroker, peers: Peers) -> None:
-    """C40, C61."""
     fast = peers.fast(start_broker(worker_timeout=0.05))
     for i in range(1, 6):
         reply = fast.publish("t", [b"%d" % i], producer=ALICE, sequence=i)

@@ -23,7 +23,6 @@ def published(client: Client, topic: str, count: int, start: int = 0) -> list[tu
 
 
 def test_a_new_broker_knows_no_topic(start_broker: StartBroker, connect_client: Connect) -> None:
-    """P1."""
     client = connect_client(start_broker())
     assert client.topics() == []
     with refused("unknown_topic"):
@@ -32,7 +31,7 @@ def test_a_new_broker_knows_no_topic(start_broker: StartBroker, connect_client: 
 
 
 def test_the_first_publish_makes_the_topic(start_broker: StartBroker, connect_client: Connect) -> None:
-    """P2, C1: topics are listed in order, and none hears anything of another."""
+    """Topics are listed in order, and none hears anything of another."""
     client = connect_client(start_broker())
     second = client.publish("t2", b"two")[0]
     assert client.topics() == ["t2"]
@@ -44,7 +43,7 @@ def test_the_first_publish_makes_the_topic(start_broker: StartBroker, connect_cl
 
 
 def test_reading_begins_above_the_pointer(client: Client, topic: str) -> None:
-    """P3, C5: the pointer need not exist, 0 is the beginning, and at the end there is nothing."""
+    """The pointer need not exist, 0 is the beginning, and at the end there is nothing."""
     records = published(client, topic, 3)
     for row, (pointer, _) in enumerate(records):
         assert client.read(topic, pointer - 1, limit=1) == (pointer, [records[row]])
@@ -57,7 +56,7 @@ def test_reading_begins_above_the_pointer(client: Client, topic: str) -> None:
 
 
 def test_reading_crosses_segments(client: Client, peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """P4: from before, at and behind a border, to the end."""
+    """From before, at and behind a border, to the end."""
     fast = peers.fast(broker)
     first = published(client, topic, 2)
     fast.call(RollTopic(), topic)
@@ -77,7 +76,7 @@ def test_reading_crosses_segments(client: Client, peers: Peers, broker: BrokerPr
 def test_no_answer_is_empty_while_there_is_more(
     client: Client, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C17: though each segment holds a single record."""
+    """Though each segment holds a single record."""
     fast = peers.fast(broker)
     records = []
     for i in range(12):
@@ -93,7 +92,6 @@ def test_no_answer_is_empty_while_there_is_more(
 
 
 def test_rolling_an_empty_segment_does_nothing(peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C15."""
     fast = peers.fast(broker)
     fast.publish(topic, [b"first"])
     assert fast.call(RollTopic(), topic).segments == 2
@@ -107,7 +105,7 @@ def test_rolling_an_empty_segment_does_nothing(peers: Peers, broker: BrokerProce
 def test_a_topic_may_be_rolled_before_its_first_record(
     peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C15: a topic that was created and never written."""
+    """A topic that was created and never written."""
     fast = peers.fast(broker)
     assert fast.call(CreateTopic(), topic).segments == 1
     assert fast.call(RollTopic(), topic).segments == 1
@@ -116,7 +114,7 @@ def test_a_topic_may_be_rolled_before_its_first_record(
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 10, 100, 1_000, 10_000])
 def test_a_limit_is_a_limit(client: Client, topic: str, limit: int) -> None:
-    """C49: from 1 on; batches are larger and smaller than it."""
+    """From 1 on; batches are larger and smaller than it."""
     records: list[tuple[int, bytes]] = []
     for count in (1, 5, 1, 40, 3):
         values = [b"%d %d" % (len(records), i) for i in range(count)]
@@ -131,7 +129,7 @@ def test_a_limit_is_a_limit(client: Client, topic: str, limit: int) -> None:
 
 
 def test_the_simple_protocol_gives_exactly_the_limit(peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C49: a batch of a hundred is cut where the limit says."""
+    """A batch of a hundred is cut where the limit says."""
     simple = peers.simple(broker)
     first, _ = simple.publish(topic, *[b"%d" % i for i in range(100)])
     for limit in (1, 7, 99, 100):
@@ -141,14 +139,14 @@ def test_the_simple_protocol_gives_exactly_the_limit(peers: Peers, broker: Broke
 
 
 def test_values_may_be_empty(client: Client, topic: str) -> None:
-    """C9: an empty value is a value like any other."""
+    """An empty value is a value like any other."""
     client.publish(topic, b"")
     client.publish(topic, b"", b"x", b"")
     assert [value for _, value in read_all(client, topic)] == [b"", b"", b"x", b""]
 
 
 def test_a_batch_has_consecutive_pointers(client: Client, topic: str) -> None:
-    """C2, C4, C10: strictly rising, those of a batch without a hole, though more than one a microsecond."""
+    """Strictly rising, those of a batch without a hole, though more than one a microsecond."""
     previous = 0
     for count in (1, 1_000, 1, 2, 500):
         first, last = client.publish(topic, *[b"x"] * count)
@@ -161,7 +159,7 @@ def test_a_batch_has_consecutive_pointers(client: Client, topic: str) -> None:
 
 
 def test_a_pointer_is_a_time(client: Client, topic: str) -> None:
-    """C55: reading from a moment gives what came after it."""
+    """Reading from a moment gives what came after it."""
     client.publish(topic, b"before")
     moment = time.time_ns() // 1_000 + 1
     while time.time_ns() // 1_000 <= moment:
@@ -174,7 +172,7 @@ def test_a_pointer_is_a_time(client: Client, topic: str) -> None:
 def test_the_marks_tell_oldest_and_newest(
     client: Client, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C55: low and high watermark, in a description and in every fetch."""
+    """Low and high watermark, in a description and in every fetch."""
     records = published(client, topic, 3)
     fast = peers.fast(broker)
     info = fast.describe(topic)
@@ -186,7 +184,7 @@ def test_the_marks_tell_oldest_and_newest(
 def test_a_cursor_below_the_oldest_record_resumes_there(
     client: Client, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C7: and the client learns how many records are gone."""
+    """And the client learns how many records are gone."""
     fast = peers.fast(broker)
     lost = published(client, topic, 3)
     fast.call(RollTopic(), topic)
@@ -203,7 +201,7 @@ def test_a_cursor_below_the_oldest_record_resumes_there(
 
 @pytest.mark.parametrize("after", [POINTER_MAX, POINTER_MAX - 1, 2**55])
 def test_a_pointer_in_the_future_is_the_end(client: Client, topic: str, after: int) -> None:
-    """C6: it never wraps to the beginning."""
+    """It never wraps to the beginning."""
     client.publish(topic, b"x")
     assert client.read(topic, after) == (after, [])
 
@@ -220,7 +218,7 @@ def test_a_pointer_in_the_future_is_the_end(client: Client, topic: str, after: i
     ],
 )
 def test_a_pointer_out_of_range_is_refused(simple: SimplePeer, topic: str, after: int, code: str) -> None:
-    """C6, through the simple protocol."""
+    """Through the simple protocol."""
     simple.publish(topic, b"x")
     with refused(code):
         simple.read(topic, after)
@@ -229,7 +227,7 @@ def test_a_pointer_out_of_range_is_refused(simple: SimplePeer, topic: str, after
 
 @pytest.mark.parametrize("value", [b"a", b"1.5", b"+1", b" 1", b"1 ", b"0x1", b"", "\u0661".encode(), b"-0"])
 def test_a_number_is_a_decimal(simple: SimplePeer, topic: str, value: bytes) -> None:
-    """C6: nothing that merely looks like a number is one."""
+    """Nothing that merely looks like a number is one."""
     simple.publish(topic, b"x")
     for frames in ((value, b"1", b"0"), (b"0", value, b"0"), (b"0", b"1", value)):
         with refused("bad_request"):
@@ -238,7 +236,7 @@ def test_a_number_is_a_decimal(simple: SimplePeer, topic: str, value: bytes) -> 
 
 @pytest.mark.parametrize("limit", [0, 10_001, 2**31, 2**63, 10**19])
 def test_a_limit_out_of_range_is_refused(simple: SimplePeer, topic: str, limit: int) -> None:
-    """C49: 0 and what is too large are errors, never everything or nothing."""
+    """0 and what is too large are errors, never everything or nothing."""
     simple.publish(topic, b"x")
     with refused("too_large" if limit else "bad_request"):
         simple.read(topic, 0, limit)
@@ -247,7 +245,7 @@ def test_a_limit_out_of_range_is_refused(simple: SimplePeer, topic: str, limit: 
 
 
 def test_a_publish_without_values_is_refused(simple: SimplePeer, topic: str) -> None:
-    """C12: with a reply, and without making a topic."""
+    """With a reply, and without making a topic."""
     with refused("bad_request"):
         simple.call("publish", topic)
     assert topic not in simple.topics()
@@ -258,7 +256,7 @@ def test_a_publish_without_values_is_refused(simple: SimplePeer, topic: str) -> 
 
 
 def test_a_fast_publish_without_a_batch_is_refused(peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C12: neither a missing nor an empty payload makes a topic."""
+    """Neither a missing nor an empty payload makes a topic."""
     fast = peers.fast(broker)
     for payload in (None, b"", bytes(64), bytes(4_096)):
         with refused("bad_batch"):
@@ -268,7 +266,7 @@ def test_a_fast_publish_without_a_batch_is_refused(peers: Peers, broker: BrokerP
 
 
 def test_a_value_that_is_too_large_is_refused(client: Client, topic: str) -> None:
-    """C21: at the batch's limit, with everything else unharmed; just below it is taken."""
+    """At the batch's limit, with everything else unharmed; just below it is taken."""
     largest = batch.BATCH_BYTES_MAX - batch.HEADER_BYTES - 8
     with refused("too_large"):
         client.publish(topic, bytes(largest + 1))
@@ -278,7 +276,7 @@ def test_a_value_that_is_too_large_is_refused(client: Client, topic: str) -> Non
 
 
 def test_a_large_value_is_read_whatever_the_limit(peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C21, C49: at least one batch is sent, so no reader is ever stuck in front of it."""
+    """At least one batch is sent, so no reader is ever stuck in front of it."""
     fast = peers.fast(broker)
     fast.publish(topic, [b"before"])
     fast.publish(topic, [bytes(5 * 2**20)])
@@ -288,7 +286,7 @@ def test_a_large_value_is_read_whatever_the_limit(peers: Peers, broker: BrokerPr
 
 
 def test_a_reply_is_bounded_whatever_is_asked(peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C49: who asks for four gigabytes gets what is worth sending at once."""
+    """Who asks for four gigabytes gets what is worth sending at once."""
     fast = peers.fast(broker)
     for _ in range(10):
         fast.publish(topic, [bytes(2**20)])
@@ -299,7 +297,7 @@ def test_a_reply_is_bounded_whatever_is_asked(peers: Peers, broker: BrokerProces
 
 
 def test_bytes_max_is_kept(peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C49: above the first batch."""
+    """Above the first batch."""
     fast = peers.fast(broker)
     for _ in range(20):
         fast.publish(topic, [bytes(1_000)])
@@ -311,7 +309,7 @@ def test_bytes_max_is_kept(peers: Peers, broker: BrokerProcess, topic: str) -> N
 
 
 def test_batches_of_many_writers_stay_whole(peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C11: each in one piece and in its writer's order, though the segments are smaller than a burst."""
+    """Each in one piece and in its writer's order, though the segments are smaller than a burst."""
     writers = [peers.fast(broker) for _ in range(4)]
     writers[0].call(CreateTopic({"count_limit": 25}), topic)
     asked: dict[int, list[int]] = {}
@@ -336,7 +334,7 @@ def test_batches_of_many_writers_stay_whole(peers: Peers, broker: BrokerProcess,
 def test_simple_publishes_of_one_burst_keep_their_order(
     peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C10: each gets the pointers of its own values, also where the broker made one batch of many."""
+    """Each gets the pointers of its own values, also where the broker made one batch of many."""
     simple = peers.simple(broker)
     for i in range(500):
         simple.send("publish", topic, *[b"%d %d" % (i, j) for j in range(1 + i % 3)])
@@ -356,7 +354,7 @@ def test_simple_publishes_of_one_burst_keep_their_order(
 def test_publishing_while_the_topic_rolls_loses_nothing(
     peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C14, C52: a reader that is always at the end sees every record once and in order, whatever rolls."""
+    """A reader that is always at the end sees every record once and in order, whatever rolls."""
     writer, roller, reader = peers.fast(broker), peers.fast(broker), peers.fast(broker)
     writer.publish(topic, [b"0"])
     sent = [writer.send_publish(topic, [b"%d" % i]) for i in range(1, 400)]
@@ -375,7 +373,7 @@ def test_publishing_while_the_topic_rolls_loses_nothing(
 
 
 def test_keys_and_headers_travel_unchanged(peers: Peers, broker: BrokerProcess, topic: str) -> None:
-    """C1, C59: what a batch holds is served as it was received."""
+    """What a batch holds is served as it was received."""
     fast = peers.fast(broker)
     headers = [encode_headers({"kind": b"test", "é": bytes(range(256))}), b""]
     raw = batch.encode([b"one", b"two"], [b"key", None], headers)

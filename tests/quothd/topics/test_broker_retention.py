@@ -35,7 +35,7 @@ def holds(fast: FastPeer, topic: str, count: int) -> Callable[[], bool]:
 
 
 def test_old_records_go(start_broker: StartBroker, peers: Peers) -> None:
-    """C45, C46: the active segment too, though nobody asks for the topic and it sleeps."""
+    """The active segment too, though nobody asks for the topic and it sleeps."""
     broker = start_broker(worker_timeout=0.05, check_interval=0.05)
     fast = peers.fast(broker)
     fast.call(CreateTopic({"max_age": 0.5}), "t")
@@ -51,7 +51,7 @@ def test_old_records_go(start_broker: StartBroker, peers: Peers) -> None:
 
 
 def test_young_records_stay(start_broker: StartBroker, peers: Peers) -> None:
-    """C45: a segment goes only when its newest record is too old; it spans at most a quarter of the age."""
+    """A segment goes only when its newest record is too old; it spans at most a quarter of the age."""
     broker = start_broker(worker_timeout=0.05, check_interval=0.02)
     fast = peers.fast(broker)
     fast.call(CreateTopic({"max_age": 1.2}), "t")
@@ -71,7 +71,7 @@ def test_young_records_stay(start_broker: StartBroker, peers: Peers) -> None:
 
 
 def test_records_stay_for_ever_by_default(start_broker: StartBroker, peers: Peers) -> None:
-    """C45: nothing is removed that nobody asked to remove."""
+    """Nothing is removed that nobody asked to remove."""
     broker = start_broker(worker_timeout=0.05, check_interval=0.02)
     fast = peers.fast(broker)
     for i in range(5):
@@ -81,7 +81,7 @@ def test_records_stay_for_ever_by_default(start_broker: StartBroker, peers: Peer
 
 
 def test_age_is_kept_over_a_restart_while_others_are_busy(start_broker: StartBroker, peers: Peers) -> None:
-    """C45, C46: a topic that nobody has asked for since the start loses what is too old as well."""
+    """A topic that nobody has asked for since the start loses what is too old as well."""
     broker = start_broker(worker_timeout=0.05, check_interval=0.05)
     fast = peers.fast(broker)
     for row in range(5):
@@ -99,7 +99,7 @@ def test_age_is_kept_over_a_restart_while_others_are_busy(start_broker: StartBro
 
 
 def test_size_is_kept(start_broker: StartBroker, peers: Peers) -> None:
-    """C47: the oldest segments go, what is left is the end of what was published."""
+    """The oldest segments go, what is left is the end of what was published."""
     broker = start_broker(check_interval=0.02)
     fast = peers.fast(broker)
     fast.call(CreateTopic({"max_bytes": 40_000}), "t")
@@ -114,7 +114,7 @@ def test_size_is_kept(start_broker: StartBroker, peers: Peers) -> None:
 
 
 def test_an_update_removes_what_has_become_too_much(start_broker: StartBroker, peers: Peers) -> None:
-    """C47: at once, with the reply telling what is left."""
+    """At once, with the reply telling what is left."""
     fast = peers.fast(start_broker())
     fast.call(CreateTopic({"count_limit": 10}), "t")
     for i in range(50):
@@ -125,7 +125,7 @@ def test_an_update_removes_what_has_become_too_much(start_broker: StartBroker, p
 
 
 def test_a_segment_is_sealed_by_age(start_broker: StartBroker, peers: Peers) -> None:
-    """C13: also while the topic sleeps; nothing is removed by it."""
+    """Also while the topic sleeps; nothing is removed by it."""
     fast = peers.fast(start_broker(worker_timeout=0.05, check_interval=0.02))
     fast.call(CreateTopic({"age_limit": 0.3}), "t")
     fast.publish("t", [b"x"])
@@ -135,7 +135,7 @@ def test_a_segment_is_sealed_by_age(start_broker: StartBroker, peers: Peers) -> 
 
 
 def test_the_broker_sets_what_topics_do_not(start_broker: StartBroker, peers: Peers) -> None:
-    """C47, C62: `max_age` of the broker for topics that publishing makes, another one for a created topic."""
+    """`max_age` of the broker for topics that publishing makes, another one for a created topic."""
     fast = peers.fast(start_broker(max_age=0.5, worker_timeout=0.05, check_interval=0.05))
     fast.call(CreateTopic({"max_age": 0}), "kept")
     fast.publish("kept", [b"x"])
@@ -145,7 +145,7 @@ def test_the_broker_sets_what_topics_do_not(start_broker: StartBroker, peers: Pe
 
 
 def test_a_reader_below_the_oldest_record_is_told(start_broker: StartBroker, peers: Peers) -> None:
-    """C7, C45: how many records retention took from him."""
+    """How many records retention took from him."""
     fast = peers.fast(start_broker(worker_timeout=0.05, check_interval=0.05))
     fast.call(CreateTopic({"max_age": 0.4}), "t")
     last = fast.publish("t", [b"x"] * 7).last

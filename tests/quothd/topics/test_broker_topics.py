@@ -41,7 +41,7 @@ def names(fast: FastPeer, after: str = "", limit: int = 1_000) -> list[str]:
 
 
 def test_a_topic_is_created_with_its_settings(fast: FastPeer, topic: str) -> None:
-    """C47, C58: and with the broker's defaults for the rest; the reply describes it."""
+    """And with the broker's defaults for the rest; the reply describes it."""
     info = fast.call(CreateTopic({"max_age": 60.0, "count_limit": 10}), topic)
     assert info.settings == TopicSettings(max_age=60.0, count_limit=10).to_map()
     assert (info.name, info.count, info.first, info.last, info.segments) == (topic, 0, 0, 0, 1)
@@ -50,7 +50,7 @@ def test_a_topic_is_created_with_its_settings(fast: FastPeer, topic: str) -> Non
 
 
 def test_a_topic_is_created_once(fast: FastPeer, topic: str) -> None:
-    """C58: also when both requests are on their way at the same time."""
+    """Also when both requests are on their way at the same time."""
     asked = [fast.send(CreateTopic(), topic) for _ in range(5)]
     assert sorted(map(code_of, fast.answers_to(asked))) == [""] + ["topic_exists"] * 4
     with refused("topic_exists"):
@@ -58,7 +58,6 @@ def test_a_topic_is_created_once(fast: FastPeer, topic: str) -> None:
 
 
 def test_a_topic_that_publishing_made_exists(fast: FastPeer, topic: str) -> None:
-    """C1."""
     fast.publish(topic, [b"x"])
     with refused("topic_exists"):
         fast.call(CreateTopic(), topic)
@@ -84,7 +83,7 @@ BAD_SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("settings", BAD_SETTINGS, ids=repr)
 def test_a_wrong_setting_makes_no_topic(fast: FastPeer, topic: str, settings: dict[str, Any]) -> None:
-    """C62: nor does it change one."""
+    """Nor does it change one."""
     with refused("bad_setting"):
         fast.call(CreateTopic(settings), topic)
     assert topic not in names(fast)
@@ -95,7 +94,6 @@ def test_a_wrong_setting_makes_no_topic(fast: FastPeer, topic: str, settings: di
 
 
 def test_a_setting_that_does_not_exist_gets_a_suggestion(fast: FastPeer, topic: str) -> None:
-    """C62."""
     answer = fast.request(CreateTopic({"max_agee": 1.0}), topic)
     assert isinstance(answer.reply, QuothError)
     assert "did you mean max_age?" in answer.reply.hint
@@ -115,7 +113,7 @@ def test_renamed_counters_have_their_former_names_too(fast: FastPeer, topic: str
 
 
 def test_settings_outlive_restart_and_crash(start_broker: StartBroker, peers: Peers) -> None:
-    """C47: from the moment of the reply."""
+    """From the moment of the reply."""
     broker = start_broker()
     fast = peers.fast(broker)
     fast.call(CreateTopic({"max_bytes": 10_000}), "t")
@@ -130,7 +128,6 @@ def test_settings_outlive_restart_and_crash(start_broker: StartBroker, peers: Pe
 
 
 def test_an_update_changes_nothing_else(fast: FastPeer, topic: str) -> None:
-    """C47."""
     last = fast.publish(topic, [b"x"]).last
     log = fast.describe(topic).log
     info = fast.call(UpdateTopic({"size_limit": 1_000}), topic)
@@ -140,7 +137,7 @@ def test_an_update_changes_nothing_else(fast: FastPeer, topic: str) -> None:
 
 
 def test_an_update_shows_at_once(fast: FastPeer, topic: str) -> None:
-    """C13: the next record finds the new limit."""
+    """The next record finds the new limit."""
     fast.publish(topic, [bytes(1_000)])
     fast.call(UpdateTopic({"count_limit": 1}), topic)
     for _ in range(3):
@@ -155,7 +152,7 @@ def test_an_update_shows_at_once(fast: FastPeer, topic: str) -> None:
 def test_segments_are_as_large_as_they_may_be(
     fast: FastPeer, topic: str, settings: dict[str, Any], segments: int
 ) -> None:
-    """C13: exact, however many requests come at once; 96 bytes each for the header block and a batch."""
+    """Exact, however many requests come at once; 96 bytes each for the header block and a batch."""
     fast.call(CreateTopic(settings), topic)
     for answer in fast.answers_to([fast.send_publish(topic, [bytes(17)]) for _ in range(100)]):
         replied(answer)
@@ -167,7 +164,7 @@ def test_segments_are_as_large_as_they_may_be(
 
 
 def test_topics_are_not_made_by_publishing_if_that_is_off(start_broker: StartBroker, peers: Peers) -> None:
-    """C1, C62: `auto_create` off."""
+    """`auto_create` off."""
     broker = start_broker(auto_create=False)
     fast, simple = peers.fast(broker), peers.simple(broker)
     with refused("unknown_topic"):
@@ -182,7 +179,7 @@ def test_topics_are_not_made_by_publishing_if_that_is_off(start_broker: StartBro
 
 
 def test_there_are_no_more_topics_than_allowed(start_broker: StartBroker, peers: Peers) -> None:
-    """C43: `topics_max`; deleting one makes room."""
+    """`topics_max`; deleting one makes room."""
     broker = start_broker(topics_max=3)
     fast = peers.fast(broker)
     for row in range(3):
@@ -199,7 +196,7 @@ def test_there_are_no_more_topics_than_allowed(start_broker: StartBroker, peers:
 
 
 def test_long_listings_go_on_where_they_ended(start_broker: StartBroker, peers: Peers) -> None:
-    """C58: in the order of the names' bytes, in pages of any size, through both protocols."""
+    """In the order of the names' bytes, in pages of any size, through both protocols."""
     broker = start_broker()
     fast, simple = peers.fast(broker), peers.simple(broker)
     made = [f"t{i}" for i in range(30)] + ["Z", "ä", "a b", "😀"]
@@ -218,7 +215,6 @@ def test_long_listings_go_on_where_they_ended(start_broker: StartBroker, peers: 
 
 
 def test_the_status_is_told_in_pages(start_broker: StartBroker, peers: Peers) -> None:
-    """C38, C58."""
     broker = start_broker()
     fast = peers.fast(broker)
     for row in range(5):
@@ -235,7 +231,7 @@ def test_the_status_is_told_in_pages(start_broker: StartBroker, peers: Peers) ->
 
 
 def test_a_deleted_topic_is_gone(start_broker: StartBroker, peers: Peers) -> None:
-    """C37, C47: from every reply, from the disk, and for good."""
+    """From every reply, from the disk, and for good."""
     broker = start_broker()
     fast = peers.fast(broker)
     fast.publish("t", [b"1", b"2"])
@@ -258,7 +254,7 @@ def test_a_deleted_topic_is_gone(start_broker: StartBroker, peers: Peers) -> Non
 
 
 def test_a_topic_made_again_is_another_one(fast: FastPeer, topic: str) -> None:
-    """C37: with another log id in every reply, its pointers above all that went before."""
+    """With another log id in every reply, its pointers above all that went before."""
     old = fast.publish(topic, [b"old"])
     fast.call(DeleteTopic(), topic)
     new = fast.publish(topic, [b"new"])
@@ -270,7 +266,7 @@ def test_a_topic_made_again_is_another_one(fast: FastPeer, topic: str) -> None:
 
 
 def test_a_deletion_that_names_the_log_leaves_another_one_alone(fast: FastPeer, topic: str) -> None:
-    """C37: as a request does that was sent twice, while the topic was made anew."""
+    """As a request does that was sent twice, while the topic was made anew."""
     old = fast.publish(topic, [b"old"])
     fast.call(DeleteTopic(old.log), topic)
     fast.publish(topic, [b"new"])
@@ -283,7 +279,7 @@ def test_a_deletion_that_names_the_log_leaves_another_one_alone(fast: FastPeer, 
 def test_a_reader_goes_on_in_the_topic_that_was_made_again(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C37, C54: he who waits is told that it is gone, and may wait for the next one with his old cursor."""
+    """He who waits is told that it is gone, and may wait for the next one with his old cursor."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"old"]).last
     asked = reader.send_fetch(topic, last, wait_ms=60_000)
@@ -298,7 +294,7 @@ def test_a_reader_goes_on_in_the_topic_that_was_made_again(
 
 
 def test_deleting_waits_for_what_was_asked_before(fast: FastPeer, topic: str) -> None:
-    """C37: each request of one pipeline is answered as if it had been alone."""
+    """Each request of one pipeline is answered as if it had been alone."""
     asked = [fast.send_publish(topic, [b"%d" % i]) for i in range(100)]
     reads = [fast.send_fetch(topic, 0) for _ in range(10)]
     deletion = fast.send(DeleteTopic(), topic)
@@ -310,7 +306,7 @@ def test_deleting_waits_for_what_was_asked_before(fast: FastPeer, topic: str) ->
 
 
 def test_what_comes_while_a_topic_is_deleted_may_be_tried_again(fast: FastPeer, topic: str) -> None:
-    """C37: it is refused as `busy`, or makes a new topic; nothing that was acknowledged disappears."""
+    """It is refused as `busy`, or makes a new topic; nothing that was acknowledged disappears."""
     for _ in range(20):
         fast.publish(topic, [bytes(1_000)])
         deletion = fast.send(DeleteTopic(), topic)
@@ -324,7 +320,6 @@ def test_what_comes_while_a_topic_is_deleted_may_be_tried_again(fast: FastPeer, 
 
 
 def test_a_sleeping_topic_can_be_deleted(start_broker: StartBroker, peers: Peers) -> None:
-    """C37, C40."""
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     fast.publish("t", [b"x"])
@@ -334,7 +329,7 @@ def test_a_sleeping_topic_can_be_deleted(start_broker: StartBroker, peers: Peers
 
 
 def test_topics_come_and_go_without_a_trace(start_broker: StartBroker, peers: Peers) -> None:
-    """C37, C41: by many at once; in the end nothing lies there."""
+    """By many at once; in the end nothing lies there."""
     broker = start_broker()
     problems: list[object] = []
 
@@ -363,7 +358,7 @@ def test_topics_come_and_go_without_a_trace(start_broker: StartBroker, peers: Pe
 
 
 def test_trimming_removes_whole_segments(fast: FastPeer, topic: str) -> None:
-    """C47: never a record at or above the pointer, the active segment included."""
+    """Never a record at or above the pointer, the active segment included."""
     fast.call(CreateTopic({"count_limit": 10}), topic)
     pointers = [fast.publish(topic, [b"%d" % i]).first for i in range(35)]
     assert fast.call(TrimTopic(before=0), topic).records == 0
@@ -380,7 +375,6 @@ def test_trimming_removes_whole_segments(fast: FastPeer, topic: str) -> None:
 
 @pytest.mark.parametrize(("before", "code"), [(2**56, "bad_pointer"), (-1, "bad_request")])
 def test_a_trim_out_of_range_is_refused(fast: FastPeer, topic: str, before: int, code: str) -> None:
-    """C6."""
     fast.publish(topic, [b"x"])
     with refused(code):
         fast.call(TrimTopic(before), topic)
@@ -390,7 +384,7 @@ def test_a_trim_out_of_range_is_refused(fast: FastPeer, topic: str, before: int,
 def test_readers_of_what_is_trimmed_get_a_part_or_what_is_left(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C37: never an error, never a record twice or out of order, always the last ones."""
+    """Never an error, never a record twice or out of order, always the last ones."""
     reader = peers.fast(broker)
     fast.call(CreateTopic({"count_limit": 5}), topic)
     for row in range(times(15, 200)):
@@ -410,7 +404,6 @@ def test_readers_of_what_is_trimmed_get_a_part_or_what_is_left(
 def test_readers_of_a_deleted_topic_finish_or_learn_that_it_is_gone(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C37."""
     reader = peers.fast(broker)
     for _ in range(times(15, 200)):
         fast.call(CreateTopic({"count_limit": 5}), topic)
@@ -428,7 +421,7 @@ def test_readers_of_a_deleted_topic_finish_or_learn_that_it_is_gone(
 
 
 def test_the_simple_protocol_sees_the_same_life(fast: FastPeer, simple: SimplePeer, topic: str) -> None:
-    """C58: create, trim, delete and make again, read by text frames."""
+    """Create, trim, delete and make again, read by text frames."""
     fast.call(CreateTopic({"count_limit": 1}), topic)
     assert simple.read(topic) == (0, [])
     first, _ = simple.publish(topic, b"1")
