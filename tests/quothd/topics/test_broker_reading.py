@@ -52,7 +52,7 @@ def test_a_read_begins_above_its_pointer(client: Client, topic: str) -> None:
 
 def test_a_read_crosses_segments(client: Client, fast: FastPeer, topic: str) -> None:
     """From before, at and behind each border. No answer is empty while there is more."""
-    records = []
+    records: list[tuple[int, bytes]] = []
     for count in (2, 2, *[1] * 12):
         records += published(client, topic, count, start=len(records))
         fast.call(RollTopic(), topic)
