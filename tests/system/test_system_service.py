@@ -183,10 +183,11 @@ with quoth.connect() as client:
 
 
 def test_a_data_directory_of_version_1_is_served(service: Service) -> None:
-    """It has all its records, and new ones get higher pointers."""
+    """All its records are there, and new ones get higher pointers."""
     golden_topics = json.loads((PROJECT / "tests/golden/v1/said.json").read_text())["topics"]
     wanted = {
-        one["name"]: [[record["pointer"], record["value"]] for record in one["records"]] for one in journal
+        one["name"]: [[record["pointer"], record["value"]] for record in one["records"]]
+        for one in golden_topics
     }
     golden = (
         "systemctl stop quothd; mv /var/lib/quoth /var/lib/mine; mkdir --mode=700 /var/lib/quoth; "

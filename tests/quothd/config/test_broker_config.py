@@ -259,7 +259,7 @@ def test_the_error_for_an_unknown_variable_suggests_a_similar_one(variable: str,
     ],
 )  # fmt: skip
 def test_other_variables_are_left_alone(variable: str) -> None:
-    """Those of the command and of tests, and those that Kubernetes sets for a service of the name quoth."""
+    """The command, the tests and Kubernetes, for a service of the name quoth, have variables of their own."""
     assert read({}, {variable: "5"}).config == Config()
 
 

@@ -131,7 +131,7 @@ def test_taken_fetches_leave_no_memory_behind() -> None:
 
 
 def test_a_publish_looks_at_no_fetch_behind_its_records() -> None:
-    """It costs the same with any number of readers that wait for later records."""
+    """Its cost is the same for any number of readers that wait for later records."""
     pending = PendingFetches()
     for i in range(1_000):
         pending.add(fetch("t", 2**50 + i, 1e9))
@@ -168,7 +168,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slug_is_a_printable_file_name(name: str) -> None:
-    """It can be decoded unless it had to be cut."""
+    """A slug can be decoded unless it had to be cut."""
     slug = topic_folder.slug(name)
     assert re.fullmatch(r"(?!\.)[ -.0-~]{1,238}", slug), slug
     if len(slug) < 200:

@@ -22,7 +22,7 @@ ALICE, BOB = 2**64 - 1, 7
 def test_a_repeated_publish_gets_its_first_pointers(
     broker: BrokerProcess, fast: FastPeer, topic: str, restart: Restart, sparse: bool
 ) -> None:
-    """It is marked as a duplicate, and nothing is stored again."""
+    """The reply is marked as a duplicate, and nothing is stored again."""
     step = 10 if sparse else 1
     raws = [
         encoded([b"%d" % i, b"x"], ALICE, 1 + i * step, sparse=sparse, start=sparse and i == 0)

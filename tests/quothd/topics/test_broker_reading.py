@@ -105,7 +105,7 @@ def test_an_empty_value_is_a_value(client: Client, topic: str) -> None:
 
 
 def test_a_batch_has_consecutive_pointers(client: Client, topic: str) -> None:
-    """They rise strictly from batch to batch, with more than one record a microsecond, too."""
+    """Pointers rise strictly from batch to batch, with more than one record a microsecond, too."""
     previous, expected = 0, list[int]()
     for count in (1, 1_000, 1, 2, 500):
         first, last = client.publish(topic, *[b"x"] * count)

@@ -161,8 +161,8 @@ def test_writers_and_readers_go_on_during_a_publish_which_is_visible_as_a_whole(
                 if ours:
                     start = seen.index(ours[0])
                     assert seen[start : start + len(whole)] == whole[: len(seen) - start]
-            told = replied(fast.answer_to(publishing))
-            assert told.count == len(whole)
+            reply = replied(fast.answer_to(publishing))
+            assert reply.count == len(whole)
     finally:
         ended.set()
         writer.join()
