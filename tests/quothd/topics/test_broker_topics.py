@@ -22,7 +22,6 @@ from quothwire.protocol.messages import (
     GetStatus,
     ListTopics,
     RollTopic,
-    Status,
     Topics,
     Trimmed,
     TrimTopic,
@@ -118,21 +117,15 @@ def test_settings_outlive_restart_and_crash(start_broker: StartBroker, peers: Pe
         assert fast.describe("t").settings == expected
 
 
-def test_an_update_changes_nothing_else(fast: FastPeer, topic: str) -> None:
-    last = fast.publish(topic, [b"x"]).last
-    log = fast.describe(topic).log
-    info = fast.call(UpdateTopic({"size_limit": 1_000}), topic)
-    assert (info.log, info.last, info.count) == (log, last, 1)
-    assert info.settings == TopicSettings(size_limit=1_000).to_map()
-    assert fast.fetch(topic, 0).values == [b"x"]
-
-
-def test_an_update_holds_for_the_next_record(fast: FastPeer, topic: str) -> None:
-    fast.publish(topic, [bytes(1_000)])
-    fast.call(UpdateTopic({"count_limit": 1}), topic)
+def test_an_update_holds_for_the_next_record_and_changes_nothing_else(fast: FastPeer, topic: str) -> None:
+    published = fast.publish(topic, [bytes(1_000)])
+    info = fast.call(UpdateTopic({"count_limit": 1}), topic)
+    assert (info.log, info.last, info.count) == (published.log, published.last, 1)
+    assert info.settings == TopicSettings(count_limit=1).to_map()
     for _ in range(3):
         fast.publish(topic, [b"x"])
     assert fast.describe(topic).segments == 4
+    assert [record.value for record in fast.read_all(topic)] == [bytes(1_000), b"x", b"x", b"x"]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +177,7 @@ def test_topics_max_bounds_the_topics(start_broker: StartBroker, peers: Peers) -
     assert names(fast) == ["t0", "t2", "t3"]
 
 
-def test_a_listing_goes_on_behind_its_last_name(start_broker: StartBroker, peers: Peers) -> None:
+def test_listings_and_the_status_have_pages(start_broker: StartBroker, peers: Peers) -> None:
     """Pages of any size are in the order of the names' bytes, through both protocols."""
     broker = start_broker()
     fast, simple = peers.fast(broker), peers.simple(broker)
@@ -201,18 +194,10 @@ def test_a_listing_goes_on_behind_its_last_name(start_broker: StartBroker, peers
         assert found == expected
     assert simple.topics("t5") == names(fast, "t5") == expected[expected.index("t5") + 1 :]
     assert names(fast, "no such topic") == [name for name in expected if name.encode() > b"no such topic"]
-
-
-def test_a_status_has_pages(start_broker: StartBroker, peers: Peers) -> None:
-    broker = start_broker()
-    fast = peers.fast(broker)
-    for row in range(5):
-        fast.publish(f"t{row}", [b"x"])
-    reply = fast.call(GetStatus(after="t1", limit=2))
-    assert isinstance(reply, Status)
-    assert list(reply.states) == ["t2", "t3"]
-    assert (reply.topics, reply.pid) == (5, broker.pid)
-    assert reply.directory == str(broker.directory.resolve())
+    status = fast.call(GetStatus(after="t1", limit=2))
+    assert list(status.states) == expected[expected.index("t1") + 1 :][:2]
+    assert (status.topics, status.pid) == (len(made), broker.pid)
+    assert status.directory == str(broker.directory.resolve())
     assert fast.status(limit=0).states == {}
 
 
