@@ -1,4 +1,4 @@
-"""What is published is read, through either protocol: every record once, in order, from any pointer."""
+"""Reads of published records through either protocol: each once, in order, from any pointer."""
 
 from __future__ import annotations
 
