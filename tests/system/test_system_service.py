@@ -1,6 +1,6 @@
-"""The service on a Debian that has booted: installed by the README's lines, in the sandbox of the unit.
+"""The service on a booted Debian, installed by the lines of the README, in the sandbox of its unit.
 
-Each test has a topic of its own. What a test changes of the service it puts back.
+Each test has a topic of its own, and restores what it changes of the service.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kit.machine.services import CONFIG, DROP_IN, START_S, Service, readme_lines
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
 EXPOSURE_MAX = 2.0
-"""As `systemd-analyze security` counts: 0 sees nothing of the machine, 10 all of it."""
+"""A mark of `systemd-analyze security`: 0 is isolated from the machine, 10 not at all."""
 
 
-def test_it_is_started_by_the_lines_of_the_readme_and_with_every_boot(service: Service) -> None:
+def test_the_lines_of_the_readme_start_the_service_now_and_at_boot(service: Service) -> None:
     assert service.show("ActiveState") == "active"
     assert service.show("UnitFileState") == "enabled"
     assert service.show("NRestarts") == "0"
@@ -31,14 +31,14 @@ def test_it_is_started_by_the_lines_of_the_readme_and_with_every_boot(service: S
 
 
 @pytest.mark.parametrize("level", ["written", "synced"])
-def test_a_publish_reaches_its_level_and_is_read(service: Service, topic: str, level: str) -> None:
-    told = service.quoth("pub", topic, "--durability", level, "--format", "json", stdin=b"one\ntwo\n")
-    assert told.objects[-1]["durability"] == level
+def test_a_publish_reaches_its_durability_and_is_read(service: Service, topic: str, level: str) -> None:
+    output = service.quoth("pub", topic, "--durability", level, "--format", "json", stdin=b"one\ntwo\n")
+    assert output.objects[-1]["durability"] == level
     assert service.values(topic) == ["one", "two"]
 
 
 def test_a_topic_is_rolled_trimmed_and_deleted(service: Service, topic: str) -> None:
-    told = service.python(
+    output = service.python(
         """
 topic = sys.argv[1]
 with quoth.connect() as client:
@@ -52,11 +52,11 @@ with quoth.connect() as client:
 """,
         topic,
     )
-    assert told == [1, ["new"], False]
+    assert output == [1, ["new"], False]
 
 
 def test_a_transaction_is_published_whole(service: Service, topic: str) -> None:
-    told = service.python(
+    output = service.python(
         """
 topic = sys.argv[1]
 with quoth.connect() as client:
@@ -71,11 +71,11 @@ with quoth.connect() as client:
 """,
         topic,
     )
-    assert told == [0, 1_000]
+    assert output == [0, 1_000]
 
 
-def test_the_other_lines_of_the_readme_do_what_they_say(service: Service, topic: str) -> None:
-    """Looked at by its doctor, told how it is configured, reloaded, backed up; and restored from that."""
+def test_the_other_lines_of_the_readme_succeed(service: Service, topic: str) -> None:
+    """Doctor, configuration, reload and backup, from which the topic is restored."""
     service.quoth("pub", topic, stdin=b"kept\n")
     lines = readme_lines()
     for line in lines[lines.index("systemctl enable --now quothd") + 1 :]:
@@ -84,12 +84,12 @@ def test_the_other_lines_of_the_readme_do_what_they_say(service: Service, topic:
     assert "1 record" in service.quoth("log", "verify", "/mnt/restored").lines[0]
 
 
-def test_a_reload_takes_what_has_changed(service: Service) -> None:
+def test_a_reload_changes_live_keys_in_the_running_process(service: Service) -> None:
     cursor = service.cursor()
     with service.changed(CONFIG, "worker_timeout = 7.5\nport = 6666\n"):
         pid = service.pid
         service.run("systemctl reload quothd")
-        eventually(lambda: "restart_needed" in service.journal(cursor), "the reload is told", START_S)
+        eventually(lambda: "restart_needed" in service.journal(cursor), "the reload is logged", START_S)
         assert "event=reloaded file=/etc/quoth/quothd.toml changed=worker_timeout" in service.journal(cursor)
         assert service.pid == pid
 
@@ -113,14 +113,14 @@ def test_a_daemon_that_is_killed_is_started_again_with_all_records(service: Serv
     service.quoth("pub", topic, stdin=b"more\n")
 
 
-def test_the_watchdog_starts_a_daemon_again_that_stands_still(service: Service) -> None:
-    """And none that is idle for longer than its time."""
+def test_the_watchdog_restarts_a_frozen_daemon_and_no_idle_one(service: Service) -> None:
     with service.changed(DROP_IN, "[Service]\nWatchdogSec=1\n"):
         assert service.restart().status == 0
         pid, began = service.pid, int(service.show("WatchdogTimestampMonotonic"))
         cursor = service.cursor()
         eventually(
-            lambda: int(service.show("WatchdogTimestampMonotonic")) > began + 2_500_000, "it says it is alive"
+            lambda: int(service.show("WatchdogTimestampMonotonic")) > began + 2_500_000,
+            "it notifies the watchdog",
         )
         assert service.pid == pid
         service.run('kill -STOP "$1"', str(pid))
@@ -143,7 +143,7 @@ except quoth.QuothError as problem:
 """
 
 
-def test_a_stop_in_the_middle_of_load_loses_nothing(service: Service, topic: str) -> None:
+def test_a_stop_under_load_loses_no_acknowledged_record(service: Service, topic: str) -> None:
     load = service.machine.start(
         'exec /opt/quoth/bin/python -c "$@"', f"import json, sys, quoth\n{LOAD}", topic
     )
@@ -171,22 +171,23 @@ with quoth.connect() as client:
 
 READ_ALL_AND_PUBLISH = """
 with quoth.connect() as client:
-    told = {
+    records = {
         topic: [
             [one.pointer, one.value.decode("latin-1")]
             for one in client.read(topic, on_gap=lambda gap: None)
         ]
         for topic in client.topics()
     }
-    print(json.dumps([told, {topic: client.publish(topic, b"new").last for topic in told}]))
+    print(json.dumps([records, {topic: client.publish(topic, b"new").last for topic in records}]))
 """
 
 
-def test_an_older_versions_data_directory_is_served(service: Service) -> None:
-    """The files of version 1: every record that it says, and new ones above them."""
-    said = json.loads((PROJECT / "tests/golden/v1/said.json").read_text())["topics"]
+def test_a_data_directory_of_version_1_is_served(service: Service) -> None:
+    """All its records are there, and new ones get higher pointers."""
+    golden_topics = json.loads((PROJECT / "tests/golden/v1/said.json").read_text())["topics"]
     wanted = {
-        one["name"]: [[record["pointer"], record["value"]] for record in one["records"]] for one in said
+        one["name"]: [[record["pointer"], record["value"]] for record in one["records"]]
+        for one in golden_topics
     }
     golden = (
         "systemctl stop quothd; mv /var/lib/quoth /var/lib/mine; mkdir --mode=700 /var/lib/quoth; "
@@ -197,16 +198,15 @@ def test_an_older_versions_data_directory_is_served(service: Service) -> None:
         service.run(golden)
         try:
             assert service.restart().status == 0
-            told, newest = service.python(READ_ALL_AND_PUBLISH)
-            assert told == wanted
+            records_of, newest = service.python(READ_ALL_AND_PUBLISH)
+            assert records_of == wanted
             for name, records in wanted.items():
                 assert newest[name] > max((pointer for pointer, _ in records), default=0)
         finally:
             service.run(mine)
 
 
-def test_sealed_segments_are_checked_within_the_sandbox(service: Service, topic: str) -> None:
-    """By a process of its own, which the daemon starts and nices."""
+def test_the_scrub_process_runs_within_the_sandbox(service: Service, topic: str) -> None:
     with service.changed(CONFIG, "scrub_interval = 0.5\n"):
         assert service.restart().status == 0
         rounds = """
@@ -218,36 +218,36 @@ with quoth.connect() as client:
         eventually(lambda: service.python(rounds) > 0, "a round is done", START_S)
 
 
-def test_a_socket_of_the_file_system_is_served_beside_tcp(service: Service, topic: str) -> None:
+def test_a_unix_socket_is_served_beside_tcp(service: Service, topic: str) -> None:
     with service.changed(CONFIG, 'listen = ["ipc:///run/quoth/quoth"]\n'):
         assert service.restart().status == 0
         service.quoth("pub", topic, "x", "--url", "ipc:///run/quoth/quoth")
         assert service.values(topic) == ["x"]
 
 
-def test_the_sandbox_is_tight_where_it_is_used(service: Service) -> None:
-    told = service.run("systemd-analyze security --no-pager quothd").out.decode()
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", told)
-    assert found is not None, told
-    assert float(found[1]) <= EXPOSURE_MAX, told
+def test_the_exposure_of_the_unit_is_low(service: Service) -> None:
+    output = service.run("systemd-analyze security --no-pager quothd").out.decode()
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", output)
+    assert found is not None, output
+    assert float(found[1]) <= EXPOSURE_MAX, output
 
 
-# -- what a publish would need ------------------------------------------------------------------------------
+# -- needs of a publish ------------------------------------------------------------------------------
 
 
 def test_a_sandbox_that_hides_the_boot_id_is_reported_at_the_start(service: Service) -> None:
-    """Not by each publish, of a broker that said that it is ready."""
+    """A ready broker would fail with each publish."""
     with service.changed(DROP_IN, "[Service]\nProcSubset=pid\nRestart=no\n"):
         cursor = service.cursor()
         assert service.restart().status != 0
-        said = service.journal(cursor)
-        assert "unusable_system: /proc/sys/kernel/random/boot_id: No such file or directory" in said
-        assert "ProcSubset=all" in said
+        journal = service.journal(cursor)
+        assert "unusable_system: /proc/sys/kernel/random/boot_id: No such file or directory" in journal
+        assert "ProcSubset=all" in journal
         assert service.show("ActiveState") == "failed"
 
 
 BREAKS: dict[str, tuple[str, str]] = {
-    "a folder of root's": ("chown root: {}", "chown quoth: {}"),
+    "a folder of root": ("chown root: {}", "chown quoth: {}"),
     "a mount that is read-only": (
         "mount --bind {0} {0} && mount -o remount,bind,ro {0}",
         "umount {}",
@@ -285,17 +285,17 @@ printf '[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\n' > user@.service.
 systemctl daemon-reload
 systemctl start "user@$(id --user dev)"
 """
-"""What logind does at a login; a minimal Debian has none."""
+"""Does the work of logind at a login. A minimal Debian has none."""
 AS_USER = r"""
 cat > /run/as-user
 exec su dev -c 'cd; export XDG_RUNTIME_DIR=/run/user/$(id --user); sh -e /run/as-user'
 """
 
 
-def test_a_user_has_a_service_of_their_own(service: Service) -> None:
-    """Started, published to, reloaded, killed and started again by their own manager."""
+def test_a_user_can_have_a_service_of_their_own(service: Service) -> None:
+    """Their own manager starts, reloads and restarts it."""
     service.run(USER_MANAGER)
-    told = service.run(
+    output = service.run(
         AS_USER,
         stdin=b"""
 quoth service install --user > /dev/null
@@ -315,4 +315,4 @@ systemctl --user disable --now quothd 2> /dev/null
 quoth service uninstall --user > /dev/null
 """,
     )
-    assert told.lines == ["one", "two", "lock", "topics"]
+    assert output.lines == ["one", "two", "lock", "topics"]

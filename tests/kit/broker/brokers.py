@@ -208,6 +208,7 @@ def free_port() -> int:
 
 
 StartBroker = Callable[..., BrokerProcess]
+Restart = Callable[[BrokerProcess], None]
 
 _END = "(end of its output)"
 

@@ -304,6 +304,11 @@ def code_of(answer: Answer) -> str:
     return answer.reply.code if isinstance(answer.reply, QuothError) else ""
 
 
+def hibernates(fast: FastPeer) -> bool:
+    """True if every topic of a broker hibernates."""
+    return fast.status(limit=0).active == 0
+
+
 @contextmanager
 def refused(code: str) -> Iterator[None]:
     """Expect that the block raises an error with this code."""

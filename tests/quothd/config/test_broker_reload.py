@@ -1,4 +1,4 @@
-"""SIGHUP: every key either counts at once or is named as one that does not; a wrong file changes nothing."""
+"""A reload changes every live key at once and names the others; a wrong file changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, code_of, refused
+from kit.broker.peers import FastPeer, Peers, code_of, hibernates, refused
 from kit.broker.transactions import Job
 from kit.deadlines import eventually
 from quothd import Broker, Config
@@ -38,14 +38,14 @@ MIB = 2**20
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The file of the daemon."""
+    """The configuration file of the daemon."""
     file = tmp_path / "quoth.toml"
     file.write_text("")
     return file
 
 
 def reload(broker: BrokerProcess, file: Path, text: str) -> None:
-    """Put another file in its place, whole, and tell the daemon."""
+    """Replace the file atomically, and send SIGHUP to the daemon."""
     beside = file.with_suffix(".new")
     beside.write_text(text)
     beside.replace(file)
@@ -59,47 +59,45 @@ ANOTHER: dict[str, object] = {
 
 
 def another(name: str) -> object:
-    """A value of a key that is not its default."""
+    """A value of a key other than its default."""
     default = KEYS[name].default
     return ANOTHER[name] if name in ANOTHER else default * 2 or type(default)(7)
 
 
-def test_every_key_counts_at_once_or_is_named_as_one_that_does_not(
-    start_broker: StartBroker, file: Path
-) -> None:
-    """All of them change in the file, but for the two that are given as arguments."""
+def test_a_reload_changes_every_live_key_and_names_the_others(start_broker: StartBroker, file: Path) -> None:
+    """All keys change in the file, but for the two that are arguments."""
     broker = start_broker("--config", str(file))
     names = [name for name in KEYS if name not in ("dir", "port")]
     reload(broker, file, "".join(f"{name} = {toml(KEYS[name], another(name))}\n" for name in names))
-    told = json.loads(broker.wait_for('"event": "restart_needed"'))
-    assert told["keys"] == [name for name in names if name in FIXED]
-    told = json.loads(broker.wait_for('"event": "reloaded"'))
-    assert told["changed"] == LIVE
+    event = json.loads(broker.wait_for('"event": "restart_needed"'))
+    assert event["keys"] == [name for name in names if name in FIXED]
+    event = json.loads(broker.wait_for('"event": "reloaded"'))
+    assert event["changed"] == LIVE
 
 
-def test_level_and_format_of_the_log_change_while_it_runs(
+def test_a_reload_changes_level_and_format_of_the_log(
     start_broker: StartBroker, file: Path, peers: Peers
 ) -> None:
     broker = start_broker("--config", str(file), worker_timeout=0.05)
     reload(broker, file, 'log_format = "json"\nlog_level = "debug"\n')
-    told = json.loads(broker.wait_for('"event": "reloaded"'))
-    assert told["changed"] == ["log_level", "log_format"]
+    event = json.loads(broker.wait_for('"event": "reloaded"'))
+    assert event["changed"] == ["log_level", "log_format"]
     peers.fast(broker).publish("t", [b"x"])
     broker.wait_for('"event": "topic_slept"')
     reload(broker, file, 'log_level = "error"\n')
-    eventually(lambda: not runs_debug(peers.fast(broker), broker), "it says no more than errors")
+    eventually(lambda: not logs_new_topics(peers.fast(broker), broker), "it logs only errors")
     reload(broker, file, 'log_level = "info"\n')
     broker.wait_for(" event=reloaded ")
 
 
-def runs_debug(fast: FastPeer, broker: BrokerProcess) -> bool:
-    """Does a topic that is made show in the log?"""
+def logs_new_topics(fast: FastPeer, broker: BrokerProcess) -> bool:
+    """True if the creation of a topic shows in the log."""
     before = broker.stderr
     fast.publish(f"u{time.monotonic_ns()}", [b"x"])
     return broker.stderr != before
 
 
-def test_a_restart_brings_what_a_reload_could_not(start_broker: StartBroker, file: Path) -> None:
+def test_a_restart_changes_the_keys_that_a_reload_names(start_broker: StartBroker, file: Path) -> None:
     broker = start_broker("--config", str(file))
     reload(broker, file, "frame_bytes_max = 2_000_000\nmax_age = 60\n")
     assert "changed=max_age" in broker.wait_for("event=reloaded")
@@ -111,37 +109,36 @@ def test_a_restart_brings_what_a_reload_could_not(start_broker: StartBroker, fil
     assert "restart_needed" not in broker.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("max_age = 'soon'\nauto_create = false\n", ":1: max_age: 'soon' is not a span of time"),
-        ("auto_create = false\nworker_timeout = 0\n", ":2: worker_timeout is at least 10 milliseconds"),
-        ("auto_create = false\nworker_timout = 1\n", "did you mean worker_timeout?"),
-        ("auto_create = false\ndir = '~no-such-user/x'\n", ":2: dir cannot be '~no-such-user/x'"),
-        ("auto_create = false\n]\n", "is no TOML"),
-        (f"max_age = 1{'0' * 400}\nauto_create = false\n", ":1: max_age: a number of more than"),
-        (f"auto_create = false\nsize_limit = 1{'0' * 400}\n", ":2: size_limit: a number of more than"),
-        (f"auto_create = false\nport = 0x{'f' * 5_000}\n", ":2: port cannot be a number of more than"),
-        (f"auto_create = false\nport = 1{'0' * 5_000}\n", "too long to be read"),
-        ("auto_create = false\nhost = '0.0.0.0'\n", "--insecure"),
-        ("auto_create = false\nlisten = ['ipc:///no/such/directory/s']\n", "no directory /no/such/directory"),
-    ],
-)
-def test_a_file_that_is_wrong_changes_nothing(
-    start_broker: StartBroker, peers: Peers, file: Path, text: str, said: str
-) -> None:
-    """Not even what is right in it."""
+WRONG_FILES = [
+    ("max_age = 'soon'\nauto_create = false\n", ":1: max_age: 'soon' is not a span of time"),
+    ("auto_create = false\nworker_timeout = 0\n", ":2: worker_timeout is at least 10 milliseconds"),
+    ("auto_create = false\nworker_timout = 1\n", "did you mean worker_timeout?"),
+    ("auto_create = false\ndir = '~no-such-user/x'\n", ":2: dir cannot be '~no-such-user/x'"),
+    ("auto_create = false\n]\n", "is no TOML"),
+    (f"max_age = 1{'0' * 400}\nauto_create = false\n", ":1: max_age: a number of more than"),
+    (f"auto_create = false\nsize_limit = 1{'0' * 400}\n", ":2: size_limit: a number of more than"),
+    (f"auto_create = false\nport = 0x{'f' * 5_000}\n", ":2: port cannot be a number of more than"),
+    (f"auto_create = false\nport = 1{'0' * 5_000}\n", "too long to be read"),
+    ("auto_create = false\nhost = '0.0.0.0'\n", "--insecure"),
+    ("auto_create = false\nlisten = ['ipc:///no/such/directory/s']\n", "no directory /no/such/directory"),
+]
+
+
+def test_a_wrong_file_changes_nothing(start_broker: StartBroker, peers: Peers, file: Path) -> None:
+    """Not even its valid lines have an effect."""
     broker = start_broker("--config", str(file))
-    reload(broker, file, text)
-    assert said in broker.wait_for("error event=reload_refused")
-    peers.fast(broker).publish("made", [b"x"])
+    fast = peers.fast(broker)
+    for number, (text, problem) in enumerate(WRONG_FILES):
+        reload(broker, file, text)
+        assert "error event=reload_refused" in broker.wait_for(problem)
+        fast.publish(f"made{number}", [b"x"])
     reload(broker, file, "auto_create = false\n")
     broker.wait_for("event=reloaded")
-    fast = peers.fast(broker)
-    assert code_of(fast.answers_to([fast.send_publish("other", [b"x"])])[0]) == "unknown_topic"
+    with refused("unknown_topic"):
+        fast.publish("other", [b"x"])
 
 
-def test_a_file_that_is_gone_changes_nothing(start_broker: StartBroker, peers: Peers, file: Path) -> None:
+def test_a_missing_file_changes_nothing(start_broker: StartBroker, peers: Peers, file: Path) -> None:
     broker = start_broker("--config", str(file))
     file.unlink()
     os.kill(broker.pid, signal.SIGHUP)
@@ -149,7 +146,7 @@ def test_a_file_that_is_gone_changes_nothing(start_broker: StartBroker, peers: P
     peers.fast(broker).publish("t", [b"x"])
 
 
-def test_arguments_and_environment_go_on_to_win(start_broker: StartBroker, file: Path) -> None:
+def test_arguments_and_environment_win_over_a_reloaded_file(start_broker: StartBroker, file: Path) -> None:
     broker = start_broker(
         "--config", str(file), environment={"QUOTH_MAX_BYTES": "5"}, max_age=9, durability="synced"
     )
@@ -157,7 +154,7 @@ def test_arguments_and_environment_go_on_to_win(start_broker: StartBroker, file:
     assert broker.wait_for("event=reloaded").endswith("changed=waits_max")
 
 
-def test_without_a_file_there_is_nothing_to_read(start_broker: StartBroker, peers: Peers) -> None:
+def test_a_reload_without_a_file_is_a_warning(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker()
     os.kill(broker.pid, signal.SIGHUP)
     broker.wait_for("warning event=reload_needless")
@@ -165,8 +162,8 @@ def test_without_a_file_there_is_nothing_to_read(start_broker: StartBroker, peer
     assert broker.terminate() == 0
 
 
-def test_many_signals_at_once_are_no_matter(start_broker: StartBroker, peers: Peers, file: Path) -> None:
-    """While it is busy; and the last file is the one that counts in the end."""
+def test_the_last_of_many_reloads_holds(start_broker: StartBroker, peers: Peers, file: Path) -> None:
+    """All requests meanwhile are answered."""
     broker = start_broker("--config", str(file))
     fast = peers.fast(broker)
     asked = []
@@ -176,21 +173,20 @@ def test_many_signals_at_once_are_no_matter(start_broker: StartBroker, peers: Pe
     assert {code_of(answer) for answer in fast.answers_to(asked)} == {""}
     reload(broker, file, "waits_max = 77\nmax_age = 77\n")
     made = (fast.call(CreateTopic({}), f"new{number}").settings for number in count())
-    eventually(lambda: next(made)["max_age"] == 77, "the last file counts")
+    eventually(lambda: next(made)["max_age"] == 77, "the last file holds")
     assert broker.terminate() == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="tells a terminal that was closed as Linux does")
-def test_whoever_closes_the_terminal_ends_what_runs_in_it(tmp_path: Path) -> None:
-    """There SIGHUP means that, and nobody would see what is said."""
+@pytest.mark.skipif(sys.platform != "linux", reason="a closed terminal is detected on Linux")
+def test_a_sighup_ends_a_daemon_whose_terminal_is_closed(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     broker = BrokerProcess(tmp_path / "data", popen={"pass_fds": (theirs,)}, prefix=on_stderr(theirs))
     try:
         broker.launch()
         os.close(theirs)
-        said = b""
-        while b"quothd: ready" not in said:
-            said += os.read(ours, 4_096)
+        output = b""
+        while b"quothd: ready" not in output:
+            output += os.read(ours, 4_096)
         os.close(ours)
         os.kill(broker.pid, signal.SIGHUP)
         assert broker.wait() == 0
@@ -199,12 +195,12 @@ def test_whoever_closes_the_terminal_ends_what_runs_in_it(tmp_path: Path) -> Non
 
 
 def on_stderr(descriptor: int) -> tuple[str, ...]:
-    """What to put in front of a command that is to write its errors there."""
+    """The prefix of a command that writes its errors to a descriptor."""
     code = "import os, sys; os.dup2(int(sys.argv[1]), 2); os.execvp(sys.argv[2], sys.argv[2:])"
     return sys.executable, "-c", code, str(descriptor)
 
 
-# -- what a reload does, key by key ------------------------------------------------------------------------
+# -- the effect of each key ------------------------------------------------------------------------
 
 BEFORE: dict[str, Any] = {
     "host": "127.0.0.1", "port": 0, "worker_timeout": NEVER, "sync_interval": NEVER, "check_interval": NEVER,
@@ -231,13 +227,13 @@ class Reloaded:
         return int(self.fast.status(limit=0).counters[name])
 
     def code(self, topic: str, *values: bytes) -> str:
-        """What becomes of a publish."""
+        """The code of a publish, "" for a reply."""
         return code_of(self.fast.answers_to([self.fast.send_publish(topic, values)])[0])
 
 
 @pytest.fixture
 def reloaded(tmp_path: Path, peers: Peers) -> Iterator[Reloaded]:
-    """A broker with a topic `t` that is awake."""
+    """A broker with an open topic `t`."""
     reloaded = Reloaded(tmp_path / "data", peers)
     reloaded.fast.publish("t", [b"x"])
     yield reloaded
@@ -302,7 +298,7 @@ def _check_interval(it: Reloaded) -> None:
 
 def _worker_timeout(it: Reloaded) -> None:
     it.set(worker_timeout=0.01)
-    eventually(lambda: it.fast.status().active == 0, "the topic sleeps")
+    eventually(lambda: hibernates(it.fast), "it hibernates")
 
 
 def _workers_max(it: Reloaded) -> None:
@@ -325,7 +321,7 @@ def _topic_requests_max(it: Reloaded) -> None:
 
     assert not is_busy()
     it.set(topic_requests_max=1)
-    eventually(is_busy, "more than one in a turn is refused")
+    eventually(is_busy, "a second request at once is refused")
 
 
 def _request_bytes_max(it: Reloaded) -> None:
@@ -348,7 +344,7 @@ def _scrub_interval(it: Reloaded) -> None:
 
 
 def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
-    """What takes long to see: whoever goes by it has the new value."""
+    """Checks the configuration of the parts that use a key with no quick effect."""
 
     def act(it: Reloaded) -> None:
         it.set(**{name: value})
@@ -385,28 +381,28 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "scrub_interval": _scrub_interval,
     "scrub_rate": _is_handed_on("scrub_rate", 10**9),
 }
-"""Of every key that may change while a broker runs, but for those of the daemon's log."""
+"""The effect of every live key, but for those of the daemon's log."""
 
 
-def test_every_key_that_may_change_is_tried() -> None:
+def test_the_table_has_every_live_key() -> None:
     assert set(EFFECTS) == {name for name in LIVE if not name.startswith("log_")}
 
 
 @pytest.mark.parametrize("name", EFFECTS)
-def test_a_reload_has_an_effect(reloaded: Reloaded, name: str) -> None:
+def test_a_reload_of_a_live_key_has_an_effect(reloaded: Reloaded, name: str) -> None:
     EFFECTS[name](reloaded)
     assert reloaded.fast.call(Ping()).time
 
 
-@pytest.mark.parametrize("name", FIXED)
-def test_what_needs_a_restart_stays_and_is_named(reloaded: Reloaded, name: str) -> None:
-    before = reloaded.broker.config
-    asked = load({**reloaded.settings, name: another(name), "max_age": 5}, {})
-    assert reloaded.broker.reload(asked) == (name,)
-    assert reloaded.broker.config.differing(before) == ("max_age",)
+def test_a_key_that_needs_a_restart_stays_and_is_named(reloaded: Reloaded) -> None:
+    for age, name in enumerate(FIXED, 5):
+        before = reloaded.broker.config
+        wanted = load({**reloaded.settings, name: another(name), "max_age": age}, {})
+        assert reloaded.broker.reload(wanted) == (name,)
+        assert reloaded.broker.config.differing(before) == ("max_age",)
 
 
-def test_a_shorter_age_of_staged_batches_counts_for_topics_that_sleep(
+def test_a_shorter_age_of_staged_batches_holds_for_hibernating_topics(
     reloaded: Reloaded, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All parts of a transaction expire together, and the log counts them."""
@@ -414,7 +410,7 @@ def test_a_shorter_age_of_staged_batches_counts_for_topics_that_sleep(
     for part in range(4):
         job.stage(1, part, [[b"x"], [b"y"], [b"z"]])
     reloaded.set(worker_timeout=0.05)
-    eventually(lambda: reloaded.fast.status(limit=0).active == 0, "the topic sleeps")
+    eventually(lambda: hibernates(reloaded.fast), "it hibernates")
     assert reloaded.fast.describe("t").counters["staged_bytes"]
     reloaded.set(staged_max_age=0.01)
     eventually(lambda: not reloaded.fast.describe("t").counters["staged_bytes"], "they expire")

@@ -1,4 +1,4 @@
-"""What a backup does about topics that come and go while it copies them."""
+"""Backups of topics that are deleted, damaged or lost while they are copied."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def held(to: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("when", ["before it is looked at", "while it is copied"])
-def test_a_topic_that_is_deleted_meanwhile_is_left_out(make: Make, tmp_path: Path, when: str) -> None:
+def test_a_topic_that_is_deleted_during_the_first_backup_is_left_out(
+    make: Make, tmp_path: Path, when: str
+) -> None:
     orders, others, to = make("orders"), make("others"), tmp_path / "to"
 
     def delete(_size: int) -> None:
@@ -70,18 +72,29 @@ def test_a_topic_that_is_deleted_meanwhile_is_left_out(make: Make, tmp_path: Pat
     assert held(to) == {"others": 35}
 
 
-def test_a_topic_that_is_deleted_while_it_is_copied_again_stays_as_it_was(make: Make, tmp_path: Path) -> None:
+def test_a_topic_that_is_deleted_during_a_later_backup_stays_in_it_as_it_was(
+    make: Make, tmp_path: Path
+) -> None:
     orders, to = make("orders"), tmp_path / "to"
     assert run([orders], to) == ["orders"]
     assert run([orders], to, lambda _size: catalog.remove(orders.path)) == []
     assert held(to) == {"orders": 35}
 
 
-def test_a_topic_that_cannot_be_read_is_told_and_stays_as_it_was(make: Make, tmp_path: Path) -> None:
+def damage(path: Path) -> None:
+    """Replace a segment by zeros."""
+    path.write_bytes(bytes(200))
+
+
+@pytest.mark.parametrize("spoil", [damage, Path.unlink], ids=["damaged", "lost"])
+def test_a_topic_that_cannot_be_read_is_reported_and_stays_as_it_was(
+    make: Make, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    """The backup may be all that is left of a topic that has lost its segments. Others are backed up."""
     orders, others, to = make("orders"), make("others"), tmp_path / "to"
     run([orders, others], to)
-    for path in orders.path.glob("*.seg"):
-        path.write_bytes(b"\0" * 200)
+    for path in segments(orders.path):
+        spoil(path)
     first, second = backup.backup([orders, others], to, POINTER_MAX, lambda _size: None, exact=True)
     assert first.saved is None
     assert first.problem is not None
@@ -90,28 +103,14 @@ def test_a_topic_that_cannot_be_read_is_told_and_stays_as_it_was(make: Make, tmp
     assert held(to) == {"orders": 35, "others": 35}
 
 
-def test_a_topic_that_has_lost_its_segments_stays_as_it_was(make: Make, tmp_path: Path) -> None:
-    """No log that ever had one is without: the backup may be all that is left of it."""
-    orders, to = make("orders"), tmp_path / "to"
-    run([orders], to)
-    for path in segments(orders.path):
-        path.unlink()
-    (outcome,) = backup.backup([orders], to, POINTER_MAX, lambda _size: None, exact=True)
-    assert outcome.saved is None
-    assert outcome.problem is not None
-    assert outcome.problem.code == "damaged"
-    assert held(to) == {"orders": 35}
-
-
 @pytest.mark.parametrize("name", ["orders", "ö" * 90], ids=["short", "long"])
-def test_what_lies_where_a_topic_is_restored_stays(make: Make, tmp_path: Path, name: str) -> None:
-    """Also if its settings are damaged, so that the folder tells no more than the beginning of its name."""
+def test_a_restore_leaves_an_existing_topic_alone(make: Make, tmp_path: Path, name: str) -> None:
+    """Also one with damaged settings, whose folder has only the beginning of its name."""
     topic, to = make(name), tmp_path / "to"
     run([topic], to)
     (topic.path / topic_file.NAME).write_bytes(b"damaged")
     before = {path.name: path.read_bytes() for path in topic.path.iterdir()}
+    selected = restore.select(to, [], None)
     with pytest.raises(Conflict, match="already"):
-        list(
-            restore.restore(to, restore.select(to, [], None), tmp_path / "data", "", None, lambda _size: None)
-        )
+        list(restore.restore(to, selected, tmp_path / "data", "", None, lambda _size: None))
     assert {path.name: path.read_bytes() for path in topic.path.iterdir()} == before

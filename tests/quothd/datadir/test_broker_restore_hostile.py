@@ -1,12 +1,13 @@
-"""A changed backup: it is restored as it says, or refused in one sentence.
+"""A changed backup is restored as it says, or refused with an error.
 
-The manifest's checksum is made anew each time, as an attacker can do.
+Each changed manifest has a right checksum, as an attacker can make it.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import random
 import shutil
@@ -29,22 +30,7 @@ from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
 
 VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        0,
-        -1,
-        1,
-        2**56,
-        2**56 - 1,
-        2**63,
-        2**64,
-        2**200,
-        -(2**70),
-        1.5,
-        float("nan"),
-        float("inf"),
-    ),
+    *(None, True, 0, -1, 1, 2**56, 2**56 - 1, 2**63, 2**64, 2**200, -(2**70), 1.5, math.nan, math.inf),
     *("", ".", "..", "../../outside", "/etc", "a/b", "x\0y", "\ud800", "x" * 10_000, "0" * 16),
     *("t~0000000000000001", "../t~0000000000000001", ".new~0000000000000001"),
     *([], {}, [1], {"bytes": 1}, {"": {}}),
@@ -78,11 +64,11 @@ def restored(backup: Path, to: Path) -> list[str]:
 
 
 def outcome_of(backup: Path, to: Path) -> list[str] | str:
-    """The same, or the code of the refusal."""
+    """The same, or the code of the error."""
     try:
         return restored(backup, to)
-    except QuothError as refusal:
-        return refusal.code
+    except QuothError as problem:
+        return problem.code
 
 
 def content_of(backup: Path) -> Any:
@@ -90,12 +76,16 @@ def content_of(backup: Path) -> Any:
 
 
 def write(backup: Path, content: Any) -> None:
-    line = json.dumps(content).encode()
+    write_line(backup, json.dumps(content).encode())
+
+
+def write_line(backup: Path, line: bytes) -> None:
+    """Replace the manifest by one with this first line and its checksum."""
     (backup / manifest.NAME).write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where anything stands in a value of JSON."""
+    """The paths of all values within a JSON value."""
     rows = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, inner in rows:
         yield (*path, name)
@@ -103,7 +93,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """The same with another value there, or with nothing."""
+    """A copy with another value at a path, or with none."""
     content = copy.deepcopy(content)
     inner = content
     for name in path[:-1]:
@@ -118,13 +108,13 @@ def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
 LEFT_OUT = object()
 
 
-def test_any_change_is_refused_in_a_sentence_or_restored(backup: Path, tmp_path: Path) -> None:
-    """Nothing is written anywhere else, nothing of a topic that is refused, and nothing hangs."""
-    seed = random.randrange(2**32)
-    print("seed", seed)
+def test_a_manifest_with_any_change_is_refused_or_restored(
+    backup: Path, tmp_path: Path, rng: random.Random
+) -> None:
+    """Nothing is written elsewhere, and nothing of a topic that is refused."""
     content = content_of(backup)
     changes = [(path, value) for path in places(content) for value in (LEFT_OUT, *VALUES)]
-    random.Random(seed).shuffle(changes)
+    rng.shuffle(changes)
     to, outcomes = tmp_path / "restored", set()
     for path, value in changes[: times(400, len(changes))]:
         write(backup, changed(content, path, value))
@@ -142,6 +132,10 @@ def test_any_change_is_refused_in_a_sentence_or_restored(backup: Path, tmp_path:
     assert outcomes == {str, list}
 
 
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def link(path: Path) -> None:
     target = path.with_name("target")
     path.rename(target)
@@ -149,51 +143,47 @@ def link(path: Path) -> None:
 
 
 def fifo(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    remove(path)
     os.mkfifo(path)
 
 
 def folder(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    remove(path)
     path.mkdir()
-
-
-def nothing(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def endless(path: Path) -> None:
     os.truncate(path, 2**42)
 
 
-@pytest.mark.parametrize("harm", [link, fifo, folder, nothing, endless])
+@pytest.mark.parametrize("harm", [link, fifo, folder, remove, endless])
 @pytest.mark.parametrize("which", ["backup.json", "full~0000000000000001", "*.seg", "*.idx"])
-def test_what_is_no_file_of_a_backup_is_refused(
+def test_a_backup_with_another_kind_of_file_is_refused(
     backup: Path, tmp_path: Path, harm: Callable[[Path], None], which: str
 ) -> None:
     path = next(backup.rglob(which))
     if path.is_dir() and harm is endless:
         return
     harm(path)
-    with pytest.raises((QuothError, FileNotFoundError)) as refusal:
+    with pytest.raises((QuothError, FileNotFoundError)) as caught:
         restored(backup, tmp_path / "restored")
-    if isinstance(refusal.value, QuothError):
-        assert refusal.value.code == "damaged"
+    if isinstance(caught.value, QuothError):
+        assert caught.value.code == "damaged"
     else:
-        assert (harm, which) == (nothing, "backup.json")
+        assert (harm, which) == (remove, "backup.json")
     assert not (tmp_path / "restored").exists()
 
 
 def test_a_manifest_of_many_levels_is_refused(backup: Path, tmp_path: Path) -> None:
     line = b'{"version": 1, "topics": ' + b"[" * 10**5 + b"]" * 10**5 + b"}"
-    (backup / manifest.NAME).write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
-    with pytest.raises(QuothError) as refusal:
+    write_line(backup, line)
+    with pytest.raises(QuothError) as caught:
         restored(backup, tmp_path / "restored")
-    assert refusal.value.code == "damaged"
+    assert caught.value.code == "damaged"
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "said"),
+    ("content", "code", "text"),
     [
         ([1, 2], "damaged", "'[1, 2]' stands where a map has to be"),
         ("version", "damaged", "'version' stands where a map has to be"),
@@ -206,27 +196,25 @@ def test_a_manifest_of_many_levels_is_refused(backup: Path, tmp_path: Path) -> N
         ({"version": 2, "topics": {}}, "unsupported_version", "of version 2, this program knows version 1"),
     ],
 )
-def test_a_manifest_of_another_form_is_refused_in_words_of_its_own(
-    backup: Path, content: object, code: str, said: str
+def test_the_error_for_a_manifest_of_another_form_names_the_place(
+    backup: Path, content: object, code: str, text: str
 ) -> None:
     write(backup, content)
-    with pytest.raises(QuothError) as refusal:
+    with pytest.raises(QuothError) as caught:
         manifest.load(backup)
-    assert (refusal.value.code, said in refusal.value.text) == (code, True), refusal.value.text
+    assert (caught.value.code, text in caught.value.text) == (code, True), caught.value.text
 
 
 @pytest.mark.parametrize("line", [b"{", b"\xff", b"[" * 10**5, b"1" * 5_000])
-def test_a_manifest_that_is_no_json_is_refused_without_the_words_of_a_parser(
-    backup: Path, line: bytes
-) -> None:
-    (backup / manifest.NAME).write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
-    with pytest.raises(QuothError) as refusal:
+def test_the_error_for_a_manifest_that_is_no_json_has_no_text_of_a_parser(backup: Path, line: bytes) -> None:
+    write_line(backup, line)
+    with pytest.raises(QuothError) as caught:
         manifest.load(backup)
-    assert refusal.value.text.endswith("is no manifest: its first line is no JSON")
+    assert caught.value.text.endswith("is no manifest: its first line is no JSON")
 
 
 def test_topics_of_one_log_that_need_the_same_folder_are_refused(backup: Path, tmp_path: Path) -> None:
-    """The folder has the log's id and the name, which is cut: these two differ behind that."""
+    """A folder has the log's id and the beginning of the name. These two names differ behind it."""
     content = content_of(backup)
     (empty,) = [row for row in content["topics"] if row["name"] == "empty"]
     content["topics"] = [

@@ -1,35 +1,52 @@
-"""A topic that takes long to open says how far it is, and what openings found is known afterwards."""
+"""Openings of topics: their progress, and the findings that topic, broker and log report."""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import StartBroker
-from kit.broker.peers import FastPeer, Peers
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, hibernates
 from kit.clocks import ManualClock
 from kit.deadlines import eventually
 from kit.disk.damage import truncate
 from kit.disk.logs import boundaries, encoded, segments
 from quothd import Broker
-from quothd.topics import opening
 from quothlog import Log
 from quothlog.datadir import topic_file
 from quothlog.file_format import FOOTER_BYTES
+from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import DeleteTopic, RollTopic
 
 BATCHES = 40_000
 
 
-def test_readers_who_have_to_wait_are_told_how_far_it_is(
-    tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
+class FastClock(SystemClock):
+    """A clock on which fifty seconds pass in one."""
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return 50 * super().monotonic()
+
+
+def ended(broker: BrokerProcess, fast: FastPeer) -> Path:
+    """End a broker; returns the folder of its only topic."""
+    fast.close()
+    assert broker.terminate() == 0
+    (folder,) = broker.topics_directory.iterdir()
+    return folder
+
+
+def test_a_long_opening_reports_its_progress(
+    tmp_path: Path, peers: Peers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """C28: and the same stands in the daemon's log."""
-    monkeypatch.setattr(opening, "REPORT_EVERY_S", 0.01)
+    """In the error for readers, and in the log."""
+    caplog.set_level(logging.INFO, "quothd")
     with Broker(tmp_path / "data", host="127.0.0.1") as broker:
         fast = peers.fast(broker)
         fast.publish("t", [b"first"])
@@ -42,23 +59,24 @@ def test_readers_who_have_to_wait_are_told_how_far_it_is(
     (segment,) = segments(folder)
     segment.with_suffix(".idx").unlink()  # as after a crash
     texts = []
-    with Broker(tmp_path / "data", host="127.0.0.1", recovering_after=0.0) as broker:
+    with Broker(tmp_path / "data", host="127.0.0.1", recovering_after=0.0, clock=FastClock()) as broker:
         fast = peers.fast(broker)
         while True:
             try:
                 found = fast.fetch("t")
-            except QuothError as refusal:
-                if refusal.code != "recovering":
+            except QuothError as problem:
+                if problem.code != "recovering":
                     raise
-                texts.append(refusal.text)
+                texts.append(problem.text)
             else:
                 break
         assert found.reply.end == BATCHES + 1
         fast.close()
-    told = [text for text in texts if "bytes have been looked through" in text]
-    assert told
-    done, _, size, *_ = told[-1].rpartition(" s, ")[2].split()
+    reports = [text for text in texts if "bytes have been looked through" in text]
+    assert reports
+    done, _, size, *_ = reports[-1].rpartition(" s, ")[2].split()
     assert 0 < int(done) < int(size) < segment.stat().st_size
+    assert "event=topic_opening topic=t" in caplog.text
 
 
 def counter(fast: FastPeer, name: str) -> tuple[int, int]:
@@ -66,17 +84,19 @@ def counter(fast: FastPeer, name: str) -> tuple[int, int]:
     return fast.describe("t").counters[name], fast.status(limit=0).counters[name]
 
 
-def test_what_was_counted_is_not_forgotten_in_sleep(start_broker: StartBroker, peers: Peers) -> None:
+def test_counters_survive_hibernation(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker(worker_timeout=0.01)
     fast = peers.fast(broker)
     for number in range(1, 4):
         fast.publish("t", [b"x"])
         fast.call(RollTopic(), "t")
-        eventually(lambda: fast.status(limit=0).active == 0, "it sleeps")
+        eventually(lambda: hibernates(fast), "it hibernates")
         assert fast.describe("t").counters["rolls"] == number
 
 
-def test_torn_bytes_are_known_to_the_topic_and_to_the_broker(start_broker: StartBroker, peers: Peers) -> None:
+def test_torn_bytes_are_counted_by_topic_and_broker_until_the_next_opening(
+    start_broker: StartBroker, peers: Peers
+) -> None:
     broker = start_broker(worker_timeout=0.01)
     fast = peers.fast(broker)
     for name in ("t", "other"):
@@ -99,18 +119,16 @@ def test_torn_bytes_are_known_to_the_topic_and_to_the_broker(start_broker: Start
     fast.close()
     assert broker.terminate() == 0
     fast = peers.fast(broker.restart())
-    eventually(lambda: counter(fast, "quarantined_bytes") == (100, 100), "it still lies there")
+    eventually(lambda: counter(fast, "quarantined_bytes") == (100, 100), "the file is still there")
     assert counter(fast, "torn_bytes") == (0, 0)
 
 
-def test_synced_records_that_are_gone_are_known_to_all(start_broker: StartBroker, peers: Peers) -> None:
-    """The daemon's log, the topic, the broker and each reader report it."""
+def test_lost_records_are_reported(start_broker: StartBroker, peers: Peers) -> None:
+    """By the log, the topic, the broker and each reply to a reader."""
     broker = start_broker()
     fast = peers.fast(broker)
     first, *_, last = [fast.publish("t", [b"x", b"y"]) for _ in range(3)]
-    fast.close()
-    assert broker.terminate() == 0
-    (folder,) = broker.topics_directory.iterdir()
+    folder = ended(broker, fast)
     path = segments(folder)[-1]
     truncate(path, boundaries(path, int(folder.name[-16:], 16))[1])
     fast = peers.fast(broker.restart())
@@ -121,35 +139,30 @@ def test_synced_records_that_are_gone_are_known_to_all(start_broker: StartBroker
     broker.wait_for("event=records_lost topic=t records=4")
 
 
-@pytest.mark.parametrize("name", ["01999999999999999.seg", "72057594037927935.seg"])
-def test_a_stray_file_of_a_late_name_is_set_aside_and_moves_no_pointer(
-    start_broker: StartBroker, peers: Peers, name: str
-) -> None:
-    broker = start_broker()
-    fast = peers.fast(broker)
-    before = fast.publish("t", [b"x"])
-    fast.close()
-    assert broker.terminate() == 0
-    (folder,) = broker.topics_directory.iterdir()
-    (folder / name).write_bytes(bytes(5_000))
-    fast = peers.fast(broker.restart())
-    after = fast.publish("t", [b"y"])
-    assert before.last < after.first < before.last + 60_000_000
-    assert [one.value for one in fast.read_all("t")] == [b"x", b"y"]
-    broker.wait_for(f"event=stray_set_aside topic=t file={name}.1.damaged")
-    assert "event=pointers_ahead" not in broker.stderr
-    assert (folder / f"{name}.1.damaged").read_bytes() == bytes(5_000)
-
-
-def test_a_topic_whose_pointers_run_ahead_of_the_clock_says_so(
+def test_a_stray_file_of_a_late_name_is_quarantined_and_moves_no_pointer(
     start_broker: StartBroker, peers: Peers
 ) -> None:
     broker = start_broker()
     fast = peers.fast(broker)
+    previous = fast.publish("t", [b"0"])
+    for number, name in enumerate(("01999999999999999.seg", "72057594037927935.seg"), 1):
+        folder = ended(broker, fast)
+        (folder / name).write_bytes(bytes(5_000))
+        fast = peers.fast(broker.restart())
+        published = fast.publish("t", [b"%d" % number])
+        assert previous.last < published.first < previous.last + 60_000_000
+        assert [one.value for one in fast.read_all("t")] == [b"0", b"1", b"2"][: number + 1]
+        broker.wait_for(f"event=stray_set_aside topic=t file={name}.1.damaged")
+        assert "event=pointers_ahead" not in broker.stderr
+        assert (folder / f"{name}.1.damaged").read_bytes() == bytes(5_000)
+        previous = published
+
+
+def test_pointers_ahead_of_the_clock_are_logged(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker()
+    fast = peers.fast(broker)
     fast.publish("t", [b"x"])
-    fast.close()
-    assert broker.terminate() == 0
-    (folder,) = broker.topics_directory.iterdir()
+    folder = ended(broker, fast)
     late = ManualClock(time.time_ns() // 1_000 + 3_600_000_000)
     with Log.open(folder, others=(topic_file.NAME,), clock=late) as log:
         newest = log.append([b"y"]).last
@@ -159,9 +172,7 @@ def test_a_topic_whose_pointers_run_ahead_of_the_clock_says_so(
     assert 3_500 < int(line.rpartition("seconds=")[2].split()[0]) <= 3_620
 
 
-def test_footer_and_index_that_are_missing_are_rebuilt_and_told(
-    start_broker: StartBroker, peers: Peers
-) -> None:
+def test_missing_footer_and_index_are_rebuilt_and_logged(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker()
     fast = peers.fast(broker)
     fast.publish("t", [b"x"])

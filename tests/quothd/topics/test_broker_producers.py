@@ -1,15 +1,14 @@
-"""A producer that sends again what may have arrived stores nothing twice, whatever happened in between."""
+"""A producer that sends a batch again stores it once, also after a restart or a crash."""
 
 from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, code_of, refused, replied
+from kit.broker.brokers import BrokerProcess, Restart, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, hibernates, refused, replied
 from kit.deadlines import eventually
 from kit.disk.logs import encoded
 from kit.scale import times
@@ -18,70 +17,43 @@ from quothwire.protocol.messages import DeleteTopic, Publish, Published, RollTop
 
 ALICE, BOB = 2**64 - 1, 7
 
-How = Callable[[BrokerProcess], None]
 
-
-def stop(broker: BrokerProcess) -> None:
-    """A clean restart."""
-    assert broker.terminate() == 0
-    broker.restart()
-
-
-def kill(broker: BrokerProcess) -> None:
-    """A crash and a restart."""
-    broker.kill()
-    broker.restart()
-
-
-def nothing(broker: BrokerProcess) -> None:
-    """No restart."""
-
-
-ways = pytest.mark.parametrize("restart", [nothing, stop, kill])
-
-
-@ways
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_repeated_publish_gets_its_first_pointers(
-    start_broker: StartBroker, peers: Peers, restart: How, sparse: bool
+    broker: BrokerProcess, fast: FastPeer, topic: str, restart: Restart, sparse: bool
 ) -> None:
-    """C61: marked as a duplicate, with nothing stored again, over a restart and a crash too."""
-    broker = start_broker()
-    fast = peers.fast(broker)
+    """The reply is marked as a duplicate, and nothing is stored again."""
     step = 10 if sparse else 1
     raws = [
         encoded([b"%d" % i, b"x"], ALICE, 1 + i * step, sparse=sparse, start=sparse and i == 0)
         for i in range(5)
     ]
-    firsts = [fast.call(Publish(), "t", raw) for raw in raws]
+    firsts = [fast.call(Publish(), topic, raw) for raw in raws]
     assert [one.duplicate for one in firsts] == [False] * 5
     restart(broker)
     for raw, first in zip(raws, firsts, strict=True):
-        again = fast.call(Publish(), "t", raw)
+        again = fast.call(Publish(), topic, raw)
         assert (again.first, again.last, again.count, again.duplicate) == (first.first, first.last, 2, True)
     assert (
-        fast.publish("t", [b"new"], producer=ALICE, sequence=1 + 5 * step, sparse=sparse).duplicate is False
+        fast.publish(topic, [b"new"], producer=ALICE, sequence=1 + 5 * step, sparse=sparse).duplicate is False
     )
-    assert len(fast.read_all("t")) == 11
+    assert len(fast.read_all(topic)) == 11
 
 
-@ways
-def test_a_gap_stores_nothing(start_broker: StartBroker, peers: Peers, restart: How) -> None:
-    """C61: `out_of_sequence`, which may be tried again once the missing one is there."""
-    broker = start_broker()
-    fast = peers.fast(broker)
-    fast.publish("t", [b"1"], producer=ALICE, sequence=1)
+def test_a_gap_stores_nothing(broker: BrokerProcess, fast: FastPeer, topic: str, restart: Restart) -> None:
+    """`out_of_sequence`, which can be tried again once the missing batch is there."""
+    fast.publish(topic, [b"1"], producer=ALICE, sequence=1)
     restart(broker)
     for sequence in (3, 4, 100, 2**64 - 1):
         with refused("out_of_sequence"):
-            fast.publish("t", [b"%d" % sequence], producer=ALICE, sequence=sequence)
-    fast.publish("t", [b"2"], producer=ALICE, sequence=2)
-    fast.publish("t", [b"3"], producer=ALICE, sequence=3)
-    assert [record.value for record in fast.read_all("t")] == [b"1", b"2", b"3"]
+            fast.publish(topic, [b"%d" % sequence], producer=ALICE, sequence=sequence)
+    fast.publish(topic, [b"2"], producer=ALICE, sequence=2)
+    fast.publish(topic, [b"3"], producer=ALICE, sequence=3)
+    assert [record.value for record in fast.read_all(topic)] == [b"1", b"2", b"3"]
 
 
-def test_a_pipeline_keeps_its_order_through_a_refusal(fast: FastPeer, topic: str) -> None:
-    """C61: everything behind the missing one is refused, and all of it is sent again as it was."""
+def test_a_pipeline_with_a_gap_is_stored_in_order_when_it_is_sent_again(fast: FastPeer, topic: str) -> None:
+    """All batches behind the gap are refused."""
     raws = [encoded([b"%d" % i], ALICE, i) for i in range(1, 31)]
     without = [raw for i, raw in enumerate(raws, 1) if i != 5]
     asked = [fast.send(Publish(), topic, raw) for raw in without]
@@ -93,8 +65,8 @@ def test_a_pipeline_keeps_its_order_through_a_refusal(fast: FastPeer, topic: str
     assert [record.value for record in fast.read_all(topic)] == [b"%d" % i for i in range(1, 31)]
 
 
-def test_busy_loses_and_doubles_nothing(start_broker: StartBroker, peers: Peers) -> None:
-    """C60, C61: a pipeline far above the limit is partly refused; sent again until it is through."""
+def test_a_pipeline_above_the_request_limit_is_stored_once(start_broker: StartBroker, peers: Peers) -> None:
+    """Some batches are refused as `busy`, and sent again until all are stored."""
     broker = start_broker(topic_requests_max=10)
     fast = peers.fast(broker)
     count = times(600, 10_000)
@@ -111,8 +83,7 @@ def test_busy_loses_and_doubles_nothing(start_broker: StartBroker, peers: Peers)
     assert [record.value for record in fast.read_all("t")] == [b"%d" % i for i in range(1, count + 1)]
 
 
-def test_a_stranger_begins_at_the_beginning(fast: FastPeer, topic: str) -> None:
-    """C61: a producer that the topic does not know is told so, never taken in silently."""
+def test_an_unknown_producer_begins_with_sequence_1_or_a_start(fast: FastPeer, topic: str) -> None:
     fast.publish(topic, [b"x"])
     with refused("unknown_producer"):
         fast.publish(topic, [b"x"], producer=ALICE, sequence=2)
@@ -123,8 +94,7 @@ def test_a_stranger_begins_at_the_beginning(fast: FastPeer, topic: str) -> None:
     assert len(fast.read_all(topic)) == 3
 
 
-def test_a_sequence_is_not_reused(fast: FastPeer, topic: str) -> None:
-    """C61: other bytes under a stored sequence are a mistake that is told."""
+def test_a_sequence_with_other_bytes_is_refused(fast: FastPeer, topic: str) -> None:
     fast.publish(topic, [b"one"], producer=ALICE, sequence=1)
     with refused("sequence_reused"):
         fast.publish(topic, [b"two"], producer=ALICE, sequence=1)
@@ -133,8 +103,7 @@ def test_a_sequence_is_not_reused(fast: FastPeer, topic: str) -> None:
     assert [record.value for record in fast.read_all(topic)] == [b"one"]
 
 
-def test_a_sequence_long_ago_is_told_to_be_stored(fast: FastPeer, topic: str) -> None:
-    """C61: its pointers are forgotten, but it is not stored again."""
+def test_a_sequence_below_the_remembered_ones_is_not_stored_again(fast: FastPeer, topic: str) -> None:
     for i in range(1, RESULTS_MAX + 6):
         fast.publish(topic, [b"%d" % i], producer=ALICE, sequence=i)
     with refused("forgotten_sequence"):
@@ -143,15 +112,16 @@ def test_a_sequence_long_ago_is_told_to_be_stored(fast: FastPeer, topic: str) ->
     assert len(fast.read_all(topic)) == RESULTS_MAX + 5
 
 
-@pytest.mark.parametrize(("producer", "sequence"), [(0, 1), (1, 0)])
-def test_producer_and_sequence_go_together(fast: FastPeer, topic: str, producer: int, sequence: int) -> None:
-    """C61."""
-    with refused("bad_batch"):
-        fast.publish(topic, [b"x"], producer=producer, sequence=sequence)
+def test_a_batch_with_a_producer_and_no_sequence_or_the_reverse_is_refused(
+    fast: FastPeer, topic: str
+) -> None:
+    for producer, sequence in ((0, 1), (1, 0)):
+        with refused("bad_batch"):
+            fast.publish(topic, [b"x"], producer=producer, sequence=sequence)
 
 
-def test_producers_do_not_disturb_each_other(fast: FastPeer, topic: str) -> None:
-    """C61: many of them in one pipeline, each with its own count, over rolls."""
+def test_each_producer_has_a_sequence_of_its_own(fast: FastPeer, topic: str) -> None:
+    """Batches of ten producers and rolls in one pipeline."""
     asked = []
     for sequence in range(1, 21):
         for producer in range(1, 11):
@@ -166,8 +136,7 @@ def test_producers_do_not_disturb_each_other(fast: FastPeer, topic: str) -> None
         assert own == [b"%d %d" % (producer, sequence) for sequence in range(1, 21)]
 
 
-def test_a_topic_that_is_made_anew_knows_no_producer(fast: FastPeer, topic: str) -> None:
-    """C61: the count belongs to the log, and this is another one."""
+def test_a_topic_created_again_knows_no_producer(fast: FastPeer, topic: str) -> None:
     old = fast.publish(topic, [b"1"], producer=ALICE, sequence=1)
     fast.call(DeleteTopic(), topic)
     with refused("unknown_producer"):
@@ -178,10 +147,10 @@ def test_a_topic_that_is_made_anew_knows_no_producer(fast: FastPeer, topic: str)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_crash_in_the_middle_of_a_pipeline_leaves_each_batch_once(
+def test_a_pipeline_through_crashes_or_restarts_is_stored_once(
     start_broker: StartBroker, peers: Peers, rng: random.Random, number: int
 ) -> None:
-    """C32, C61: what was acknowledged is there, the rest is sent again, and the log holds all of it once."""
+    """Acknowledged batches are there, the others are sent again."""
     broker = start_broker()
     fast = peers.fast(broker)
     count = times(600, 20_000)
@@ -215,11 +184,10 @@ def test_a_crash_in_the_middle_of_a_pipeline_leaves_each_batch_once(
     assert all(places[reply.first] == b"%d 0" % i for i, reply in acknowledged.items())
 
 
-def test_a_sleeping_topic_remembers_its_producers(start_broker: StartBroker, peers: Peers) -> None:
-    """C40, C61."""
+def test_a_hibernating_topic_remembers_its_producers(start_broker: StartBroker, peers: Peers) -> None:
     fast = peers.fast(start_broker(worker_timeout=0.05))
     for i in range(1, 6):
         reply = fast.publish("t", [b"%d" % i], producer=ALICE, sequence=i)
-        eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+        eventually(lambda: hibernates(fast), "it hibernates")
         again = fast.publish("t", [b"%d" % i], producer=ALICE, sequence=i)
         assert (again.first, again.duplicate) == (reply.first, True)

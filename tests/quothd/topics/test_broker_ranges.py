@@ -1,4 +1,4 @@
-"""Ranges through a broker: they are told without reading, and a fetch ends where it is told to."""
+"""Ranges through a broker: counted, divided and advanced over without reading, and fetched to their end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, code_of, refused
+from kit.broker.peers import FastPeer, Peers, code_of, hibernates, refused
 from kit.deadlines import eventually
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import (
@@ -23,7 +23,7 @@ from quothwire.protocol.messages import (
 )
 from quothwire.protocol.operations import Request
 
-QUESTIONS: tuple[Request, ...] = (AdvanceTopic(), SplitTopic(parts=3), CountTopic())
+RANGE_REQUESTS: tuple[Request, ...] = (AdvanceTopic(), SplitTopic(parts=3), CountTopic())
 
 
 def filled(fast: FastPeer, topic: str, segments: int = 4) -> list[int]:
@@ -56,20 +56,20 @@ def test_a_range_is_counted_advanced_over_and_split(fast: FastPeer, topic: str, 
     assert whole.log == fast.describe(topic).log
 
 
-def test_a_topic_that_sleeps_is_woken_to_answer(peers: Peers, start_broker: StartBroker) -> None:
+def test_a_hibernating_topic_opens_for_a_range_request(peers: Peers, start_broker: StartBroker) -> None:
     broker = start_broker("--worker-timeout", "0.05")
     fast = peers.fast(broker)
     pointers = filled(fast, "t")
-    for question in QUESTIONS:
-        eventually(lambda: not fast.status().active, "the topic sleeps")
-        reply = fast.call(question, "t")
+    for request in RANGE_REQUESTS:
+        eventually(lambda: hibernates(fast), "it hibernates")
+        reply = fast.call(request, "t")
         assert (reply.newest, reply.end) == (pointers[-1], len(pointers))
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.operation.name.lower())
-def test_there_is_no_range_of_a_topic_that_does_not_exist(fast: FastPeer, question: Request) -> None:
-    with refused("unknown_topic"):
-        fast.call(question, "there is none")
+def test_a_range_of_an_unknown_topic_is_refused(fast: FastPeer) -> None:
+    for request in RANGE_REQUESTS:
+        with refused("unknown_topic"):
+            fast.call(request, "there is none")
 
 
 NO_RANGES: dict[str, list[Request]] = {
@@ -84,14 +84,11 @@ NO_RANGES: dict[str, list[Request]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("request_", "code"), [(one, code) for code, some in NO_RANGES.items() for one in some], ids=str
-)
-def test_what_is_no_range_is_refused_and_the_topic_goes_on(
-    fast: FastPeer, topic: str, request_: Request, code: str
-) -> None:
+@pytest.mark.parametrize("code", NO_RANGES)
+def test_an_invalid_range_is_refused(fast: FastPeer, topic: str, code: str) -> None:
     fast.publish(topic, [b"x"])
-    assert code_of(fast.request(request_, topic)) == code
+    for request in NO_RANGES[code]:
+        assert code_of(fast.request(request, topic)) == code, request
     assert fast.call(CountTopic(), topic).records == 1
 
 
@@ -107,7 +104,7 @@ def test_hello_lists_the_operations(fast: FastPeer) -> None:
 def test_a_fetch_ends_with_the_batch_in_which_its_range_ends(
     fast: FastPeer, topic: str, seed: int, bytes_max: int
 ) -> None:
-    """And who reads on until `next` has reached the end has read all of it, and asks no more."""
+    """A reader whose `next` has reached the end has read the range."""
     rng, pointers = random.Random(seed), filled(fast, topic)
     for _ in range(20):
         low, high = sorted(rng.sample(range(len(pointers)), 2))
@@ -123,7 +120,7 @@ def test_a_fetch_ends_with_the_batch_in_which_its_range_ends(
         assert len([one for one in found if one > until]) < 5, "a batch behind the end"
 
 
-def test_an_end_between_two_records_is_reached_by_the_one_before_it(fast: FastPeer, topic: str) -> None:
+def test_an_end_between_two_records_is_reached_with_the_one_before_it(fast: FastPeer, topic: str) -> None:
     first, second = (fast.publish(topic, [b"x"]).last for _ in range(2))
     fast.call(RollTopic(), topic)
     third = fast.publish(topic, [b"x"]).last
@@ -133,9 +130,7 @@ def test_an_end_between_two_records_is_reached_by_the_one_before_it(fast: FastPe
     assert (nothing.records, nothing.reply.next, nothing.reply.gone) == ([], third - 1, 0)
 
 
-def test_a_range_that_was_trimmed_away_is_over_at_once_and_says_what_is_gone(
-    fast: FastPeer, topic: str
-) -> None:
+def test_a_trimmed_range_ends_at_once_with_the_number_of_gone_records(fast: FastPeer, topic: str) -> None:
     pointers = filled(fast, topic)
     fast.call(TrimTopic(pointers[-1] + 1), topic)
     fast.publish(topic, [b"x"])
@@ -162,10 +157,8 @@ def test_a_fetch_of_a_range_waits_only_for_what_may_still_come(fast: FastPeer, t
 # -- what it costs others -----------------------------------------------------------------------------------
 
 
-def test_questions_about_the_past_hold_up_nobody_who_publishes(
-    peers: Peers, broker: BrokerProcess, topic: str
-) -> None:
-    """A reader thread answers them: a publish behind them is acknowledged before the last of them."""
+def test_a_publish_overtakes_range_requests(peers: Peers, broker: BrokerProcess, topic: str) -> None:
+    """A reader thread answers them, so a publish behind them is acknowledged before the last of them."""
     fast = peers.fast(broker)
     for _ in range(300):
         fast.publish(topic, [b"x"] * 4)

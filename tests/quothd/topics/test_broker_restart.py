@@ -1,4 +1,4 @@
-"""A restart is quick however much is stored: ten times the history may not take half as long again."""
+"""Ten times the history makes a restart take less than half as long again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LITTLE = times(64, 1_024) * MIB
 MUCH = 10 * LITTLE
 SEGMENT_BYTES = 16 * MIB
 HISTORY_BATCH_BYTES = 16 * 2**10
-"""Small enough that even walking from header to header over the history would be seen."""
+"""Small enough that a walk from header to header over the history would show."""
 TAILS = {"large batches": (8 * MIB, 256 * 2**10), "small batches": (2 * MIB, 100)}
 CASES = [
     (signal.SIGTERM, "large batches"),
@@ -82,7 +82,7 @@ def time_to_answer(broker: BrokerProcess, peers: Peers, number: int) -> float:
 @pytest.mark.alone
 @pytest.mark.timeout(times(120, 1_200))
 @pytest.mark.parametrize(("number", "tail"), CASES, ids=[f"{one[0].name}-{one[1]}" for one in CASES])
-def test_ten_times_the_history_costs_no_time_at_the_start(
+def test_ten_times_the_history_delays_the_first_replies_little(
     make_history: MakeData, start_broker: StartBroker, peers: Peers, tmp_path: Path, number: int, tail: str
 ) -> None:
     """From the start of the process until a publish and a read are answered, with the same active segment."""

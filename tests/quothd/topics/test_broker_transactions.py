@@ -1,4 +1,4 @@
-"""Transactions through a broker: staged by many, published once, by one, all or nothing."""
+"""Transactions through a broker: many clients stage, one publishes, all or nothing, once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, Restart, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, refused, replied
 from kit.broker.transactions import Job, part_of, staged
 from quothwire import batch
@@ -37,26 +37,6 @@ LARGE = [[[b"%d.%d" % (part, number) + b"-" * 500_000] for number in range(4)] f
 
 sizes = pytest.mark.parametrize("parts", [SMALL, LARGE], ids=["appended", "segments"])
 Parts = list[list[list[bytes]]]
-How = Callable[[BrokerProcess], None]
-
-
-def stop(broker: BrokerProcess) -> None:
-    """A clean restart."""
-    assert broker.terminate() == 0
-    broker.restart()
-
-
-def kill(broker: BrokerProcess) -> None:
-    """A crash and a restart."""
-    broker.kill()
-    broker.restart()
-
-
-def nothing(broker: BrokerProcess) -> None:
-    """No restart."""
-
-
-ways = pytest.mark.parametrize("restart", [nothing, stop, kill])
 
 
 def values_of(parts: Parts) -> list[bytes]:
@@ -75,60 +55,61 @@ def stored(fast: FastPeer, topic: str) -> list[bytes]:
 
 
 @sizes
-@ways
 @pytest.mark.parametrize("durability", ["written", "synced"])
-def test_what_is_published_is_there_in_order_and_once(
-    start_broker: StartBroker, peers: Peers, parts: Parts, restart: How, durability: str
+def test_a_published_transaction_is_stored_in_order_and_once(
+    broker: BrokerProcess, fast: FastPeer, topic: str, parts: Parts, restart: Restart, durability: str
 ) -> None:
-    """Asked again it tells the same pointers, whatever happened in between."""
-    broker = start_broker()
-    fast = peers.fast(broker)
-    fast.call(CreateTopic({"durability": durability}), "t")
-    fast.publish("t", [b"before"])
-    job = Job(fast, "t")
+    """A repeated publish has the same pointers, also after a restart or a crash."""
+    fast.call(CreateTopic({"durability": durability}), topic)
+    fast.publish(topic, [b"before"])
+    job = Job(fast, topic)
     named = stage_all(job, 5, parts)
-    job.stage(5, 2, [[b"somebody who died"]], attempt=99)
-    assert stored(fast, "t") == [b"before"]
+    job.stage(5, 2, [[b"of a task that died"]], attempt=99)
+    assert stored(fast, topic) == [b"before"]
     restart(broker)
-    told = job.publish(5, named[::-1])
+    published = job.publish(5, named[::-1])
     restart(broker)
     again = job.publish(5, named[:1])
-    assert (told.count, told.durability, told.duplicate) == (len(values_of(parts)), "synced", False)
-    assert (again.first, again.last, again.count) == (told.first, told.last, told.count)
+    assert (published.count, published.durability, published.duplicate) == (
+        len(values_of(parts)),
+        "synced",
+        False,
+    )
+    assert (again.first, again.last, again.count) == (published.first, published.last, published.count)
     assert again.duplicate
-    found = fast.read_all("t")[1:]
+    found = fast.read_all(topic)[1:]
     assert [record.value for record in found] == values_of(parts[::-1])
-    assert [record.pointer for record in found] == list(range(told.first, told.last + 1))
+    assert [record.pointer for record in found] == list(range(published.first, published.last + 1))
     standing = job.standing(5)
     assert (standing.state, standing.first, standing.last, standing.count) == (
-        "published", told.first, told.last, told.count
+        "published", published.first, published.last, published.count
     )  # fmt: skip
-    assert fast.describe("t").counters["staged_bytes"] == 0
+    assert fast.describe(topic).counters["staged_bytes"] == 0
     assert list(broker.topics_directory.glob("*/*.staged")) == []
-    assert broker.terminate() == 0
 
 
 @sizes
-def test_nobody_is_told_that_it_is_stored_before_it_is_synced(
-    start_broker: StartBroker, peers: Peers, parts: Parts
+def test_a_transaction_is_reported_as_published_after_its_fsync(
+    fast: FastPeer, topic: str, parts: Parts
 ) -> None:
-    """Who asks meanwhile hears how it stood before, or waits: no answer overtakes that of the publish."""
-    fast = peers.fast(start_broker())
-    job = Job(fast, "t")
+    """A request meanwhile has the state before, or waits: no answer overtakes that of the publish."""
+    job = Job(fast, topic)
     published = job.send_publish(1, stage_all(job, 1, parts))
     for version in (1, 2) * 20:
-        fast.send(GetTransaction(job.application, version), "t")
+        fast.send(GetTransaction(job.application, version), topic)
     while (answer := fast.receive()).correlation != published:
-        told = replied(answer)
-        assert (told.state == "published", told.newest_version) == (False, -1)
-        fast.send(GetTransaction(job.application, 1), "t")
+        standing = replied(answer)
+        assert (standing.state == "published", standing.newest_version) == (False, -1)
+        fast.send(GetTransaction(job.application, 1), topic)
     assert (replied(answer).count, job.standing(1).state) == (len(values_of(parts)), "published")
     assert job.standing(2).newest_version == 1
 
 
 @sizes
-def test_all_who_ask_at_once_hear_the_same(fast: FastPeer, topic: str, parts: Parts) -> None:
-    """While the first is still at work the others wait for it; others' transactions come after it."""
+def test_publishes_of_one_transaction_at_once_have_the_same_reply(
+    fast: FastPeer, topic: str, parts: Parts
+) -> None:
+    """The others wait for the first one. Other transactions come after it."""
     job, other = Job(fast, topic), Job(fast, topic, "another")
     named, others = stage_all(job, 1, parts), [other.stage(7, 0, [[b"other"]])]
     asked = [job.send_publish(1, named) for _ in range(5)]
@@ -143,10 +124,9 @@ def test_all_who_ask_at_once_hear_the_same(fast: FastPeer, topic: str, parts: Pa
 
 
 @sizes
-def test_others_write_and_read_meanwhile_and_see_nothing_of_it_before_it_is_whole(
+def test_writers_and_readers_go_on_during_a_publish_which_is_visible_as_a_whole(
     broker: BrokerProcess, peers: Peers, topic: str, parts: Parts
 ) -> None:
-    """In order, nothing lost; a waiting reader gets it as soon as it is there."""
     fast, beside = peers.fast(broker), peers.fast(broker)
     job = Job(fast, topic)
     ended = threading.Event()
@@ -181,8 +161,8 @@ def test_others_write_and_read_meanwhile_and_see_nothing_of_it_before_it_is_whol
                 if ours:
                     start = seen.index(ours[0])
                     assert seen[start : start + len(whole)] == whole[: len(seen) - start]
-            told = replied(fast.answer_to(publishing))
-            assert told.count == len(whole)
+            reply = replied(fast.answer_to(publishing))
+            assert reply.count == len(whole)
     finally:
         ended.set()
         writer.join()
@@ -191,9 +171,10 @@ def test_others_write_and_read_meanwhile_and_see_nothing_of_it_before_it_is_whol
     assert len(there) == 1 + len(written) + 4 * len(whole)
 
 
-@ways
-def test_staging_goes_on_after_a_restart(start_broker: StartBroker, peers: Peers, restart: How) -> None:
-    """A task does not notice: what it was told is there, and what it sends again is kept once."""
+def test_a_part_is_staged_through_a_restart(
+    start_broker: StartBroker, peers: Peers, restart: Restart
+) -> None:
+    """Acknowledged batches are there, and a batch that is sent again is stored once."""
     broker = start_broker(worker_timeout=0.05)
     job = Job(peers.fast(broker), "t")
     job.stage(1, 0, SMALL[0][:2])
@@ -205,8 +186,8 @@ def test_staging_goes_on_after_a_restart(start_broker: StartBroker, peers: Peers
     assert job.publish(1, [part_of(0, 7, SMALL[0])]).count == 3
 
 
-def test_abort_tells_what_it_removed(fast: FastPeer, topic: str) -> None:
-    """And again that there is nothing; a published transaction stays."""
+def test_an_abort_returns_what_it_removed(fast: FastPeer, topic: str) -> None:
+    """A second one removes nothing. A published transaction stays."""
     job = Job(fast, topic)
     named = stage_all(job, 1, SMALL)
     removed = job.abort(1)
@@ -221,17 +202,16 @@ def test_abort_tells_what_it_removed(fast: FastPeer, topic: str) -> None:
 def test_publishing_no_parts_stores_nothing(fast: FastPeer, topic: str) -> None:
     job = Job(fast, topic)
     stage_all(job, 1, SMALL)
-    told = job.publish(1, [])
-    assert (told.first, told.last, told.count, told.duplicate) == (0, 0, 0, False)
+    reply = job.publish(1, [])
+    assert (reply.first, reply.last, reply.count, reply.duplicate) == (0, 0, 0, False)
     assert job.standing(1).state == "unknown"
     assert fast.describe(topic).counters["staged_bytes"] == 0
 
 
-# -- what is wrong ------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------
 
 
-def test_the_topic_is_made_by_the_first_stage_and_by_nothing_else(fast: FastPeer, topic: str) -> None:
-    """Nor by a stage that is refused."""
+def test_only_a_valid_stage_creates_the_topic(fast: FastPeer, topic: str) -> None:
     job = Job(fast, topic)
     for ask in (lambda: job.publish(1, []), lambda: job.abort(1), lambda: job.standing(1)):
         with refused("unknown_topic"):
@@ -252,7 +232,7 @@ REFUSED: list[tuple[Request, bytes | None, str]] = [
     (Stage("loader", 1, 0, 7, 0), b"\0" * 64, "bad_batch"),
     (Stage("loader", 1, 0, 7, 0), batch.encode([b"x"]), "bad_batch"),
     (Stage("loader", 1, 0, 7, 0), staged([b"x"], 2), "bad_batch"),
-    (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1, "somebody"), "bad_batch"),
+    (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1, "another"), "bad_batch"),
     (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1)[:-1] + b"\1", "bad_batch"),
     (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1) * 2, "bad_batch"),
     (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1, headers=[b"\xc1"]), "bad_batch"),
@@ -272,22 +252,22 @@ REFUSED: list[tuple[Request, bytes | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "payload", "code"), REFUSED)
-def test_what_is_wrong_changes_nothing(
-    fast: FastPeer, topic: str, request_: Request, payload: bytes | None, code: str
-) -> None:
-    """Each has its code, and what was staged can be published afterwards."""
+def test_a_refused_request_changes_nothing(fast: FastPeer, topic: str) -> None:
+    """Each error has its code, before and after a part is staged, which can be published."""
     fast.publish(topic, [b"before"])
-    assert code_of(fast.request(request_, topic, payload)) == code
+    for request, payload, code in REFUSED:
+        assert code_of(fast.request(request, topic, payload)) == code, request
     job = Job(fast, topic)
     part = job.stage(1, 1, [[b"ours"]])
-    assert code_of(fast.request(request_, topic, payload)) == code
+    for request, payload, code in REFUSED:
+        assert code_of(fast.request(request, topic, payload)) == code, request
+    assert (job.standing(1).parts, job.standing(1).batches) == (1, 1)
     job.publish(1, [part])
     assert stored(fast, topic) == [b"before", b"ours"]
 
 
-def test_garbage_for_parts_is_refused(fast: FastPeer, topic: str, rng: random.Random) -> None:
-    """Whatever it is: one documented error, and nothing is published."""
+def test_random_bytes_as_parts_are_refused(fast: FastPeer, topic: str, rng: random.Random) -> None:
+    """With a documented error, and nothing is published."""
     job = Job(fast, topic)
     part = job.stage(1, 0, [[b"ours"]])
     for _ in range(200):
@@ -298,16 +278,15 @@ def test_garbage_for_parts_is_refused(fast: FastPeer, topic: str, rng: random.Ra
     assert job.publish(1, [part]).count == 1
 
 
-def test_an_error_tells_how_many_parts_are_missing(fast: FastPeer, topic: str) -> None:
-    """However long their numbers, it is cut nowhere."""
+def test_the_error_names_a_few_missing_parts_and_counts_the_others(fast: FastPeer, topic: str) -> None:
     fast.publish(topic, [b"before"])
     missing = [StagedPart(999_999 - row, 2**64 - 1, 16_384 // 30, 2**40) for row in range(30)]
-    with pytest.raises(QuothError, match=r"; part 999991 by attempt f{16}: .*, and 21 more") as told:
+    with pytest.raises(QuothError, match=r"; part 999991 by attempt f{16}: .*, and 21 more") as caught:
         Job(fast, topic).publish(1, missing)
-    assert told.value.code == "not_staged"
+    assert caught.value.code == "not_staged"
 
 
-def test_versions_do_not_go_backwards(fast: FastPeer, topic: str) -> None:
+def test_a_version_below_the_newest_is_refused(fast: FastPeer, topic: str) -> None:
     job = Job(fast, topic)
     late = job.stage(3, 0, [[b"late"]])
     job.publish(5, [job.stage(5, 0, [[b"five"]])])
@@ -323,8 +302,7 @@ def test_versions_do_not_go_backwards(fast: FastPeer, topic: str) -> None:
     assert stored(fast, topic) == [b"five"]
 
 
-def test_an_application_is_no_producer(fast: FastPeer, topic: str) -> None:
-    """A producer with the id of an application numbers its own batches as ever."""
+def test_a_producer_with_the_id_of_an_application_has_its_own_sequence(fast: FastPeer, topic: str) -> None:
     job = Job(fast, topic)
     fast.publish(topic, [b"1"], producer=producer_of("loader"), sequence=1)
     job.publish(100, [job.stage(100, 0, [[b"t"]])])
@@ -340,7 +318,7 @@ def test_an_application_is_no_producer(fast: FastPeer, topic: str) -> None:
 
 
 def test_staged_bytes_of_a_topic_are_bounded(start_broker: StartBroker, peers: Peers) -> None:
-    """`staged_bytes_max`, told by describe; other topics have their own."""
+    """Each topic has `staged_bytes_max`. A description has the bytes."""
     broker = start_broker(staged_bytes_max=16 * MIB)
     fast = peers.fast(broker)
     job = Job(fast, "t")
@@ -353,8 +331,8 @@ def test_staged_bytes_of_a_topic_are_bounded(start_broker: StartBroker, peers: P
     job.stage(2, 1, [[b"x" * MIB]])
 
 
-def test_a_low_disk_takes_nothing_that_is_staged(start_broker: StartBroker, peers: Peers) -> None:
-    """`disk_low` for stage and publish; what is staged is kept, and published when there is room."""
+def test_a_low_disk_refuses_to_stage_and_to_publish(start_broker: StartBroker, peers: Peers) -> None:
+    """Staged parts stay, and are published when there is room."""
     broker = start_broker()
     job = Job(peers.fast(broker), "t")
     named = stage_all(job, 1, LARGE)
@@ -373,7 +351,7 @@ def test_a_low_disk_takes_nothing_that_is_staged(start_broker: StartBroker, peer
 def test_staged_batches_expire_unless_more_are_added(
     start_broker: StartBroker, peers: Peers, worker_timeout: float
 ) -> None:
-    """`staged_max_age`, of sleeping topics too; the log tells whose it was.
+    """`staged_max_age` holds for hibernating topics, too. The log names the transaction.
 
     One batch is staged: of several, the first might expire before the last is there.
     """
@@ -381,16 +359,16 @@ def test_staged_batches_expire_unless_more_are_added(
     fast = peers.fast(broker)
     job = Job(fast, "t")
     part = job.stage(4, 0, [[b"1", b"2", b"3"]])
-    told = broker.wait_for("event=staged_expired")
-    assert f"topic=t application={producer_of('loader'):016x} version=4 parts=1 batches=1 records=3" in told
+    line = broker.wait_for("event=staged_expired")
+    assert f"topic=t application={producer_of('loader'):016x} version=4 parts=1 batches=1 records=3" in line
     assert list(broker.topics_directory.glob("*/*.staged")) == []
     with refused("not_staged"):
         job.publish(4, [part])
     assert fast.describe("t").counters["staged_bytes"] == 0
 
 
-def test_it_goes_with_the_topic(start_broker: StartBroker, peers: Peers) -> None:
-    """Deleting it, with files that are staged, leaves nothing, and a new one knows nothing."""
+def test_a_deleted_topic_takes_its_transactions_along(start_broker: StartBroker, peers: Peers) -> None:
+    """No file is left, and a topic that is created again knows none of them."""
     broker = start_broker()
     fast = peers.fast(broker)
     job = Job(fast, "t")
@@ -405,27 +383,26 @@ def test_it_goes_with_the_topic(start_broker: StartBroker, peers: Peers) -> None
 
 
 @sizes
-def test_what_else_is_done_to_the_topic_meanwhile_waits_or_is_done(
-    start_broker: StartBroker, peers: Peers, parts: Parts, rng: random.Random
+def test_requests_during_a_publish_are_answered_and_lose_nothing(
+    broker: BrokerProcess, fast: FastPeer, topic: str, parts: Parts, rng: random.Random
 ) -> None:
-    """Rolls, trims, settings, publishes and fetches in any order: each is answered, nothing is lost."""
-    broker = start_broker()
-    fast = peers.fast(broker)
-    job = Job(fast, "t")
+    """Rolls, settings, publishes and fetches in any order."""
+    job = Job(fast, topic)
     expected: list[bytes] = []
     for version in range(6):
         named = stage_all(job, version, parts)
         asks: list[Callable[[], int]] = [
-            lambda: fast.send(RollTopic(), "t"),
-            lambda: fast.send(UpdateTopic({"age_limit": rng.random() * 1e6 + 1}), "t"),
-            lambda: fast.send_publish("t", [b"w"]),
-            lambda: fast.send(Fetch(), "t"),
+            lambda: fast.send(RollTopic(), topic),
+            lambda: fast.send(UpdateTopic({"age_limit": rng.random() * 1e6 + 1}), topic),
+            lambda: fast.send_publish(topic, [b"w"]),
+            lambda: fast.send(Fetch(), topic),
             lambda named=named, version=version: job.send_publish(version, named),  # type: ignore[misc]
         ]
         rng.shuffle(asks)
         answers = fast.answers_to([ask() for ask in asks])
         assert [code_of(answer) for answer in answers] == [""] * len(asks)
         expected += [b"w", *values_of(parts)]
-    assert sorted(stored(fast, "t")) == sorted(expected)
+    assert sorted(stored(fast, topic)) == sorted(expected)
     assert broker.terminate() == 0
-    assert sorted(stored(peers.fast(broker.restart()), "t")) == sorted(expected)
+    broker.restart()
+    assert sorted(stored(fast, topic)) == sorted(expected)

@@ -1,8 +1,8 @@
-"""Who publishes a large transaction holds up neither those who write to the topic nor those who read it.
+"""The publish of a large transaction delays neither writers nor readers of its topic.
 
-Single records are published and fetched by others, without pause, while gigabytes become a part of the log,
-and while as many small batches do as a transaction may have. Other programs can spoil a measurement, so the
-bounds are far above what is measured; what they would catch is somebody who waits for the gigabytes.
+Other clients publish and fetch single records without pause, while gigabytes become a part of the log, and
+while a transaction of the largest number of batches does. Other programs can spoil a measurement, so the
+bounds are far above what is measured; they catch a client that waits for the gigabytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAIT_S = 5.0
 
 
 class Beside:
-    """Two clients that do one thing after the other until they are told to end, and what each took."""
+    """Two clients that publish and fetch until the end of a block, and the seconds that each request took."""
 
     def __init__(self, topic: str, writer: FastPeer, reader: FastPeer) -> None:
         self.writes: list[float] = []
@@ -63,10 +63,10 @@ class Beside:
     [(times(512, 2_048), MIB - 1_000), (BATCHES_MAX, 1_000)],
     ids=["large batches", "many batches"],
 )
-def test_a_large_publish_holds_up_nobody(
+def test_a_large_transaction_delays_no_other_request(
     start_broker: StartBroker, peers: Peers, batches: int, size: int
 ) -> None:
-    """Its own answer comes when all of it is on the disk; others wait for a part of that at most."""
+    """Its reply comes when all of it is on the disk. Others wait for a part of that at most."""
     broker = start_broker()
     fast = peers.fast(broker)
     fast.publish("t", [b"0"])
@@ -76,9 +76,9 @@ def test_a_large_publish_holds_up_nobody(
     assert sum(part.batches for part in named) == batches
     with Beside("t", peers.fast(broker), peers.fast(broker)) as beside:
         began = time.perf_counter()
-        told = replied(fast.answer_to(job.send_publish(1, named), 100))
+        reply = replied(fast.answer_to(job.send_publish(1, named), 100))
         took = time.perf_counter() - began
-    assert told.count == batches
+    assert reply.count == batches
     slowest = {"publish": quantiles(beside.writes, n=100)[-1], "fetch": quantiles(beside.reads, n=100)[-1]}
     print(f"{batches} x {size} in {took:.2f} s; slowest of a hundred: {slowest}, of {len(beside.writes)}")
     assert max(slowest.values()) < (WAIT_S if batches == BATCHES_MAX else took / 2)

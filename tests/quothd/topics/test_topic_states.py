@@ -110,7 +110,7 @@ def disk() -> FaultyDisk:
 
 
 def test_the_table_has_every_operation_that_a_topic_handles() -> None:
-    """All but those about the broker, and the one that makes a topic."""
+    """All but those about the broker, and the one that creates a topic."""
     about_the_broker = {Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS}
     handled = {make().operation for make in OPERATIONS.values()}
     assert handled == {*Operation} - about_the_broker - {Operation.CREATE}
@@ -121,7 +121,7 @@ def test_the_table_has_every_operation_that_a_topic_handles() -> None:
 def test_every_request_is_answered_once_in_every_state(
     tmp_path: Path, disk: FaultyDisk, state: Callable[[OpenTopic, FaultyDisk], None], name: str
 ) -> None:
-    """Before the topic ends, or with its end; and what comes with it in the same burst, too."""
+    """Before the topic ends, or with its end. So is a publish of the same burst."""
     for companions in (0, 1):
         topic = OpenTopic(tmp_path / str(companions), disk)
         state(topic, disk)
@@ -139,7 +139,7 @@ def test_every_request_is_answered_once_in_every_state(
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_topic_that_closes_answers_what_came_before(tmp_path: Path, disk: FaultyDisk, name: str) -> None:
-    """Also what waits for an fsync. A front end that ends does not wait for reads and deletions."""
+    """Requests that wait for an fsync, too. A front end that ends waits for no reads and deletions."""
     topic = OpenTopic(tmp_path, disk)
     syncing(topic, disk)
     before = [*topic.answers]
@@ -196,8 +196,8 @@ def live(directory: Path, disk: FaultyDisk, metadata: TopicMetadata | None = Non
 
 
 @pytest.mark.parametrize("kind", [*CHANGES, "open", "read"])
-def test_whatever_the_disk_refuses_every_request_is_answered_once(tmp_path: Path, kind: Kind) -> None:
-    """The n-th operation of a kind fails, for every n; what is acknowledged is there afterwards."""
+def test_every_request_is_answered_once_for_every_failure_of_the_disk(tmp_path: Path, kind: Kind) -> None:
+    """The n-th operation of a kind fails, for every n. Acknowledged records are there afterwards."""
     calm = FaultyDisk(syncs=False)
     live(tmp_path / "calm", calm)
     for nth in range(1, calm.count(kind) + 1):
