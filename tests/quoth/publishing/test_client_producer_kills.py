@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pytest
 
 from kit.broker.brokers import StartBroker
+from kit.client.records import Connect, send_all, values
 from kit.deadlines import DEADLINE_S, eventually
 from kit.scale import times
-from quoth import Client, Failure, Producer, ProducerError
-
-Connect = Callable[..., Client]
-
-
-def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [value for one in client.batches(topic) for value in one.values]
-
-
-def send_all(producer: Producer, sent: list[bytes]) -> None:
-    """Send values."""
-    for value in sent:
-        producer.send(value)
+from quoth import Failure, ProducerError
 
 
 def test_kills_in_the_middle_of_three_streams_lose_nothing_and_repeat_nothing(

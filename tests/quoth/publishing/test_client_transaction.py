@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,31 +10,11 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
-from quoth import Ack, Client, Message, StagedPart, Transaction
+from kit.client.records import Connect, messages, staged, values
+from quoth import Ack, Client, StagedPart
 from quoth.core.outgoing import BATCH_BYTES
 from quothwire.errors import QuothError
 from quothwire.protocol.transaction import PART_MAX, VERSION_MAX
-
-Connect = Callable[..., Client]
-
-
-def messages(client: Client, topic: str) -> list[Message]:
-    """Everything in a topic."""
-    return [message for batch in client.batches(topic) for message in batch]
-
-
-def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [value for batch in client.batches(topic) for value in batch.values]
-
-
-def staged(transaction: Transaction, number: int, *portions: list[bytes]) -> StagedPart:
-    """A part that one attempt has staged, written in portions."""
-    with transaction.part(number) as writer:
-        for portion in portions:
-            writer.write(portion)
-        return writer.finish()
-
 
 # -- all or none, once --------------------------------------------------------------------------------------
 
@@ -63,7 +42,6 @@ def test_nothing_is_read_before_it_is_published(client: Client, topic: str) -> N
     part = staged(transaction, 0, [b"x"] * 100)
     assert values(client, topic) == []
     assert client.topic(topic).count == 0
-    assert values(client, topic) == []
     transaction.publish([part])
     assert values(client, topic) == [b"x"] * 100
 
@@ -99,14 +77,10 @@ def test_versions_of_an_application_and_applications_are_transactions_of_their_o
         transaction = client.transaction(topic, *name)
         transaction.publish([staged(transaction, PART_MAX, [repr(name).encode()])])
     assert values(client, topic) == [repr(name).encode() for name in names]
+    elsewhere = client.transaction(f"{topic}-other", *names[0])
+    assert not elsewhere.publish([staged(elsewhere, 0, [b"x"])]).duplicate
     with refused("forgotten_sequence"):
         client.transaction(topic, "é/ \n", 4).status()
-
-
-def test_same_name_on_another_topic_is_another_transaction(client: Client, topic: str) -> None:
-    for name in (topic, f"{topic}-other"):
-        transaction = client.transaction(name, "app", 0)
-        assert not transaction.publish([staged(transaction, 0, [b"x"])]).duplicate
 
 
 def test_values_that_name_a_transaction_and_its_parts_go_to_other_processes(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kit.broker.peers import refused
-from quoth import Client, Message, StagedPart, Transaction
+from kit.client.records import messages, staged, values
+from quoth import Client, StagedPart
 from quoth.core.outgoing import BATCH_BYTES
 from quothwire.columns import Column
 from quothwire.errors import QuothError
@@ -25,24 +26,6 @@ def column(*cells: bytes | None) -> Column:
     offsets = struct.pack(f"<{len(cells) + 1}i", *accumulate(map(len, there), initial=0))
     validity = sum((cell is not None) << i for i, cell in enumerate(cells))
     return Column(offsets, b"".join(there), validity.to_bytes((len(cells) + 7) // 8, "little"))
-
-
-def messages(client: Client, topic: str) -> list[Message]:
-    """Everything in a topic."""
-    return [message for batch in client.batches(topic) for message in batch]
-
-
-def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [value for batch in client.batches(topic) for value in batch.values]
-
-
-def staged(transaction: Transaction, number: int, *portions: list[bytes]) -> StagedPart:
-    """A part that one attempt has staged, written in portions."""
-    with transaction.part(number) as writer:
-        for portion in portions:
-            writer.write(portion)
-        return writer.finish()
 
 
 # -- what a writer takes ------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.client.records import Connect
 from kit.deadlines import eventually
 from quoth import Client, Cursor, Gap, Reading
 from quothwire.pointer import POINTER_MAX
 
-Connect = Callable[..., Client]
 QUICK_S = 20.0
 """Two thirds of what a broker keeps a fetch for that finds nothing."""
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pytest
 
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
+from kit.client.records import Connect
 from kit.disk.damage import flip, stored_batches
 from quoth import Ack, Client, Gap, PointerRange, StoredBatch
 from quothwire import batch
 from quothwire.protocol.messages import Operation
 from quothwire.record import records_of
-
-Connect = Callable[..., Client]
 
 
 def filled(client: Client, topic: str) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -14,28 +13,25 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context, refused
 from kit.broker.proxies import Meddler, Wire, pass_on
+from kit.client.records import Connect
 from kit.deadlines import eventually
 from kit.disk.damage import flip, stored_batches
 from kit.machine.tracing import Fault, Tracer, needs_strace
 from kit.scale import times
 from quoth import Client, Message, NotFound, Reading
-from quoth.merging import multi_reader
 from quothd import Broker
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
-
-Connect = Callable[..., Client]
 
 RECOVERING = error("recovering", "of the test")
 
 orders = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as they come"])
 
 
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fetches and lists of topics are sent every fifth of a second."""
-    monkeypatch.setattr(multi_reader, "WAIT_S", 0.2)
-    monkeypatch.setattr(multi_reader, "LIST_S", 0.2)
+def brief(client: Client) -> Client:
+    """Let readings of a client fetch and list topics every fifth of a second."""
+    client._timing.tail_wait = client._timing.list_pause = 0.2
+    return client
 
 
 def values_of(reading: Reading, number: int) -> list[bytes]:
@@ -197,10 +193,9 @@ def test_a_record_that_waits_for_its_sync_is_waited_for(
 
 
 @orders
-@pytest.mark.usefixtures("brief")
 def test_topics_that_are_made_meanwhile_take_part(client: Client, topic: str, ordered: bool) -> None:
     client.publish(f"{topic}.a", b"old")
-    with client.tail_many([f"{topic}.*"], ordered=ordered) as tail:
+    with brief(client).tail_many([f"{topic}.*"], ordered=ordered) as tail:
         for number in range(3):
             client.publish(f"{topic}.{number}", b"%d" % number)
             client.publish(f"{topic}.a", b"a %d" % number)
@@ -209,10 +204,9 @@ def test_topics_that_are_made_meanwhile_take_part(client: Client, topic: str, or
     assert found == expected if ordered else sorted(found) == sorted(expected)
 
 
-@pytest.mark.usefixtures("brief")
 def test_a_named_topic_that_does_not_exist_yet_holds_nothing_back(client: Client, topic: str) -> None:
     names = [f"{topic}.{letter}" for letter in "ab"]
-    with client.tail_many(names, ordered=True) as tail:
+    with brief(client).tail_many(names, ordered=True) as tail:
         for number in range(3):
             client.publish(names[0], b"%d" % number)
             assert values_of(tail, 1) == [b"%d" % number]
@@ -232,14 +226,13 @@ def test_a_named_topic_that_is_deleted_ends_it(client: Client, topic: str, order
 
 
 @orders
-@pytest.mark.usefixtures("brief")
 def test_a_matching_topic_that_is_deleted_is_left_out_and_may_come_again(
     client: Client, topic: str, ordered: bool
 ) -> None:
     names = [f"{topic}.{letter}" for letter in "ab"]
     for name in names:
         client.publish(name, b"old")
-    with client.tail_many(f"{topic}.*", after=0, ordered=ordered) as tail:
+    with brief(client).tail_many(f"{topic}.*", after=0, ordered=ordered) as tail:
         assert values_of(tail, 2) == [b"old"] * 2
         client.delete_topic(names[1])
         client.publish(names[0], b"alone")
@@ -285,14 +278,13 @@ def test_a_wire_that_is_cut_again_and_again_loses_nothing(
             assert sorted(waiting.result()) == [b"%d a" % number, b"%d b" % number]
 
 
-@pytest.mark.usefixtures("brief")
-def test_a_topic_that_holds_up_the_others_is_named_with_the_reason(
+def test_a_topic_that_holds_up_the_others_is_named_with_the_reason_and_costs_nothing(
     meddler: Meddler, connect: Connect, client: Client, topic: str
 ) -> None:
     names = [f"{topic}.{letter}" for letter in "ab"]
     for name in names:
         client.publish(name, b"old")
-    with connect(meddler).tail_many(names, ordered=True) as tail:
+    with brief(connect(meddler)).tail_many(names, ordered=True) as tail:
         meddler.on_request = lambda call: (
             call.topic == names[1].encode() and call.operation is Operation.FETCH and RECOVERING
         )
@@ -302,7 +294,9 @@ def test_a_topic_that_holds_up_the_others_is_named_with_the_reason(
             assert portion == []
             if tail.waiting_for == {names[1]: RECOVERING.text}:
                 break
-        assert next(tail.portions(0.1)) == []
+        before = process_time()
+        assert next(tail.portions(2.0)) == []
+        assert process_time() - before < 0.5, "it costs nothing"
         meddler.on_request = pass_on
         assert values_of(tail, 2) == [b"older", b"younger"]
         assert (tail.waiting_for, tail.late) == ({}, 0)
@@ -379,23 +373,6 @@ def test_silence_costs_nothing(client: Client, topic: str) -> None:
         before = process_time()
         assert next(tail.portions(2.0)) == []
         assert process_time() - before < 0.5
-
-
-@pytest.mark.usefixtures("brief")
-def test_a_record_that_is_held_back_for_long_costs_nothing(
-    meddler: Meddler, connect: Connect, client: Client, topic: str
-) -> None:
-    names = [f"{topic}.{letter}" for letter in "ab"]
-    for name in names:
-        client.publish(name, b"a")
-    with connect(meddler).read_many(names, ordered=True) as reading:
-        meddler.on_request = lambda call: call.topic == names[1].encode() and RECOVERING
-        before = process_time()
-        assert next(reading.portions(2.0)) == []
-        assert reading.waiting_for == {names[1]: RECOVERING.text}
-        assert process_time() - before < 0.5
-        meddler.on_request = pass_on
-        assert values_of(reading, 3) == [b"a", b"a"]
 
 
 def test_portion_without_waiting_holds_what_has_come(client: Client, topic: str) -> None:
