@@ -47,16 +47,18 @@ async def patiently(iterator: AsyncIterator[T], rng: random.Random) -> T:
 # -- iterators ----------------------------------------------------------------------------------------------
 
 
+@tailings
 @in_loop
-async def test_an_iterator_that_another_task_closes_ends(client: Client, topic: str) -> None:
+async def test_iterator_that_another_task_closes_ends(client: Client, topic: str, tailing: Tailing) -> None:
     await client.publish(topic, b"seen")
-    tail = client.tail(topic, after=0)
+    tail = tailing(client, topic, after=0)
     assert (await anext(tail)).value == b"seen"
     waiting = asyncio.ensure_future(anext(tail, None))
     await asyncio.sleep(0)
     await tail.aclose()
     assert await asyncio.wait_for(waiting, 10) is None
     assert await anext(tail, None) is None
+    await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
 
 
 @in_loop
@@ -285,16 +287,6 @@ async def test_silence_lasts_between_two_waits(client: Client, topic: str) -> No
             given_up += 1
     assert portion == []
     assert given_up
-
-
-@in_loop
-async def test_closed_reading_ends_the_wait_for_it(client: Client, topic: str) -> None:
-    tail = await client.tail_many(topic)
-    waiting = asyncio.ensure_future(anext(tail, None))
-    await asyncio.sleep(0)
-    await tail.close()
-    assert await waiting is None
-    await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
 
 
 # -- publishes ----------------------------------------------------------------------------------------------

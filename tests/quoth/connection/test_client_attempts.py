@@ -42,9 +42,11 @@ def says(twin: Connect, url: str, *reasons: str) -> Callable[[], bool]:
 
 
 def test_nothing_listens(twin: Connect) -> None:
-    eventually(
-        says(twin, f"tcp://127.0.0.1:{free_port()}", "nothing accepts connections there"), "it was refused"
-    )
+    url = f"tcp://127.0.0.1:{free_port()}"
+    eventually(says(twin, url, "nothing accepts connections there"), "it was refused")
+    problem = failure(twin, url)
+    assert problem.retryable
+    assert "quoth serve" in problem.hint or "firewall" in problem.hint
 
 
 def test_peer_that_listens_is_no_broker(twin: Connect) -> None:

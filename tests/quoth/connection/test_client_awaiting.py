@@ -13,7 +13,7 @@ from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.broker.proxies import Meddler
 from kit.client.records import Connect
 from kit.deadlines import DEADLINE_S, hold
-from quoth import Disconnected, RequestError
+from quoth import Client, Disconnected, RequestError
 
 AWAY_S = 0.7
 """Far beyond the time that a call may take."""
@@ -69,24 +69,22 @@ def test_a_wait_is_a_number_of_seconds(broker: BrokerProcess, connect: Connect, 
 
 
 def test_tails_that_begin_while_the_broker_is_away_wait_for_it(
-    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor
+    own_broker: BrokerProcess, own_client: Client, connect: Connect, pool: ThreadPoolExecutor
 ) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    client.timeout = BRIEF_S
-    broker.kill()
+    own_client.timeout = BRIEF_S
+    own_broker.kill()
 
     def tail() -> bytes:
-        return next(client.tail("orders")).value
+        return next(own_client.tail("orders")).value
 
     def tail_many(*, ordered: bool) -> bytes:
-        with client.tail_many("orders", ordered=ordered) as reading:
+        with own_client.tail_many("orders", ordered=ordered) as reading:
             return next(reading).value
 
     values = [pool.submit(tail), *(pool.submit(tail_many, ordered=ordered) for ordered in (False, True))]
     hold(lambda: not any(value.done() for value in values), "they wait", AWAY_S)
-    broker.restart()
-    publisher = connect(broker)
+    own_broker.restart()
+    publisher = connect(own_broker)
     while not all(value.done() for value in values):
         publisher.publish("orders", b"value")
     assert [value.result() for value in values] == [b"value"] * 3

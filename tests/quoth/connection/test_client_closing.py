@@ -96,10 +96,10 @@ def test_closing_does_not_wait_for_a_socket_without_an_owner(broker: BrokerProce
 
 
 def test_closing_ends_what_other_threads_wait_for(
-    quiet_broker: BrokerProcess, connect: Connect, twin: Connect, topic: str
+    own_broker: BrokerProcess, connect: Connect, twin: Connect, topic: str
 ) -> None:
-    witness = connect(quiet_broker)
-    with twin(quiet_broker.url) as client, ThreadPoolExecutor() as pool:
+    witness = connect(own_broker)
+    with twin(own_broker.url) as client, ThreadPoolExecutor() as pool:
         client.create_topic(topic)
         waiting: list[Future[Any]] = [
             pool.submit(client.read, topic, timeout=60.0),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import quoth
-from kit.broker.brokers import StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
 from kit.client.records import Connect, failures_of, numbered, publishes, send_all, values
@@ -136,22 +136,20 @@ def test_batch_without_a_topic_is_refused_and_those_behind_its_making_are_stored
 
 
 def test_full_disk_holds_the_producer_up_until_there_is_room(
-    start_broker: StartBroker, connect: Connect
+    own_broker: BrokerProcess, own_client: Client
 ) -> None:
-    broker = start_broker()
-    client = connect(broker)
     sent = numbered(400)
-    with client.producer("t", batch=10) as producer:
+    with own_client.producer("t", batch=10) as producer:
         send_all(producer, sent[:200])
         producer.flush()
-        broker.terminate()
-        broker.restart(disk_free_min=2**60)
+        own_broker.terminate()
+        own_broker.restart(disk_free_min=2**60)
         send_all(producer, sent[200:])
         with refused("timed_out"):
             producer.flush(0.3)
-        broker.terminate()
-        broker.restart(disk_free_min=0)
-    assert values(client, "t") == sent
+        own_broker.terminate()
+        own_broker.restart(disk_free_min=0)
+    assert values(own_client, "t") == sent
 
 
 def test_failing_disk_leaves_the_outcome_unknown(tmp_path: Path) -> None:
@@ -195,20 +193,18 @@ def test_lost_requests_and_replies_are_made_good(
 
 @pytest.mark.parametrize("in_flight", [IN_FLIGHT_MAX, 0])
 def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_rest(
-    start_broker: StartBroker, connect: Connect, in_flight: int
+    own_broker: BrokerProcess, own_client: Client, in_flight: int
 ) -> None:
     """Nothing is sent without a connection, so all later failures are certain."""
-    broker = start_broker()
-    client = connect(broker)
     sent = numbered(100)
-    with client.producer("t", batch=1) as producer:
+    with own_client.producer("t", batch=1) as producer:
         producer.send(b"before")
         producer.flush()
         if in_flight:
-            broker.freeze()
+            own_broker.freeze()
             send_all(producer, sent)
             eventually(lambda: len(producer._inflight) == in_flight, "the window is full")
-        broker.kill()
+        own_broker.kill()
         eventually(lambda: producer._link.connected is False, "the loss is noticed")
         if not in_flight:
             send_all(producer, sent)
@@ -218,33 +214,33 @@ def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_res
         outcomes = [failure.outcome for failure in failures]
         assert outcomes == ["unknown"] * in_flight + ["refused"] * (100 - in_flight)
         assert failures[0].error.code == ("disconnected" if in_flight else "timed_out")
-        broker.restart()
-    client.publish("t", b"after")
-    before, *maybe, after = values(client, "t")
+        own_broker.restart()
+    own_client.publish("t", b"after")
+    before, *maybe, after = values(own_client, "t")
     assert (before, after) == (b"before", b"after")
     assert maybe == sent[: len(maybe)]
     assert len(maybe) <= in_flight
 
 
-def test_copies_do_not_pile_up_while_no_broker_is_there(start_broker: StartBroker, connect: Connect) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    timing = client._timing
-    with client.producer("t", batch=1) as producer:
+def test_copies_do_not_pile_up_while_no_broker_is_there(
+    own_broker: BrokerProcess, own_client: Client
+) -> None:
+    timing = own_client._timing
+    with own_client.producer("t", batch=1) as producer:
         producer.send(b"before")
         producer.flush()
-        broker.freeze()
+        own_broker.freeze()
         send_all(producer, numbered(10))
         eventually(lambda: len(producer._inflight) == 10, "all are on their way")
-        broker.kill()
+        own_broker.kill()
         eventually(lambda: producer._link.connected is False, "the loss is noticed")
         timing.resend = 0.01
         pause(0.5)  # fifty times what is waited for an answer
         timing.resend = Timing().resend
-        broker.restart()
+        own_broker.restart()
         producer.flush(DEADLINE_S)
-        assert client.status().counters["requests"] < 60
-    assert values(client, "t") == [b"before", *numbered(10)]
+        assert own_client.status().counters["requests"] < 60
+    assert values(own_client, "t") == [b"before", *numbered(10)]
 
 
 # -- a program that ends ------------------------------------------------------------------------------------
@@ -258,16 +254,14 @@ def send_and_interrupt(client: Client, topic: str) -> None:
 
 
 def test_interrupt_is_not_held_up_by_a_broker_that_is_away(
-    start_broker: StartBroker, connect: Connect
+    own_broker: BrokerProcess, own_client: Client
 ) -> None:
     """The program ends although the two minutes have not passed that a delivery may take."""
-    broker = start_broker()
-    client = connect(broker)
     before = threading.active_count()
-    broker.kill()
+    own_broker.kill()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        send_and_interrupt(client, "t")
+        send_and_interrupt(own_client, "t")
     assert time.monotonic() - began < DEADLINE_S
     assert threading.active_count() <= before
 

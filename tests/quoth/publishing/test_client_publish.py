@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.broker.brokers import StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, Wire, pass_on
 from kit.client.records import Connect, at_once, busy, publishes, values
@@ -165,19 +165,19 @@ def test_batch_above_the_limit_of_this_broker_is_refused_at_once(
     assert values(client, "t") == [bytes(9_000)]
 
 
-def test_full_disk_is_told_at_once_and_nothing_is_stored(start_broker: StartBroker, connect: Connect) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    client.publish("t", b"one")
-    broker.terminate()
-    broker.restart(disk_free_min=2**60)
+def test_full_disk_is_told_at_once_and_nothing_is_stored(
+    own_broker: BrokerProcess, own_client: Client
+) -> None:
+    own_client.publish("t", b"one")
+    own_broker.terminate()
+    own_broker.restart(disk_free_min=2**60)
     with pytest.raises(Unavailable) as caught:
-        client.publish("t", b"two")
+        own_client.publish("t", b"two")
     assert caught.value.code == "disk_low"
-    broker.terminate()
-    broker.restart(disk_free_min=0)
-    client.publish("t", b"three")
-    assert values(client, "t") == [b"one", b"three"]
+    own_broker.terminate()
+    own_broker.restart(disk_free_min=0)
+    own_client.publish("t", b"three")
+    assert values(own_client, "t") == [b"one", b"three"]
 
 
 # -- never twice --------------------------------------------------------------------------------------------
@@ -332,21 +332,19 @@ def test_publishing_goes_on_in_a_topic_that_was_made_anew(client: Client, topic:
         client.delete_topic(topic)
 
 
-def test_publishing_goes_on_after_a_loss(start_broker: StartBroker, connect: Connect) -> None:
+def test_publishing_goes_on_after_a_loss(own_broker: BrokerProcess, own_client: Client) -> None:
     """A loss of power took what was acknowledged: the broker waits for a sequence that comes no more."""
-    broker = start_broker()
-    client = connect(broker)
     for value in (b"a", b"b", b"c"):
-        client.publish("t", value)
-    broker.kill()
-    (folder,) = broker.topics_directory.iterdir()
+        own_client.publish("t", value)
+    own_broker.kill()
+    (folder,) = own_broker.topics_directory.iterdir()
     (segment,) = segments(folder)
     with segment.open("r+b") as file:
         file.truncate(segment.stat().st_size - 8)
-    broker.restart()
-    client.publish("t", b"d")
-    client.publish("t", b"e")
-    assert values(client, "t") == [b"a", b"b", b"d", b"e"]
+    own_broker.restart()
+    own_client.publish("t", b"d")
+    own_client.publish("t", b"e")
+    assert values(own_client, "t") == [b"a", b"b", b"d", b"e"]
 
 
 def test_failing_disk_leaves_the_outcome_unknown(tmp_path: Path) -> None:

@@ -189,6 +189,8 @@ NEEDS_TOPIC: dict[str, Callable[[Client, str], object]] = {
     "trim": lambda client, topic: client.trim(topic, "now"),
     "roll": lambda client, topic: client.roll(topic),
     "read": lambda client, topic: client.read(topic),
+    "batches": lambda client, topic: next(client.batches(topic)),
+    "get": lambda client, topic: client.get(topic, 1),
 }
 
 

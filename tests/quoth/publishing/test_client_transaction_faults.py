@@ -18,7 +18,7 @@ from kit.client.records import Connect, messages, staged
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.processes import peak_of
 from kit.scale import times
-from quoth import Ack, Client, Disconnected
+from quoth import Ack, Client, Disconnected, Transaction
 from quoth.core.outgoing import BATCH_BYTES
 from quoth.core.staging import IN_FLIGHT_BYTES
 from quothwire.errors import QuothError, error
@@ -89,48 +89,44 @@ def test_part_is_whole_though_requests_are_refused_for_now_and_answers_are_lost(
 
 
 def test_part_is_whole_though_the_broker_is_killed_while_it_is_written(
-    start_broker: StartBroker, connect: Connect, rng: random.Random, seed: int
+    own_broker: BrokerProcess, own_client: Client, rng: random.Random, seed: int
 ) -> None:
     """The broker keeps acknowledged batches through a kill."""
-    broker = start_broker()
-    client = connect(broker)
-    client.publish("t", b"before")
-    client.trim("t", 2**56 - 1)
-    transaction = client.transaction("t", "app", 0)
+    own_client.publish("t", b"before")
+    own_client.trim("t", 2**56 - 1)
+    transaction = own_client.transaction("t", "app", 0)
     values = planned("a", 3_000)
     kills = times(2, 10)
     writer = transaction.part(0)
     at = sorted(rng.sample(range(1, 150), kills))
     for number in range(150):
         if number in at:
-            broker.kill()
-            broker.restart()
+            own_broker.kill()
+            own_broker.restart()
         writer.write(values[20 * number : 20 * number + 20])
     part = writer.finish()
     assert part.records == len(values), f"QUOTH_SEED={seed}"
-    check_stretch(client, "t", transaction.publish([part]), values)
+    check_stretch(own_client, "t", transaction.publish([part]), values)
 
 
-def test_writer_without_a_broker_says_what_is_kept(start_broker: StartBroker, connect: Connect) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    transaction = client.transaction("t", "app", 0)
+def test_writer_without_a_broker_says_what_is_kept(own_broker: BrokerProcess, own_client: Client) -> None:
+    transaction = own_client.transaction("t", "app", 0)
     writer = transaction.part(0, timeout=0.5)
     writer.write(planned("a", 200))
-    broker.kill()
+    own_broker.kill()
     with pytest.raises(Disconnected) as problem:
         writer.finish()
     assert "part 0 of version 0 of 'app' on topic 't'" in problem.value.text
     assert "nothing of the part is published" in problem.value.hint
     with pytest.raises(Disconnected):
         writer.write(b"x")
-    broker.restart()
-    client.timeout = DEADLINE_S
-    check_stretch(client, "t", transaction.publish([staged(transaction, 0, [b"x"])]), [b"x"])
+    own_broker.restart()
+    own_client.timeout = DEADLINE_S
+    check_stretch(own_client, "t", transaction.publish([staged(transaction, 0, [b"x"])]), [b"x"])
 
 
 def test_attempt_of_a_process_that_was_killed_goes_with_the_publication(
-    broker: BrokerProcess, client: Client, topic: str
+    broker: BrokerProcess, client: Client, topic: str, transaction: Transaction
 ) -> None:
     script = (
         "import sys, time, quoth\n"
@@ -140,7 +136,6 @@ def test_attempt_of_a_process_that_was_killed_goes_with_the_publication(
         "time.sleep(600)\n"
     )
     client.create_topic(topic)
-    transaction = client.transaction(topic, "app", 0)
     with subprocess.Popen([sys.executable, "-c", script, broker.url, topic]) as process:
         try:
             eventually(lambda: transaction.status().batches > 0, "something is staged")
@@ -150,9 +145,10 @@ def test_attempt_of_a_process_that_was_killed_goes_with_the_publication(
     check_stretch(client, topic, transaction.publish([staged(transaction, 0, values)]), values)
 
 
-def test_other_attempts_may_be_written_at_the_same_time(client: Client, topic: str) -> None:
+def test_other_attempts_may_be_written_at_the_same_time(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     """As by a task that runs twice."""
-    transaction = client.transaction(topic, "app", 0)
     values = planned("a", 500)
     portions = [values[i : i + 7] for i in range(0, 500, 7)]
     with ThreadPoolExecutor(4) as pool:
@@ -193,29 +189,26 @@ def test_publication_whose_answer_is_lost_is_asked_for_again(
 
 @pytest.mark.parametrize("count", [10, 1_000], ids=["small", "large"])
 def test_transaction_is_whole_and_once_though_the_broker_is_killed_while_it_is_published(
-    start_broker: StartBroker, connect: Connect, rng: random.Random, seed: int, count: int
+    own_broker: BrokerProcess, own_client: Client, rng: random.Random, seed: int, count: int
 ) -> None:
     """Killed at any moment, started again: the same call is answered, and nothing is there twice."""
-    broker = start_broker()
-    client = connect(broker)
     for version in range(times(6, 60)):
         topic = f"t{version}"
-        transaction = client.transaction(topic, "app", version)
+        transaction = own_client.transaction(topic, "app", version)
         values = planned(f"{version}", count)
         parts = [staged(transaction, number, values[number::2]) for number in range(2)]
         with ThreadPoolExecutor() as pool:
             publishing = pool.submit(transaction.publish, parts)
             pause(rng.uniform(0, 0.05))
-            broker.kill()
-            broker.restart()
+            own_broker.kill()
+            own_broker.restart()
             ack = publishing.result(2 * DEADLINE_S)
         assert transaction.publish(parts) == Ack(ack.first, ack.last, count, "synced", True)
-        check_stretch(client, topic, ack, values[::2] + values[1::2])
+        check_stretch(own_client, topic, ack, values[::2] + values[1::2])
 
 
-def test_publications_at_the_same_time_are_one(client: Client, topic: str) -> None:
+def test_publications_at_the_same_time_are_one(client: Client, topic: str, transaction: Transaction) -> None:
     """As by a driver that was believed to be dead."""
-    transaction = client.transaction(topic, "app", 0)
     values = planned("a", 1_000)
     parts = [staged(transaction, number, values) for number in range(2)]
     with ThreadPoolExecutor(8) as pool:
@@ -246,9 +239,8 @@ def test_publication_may_take_long_but_not_without_a_broker(
 # -- much ---------------------------------------------------------------------------------------------------
 
 
-def test_writer_holds_no_more_than_what_is_on_its_way(client: Client, topic: str) -> None:
+def test_writer_holds_no_more_than_what_is_on_its_way(transaction: Transaction) -> None:
     """Two hundred MiB through a window of sixteen."""
-    transaction = client.transaction(topic, "app", 0)
     portion = planned("a", 50)
 
     def write() -> None:
@@ -271,34 +263,33 @@ with quoth.connect(url) as client, client.transaction(topic, "app", 0).part(numb
 
 
 def test_million_records_that_several_processes_stage_are_there_whole_and_once(
-    start_broker: StartBroker, connect: Connect
+    own_broker: BrokerProcess, own_client: Client
 ) -> None:
     """The broker is killed while they stage, and again while all of it is published."""
-    broker = start_broker()
-    client = connect(broker)
-    client.publish("t", b"0")
+    own_client.publish("t", b"0")
     writers = 4
     count = 1_000_000 // writers
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER, broker.url, "t", str(number), str(count)], stdout=subprocess.PIPE
+            [sys.executable, "-c", WRITER, own_broker.url, "t", str(number), str(count)],
+            stdout=subprocess.PIPE,
         )
         for number in range(writers)
     ]
-    transaction = client.transaction("t", "app", 0)
+    transaction = own_client.transaction("t", "app", 0)
     eventually(lambda: transaction.status().records > 100_000, "they stage")
-    broker.kill()
-    broker.restart()
+    own_broker.kill()
+    own_broker.restart()
     parts = [pickle.loads(process.communicate(timeout=3 * DEADLINE_S)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0] * writers
     with ThreadPoolExecutor() as pool:
         publishing = pool.submit(transaction.publish, parts)
-        broker.kill()
-        broker.restart()
+        own_broker.kill()
+        own_broker.restart()
         ack = publishing.result(2 * DEADLINE_S)
     assert (ack.count, ack.last - ack.first) == (1_000_000, 999_999)
     expected = 0
-    for batch in client.batches("t", after=ack.first - 1):
+    for batch in own_client.batches("t", after=ack.first - 1):
         assert batch.first == ack.first + expected, "the pointers have a hole"
         assert batch.values == [b"%d" % i for i in range(expected, expected + len(batch))]
         expected += len(batch)

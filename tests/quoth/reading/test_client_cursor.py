@@ -19,7 +19,6 @@ from kit.broker.peers import refused
 from kit.machine.processes import listing
 from kit.machine.tracing import CHANGES, Fault, calls_in, needs_strace, traced
 from quoth import Client, Cursor, Damaged, Gap, Message, Position
-from quothwire.pointer import POINTER_MAX
 
 POINTER = 1_767_323_045_000_001
 TIME = "2026-01-02T03:04:05.000001Z"
@@ -399,10 +398,3 @@ def test_a_new_cursor_begins_where_it_is_told(client: Client, path: Path, topic:
         with Cursor(path) as cursor, client.tail_many(topic, after=ack.first, cursor=cursor) as tail:
             assert next(tail).value == b"2"
             cursor.save()
-
-
-def test_a_cursor_behind_everything_waits_and_is_reported(client: Client, path: Path, topic: str) -> None:
-    last = client.publish(topic, b"1").last
-    with Cursor(path) as cursor:
-        cursor.advance(topic, POINTER_MAX)
-    assert gaps_of(client, path, topic) == [Gap(topic, last, POINTER_MAX + 1, 0, "ahead", 1)]

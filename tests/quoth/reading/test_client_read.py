@@ -105,7 +105,7 @@ NO_BOUNDS: list[tuple[dict[str, Any], str, str]] = [
     ({"after": -1}, "bad_pointer", "-1"),
     ({"after": POINTER_MAX + 1}, "bad_pointer", ""),
     ({"after": 1.5}, "bad_pointer", "1.5"),
-    ({"after": True}, "bad_pointer", "True"),
+    ({"after": True}, "bad_pointer", "true"),
     ({"after": "5"}, "bad_pointer", "5"),
     ({"after": 5, "since": 5}, "bad_request", ""),
     ({"until": datetime(2026, 1, 1)}, "bad_pointer", "UTC"),
@@ -114,13 +114,18 @@ NO_BOUNDS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("way", ["read", "batches", "tail"])
-@pytest.mark.parametrize(("bounds", "code", "text"), NO_BOUNDS)
+@pytest.mark.parametrize(
+    ("way", "bounds", "code", "text"),
+    [
+        (way, *one)
+        for way in ("read", "batches", "tail")
+        for one in NO_BOUNDS
+        if way != "tail" or "until" not in one[0]
+    ],
+)
 def test_what_is_no_bound_is_refused(
     client: Client, topic: str, way: str, bounds: dict[str, Any], code: str, text: str
 ) -> None:
-    if way == "tail" and "until" in bounds:
-        pytest.skip("a tail has no end")
     with pytest.raises(RequestError) as caught:
         getattr(client, way)(topic, **bounds)
     assert caught.value.code == code
@@ -181,17 +186,6 @@ def test_nothing_there_is_no_error(client: Client, topic: str) -> None:
     assert list(client.batches(topic, after=pointer)) == []
 
 
-def test_topic_that_does_not_exist_is_an_error(client: Client, topic: str) -> None:
-    with refused("unknown_topic"):
-        client.read(topic)
-    with refused("unknown_topic"):
-        next(client.batches(topic))
-    with refused("unknown_topic"):
-        client.get(topic, 1)
-    with refused("bad_topic"):
-        client.read("a/b")
-
-
 # -- waiting ------------------------------------------------------------------------------------------------
 
 
@@ -200,14 +194,14 @@ def test_topic_that_does_not_exist_is_an_error(client: Client, topic: str) -> No
     [(True, DEADLINE_S), (False, DEADLINE_S), pytest.param(True, 86_400.0, id="longer than a broker waits")],
 )
 def test_timeout_waits_for_the_first_record(
-    quiet_broker: BrokerProcess,
+    own_broker: BrokerProcess,
     connect: Connect,
     pool: ThreadPoolExecutor,
     topic: str,
     exists: bool,
     timeout: float,
 ) -> None:
-    client, other = connect(quiet_broker), connect(quiet_broker)
+    client, other = connect(own_broker), connect(own_broker)
     after = client.publish(topic, b"old").last if exists else 0
     waiting = pool.submit(client.read, topic, after=after, timeout=timeout)
     eventually(lambda: other.status().waits == 1, "it waits")

@@ -10,7 +10,7 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Peers, refused
-from kit.broker.proxies import Meddler, Wire, pass_on
+from kit.broker.proxies import Meddler, pass_on
 from kit.client.records import Connect
 from kit.deadlines import DEADLINE_S, eventually, hold
 from kit.disk.damage import with_headers
@@ -57,13 +57,13 @@ def test_tail_begins_behind_a_cursor_or_at_a_moment(client: Client, topic: str) 
 
 @pytest.mark.parametrize("arguments", [{}, {"after": 0}, {"since": "-1h"}], ids=["now", "after", "since"])
 def test_tail_waits_for_a_topic_that_does_not_exist_yet(
-    quiet_broker: BrokerProcess,
+    own_broker: BrokerProcess,
     connect: Connect,
     pool: ThreadPoolExecutor,
     topic: str,
     arguments: dict[str, int | str],
 ) -> None:
-    client, other = connect(quiet_broker), connect(quiet_broker)
+    client, other = connect(own_broker), connect(own_broker)
     tail = client.tail(topic, **arguments)  # type: ignore[arg-type]
     waiting = pool.submit(values_of, tail, 3)
     eventually(lambda: other.status().waits == 1, "it waits")
@@ -101,9 +101,9 @@ def test_silence_longer_than_a_broker_waits_is_no_end(
 
 
 def test_many_tails_wait_at_once_and_all_get_everything(
-    quiet_broker: BrokerProcess, connect: Connect, topic: str
+    own_broker: BrokerProcess, connect: Connect, topic: str
 ) -> None:
-    client, other = connect(quiet_broker), connect(quiet_broker)
+    client, other = connect(own_broker), connect(own_broker)
     client.create_topic(topic)
     tails = [client.tail(topic) for _ in range(20)]
     with ThreadPoolExecutor(len(tails)) as pool:
@@ -167,19 +167,6 @@ def test_broker_that_is_away_for_long_is_waited_for(
     assert waiting.result() == [b"new"]
 
 
-def test_wire_that_is_cut_again_and_again_loses_nothing(
-    wire: Wire, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
-) -> None:
-    client.publish(topic, b"old")
-    tail = connect(wire).tail(topic)
-    for number in range(5):
-        waiting = pool.submit(values_of, tail, 2)
-        client.publish(topic, b"%d a" % number)
-        wire.cut()
-        client.publish(topic, b"%d b" % number)
-        assert waiting.result() == [b"%d a" % number, b"%d b" % number]
-
-
 @pytest.mark.parametrize("code", ["busy", "recovering", "stopping"])
 def test_passing_refusals_do_not_end_a_tail(
     meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str, code: str
@@ -200,9 +187,9 @@ def test_passing_refusals_do_not_end_a_tail(
 
 
 def test_deleting_the_topic_ends_a_tail_that_waits(
-    quiet_broker: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor, topic: str
+    own_broker: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor, topic: str
 ) -> None:
-    client, other = connect(quiet_broker), connect(quiet_broker)
+    client, other = connect(own_broker), connect(own_broker)
     client.publish(topic, b"a")
     tail = client.tail(topic, after=0)
     assert values_of(tail, 1) == [b"a"]
