@@ -19,6 +19,7 @@ from kit.broker.proxies import Meddler
 from kit.client.records import Connect, failures_of, numbered, publishes, send_all, values
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk
+from kit.scale import times
 from quoth import Client, Failure, ProducerError
 from quoth.core.inflight import IN_FLIGHT_MAX
 from quoth.core.timing import Timing
@@ -291,3 +292,36 @@ def test_topic_that_is_deleted_is_made_anew_and_goes_on_in_order(client: Client,
     found = values(client, topic)
     assert found
     assert found == sent[-len(found) :]
+
+
+# -- kills --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["written", "synced"])
+def test_kills_at_any_moment_leave_an_exact_account(
+    own_broker: BrokerProcess, own_client: Client, rng: random.Random, durability: str
+) -> None:
+    """A producer with a short timeout reports the batches that it gives up; no other is missing."""
+    own_client.create_topic("t")
+    failures: list[Failure] = []
+    number = count()
+    producer = own_client.producer("t", batch=5, linger=0.001, timeout=0.4, durability=durability)  # type: ignore[arg-type]
+    for _ in range(times(3, 40)):
+        send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(50, 400))])
+        eventually(lambda: producer._buffered < rng.randint(1, 400), "some of it is on its way")
+        own_broker.kill()
+        send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(1, 300))])
+        own_broker.restart()
+        try:
+            producer.flush(DEADLINE_S)
+        except ProducerError as problem:
+            failures += problem.failures
+    producer.close()
+    found = list(map(int, values(own_client, "t")))
+    unknown = {int(value) for one in failures if one.outcome == "unknown" for value in one.values}
+    never = {int(value) for one in failures if one.outcome == "refused" for value in one.values}
+    everything = set(range(next(number)))
+    assert found == sorted(set(found)), "once and in order"
+    assert everything - unknown - never <= set(found), "acknowledged is stored"
+    assert not never & set(found), "refused is not"
+    assert producer.acknowledged == len(everything - unknown - never)
