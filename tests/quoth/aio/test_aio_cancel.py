@@ -15,7 +15,7 @@ from kit.broker.brokers import StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
 from kit.client.loops import in_loop
-from kit.client.records import busy, publishes, values_there
+from kit.client.records import busy, numbered, publishes, values_there
 from kit.deadlines import soon
 from kit.scale import times
 from quoth import Cursor, Message, RequestError
@@ -61,22 +61,33 @@ async def test_iterator_that_another_task_closes_ends(client: Client, topic: str
     await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
 
 
+@pytest.mark.parametrize("how", ["tail", "tail_many", "ordered"])
 @in_loop
 async def test_tail_that_is_waited_for_in_bits_gives_every_message_once(
-    client: Client, topic: str, rng: random.Random
+    client: Client, topic: str, rng: random.Random, how: str
 ) -> None:
-    number_of = times(300, 5_000)
-    tail = await client.tail(topic)
+    names = [topic] if how == "tail" else [f"{topic}.{letter}" for letter in "abc"]
+    number_of = times(150, 2_000)
+    for name in names:
+        await client.create_topic(name)
+    tail = await (
+        client.tail(topic) if how == "tail" else client.tail_many(f"{topic}.*", ordered=how == "ordered")
+    )
 
-    async def publish() -> None:
+    async def publish(name: str, rng: random.Random) -> None:
         for number in range(number_of):
-            await client.publish(topic, b"%d" % number)
+            await client.publish(name, b"%d" % number)
             await asyncio.sleep(rng.choice((0, 0, 1e-3, 2e-3)))
 
-    publishing = asyncio.ensure_future(publish())
-    found = [(await patiently(tail, rng)).value for _ in range(number_of)]
+    publishing = asyncio.gather(*(publish(name, random.Random(rng.random())) for name in names))
+    found = [await patiently(tail, rng) for _ in range(number_of * len(names))]
     await publishing
-    assert found == [b"%d" % number for number in range(number_of)]
+    for name in names:
+        assert [one.value for one in found if one.topic == name] == numbered(number_of)
+    if how == "ordered":
+        assert isinstance(tail, Reading)
+        assert tail.late == 0
+        assert found == sorted(found, key=lambda one: (one.pointer, one.topic))
 
 
 @in_loop
@@ -201,34 +212,6 @@ async def _asks_nothing(client: Client) -> bool:
 
 
 # -- several topics -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as they come"])
-@in_loop
-async def test_reading_that_is_waited_for_in_bits_gives_every_record_once(
-    client: Client, topic: str, rng: random.Random, ordered: bool
-) -> None:
-    names = [f"{topic}.{letter}" for letter in "abc"]
-    number_of = times(150, 2_000)
-    for name in names:
-        await client.create_topic(name)
-
-    async def publish(name: str, rng: random.Random) -> None:
-        for number in range(number_of):
-            await client.publish(name, b"%d" % number)
-            await asyncio.sleep(rng.choice((0, 0, 1e-3, 2e-3)))
-
-    async with client.tail_many(f"{topic}.*", ordered=ordered) as tail:
-        publishing = asyncio.gather(*(publish(name, random.Random(rng.random())) for name in names))
-        found = [await patiently(tail, rng) for _ in range(number_of * len(names))]
-        await publishing
-        assert tail.late == 0
-    for name in names:
-        assert [one.value for one in found if one.topic == name] == [
-            b"%d" % number for number in range(number_of)
-        ]
-    if ordered:
-        assert found == sorted(found, key=lambda one: (one.pointer, one.topic))
 
 
 @in_loop

@@ -377,7 +377,7 @@ def test_a_tail_that_got_nothing_still_knows_where_it_began(client: Client, path
 def test_a_topic_that_the_cursor_does_not_know_is_read_from_its_beginning(
     client: Client, path: Path, topic: str
 ) -> None:
-    """It was created between two readings, and none of it may be left out."""
+    """None of a topic that is created between two readings may be left out."""
     client.publish(f"{topic}.a", b"old")
     with Cursor(path) as cursor, client.tail_many(f"{topic}.*", cursor=cursor):
         pass
