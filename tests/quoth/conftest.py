@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -14,49 +14,18 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
 from kit.client.loops import TWINS
-from kit.clocks import JumpingClock
+from kit.client.records import Connect
 from kit.disk.corruptions import Left, leave_behind
-from quoth import Client
-from quoth.aio import io_thread
-from quoth.connection import connection
-from quoth.core import deadline, request_state
+from quoth import Client, Transaction
 
-Connect = Callable[..., Client]
-
-
-TRIED_WITH_BOTH = tuple(
-    f"test_client_{subject}"
-    for subject in (
-        "ahead",
-        "attempts",
-        "awaiting",
-        "closing",
-        "connect",
-        "forks",
-        "cursor",
-        "deadline",
-        "late",
-        "cut_wires",
-        "newer",
-        "producer",
-        "producer_closing",
-        "publish",
-        "ranges",
-        "read",
-        "reading",
-        "tail",
-        "tail_cursor",
-        "topics",
-        "transaction",
-        "transaction_arguments",
-        "transaction_faults",
-    )
-)
+BLOCKING_ONLY = ("_examples", "_kills", "_producer_faults")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests of these modules with the blocking client and with its asyncio twin."""
-    if "twin" in metafunc.fixturenames and metafunc.module.__name__.endswith(TRIED_WITH_BOTH):
+    """Run tests with the blocking client and with its asyncio twin, but for `BLOCKING_ONLY`."""
+    module = metafunc.module.__name__.rpartition(".")[2]
+    of_both = module.startswith("test_client_") and not module.endswith(BLOCKING_ONLY)
+    if of_both and "twin" in metafunc.fixturenames:
         metafunc.parametrize("twin", TWINS.values(), ids=TWINS, indirect=True)
 
 
@@ -86,9 +55,21 @@ def connect(stack: ExitStack, twin: Connect) -> Connect:
 
 
 @pytest.fixture
-def quiet_broker(start_broker: StartBroker) -> BrokerProcess:
-    """A broker without pending fetches. At `broker` those of closed clients stay for up to half a minute."""
+def own_broker(start_broker: StartBroker) -> BrokerProcess:
+    """A broker of this test alone. At `broker` fetches of closed clients stay for up to half a minute."""
     return start_broker()
+
+
+@pytest.fixture
+def own_client(own_broker: BrokerProcess, connect: Connect) -> Client:
+    """A client of `own_broker`."""
+    return connect(own_broker)
+
+
+@pytest.fixture
+def transaction(client: Client, topic: str) -> Transaction:
+    """A transaction on a topic of `client`."""
+    return client.transaction(topic, "app", 0)
 
 
 @pytest.fixture
@@ -129,10 +110,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
-    """The clock of all calls, which look at it at least every tenth of a second."""
-    clock = JumpingClock()
-    monkeypatch.setattr(request_state, "RESEND_S", 0.1)
-    for module in (connection, io_thread, deadline):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
+def impatient(connect: Connect, meddler: Meddler) -> Client:
+    """A client behind the meddler that sends a request again after a tenth of a second."""
+    client = connect(meddler)
+    client._timing.resend = 0.1
+    return client

@@ -9,6 +9,7 @@ from quoth.connection.connection import Context
 from quoth.connection.pool import Pool
 from quoth.core import calls
 from quoth.core.request_state import ClientCall
+from quoth.core.timing import Timing
 from quoth.timestamps import Timestamp, as_pointer
 from quothwire import batch as wire
 from quothwire.closing import Closeable
@@ -36,7 +37,8 @@ class AdminClient(Closeable):
     def __init__(self, url: str, context: Context | None, timeout: float) -> None:
         self.url = url
         self.timeout = timeout
-        self._pool = Pool(url, context)
+        self._timing = Timing()
+        self._pool = Pool(url, context, self._timing)
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
 
     def __repr__(self) -> str:

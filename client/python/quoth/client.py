@@ -139,7 +139,7 @@ class Client(AdminClient):
         options = ProducerOptions(
             batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
         )
-        return Producer(self._pool.context, self.url, check_topic(topic), options)
+        return Producer(self._pool.context, self.url, check_topic(topic), options, self._timing)
 
     def transaction(self, topic: str, application: str, version: int) -> Transaction:
         """Return a transaction: batches of many writers, which the topic gets all or none, once.
@@ -161,7 +161,7 @@ class Client(AdminClient):
         """Return a connection for requests that are answered in any order, which the caller closes."""
         from quoth.connection.request_mux import RequestMultiplexer
 
-        return RequestMultiplexer(self._pool.context, self.url)
+        return RequestMultiplexer(self._pool.context, self.url, self._timing)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class Client(AdminClient):
         """
         from quoth.core.tailing import TailState
 
-        tail = TailState(topic, after, since, cursor, on_gap)
+        tail = TailState(topic, after, since, cursor, on_gap, self._timing)
         try:
             if not tail.is_placed:
                 self._run(tail.reader.find_end())
@@ -339,7 +339,7 @@ class Client(AdminClient):
                 try:
                     found = self._fetch(tail.follow(self.timeout), reader, slot)
                 except QuothError as problem:
-                    time.sleep(reader.pause_after(problem))
+                    time.sleep(tail.pause_after(problem))
                     continue
                 for one in found:
                     yield from tail.messages(one)

@@ -36,6 +36,7 @@ from quoth.core.outgoing import (
     ProducerBatch,
     ProducerError,
 )
+from quoth.core.timing import Timing
 from quoth.message import Ack
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
@@ -44,13 +45,14 @@ from quothwire.protocol.messages import Publish
 from quothwire.settings import DURABILITIES
 
 BUFFER_BYTES_MAX = 64 * 2**20
-"""Bytes of those: twice what can be in flight. The record that reaches it is still taken, however large."""
-INTERRUPTED_S = 1.0
-"""Seconds for which a program that ends, by Ctrl-C for example, waits for batches in flight."""
+"""Bytes in the buffer: twice what can be in flight."""
 
 
 class ProducerOptions(NamedTuple):
-    """The arguments of `Client.producer`. payload_bytes_max: the largest batch that the broker takes."""
+    """The arguments of `Client.producer`. payload_bytes_max: the largest batch that the broker takes.
+
+    buffer_bytes_max: bytes in the buffer. The record that reaches it is still taken, however large.
+    """
 
     batch: int
     linger: float
@@ -59,6 +61,7 @@ class ProducerOptions(NamedTuple):
     durability: Literal["written", "synced"] | None
     timeout: float
     payload_bytes_max: int
+    buffer_bytes_max: int = BUFFER_BYTES_MAX
 
     def checked(self) -> ProducerOptions:
         """Return the options to use. Raises `RequestError` ``bad_request`` if they are wrong."""
@@ -83,7 +86,9 @@ class ProducerCore:
     `_notify` is called, under the lock, by each thread that has changed what another one may wait for.
     """
 
-    def __init__(self, context: Context, url: str, topic: str, options: ProducerOptions) -> None:
+    def __init__(
+        self, context: Context, url: str, topic: str, options: ProducerOptions, timing: Timing
+    ) -> None:
         options = options.checked()
         self.topic = topic
         self.acknowledged = 0
@@ -91,6 +96,7 @@ class ProducerCore:
         self.last = 0
         """The newest pointer of a stored record."""
         self._options = options
+        self._timing = timing
         self._batch_bytes = min(BATCH_BYTES, options.payload_bytes_max - OVERHEAD_BYTES)
         self._record_bytes_max = options.payload_bytes_max - OVERHEAD_BYTES
         self._batch = options.batch
@@ -116,7 +122,7 @@ class ProducerCore:
         self._wakeup = PipeWakeup()
         self._link.also_wait_for(self._wakeup.fd)
         supply = BatchSupply(self._take, self._next_at, self._began)
-        self._send_loop = SendLoop(self._link, self._inflight, supply, options.timeout)
+        self._send_loop = SendLoop(self._link, self._inflight, supply, options.timeout, timing)
         self._thread = threading.Thread(target=self._run, name=f"quoth-producer-{topic}", daemon=True)
         self._thread.start()
 
@@ -217,7 +223,8 @@ class ProducerCore:
             raise self._end
 
     def _has_room(self) -> bool:
-        return self._buffered < self._options.max_buffer and self._buffered_bytes < BUFFER_BYTES_MAX
+        options = self._options
+        return self._buffered < options.max_buffer and self._buffered_bytes < options.buffer_bytes_max
 
     def _need_room(self) -> None:
         self._check()
@@ -368,7 +375,7 @@ class Producer(ProducerCore):
             self.close()
             return
         with suppress(ProducerError):
-            self.close(INTERRUPTED_S)
+            self.close(self._timing.interrupted)
 
     def _wait_until_settled(self, number: int, seconds: float | None) -> bool:
         with self._changed:

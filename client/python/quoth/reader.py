@@ -27,10 +27,6 @@ FETCH_BYTES = 2**20
 RECORDS_MAX = 2**32
 NEWEST = -1
 """Stands for the cursor behind the newest record, which has to be found before anything is read."""
-TAIL_WAIT_S = 30.0
-"""Seconds for which the broker holds the fetch of a tail; then the tail sends another one."""
-AWAY_PAUSE_S = 0.5
-"""Seconds between two attempts of a tail while no broker is there, or it refuses for now."""
 WAIT_S_MAX = WAIT_MS_MAX / 1_000
 
 T = TypeVar("T")
@@ -177,19 +173,6 @@ class BatchCursor(ABC, Generic[T]):
             wait = wait if prefetch_wait is None else prefetch_wait
             self.prefetch = self._request(self._prefetch_after, ordinal, wait)
         return found
-
-    def follow(self, timeout: float, prefetch_wait: float = math.inf) -> ClientCall[Iterator[T]]:
-        """Fetch as `fetch_ahead` does, for a tail: the broker holds the fetch until there is more."""
-        wait = self.first_wait(TAIL_WAIT_S)
-        return self.fetch_ahead(wait=wait, timeout=timeout, prefetch_wait=min(prefetch_wait, TAIL_WAIT_S))
-
-    def pause_after(self, problem: QuothError) -> float:
-        """Return the seconds after which a tail tries again. Raises an error that does not pass."""
-        if problem.code == "unknown_topic" and not self.has_answered:
-            return 0.0  # the broker has waited for it
-        if not problem.retryable:
-            raise problem
-        return AWAY_PAUSE_S
 
     def _prefetched(self, deadline: float) -> Generator[RequestState, Answer, Answer | None]:
         """Return the answer to the prefetch, None if it is of no use.

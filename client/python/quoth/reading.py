@@ -91,7 +91,7 @@ class Reading(ReadingState[RequestMultiplexer], Closeable):
         plan: ReadPlan,
         on_gap: OnGap | None,
     ) -> None:
-        reader = MultiReader(topics, plan, on_gap, timeout)
+        reader = MultiReader(topics, plan, on_gap, timeout, pool.timing)
         self._pool = pool
         self._pid = os.getpid()
         self._check()
@@ -99,7 +99,7 @@ class Reading(ReadingState[RequestMultiplexer], Closeable):
         self._own_context = None if pool.url.startswith("inproc:") else zmq.Context()
         self._closed = False
         self._one_by_one = chain.from_iterable(self.portions())
-        requests = RequestMultiplexer(self._own_context or pool.context, pool.url)
+        requests = RequestMultiplexer(self._own_context or pool.context, pool.url, pool.timing)
         super().__init__(reader, requests, pool.url)
         try:
             while not self._reader.is_begun:

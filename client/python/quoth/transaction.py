@@ -21,6 +21,7 @@ from quoth.core import calls
 from quoth.core.deadline import HasTimeout, as_seconds, deadline_in
 from quoth.core.request_state import RETRIED, ClientCall, Requests, RequestState
 from quoth.core.staging import PartStaging, TransactionName
+from quoth.core.timing import Timing
 from quoth.message import Ack
 from quothwire.closing import Closeable
 from quothwire.columns import Column
@@ -38,20 +39,22 @@ from quothwire.protocol.transaction import ANY, StagedPart, encode_parts
 PART_TIMEOUT_S = 120.0
 PUBLISH_TIMEOUT_S = 600.0
 """16 GiB that are not synced yet take a slow disk three minutes."""
-PUBLISH_ABSENCE_S = 60.0
-"""Seconds for which no broker may be there meanwhile, unless the client's timeout is longer."""
-PUBLISH_WAIT_S = 20.0
-"""Seconds after which a publish without an answer is sent again: the broker may be publishing gigabytes."""
 TURN_S = 1.0
 """The longest wait for answers before it is checked again what can be sent."""
 
 T = TypeVar("T")
 
 
+class HasTiming(HasTimeout, Protocol):
+    """A client: its timeout and its pauses."""
+
+    _timing: Timing
+
+
 class TransactionCalls:
     """The name of a transaction, and its calls, which each client executes in its own way."""
 
-    def __init__(self, name: TransactionName, timeouts: HasTimeout) -> None:
+    def __init__(self, name: TransactionName, timeouts: HasTiming) -> None:
         self.topic, self.application, self.version = name.topic, name.application, name.version
         self._name = name
         self._timeouts = timeouts
@@ -71,8 +74,8 @@ class TransactionCalls:
             self.topic,
             encode_parts(filled),
             deadline=deadline_in(timeout),
-            wait=PUBLISH_WAIT_S,
-            absence=max(as_seconds(self._timeouts.timeout), PUBLISH_ABSENCE_S),
+            wait=self._timeouts._timing.publish_wait,
+            absence=max(as_seconds(self._timeouts.timeout), self._timeouts._timing.publish_absence),
             retried=RETRIED | {"disk_low"},
         )
         reply = (yield request).reply
@@ -84,7 +87,7 @@ class TransactionCalls:
         return calls.ask(TransactionInfo, request, self.topic, timeout=self._timeouts.timeout)
 
 
-class _Client(HasTimeout, Protocol):
+class _Client(HasTiming, Protocol):
     """The part of a client that a transaction needs."""
 
     _payload_bytes_max: int

@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from functools import wraps
-from inspect import iscoroutinefunction
+from inspect import Parameter, Signature, iscoroutinefunction, signature
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import quoth.aio
@@ -53,13 +53,27 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         assert complaints.said == []
 
 
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a coroutine function, by `run`."""
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of a coroutine function, by `run`.
+
+    Its argument `client` is no fixture, but an asyncio client of its `meddler`, else of `broker`.
+    """
+    fixtures = dict(signature(test).parameters)
+    takes_client = fixtures.pop("client", None) is not None
+    takes_broker = "broker" in fixtures
+    if takes_client and "meddler" not in fixtures:
+        fixtures.setdefault("broker", Parameter("broker", Parameter.POSITIONAL_OR_KEYWORD))
+
+    async def with_client(given: dict[str, Any]) -> None:
+        at = given.get("meddler") or (given["broker"] if takes_broker else given.pop("broker"))
+        async with quoth.aio.connect(at.url) as client:
+            await test(client=client, **given)
 
     @wraps(test)
-    def run_it(*values: P.args, **named: P.kwargs) -> None:
-        run(test(*values, **named))
+    def run_it(**given: Any) -> None:
+        run(with_client(given) if takes_client else test(**given))
 
+    run_it.__signature__ = Signature(list(fixtures.values()))  # type: ignore[attr-defined]
     return run_it
 
 
@@ -173,6 +187,12 @@ class Awaiting:
             return method
         return lambda *values, **named: self._loop.run(method(*values, **named))
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("_loop", "_awaited"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._awaited, name, value)
+
 
 class LoopTransaction(Awaiting):
     """A `quoth.aio.Transaction`, used like a `quoth.Transaction`."""
@@ -206,15 +226,6 @@ class LoopClient(Awaiting):
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
         self._loop.close()
-
-    @property
-    def timeout(self) -> float:
-        """See `quoth.Client`."""
-        return float(self._awaited.timeout)
-
-    @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        self._awaited.timeout = seconds
 
     def tail(self, *values: Any, **named: Any) -> Iterator[Message]:
         """See `quoth.Client.tail`."""

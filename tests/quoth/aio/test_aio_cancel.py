@@ -11,19 +11,19 @@ from typing import TypeVar
 import pytest
 
 import quoth.aio
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
-from kit.client.loops import in_loop, run
+from kit.client.loops import in_loop
+from kit.client.records import busy, numbered, publishes, values_there
 from kit.deadlines import soon
 from kit.scale import times
 from quoth import Cursor, Message, RequestError
 from quoth.aio import Client, Reading, Tail, sequence_pool
-from quothwire.errors import error
-from quothwire.protocol.messages import Operation
 
 T = TypeVar("T")
 BRIEF_S = 0.1
+Tailing = Callable[..., Tail | Reading]
 
 tailings = pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])
 
@@ -47,105 +47,107 @@ async def patiently(iterator: AsyncIterator[T], rng: random.Random) -> T:
 # -- iterators ----------------------------------------------------------------------------------------------
 
 
-def test_an_iterator_that_another_task_closes_ends(broker: BrokerProcess, topic: str) -> None:
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            await client.publish(topic, b"seen")
-            tail = client.tail(topic, after=0)
-            assert (await anext(tail)).value == b"seen"
-            waiting = asyncio.ensure_future(anext(tail, None))
-            await asyncio.sleep(0)
-            await tail.aclose()
-            assert await asyncio.wait_for(waiting, 10) is None
-            assert await anext(tail, None) is None
+@tailings
+@in_loop
+async def test_iterator_that_another_task_closes_ends(client: Client, topic: str, tailing: Tailing) -> None:
+    await client.publish(topic, b"seen")
+    tail = tailing(client, topic, after=0)
+    assert (await anext(tail)).value == b"seen"
+    waiting = asyncio.ensure_future(anext(tail, None))
+    await asyncio.sleep(0)
+    await tail.aclose()
+    assert await asyncio.wait_for(waiting, 10) is None
+    assert await anext(tail, None) is None
+    await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
 
-    run(main())
 
-
-def test_tail_that_is_waited_for_in_bits_gives_every_message_once(
-    broker: BrokerProcess, topic: str, rng: random.Random
+@pytest.mark.parametrize("how", ["tail", "tail_many", "ordered"])
+@in_loop
+async def test_tail_that_is_waited_for_in_bits_gives_every_message_once(
+    client: Client, topic: str, rng: random.Random, how: str
 ) -> None:
-    number_of = times(300, 5_000)
+    names = [topic] if how == "tail" else [f"{topic}.{letter}" for letter in "abc"]
+    number_of = times(150, 2_000)
+    for name in names:
+        await client.create_topic(name)
+    tail = await (
+        client.tail(topic) if how == "tail" else client.tail_many(f"{topic}.*", ordered=how == "ordered")
+    )
 
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            tail = await client.tail(topic)
+    async def publish(name: str, rng: random.Random) -> None:
+        for number in range(number_of):
+            await client.publish(name, b"%d" % number)
+            await asyncio.sleep(rng.choice((0, 0, 1e-3, 2e-3)))
 
-            async def publish() -> None:
-                for number in range(number_of):
-                    await client.publish(topic, b"%d" % number)
-                    await asyncio.sleep(rng.choice((0, 0, 1e-3, 2e-3)))
-
-            publishing = asyncio.ensure_future(publish())
-            found = [(await patiently(tail, rng)).value for _ in range(number_of)]
-            await publishing
-            assert found == [b"%d" % number for number in range(number_of)]
-
-    run(main())
+    publishing = asyncio.gather(*(publish(name, random.Random(rng.random())) for name in names))
+    found = [await patiently(tail, rng) for _ in range(number_of * len(names))]
+    await publishing
+    for name in names:
+        assert [one.value for one in found if one.topic == name] == numbered(number_of)
+    if how == "ordered":
+        assert isinstance(tail, Reading)
+        assert tail.late == 0
+        assert found == sorted(found, key=lambda one: (one.pointer, one.topic))
 
 
-def test_batches_that_are_waited_for_in_bits_give_every_batch_once(
-    broker: BrokerProcess, topic: str, rng: random.Random
+@in_loop
+async def test_batches_that_are_waited_for_in_bits_give_every_batch_once(
+    client: Client, topic: str, rng: random.Random
 ) -> None:
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            sent = [b"%d" % number * 100_000 for number in range(100)]
-            for value in sent:
-                await client.publish(topic, value)
-            batches = client.batches(topic)
-            found = [value for _ in sent for value in (await patiently(batches, rng)).values]
-            assert found == sent
-            with pytest.raises(StopAsyncIteration):
-                await patiently(batches, rng)
-
-    run(main())
+    sent = [b"%d" % number * 100_000 for number in range(100)]
+    for value in sent:
+        await client.publish(topic, value)
+    batches = client.batches(topic)
+    found = [value for _ in sent for value in (await patiently(batches, rng)).values]
+    assert found == sent
+    with pytest.raises(StopAsyncIteration):
+        await patiently(batches, rng)
 
 
 @tailings
 @in_loop
 async def test_wait_that_is_cancelled_leaves_its_message_to_the_next_one(
-    meddler: Meddler, topic: str, tailing: Callable[..., Tail | Reading]
+    meddler: Meddler, client: Client, topic: str, tailing: Tailing
 ) -> None:
     """Also when the reply comes while no task waits."""
-    async with quoth.aio.connect(meddler.url) as client:
-        tail = await tailing(client, topic)
-        for number in range(3):
-            waiting = asyncio.ensure_future(anext(tail))
-            await asyncio.sleep(0)
-            await cancelled(waiting)
-            await client.publish(topic, b"%d" % number)
-            await client.ping()
-            assert (await anext(tail)).value == b"%d" % number
+    tail = await tailing(client, topic)
+    for number in range(3):
+        waiting = asyncio.ensure_future(anext(tail))
+        await asyncio.sleep(0)
+        await cancelled(waiting)
+        await client.publish(topic, b"%d" % number)
+        await client.ping()
+        assert (await anext(tail)).value == b"%d" % number
 
 
 @tailings
 @in_loop
 async def test_beginning_that_is_cancelled_is_the_same_beginning_later(
-    meddler: Meddler, topic: str, tailing: Callable[..., Tail | Reading]
+    meddler: Meddler, client: Client, topic: str, tailing: Tailing
 ) -> None:
-    async with quoth.aio.connect(meddler.url) as client:
-        await client.publish(topic, b"old")
-        asked = asyncio.Event()
-        loop = asyncio.get_running_loop()
+    await client.publish(topic, b"old")
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
-        def note_reply(*_: object) -> bool:
-            loop.call_soon_threadsafe(asked.set)
-            return False
+    def note_reply(*_: object) -> bool:
+        loop.call_soon_threadsafe(asked.set)
+        return False
 
-        meddler.on_reply = note_reply
-        tail = tailing(client, topic)
-        waiting = asyncio.ensure_future(anext(tail))
-        await asyncio.sleep(0)
-        await cancelled(waiting)
-        await asked.wait()
-        meddler.on_reply = pass_on
-        await client.publish(topic, b"new")
-        assert (await anext(tail)).value == b"new"
+    meddler.on_reply = note_reply
+    tail = tailing(client, topic)
+    waiting = asyncio.ensure_future(anext(tail))
+    await asyncio.sleep(0)
+    await cancelled(waiting)
+    await asked.wait()
+    meddler.on_reply = pass_on
+    await client.publish(topic, b"new")
+    assert (await anext(tail)).value == b"new"
 
 
 @tailings
-def test_tail_outlives_restarts_in_bits(
-    start_broker: StartBroker, rng: random.Random, tailing: Callable[..., Tail | Reading]
+@in_loop
+async def test_tail_outlives_restarts_in_bits(
+    start_broker: StartBroker, rng: random.Random, tailing: Tailing
 ) -> None:
     broker = start_broker()
 
@@ -153,64 +155,56 @@ def test_tail_outlives_restarts_in_bits(
         broker.kill()
         broker.restart()
 
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            tail = await tailing(client, "t")
-            for number in range(3):
-                await client.publish("t", b"%d a" % number)
-                restarting = asyncio.ensure_future(asyncio.to_thread(crash))
-                assert (await patiently(tail, rng)).value == b"%d a" % number
-                await restarting
-                await client.publish("t", b"%d b" % number)
-                assert (await patiently(tail, rng)).value == b"%d b" % number
-
-    run(main())
+    async with quoth.aio.connect(broker.url) as client:
+        tail = await tailing(client, "t")
+        for number in range(3):
+            await client.publish("t", b"%d a" % number)
+            restarting = asyncio.ensure_future(asyncio.to_thread(crash))
+            assert (await patiently(tail, rng)).value == b"%d a" % number
+            await restarting
+            await client.publish("t", b"%d b" % number)
+            assert (await patiently(tail, rng)).value == b"%d b" % number
 
 
 @tailings
 @in_loop
-async def test_two_tasks_cannot_wait_for_one_iterator(
-    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
-) -> None:
-    async with quoth.aio.connect(broker.url) as client:
-        tail = await tailing(client, topic)
-        waiting = asyncio.ensure_future(anext(tail))
-        await asyncio.sleep(0)
-        with pytest.raises(RequestError) as caught:
-            await anext(tail)
-        assert caught.value.code == "bad_request"
-        assert "of its own" in caught.value.hint
-        await client.publish(topic, b"a")
-        assert (await waiting).value == b"a", "the one that waited first is not disturbed"
+async def test_two_tasks_cannot_wait_for_one_iterator(client: Client, topic: str, tailing: Tailing) -> None:
+    tail = await tailing(client, topic)
+    waiting = asyncio.ensure_future(anext(tail))
+    await asyncio.sleep(0)
+    with pytest.raises(RequestError) as caught:
+        await anext(tail)
+    assert caught.value.code == "bad_request"
+    assert "of its own" in caught.value.hint
+    await client.publish(topic, b"a")
+    assert (await waiting).value == b"a", "the one that waited first is not disturbed"
 
 
 @in_loop
-async def test_iterator_that_is_closed_gives_no_more(broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(broker.url) as client:
-        await client.publish(topic, [b"a", b"b"])
-        for one in (
-            client.tail(topic, after=0),
-            client.batches(topic),
-            client.tail_many(topic, after=0),
-            client.read_many(topic, ordered=True),
-        ):
-            await anext(one)
-            await one.aclose()
-            assert [found async for found in one] == []
+async def test_iterator_that_is_closed_gives_no_more(client: Client, topic: str) -> None:
+    await client.publish(topic, [b"a", b"b"])
+    for one in (
+        client.tail(topic, after=0),
+        client.batches(topic),
+        client.tail_many(topic, after=0),
+        client.read_many(topic, ordered=True),
+    ):
+        await anext(one)
+        await one.aclose()
+        assert [found async for found in one] == []
 
 
 @tailings
 @in_loop
 async def test_iterators_that_are_left_early_leave_nothing_behind(
-    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
+    client: Client, topic: str, tailing: Tailing
 ) -> None:
-    async with quoth.aio.connect(broker.url) as client:
-        await client.publish(topic, b"a")
-        for _ in range(100):
-            async for _message in tailing(client, topic, after=0):
-                break
-        await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
-        assert len(client._io_thread._links) <= 2
+    await client.publish(topic, b"a")
+    for _ in range(100):
+        async for _message in tailing(client, topic, after=0):
+            break
+    await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
+    assert len(client._io_thread._links) <= 2
 
 
 async def _asks_nothing(client: Client) -> bool:
@@ -220,80 +214,43 @@ async def _asks_nothing(client: Client) -> bool:
 # -- several topics -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as they come"])
-def test_reading_that_is_waited_for_in_bits_gives_every_record_once(
-    broker: BrokerProcess, topic: str, rng: random.Random, ordered: bool
-) -> None:
-    names = [f"{topic}.{letter}" for letter in "abc"]
-    number_of = times(150, 2_000)
-
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            for name in names:
-                await client.create_topic(name)
-
-            async def publish(name: str, rng: random.Random) -> None:
-                for number in range(number_of):
-                    await client.publish(name, b"%d" % number)
-                    await asyncio.sleep(rng.choice((0, 0, 1e-3, 2e-3)))
-
-            async with client.tail_many(f"{topic}.*", ordered=ordered) as tail:
-                publishing = asyncio.gather(*(publish(name, random.Random(rng.random())) for name in names))
-                found = [await patiently(tail, rng) for _ in range(number_of * len(names))]
-                await publishing
-                assert tail.late == 0
-            for name in names:
-                assert [one.value for one in found if one.topic == name] == [
-                    b"%d" % number for number in range(number_of)
-                ]
-            if ordered:
-                assert found == sorted(found, key=lambda one: (one.pointer, one.topic))
-
-    run(main())
-
-
-def test_cursor_that_is_advanced_in_bits_goes_on_behind_what_was_handed_out(
-    broker: BrokerProcess, topic: str, rng: random.Random, tmp_path: Path
+@in_loop
+async def test_cursor_that_is_advanced_in_bits_goes_on_behind_what_was_handed_out(
+    client: Client, topic: str, rng: random.Random, tmp_path: Path
 ) -> None:
     """Though more is at hand each time, and waits are given up when it comes."""
     names = [f"{topic}.{letter}" for letter in "ab"]
-
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            for number in range(60):
-                await client.publish(names[number % 2], [b"%d" % number] * rng.randint(1, 20))
-            everything = [one async for one in client.read_many(names, ordered=True)]
-            found: list[Message] = []
-            while len(found) < len(everything):
-                with Cursor(tmp_path / "cursor") as cursor:
-                    tail = client.tail_many(names, after=0, cursor=cursor, ordered=True)
-                    for _ in range(min(rng.randint(1, 100), len(everything) - len(found))):
-                        found.append(await patiently(tail, rng))
-                        cursor.advance(found[-1])
-                    await cancelled(asyncio.ensure_future(anext(tail)))
-                    await asyncio.to_thread(cursor.save)
-            assert found == everything
-
-    run(main())
+    for number in range(60):
+        await client.publish(names[number % 2], [b"%d" % number] * rng.randint(1, 20))
+    everything = [one async for one in client.read_many(names, ordered=True)]
+    found: list[Message] = []
+    while len(found) < len(everything):
+        with Cursor(tmp_path / "cursor") as cursor:
+            tail = client.tail_many(names, after=0, cursor=cursor, ordered=True)
+            for _ in range(min(rng.randint(1, 100), len(everything) - len(found))):
+                found.append(await patiently(tail, rng))
+                cursor.advance(found[-1])
+            await cancelled(asyncio.ensure_future(anext(tail)))
+            await asyncio.to_thread(cursor.save)
+    assert found == everything
 
 
 @in_loop
 async def test_beginning_of_a_pattern_that_is_cancelled_at_any_moment_is_made_later(
-    broker: BrokerProcess, topic: str, seed: int
+    client: Client, topic: str, seed: int
 ) -> None:
     rng = random.Random(seed)
-    async with quoth.aio.connect(broker.url) as client:
-        for number in range(times(30, 500)):
-            await client.publish(f"{topic}.a", b"old")
-            tail = client.tail_many([f"{topic}.*", "other"], ordered=bool(number % 2))
-            try:
-                await asyncio.wait_for(_begun(tail), rng.choice((0, 1e-4, 1e-3, 2e-3)))
-            except TimeoutError:
-                await tail
-            assert tail.topics == ["other", f"{topic}.a"]
-            await client.publish(f"{topic}.a", b"new")
-            assert (await anext(tail)).value == b"new"
-            await tail.close()
+    for number in range(times(30, 500)):
+        await client.publish(f"{topic}.a", b"old")
+        tail = client.tail_many([f"{topic}.*", "other"], ordered=bool(number % 2))
+        try:
+            await asyncio.wait_for(_begun(tail), rng.choice((0, 1e-4, 1e-3, 2e-3)))
+        except TimeoutError:
+            await tail
+        assert tail.topics == ["other", f"{topic}.a"]
+        await client.publish(f"{topic}.a", b"new")
+        assert (await anext(tail)).value == b"new"
+        await tail.close()
 
 
 async def _begun(reading: Reading) -> None:
@@ -301,30 +258,18 @@ async def _begun(reading: Reading) -> None:
 
 
 @in_loop
-async def test_silence_lasts_between_two_waits(broker: BrokerProcess, topic: str) -> None:
+async def test_silence_lasts_between_two_waits(client: Client, topic: str) -> None:
     """Waits that are shorter than it do not put it off."""
-    async with quoth.aio.connect(broker.url) as client:
-        portions = client.tail_many(topic).portions(0.3)
-        given_up = 0
-        portion = None
-        while portion is None:
-            try:
-                portion = await asyncio.wait_for(anext(portions), 0.05)
-            except TimeoutError:
-                given_up += 1
-        assert portion == []
-        assert given_up
-
-
-@in_loop
-async def test_closed_reading_ends_the_wait_for_it(broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(broker.url) as client:
-        tail = await client.tail_many(topic)
-        waiting = asyncio.ensure_future(anext(tail, None))
-        await asyncio.sleep(0)
-        await tail.close()
-        assert await waiting is None
-        await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
+    portions = client.tail_many(topic).portions(0.3)
+    given_up = 0
+    portion = None
+    while portion is None:
+        try:
+            portion = await asyncio.wait_for(anext(portions), 0.05)
+        except TimeoutError:
+            given_up += 1
+    assert portion == []
+    assert given_up
 
 
 # -- publishes ----------------------------------------------------------------------------------------------
@@ -332,83 +277,80 @@ async def test_closed_reading_ends_the_wait_for_it(broker: BrokerProcess, topic:
 
 @in_loop
 async def test_cancelled_publish_is_stored_once_or_not_at_all_and_disturbs_no_other(
-    broker: BrokerProcess, topic: str, seed: int
+    client: Client, topic: str, seed: int
 ) -> None:
     rng, stored_by = random.Random(seed), set[bytes]()
-    async with quoth.aio.connect(broker.url) as client:
 
-        async def publish(value: bytes, patience: float | None) -> None:
-            try:
-                await asyncio.wait_for(client.publish(topic, value), patience)
-            except TimeoutError:
-                return
-            stored_by.add(value)
+    async def publish(value: bytes, patience: float | None) -> None:
+        try:
+            await asyncio.wait_for(client.publish(topic, value), patience)
+        except TimeoutError:
+            return
+        stored_by.add(value)
 
-        patience = [None if number % 2 else rng.uniform(0, 0.01) for number in range(times(600, 10_000))]
-        waiting = list(enumerate(patience))
-        rng.shuffle(waiting)
-        for begin in range(0, len(waiting), 50):
-            portion = waiting[begin : begin + 50]
-            await asyncio.gather(*(publish(b"%d" % number, seconds) for number, seconds in portion))
-        found = [message.value for message in await client.read(topic, limit=100_000)]
-        assert len(found) == len(set(found)), "nothing twice"
-        assert stored_by <= set(found)
-        assert {b"%d" % number for number, seconds in waiting if seconds is None} <= stored_by
+    patience = [None if number % 2 else rng.uniform(0, 0.01) for number in range(times(600, 10_000))]
+    waiting = list(enumerate(patience))
+    rng.shuffle(waiting)
+    for begin in range(0, len(waiting), 50):
+        portion = waiting[begin : begin + 50]
+        await asyncio.gather(*(publish(b"%d" % number, seconds) for number, seconds in portion))
+    found = [message.value for message in await client.read(topic, limit=100_000)]
+    assert len(found) == len(set(found)), "nothing twice"
+    assert stored_by <= set(found)
+    assert {b"%d" % number for number, seconds in waiting if seconds is None} <= stored_by
 
 
 @in_loop
-async def test_cancelled_publish_is_not_sent_again(meddler: Meddler, topic: str) -> None:
-    async with quoth.aio.connect(meddler.url) as client:
-        meddler.on_request = lambda call: call.operation is Operation.PUBLISH and error("busy", "of the test")
-        publishing = asyncio.ensure_future(client.publish(topic, b"a"))
-        await soon(lambda: _at_least(meddler, 3), "it was tried again and again")
-        await cancelled(publishing)
-        await client.ping()  # by its answer every copy that was sent before has been refused
-        meddler.on_request = pass_on
-        await client.publish(topic, b"b")
-        assert [message.value for message in await client.read(topic)] == [b"b"]
+async def test_cancelled_publish_is_not_sent_again(meddler: Meddler, client: Client, topic: str) -> None:
+    meddler.on_request = lambda call: publishes(call) and busy(call)
+    publishing = asyncio.ensure_future(client.publish(topic, b"a"))
+    await soon(lambda: _at_least(meddler, 3), "it was tried again and again")
+    await cancelled(publishing)
+    await client.ping()  # by its answer every copy that was sent before has been refused
+    meddler.on_request = pass_on
+    await client.publish(topic, b"b")
+    assert await values_there(client, topic) == [b"b"]
 
 
 async def _at_least(meddler: Meddler, number: int) -> bool:
-    return sum(call.operation is Operation.PUBLISH for call in meddler.requests) >= number
+    return sum(map(publishes, meddler.requests)) >= number
 
 
 @in_loop
-async def test_publish_behind_a_cancelled_one_is_another_publish(meddler: Meddler, topic: str) -> None:
+async def test_publish_behind_a_cancelled_one_is_another_publish(
+    meddler: Meddler, client: Client, topic: str
+) -> None:
     """Its outcome was never known, so the sequence of its producer may be used up."""
-    async with quoth.aio.connect(meddler.url) as client:
-        await client.publish(topic, b"before")
-        meddler.on_reply = lambda call, answer: call.operation is Operation.PUBLISH
-        publishing = asyncio.ensure_future(client.publish(topic, b"a"))
-        await soon(lambda: _at_least(meddler, 2), "it is on its way")
-        await cancelled(publishing)
-        meddler.on_reply = pass_on
-        assert not (await client.publish(topic, b"a")).duplicate
-        assert [message.value for message in await client.read(topic)] == [b"before", b"a", b"a"]
+    await client.publish(topic, b"before")
+    meddler.on_reply = lambda call, _: publishes(call)
+    publishing = asyncio.ensure_future(client.publish(topic, b"a"))
+    await soon(lambda: _at_least(meddler, 2), "it is on its way")
+    await cancelled(publishing)
+    meddler.on_reply = pass_on
+    assert not (await client.publish(topic, b"a")).duplicate
+    assert await values_there(client, topic) == [b"before", b"a", b"a"]
 
 
 @in_loop
-async def test_cancelled_publishes_give_up_their_turns(meddler: Meddler, topic: str) -> None:
-    async with quoth.aio.connect(meddler.url) as client:
-        meddler.on_request = lambda call: call.operation is Operation.PUBLISH
-        many = [
-            asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(2 * sequence_pool.PUBLISHES_MAX)
-        ]
-        await soon(lambda: _at_least(meddler, sequence_pool.PUBLISHES_MAX), "all turns are taken")
-        for one in many:
-            one.cancel()
-        await asyncio.gather(*many, return_exceptions=True)
-        meddler.on_request = pass_on
-        await asyncio.gather(*(client.publish(topic, b"y") for _ in range(2 * sequence_pool.PUBLISHES_MAX)))
-        assert (await client.topic(topic)).count == 2 * sequence_pool.PUBLISHES_MAX
+async def test_cancelled_publishes_give_up_their_turns(meddler: Meddler, client: Client, topic: str) -> None:
+    meddler.on_request = publishes
+    many = [
+        asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(2 * sequence_pool.PUBLISHES_MAX)
+    ]
+    await soon(lambda: _at_least(meddler, sequence_pool.PUBLISHES_MAX), "all turns are taken")
+    for one in many:
+        one.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
+    meddler.on_request = pass_on
+    await asyncio.gather(*(client.publish(topic, b"y") for _ in range(2 * sequence_pool.PUBLISHES_MAX)))
+    assert (await client.topic(topic)).count == 2 * sequence_pool.PUBLISHES_MAX
 
 
 @in_loop
-async def test_cancelled_reading_changes_nothing(broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(broker.url) as client:
-        with refused("unknown_topic"):
-            await client.read(topic, timeout=BRIEF_S)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.read(topic, timeout=60.0), BRIEF_S)
-        await client.publish(topic, b"a")
-        assert [message.value for message in await client.read(topic)] == [b"a"]
+async def test_cancelled_reading_changes_nothing(client: Client, topic: str) -> None:
+    with refused("unknown_topic"):
+        await client.read(topic, timeout=BRIEF_S)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(client.read(topic, timeout=60.0), BRIEF_S)
+    await client.publish(topic, b"a")
+    assert await values_there(client, topic) == [b"a"]

@@ -14,23 +14,12 @@ import quoth.aio
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
-from kit.client.loops import HANGS_S, carriers, in_loop, run
+from kit.client.loops import HANGS_S, carriers, in_loop
+from kit.client.records import publishes, take, values_there
 from kit.deadlines import DEADLINE_S, soon
 from quoth import Ack, Disconnected, Gap
-from quoth.aio import Client, Reading, Tail, io_thread, sequence_pool
+from quoth.aio import Client, sequence_pool
 from quoth.aio.io_thread import ASKED_MAX
-from quothwire.protocol.messages import Operation
-
-
-async def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [message.value for message in await client.read(topic, limit=100_000)]
-
-
-async def take(tail: Tail | Reading, number: int) -> list[bytes]:
-    """The next values."""
-    return [(await anext(tail)).value for _ in range(number)]
-
 
 # -- many at once -------------------------------------------------------------------------------------------
 
@@ -54,7 +43,7 @@ async def test_hundreds_of_tails_and_publishes_share_one_thread(
         found = await waiting
         assert carriers() == ["quoth-aio"]
         for number, one in enumerate(found):
-            assert one == await values(client, names[number % len(names)])
+            assert one == await values_there(client, names[number % len(names)])
         for number in range(publishers):
             mine = [value for value in found[number % len(names)] if value.startswith(b"%d " % number)]
             assert mine == [b"%d %d" % (number, turn) for turn in range(each)]
@@ -76,60 +65,52 @@ async def test_readings_of_hundreds_of_topics_share_one_thread(start_broker: Sta
 
 
 @in_loop
-async def test_more_publishes_than_have_their_turn_all_succeed(broker: BrokerProcess, topic: str) -> None:
+async def test_more_publishes_than_have_their_turn_all_succeed(client: Client, topic: str) -> None:
     many = 3 * sequence_pool.PUBLISHES_MAX
-    async with quoth.aio.connect(broker.url) as client:
-        acks = await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(many)))
-        assert not any(ack.duplicate for ack in acks)
-        stored = {message.pointer: message.value for message in await client.read(topic, limit=2 * many)}
-        assert stored == {ack.first: b"%d" % number for number, ack in enumerate(acks)}
+    acks = await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(many)))
+    assert not any(ack.duplicate for ack in acks)
+    stored = {message.pointer: message.value for message in await client.read(topic, limit=2 * many)}
+    assert stored == {ack.first: b"%d" % number for number, ack in enumerate(acks)}
 
 
 @in_loop
 async def test_publish_whose_turn_does_not_come_in_time_says_that_nothing_was_stored(
-    meddler: Meddler, topic: str
+    meddler: Meddler, client: Client, topic: str
 ) -> None:
-    async with quoth.aio.connect(meddler.url) as client:
-        meddler.on_request = lambda call: call.operation is Operation.PUBLISH
-        stuck = [
-            asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(sequence_pool.PUBLISHES_MAX)
-        ]
-        await asyncio.sleep(0)  # they begin
-        with pytest.raises(Disconnected) as caught:
-            await client.publish(topic, b"y", timeout=0.2)
-        assert caught.value.code == "timed_out"
-        assert "nothing of it was stored" in caught.value.hint
-        for one in stuck:
-            one.cancel()
+    meddler.on_request = publishes
+    stuck = [asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(sequence_pool.PUBLISHES_MAX)]
+    await asyncio.sleep(0)  # they begin
+    with pytest.raises(Disconnected) as caught:
+        await client.publish(topic, b"y", timeout=0.2)
+    assert caught.value.code == "timed_out"
+    assert "nothing of it was stored" in caught.value.hint
+    for one in stuck:
+        one.cancel()
 
 
 @in_loop
 async def test_no_connection_carries_more_requests_than_a_broker_keeps_replies_for(
-    broker: BrokerProcess, topic: str
+    client: Client, topic: str
 ) -> None:
-    async with quoth.aio.connect(broker.url) as client:
-        await client.create_topic(topic)
-        tails = [await client.tail(topic) for _ in range(4 * ASKED_MAX)]
-        waiting = asyncio.gather(*(take(one, 1) for one in tails))
-        await client.publish(topic, b"x")
-        assert await waiting == [[b"x"]] * len(tails)
-        assert 4 <= len(client._io_thread._links) <= 5
+    await client.create_topic(topic)
+    tails = [await client.tail(topic) for _ in range(4 * ASKED_MAX)]
+    waiting = asyncio.gather(*(take(one, 1) for one in tails))
+    await client.publish(topic, b"x")
+    assert await waiting == [[b"x"]] * len(tails)
+    assert 4 <= len(client._io_thread._links) <= 5
 
 
 @in_loop
-async def test_beyond_the_most_connections_requests_share_them(
-    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(io_thread, "LINKS_MAX", 2)
-    monkeypatch.setattr(io_thread, "ASKED_MAX", 4)
-    async with quoth.aio.connect(broker.url) as client:
-        await client.create_topic(topic)
-        tails = [await client.tail(topic) for _ in range(20)]
-        waiting = asyncio.gather(*(take(one, 20) for one in tails))
-        await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(20)))
-        everything = await values(client, topic)
-        assert await waiting == [everything] * len(tails)
-        assert len(client._io_thread._links) == 2
+async def test_beyond_the_most_connections_requests_share_them(client: Client, topic: str) -> None:
+    io_thread = client._io_thread
+    io_thread.links_max, io_thread.asked_max = 2, 4
+    await client.create_topic(topic)
+    tails = [await client.tail(topic) for _ in range(20)]
+    waiting = asyncio.gather(*(take(one, 20) for one in tails))
+    await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(20)))
+    everything = await values_there(client, topic)
+    assert await waiting == [everything] * len(tails)
+    assert len(io_thread._links) == 2
 
 
 @pytest.mark.parametrize("kinds", [["quoth.aio"] * 3, ["quoth", "quoth.aio"]], ids=" and ".join)
@@ -177,68 +158,62 @@ def test_uvloop_is_a_loop_like_any_other(broker: BrokerProcess, topic: str) -> N
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
-def test_restarts_lose_nothing_and_repeat_nothing_for_many_tasks(
+@in_loop
+async def test_restarts_lose_nothing_and_repeat_nothing_for_many_tasks(
     start_broker: StartBroker, end: str, rng: random.Random
 ) -> None:
     broker = start_broker()
     publishers, each = 20, 30
+    async with quoth.aio.connect(broker.url, timeout=60.0) as client:
+        gaps: list[Gap] = []
+        tails = [await client.tail("t", on_gap=gaps.append) for _ in range(20)]
+        waiting = asyncio.gather(*(take(one, publishers * each) for one in tails))
 
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url, timeout=60.0) as client:
-            gaps: list[Gap] = []
-            tails = [await client.tail("t", on_gap=gaps.append) for _ in range(20)]
-            waiting = asyncio.gather(*(take(one, publishers * each) for one in tails))
+        async def publish(me: int) -> None:
+            for number in range(each):
+                await client.publish("t", b"%d %d" % (me, number))
 
-            async def publish(me: int) -> None:
-                for number in range(each):
-                    await client.publish("t", b"%d %d" % (me, number))
-
-            publishing = asyncio.gather(*(publish(me) for me in range(publishers)))
-            for _ in range(3):
-                await asyncio.sleep(rng.uniform(0, 0.2))  # any moment
-                await asyncio.to_thread(broker.kill if end == "kill" else broker.terminate)
-                await asyncio.to_thread(broker.restart)
-            await publishing
-            found = await waiting
-            assert gaps == []
-        everything = {b"%d %d" % (me, number) for me in range(publishers) for number in range(each)}
-        assert set(found[0]) == everything
-        assert all(one == found[0] for one in found)
-        for me in range(publishers):
-            mine = [value for value in found[0] if value.startswith(b"%d " % me)]
-            assert mine == [b"%d %d" % (me, number) for number in range(each)]
-
-    run(main())
+        publishing = asyncio.gather(*(publish(me) for me in range(publishers)))
+        for _ in range(3):
+            await asyncio.sleep(rng.uniform(0, 0.2))  # any moment
+            await asyncio.to_thread(broker.kill if end == "kill" else broker.terminate)
+            await asyncio.to_thread(broker.restart)
+        await publishing
+        found = await waiting
+        assert gaps == []
+    everything = {b"%d %d" % (me, number) for me in range(publishers) for number in range(each)}
+    assert set(found[0]) == everything
+    assert all(one == found[0] for one in found)
+    for me in range(publishers):
+        mine = [value for value in found[0] if value.startswith(b"%d " % me)]
+        assert mine == [b"%d %d" % (me, number) for number in range(each)]
 
 
 @pytest.mark.parametrize("given_up", ["cancelled", "timed out"])
-def test_what_was_given_up_while_the_broker_was_away_is_not_sent_later(
+@in_loop
+async def test_what_was_given_up_while_the_broker_was_away_is_not_sent_later(
     start_broker: StartBroker, given_up: str
 ) -> None:
     """Neither is anything else lost that was on the same connection."""
     broker = start_broker()
-
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url, timeout=DEADLINE_S) as client:
-            tail = await client.tail("kept")
-            waiting = asyncio.ensure_future(take(tail, 1))
-            await soon(lambda: _waits(client.status, 1), "it waits")
-            await asyncio.to_thread(broker.kill)
-            await soon(lambda: _is_lost(client), "the loss is noticed")
-            kept = asyncio.ensure_future(client.publish("kept", b"a"))
-            if given_up == "cancelled":
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(client.publish("given up", b"x"), 0.1)
-            else:
-                with refused("disconnected"):
-                    await client.publish("given up", b"x", timeout=0.1)
-            await asyncio.to_thread(broker.restart)
-            assert (await kept).count == 1
-            assert await waiting == [b"a"]
-            assert await client.topics() == ["kept"]
-            assert len(client._io_thread._links) == 1
-
-    run(main())
+    async with quoth.aio.connect(broker.url, timeout=DEADLINE_S) as client:
+        tail = await client.tail("kept")
+        waiting = asyncio.ensure_future(take(tail, 1))
+        await soon(lambda: _waits(client.status, 1), "it waits")
+        await asyncio.to_thread(broker.kill)
+        await soon(lambda: _is_lost(client), "the loss is noticed")
+        kept = asyncio.ensure_future(client.publish("kept", b"a"))
+        if given_up == "cancelled":
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.publish("given up", b"x"), 0.1)
+        else:
+            with refused("disconnected"):
+                await client.publish("given up", b"x", timeout=0.1)
+        await asyncio.to_thread(broker.restart)
+        assert (await kept).count == 1
+        assert await waiting == [b"a"]
+        assert await client.topics() == ["kept"]
+        assert len(client._io_thread._links) == 1
 
 
 async def _is_lost(client: Client) -> bool:

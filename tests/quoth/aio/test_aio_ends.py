@@ -14,43 +14,33 @@ import quoth
 import quoth.aio
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.proxies import Meddler
-from kit.client.loops import in_loop, no_carriers, run
+from kit.client.loops import in_loop, no_carriers
+from kit.client.records import take, values_there
 from kit.deadlines import DEADLINE_S, soon
 from quoth import BrokerFailure, Gap, RequestError
 from quoth.aio import Client, Reading, Tail
-from quoth.connection.connection import Link
+from quoth.aio.io_thread import Ticket
+from quoth.core.request_state import RequestState
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Call
-from quothwire.protocol.messages import Operation
+from quothwire.protocol.messages import Operation, Ping
 
-
-async def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [message.value for message in await client.read(topic, limit=100_000)]
-
-
-async def take(tail: Tail | Reading, number: int) -> list[bytes]:
-    """The next values."""
-    return [(await anext(tail)).value for _ in range(number)]
-
+Tailing = Callable[..., Tail | Reading]
 
 # -- ending -------------------------------------------------------------------------------------------------
 
 
 @in_loop
-async def test_defect_in_the_thread_ends_all_calls_with_its_error(
-    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with quoth.aio.connect(broker.url) as client:
-        waiting = asyncio.ensure_future(client.read(topic, timeout=60.0))
-        await asyncio.sleep(0)
-        with monkeypatch.context() as patched:
-            patched.setattr(Link, "receive", lambda link: 1 // 0)
-            for call in (client.ping(), waiting, client.ping()):
-                with pytest.raises(BrokerFailure) as caught:
-                    await call
-                assert "ZeroDivisionError" in caught.value.text
-                assert "report" in caught.value.hint
+async def test_defect_in_the_thread_ends_all_calls_with_its_error(client: Client, topic: str) -> None:
+    waiting = asyncio.ensure_future(client.read(topic, timeout=60.0))
+    await asyncio.sleep(0)
+    ticket = Ticket(RequestState(Ping()), None)
+    client._io_thread._put(lambda _: print(1 // 0), ticket)
+    for call in (client.ping(), waiting, client.ping()):
+        with pytest.raises(BrokerFailure) as caught:
+            await call
+        assert "ZeroDivisionError" in caught.value.text
+        assert "report" in caught.value.hint
 
 
 ABANDONING = """
@@ -104,35 +94,30 @@ def test_loop_that_ends_before_its_client_leaves_no_thread_and_no_warning(
 
 
 @pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])
-def test_client_without_references_ends_its_thread(
-    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
+@in_loop
+async def test_client_without_references_ends_its_thread(
+    broker: BrokerProcess, topic: str, tailing: Tailing
 ) -> None:
-    async def main() -> None:
-        client = await quoth.aio.connect(broker.url)
-        tail = tailing(client, topic, after=0)
-        await client.publish(topic, b"x")
-        del client
-        assert await take(tail, 1) == [b"x"], "an iterator keeps its client"
-        del tail
-        gc.collect()
-        await soon(no_carriers, "the thread ends")
-
-    run(main())
+    client = await quoth.aio.connect(broker.url)
+    tail = tailing(client, topic, after=0)
+    await client.publish(topic, b"x")
+    del client
+    assert await take(tail, 1) == [b"x"], "an iterator keeps its client"
+    del tail
+    gc.collect()
+    await soon(no_carriers, "the thread ends")
 
 
 # -- at home ------------------------------------------------------------------------------------------------
 
 
-def test_another_event_loop_is_refused_with_the_remedy(broker: BrokerProcess) -> None:
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            with pytest.raises(RequestError) as caught:
-                await asyncio.to_thread(asyncio.run, client.ping())
-            assert caught.value.code == "bad_request"
-            assert "another event loop" in caught.value.text
-            assert await client.ping() > 0
-
-    run(main())
+@in_loop
+async def test_another_event_loop_is_refused_with_the_remedy(client: Client) -> None:
+    with pytest.raises(RequestError) as caught:
+        await asyncio.to_thread(asyncio.run, client.ping())
+    assert caught.value.code == "bad_request"
+    assert "another event loop" in caught.value.text
+    assert await client.ping() > 0
 
 
 FORKING = """
@@ -170,26 +155,25 @@ def test_forked_child_is_refused_and_leaves_the_parent_unharmed(start_broker: St
 @pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])
 @in_loop
 async def test_gap_is_reported_in_the_loop_and_an_error_there_ends_the_reading(
-    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
+    client: Client, topic: str, tailing: Tailing
 ) -> None:
     def stop(gap: Gap) -> None:
         assert asyncio.get_running_loop()
         raise ValueError(gap.reason)
 
-    async with quoth.aio.connect(broker.url) as client:
-        await client.create_topic(topic, count_limit=1)
-        acks = [await client.publish(topic, b"%d" % number) for number in range(3)]
-        await client.trim(topic, acks[2].first)
-        tail = tailing(client, topic, after=acks[0].last, on_gap=stop)
-        with pytest.raises(ValueError, match="trimmed"):
-            await anext(tail)
-        with pytest.raises(StopAsyncIteration):
-            await anext(tail)
+    await client.create_topic(topic, count_limit=1)
+    acks = [await client.publish(topic, b"%d" % number) for number in range(3)]
+    await client.trim(topic, acks[2].first)
+    tail = tailing(client, topic, after=acks[0].last, on_gap=stop)
+    with pytest.raises(ValueError, match="trimmed"):
+        await anext(tail)
+    with pytest.raises(StopAsyncIteration):
+        await anext(tail)
 
 
 @in_loop
 async def test_refusals_that_pass_are_waited_for_without_holding_up_others(
-    meddler: Meddler, topic: str
+    meddler: Meddler, client: Client, topic: str
 ) -> None:
     pings = tries = 0
 
@@ -201,11 +185,10 @@ async def test_refusals_that_pass_are_waited_for_without_holding_up_others(
         tries += 1
         return error("busy", "of the test") if min(pings, tries) <= 5 else False
 
-    async with quoth.aio.connect(meddler.url) as client:
-        meddler.on_request = refuse
-        publishing = asyncio.ensure_future(client.publish(topic, b"a"))
-        while not publishing.done():
-            await client.ping()
-            pings += 1
-        assert (await publishing).duplicate is False
-        assert await values(client, topic) == [b"a"]
+    meddler.on_request = refuse
+    publishing = asyncio.ensure_future(client.publish(topic, b"a"))
+    while not publishing.done():
+        await client.ping()
+        pings += 1
+    assert (await publishing).duplicate is False
+    assert await values_there(client, topic) == [b"a"]

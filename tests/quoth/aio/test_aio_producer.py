@@ -12,21 +12,10 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
 from kit.client.loops import carriers, in_loop, no_carriers
+from kit.client.records import publishes, values_there
 from kit.deadlines import DEADLINE_S, soon
 from quoth import ProducerError
 from quoth.aio import Client, Producer
-from quoth.aio import producer as aio_producer
-from quothwire.protocol.messages import Operation
-
-
-async def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [message.value for message in await client.read(topic, limit=100_000)]
-
-
-def mute(meddler: Meddler) -> None:
-    """Let no publish reach the broker."""
-    meddler.on_request = lambda call: call.operation is Operation.PUBLISH
 
 
 async def fill(producer: Producer, number: int) -> None:
@@ -39,8 +28,8 @@ async def fill(producer: Producer, number: int) -> None:
 
 
 @in_loop
-async def test_sending_without_a_pause_leaves_others_a_turn(broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(broker.url) as client, client.producer(topic) as producer:
+async def test_sending_without_a_pause_leaves_others_a_turn(client: Client, topic: str) -> None:
+    async with client.producer(topic) as producer:
         turns = 0
 
         async def others() -> None:
@@ -56,37 +45,35 @@ async def test_sending_without_a_pause_leaves_others_a_turn(broker: BrokerProces
 
 
 @in_loop
-async def test_full_buffer_lets_only_the_sender_wait(meddler: Meddler, topic: str) -> None:
-    async with quoth.aio.connect(meddler.url) as client:
-        mute(meddler)
-        producer = client.producer(topic, batch=10, max_buffer=10, linger=0)
-        await fill(producer, 10)
-        several = [asyncio.ensure_future(producer.send(b"later %d" % number)) for number in range(3)]
-        for _ in range(3):
-            assert await client.ping() > 0
-        assert not any(one.done() for one in several)
-        meddler.on_request = pass_on
-        producer._inflight.again_at = 0.0
-        await asyncio.gather(*several)
-        await producer.close()
-        found = await values(client, topic)
-        assert found[:10] == [b"%d" % number for number in range(10)]
-        assert sorted(found[10:]) == [b"later %d" % number for number in range(3)]
+async def test_full_buffer_lets_only_the_sender_wait(meddler: Meddler, client: Client, topic: str) -> None:
+    meddler.on_request = publishes
+    producer = client.producer(topic, batch=10, max_buffer=10, linger=0)
+    await fill(producer, 10)
+    several = [asyncio.ensure_future(producer.send(b"later %d" % number)) for number in range(3)]
+    for _ in range(3):
+        assert await client.ping() > 0
+    assert not any(one.done() for one in several)
+    meddler.on_request = pass_on
+    producer._inflight.again_at = 0.0
+    await asyncio.gather(*several)
+    await producer.close()
+    found = await values_there(client, topic)
+    assert found[:10] == [b"%d" % number for number in range(10)]
+    assert sorted(found[10:]) == [b"later %d" % number for number in range(3)]
 
 
 @in_loop
-async def test_cancelled_send_was_not_taken(meddler: Meddler, topic: str) -> None:
-    async with quoth.aio.connect(meddler.url) as client:
-        mute(meddler)
-        producer = client.producer(topic, batch=1, max_buffer=1)
-        await producer.send(b"a")
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(producer.send(b"never"), 0.05)
-        meddler.on_request = pass_on
-        producer._inflight.again_at = 0.0
-        await producer.send(b"b")
-        await producer.close()
-        assert await values(client, topic) == [b"a", b"b"]
+async def test_cancelled_send_was_not_taken(meddler: Meddler, client: Client, topic: str) -> None:
+    meddler.on_request = publishes
+    producer = client.producer(topic, batch=1, max_buffer=1)
+    await producer.send(b"a")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(producer.send(b"never"), 0.05)
+    meddler.on_request = pass_on
+    producer._inflight.again_at = 0.0
+    await producer.send(b"b")
+    await producer.close()
+    assert await values_there(client, topic) == [b"a", b"b"]
 
 
 # -- what became of it --------------------------------------------------------------------------------------
@@ -94,44 +81,32 @@ async def test_cancelled_send_was_not_taken(meddler: Meddler, topic: str) -> Non
 
 @in_loop
 async def test_future_of_a_failed_batch_has_its_error_and_may_stay_unread(
-    meddler: Meddler, topic: str
+    meddler: Meddler, client: Client, topic: str
 ) -> None:
-    async with quoth.aio.connect(meddler.url) as client:
-        mute(meddler)
-        producer = client.producer(topic, timeout=0.1)
-        looked_at, passed_over = producer.future(), producer.future()
+    meddler.on_request = publishes
+    producer = client.producer(topic, timeout=0.1)
+    looked_at, passed_over = producer.future(), producer.future()
+    await producer.send(b"a")
+    with refused("timed_out"):
+        await looked_at
+    del passed_over
+    with pytest.raises(ProducerError) as caught:
+        await producer.close()
+    assert caught.value.failures[0].values == [b"a"]
+
+
+@in_loop
+async def test_future_that_is_cancelled_takes_nothing_back(client: Client, topic: str) -> None:
+    async with client.producer(topic) as producer:
+        future = producer.future()
         await producer.send(b"a")
-        with refused("timed_out"):
-            await looked_at
-        del passed_over
-        with pytest.raises(ProducerError) as caught:
-            await producer.close()
-        assert caught.value.failures[0].values == [b"a"]
+        future.cancel()
+    assert await values_there(client, topic) == [b"a"]
 
 
 @in_loop
-async def test_future_that_is_cancelled_takes_nothing_back(broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(broker.url) as client:
-        async with client.producer(topic) as producer:
-            future = producer.future()
-            await producer.send(b"a")
-            future.cancel()
-        assert await values(client, topic) == [b"a"]
-
-
-@in_loop
-async def test_flush_returns_when_everything_is_stored(broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(broker.url) as client, client.producer(topic, linger=60) as producer:
-        await asyncio.gather(producer.flush(), producer.flush())
-        for number in range(3):
-            await fill(producer, 10)
-            await asyncio.gather(producer.flush(), producer.flush(), producer.flush(DEADLINE_S))
-            assert producer.acknowledged == 10 * (number + 1)
-
-
-@in_loop
-async def test_cancelled_flush_goes_on(broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(broker.url) as client, client.producer(topic, linger=60) as producer:
+async def test_cancelled_flush_goes_on(client: Client, topic: str) -> None:
+    async with client.producer(topic, linger=60) as producer:
         await fill(producer, 3)
         flushing = asyncio.ensure_future(producer.flush())
         await asyncio.sleep(0)
@@ -150,38 +125,36 @@ async def _has_acknowledged(producer: Producer, number: int) -> bool:
 
 @in_loop
 async def test_cancelled_close_takes_nothing_more_and_the_next_one_ends_it(
-    meddler: Meddler, topic: str
+    meddler: Meddler, client: Client, topic: str
 ) -> None:
-    async with quoth.aio.connect(meddler.url) as client:
-        mute(meddler)
-        producer = client.producer(topic)
-        await producer.send(b"a")
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(producer.close(), 0.05)
-        with refused("closed"):
-            await producer.send(b"b")
-        meddler.on_request = pass_on
-        producer._inflight.again_at = 0.0
-        await asyncio.gather(producer.close(), producer.close())
-        assert carriers() == ["quoth-aio"]
-        assert await values(client, topic) == [b"a"]
+    meddler.on_request = publishes
+    producer = client.producer(topic)
+    await producer.send(b"a")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(producer.close(), 0.05)
+    with refused("closed"):
+        await producer.send(b"b")
+    meddler.on_request = pass_on
+    producer._inflight.again_at = 0.0
+    await asyncio.gather(producer.close(), producer.close())
+    assert carriers() == ["quoth-aio"]
+    assert await values_there(client, topic) == [b"a"]
 
 
 @in_loop
 async def test_block_that_is_cancelled_is_left_soon_and_delivers_what_it_can(
-    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, topic: str
 ) -> None:
-    monkeypatch.setattr(aio_producer, "INTERRUPTED_S", DEADLINE_S)  # it can, even on a slow machine
-    async with quoth.aio.connect(broker.url) as client:
+    client._timing.interrupted = DEADLINE_S  # it can, even on a slow machine
 
-        async def block() -> None:
-            async with client.producer(topic, linger=60) as producer:
-                await producer.send(b"a")
-                await asyncio.Event().wait()
+    async def block() -> None:
+        async with client.producer(topic, linger=60) as producer:
+            await producer.send(b"a")
+            await asyncio.Event().wait()
 
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(block(), 0.05)
-        assert await values(client, topic) == [b"a"]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(block(), 0.05)
+    assert await values_there(client, topic) == [b"a"]
 
 
 @in_loop

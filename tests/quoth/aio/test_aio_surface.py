@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from inspect import getdoc, getmembers, isclass, isfunction, signature
+from inspect import getmembers, isfunction, signature
 from typing import Any
 
 import pytest
@@ -90,8 +90,6 @@ def test_a_method_takes_and_gives_the_same(kind: str, name: str) -> None:
     blocking, awaited = (getattr(one, name) for one in TWINS[kind])
     assert taken(blocking) == taken(awaited)
     assert IN_A_LOOP.get(given(blocking), given(blocking)) == given(awaited)
-    assert getdoc(blocking)
-    assert getdoc(awaited)
 
 
 def test_connecting_takes_the_same() -> None:
@@ -103,13 +101,6 @@ def test_a_client_has_the_same_attributes() -> None:
     assert signature(quoth.Client) == signature(quoth.aio.Client)
     for kind in (quoth.Client, quoth.aio.Client):
         assert {"url", "timeout"} <= set(kind.__init__.__code__.co_names)
-
-
-def test_what_is_exported_is_documented() -> None:
-    for name in quoth.aio.__all__:
-        exported = getattr(quoth.aio, name)
-        assert isclass(exported) or isfunction(exported)
-        assert getdoc(exported)
 
 
 def test_who_does_not_ask_for_asyncio_does_not_get_it() -> None:

@@ -18,15 +18,12 @@ import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Wire
+from kit.client.records import Connect
 from kit.client.scripts import run_script
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import descriptors, needs_proc, threads
 from quoth import Client, Disconnected
-from quoth.connection import connection
 from quoth.connection.connection import Link
-
-Connect = Callable[..., Client]
-
 
 CALLS: dict[str, Callable[[Client], object]] = {
     "publish": lambda client: client.publish("t", b"x"),
@@ -86,11 +83,8 @@ def test_ctrl_c_while_a_connection_is_made_ends_the_call_and_leaves_no_socket(
             client.topics()
 
 
-def test_closing_does_not_wait_for_a_socket_without_an_owner(
-    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_does_not_wait_for_a_socket_without_an_owner(broker: BrokerProcess) -> None:
     """Ctrl-C between the making of a socket and the line that keeps it leaves one."""
-    monkeypatch.setattr(connection, "TERMINATE_S", 0.01)
     client = quoth.connect(broker.url)
     before = set(threading.enumerate())
     with client._pool.context.socket(zmq.DEALER):
@@ -102,10 +96,10 @@ def test_closing_does_not_wait_for_a_socket_without_an_owner(
 
 
 def test_closing_ends_what_other_threads_wait_for(
-    quiet_broker: BrokerProcess, connect: Connect, twin: Connect, topic: str
+    own_broker: BrokerProcess, connect: Connect, twin: Connect, topic: str
 ) -> None:
-    witness = connect(quiet_broker)
-    with twin(quiet_broker.url) as client, ThreadPoolExecutor() as pool:
+    witness = connect(own_broker)
+    with twin(own_broker.url) as client, ThreadPoolExecutor() as pool:
         client.create_topic(topic)
         waiting: list[Future[Any]] = [
             pool.submit(client.read, topic, timeout=60.0),

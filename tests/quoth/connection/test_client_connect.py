@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,62 +12,22 @@ import pytest
 import zmq
 
 import quoth
-from kit.broker.brokers import StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context, refused
 from kit.broker.proxies import Wire
-from kit.clocks import JumpingClock
+from kit.client.records import Connect, values
 from kit.deadlines import DEADLINE_S, eventually
 from quoth import Client, Disconnected, RequestError
 from quothd import Broker
 
-Connect = Callable[..., Client]
-
-
-@pytest.fixture
-def silence() -> Iterator[str]:
-    """The URL of a peer that accepts connections and sends nothing."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-
-
-def unused_url() -> str:
-    """Return a URL at which nothing listens."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-
-
 # -- who is there -------------------------------------------------------------------------------------------
 
 
-def test_missing_broker_is_an_error_within_the_timeout_with_a_hint(twin: Connect) -> None:
-    url = unused_url()
-    began = time.monotonic()
-    with pytest.raises(Disconnected) as caught:
-        twin(url, timeout=0.3)
-    assert 0.3 <= time.monotonic() - began < DEADLINE_S
-    assert caught.value.code == "disconnected"
-    assert caught.value.retryable
-    assert url in caught.value.text
-    assert "quoth serve" in caught.value.hint
-
-
-def test_peer_that_is_no_broker_counts_as_none(twin: Connect, silence: str) -> None:
-    with refused("disconnected"):
-        twin(silence, timeout=0.3)
-
-
-def test_a_peer_that_never_answers_is_a_timeout(
-    twin: Connect, context: Context, pool: ThreadPoolExecutor, clock: JumpingClock
-) -> None:
+def test_a_peer_that_never_answers_is_a_timeout(twin: Connect, context: Context) -> None:
     with context.socket(zmq.ROUTER) as mute:
         port = mute.bind_to_random_port("tcp://127.0.0.1")
-        connecting = pool.submit(twin, f"tcp://127.0.0.1:{port}", timeout=2 * DEADLINE_S)
-        mute.recv_multipart()
-        clock.jump(2 * DEADLINE_S)
-        problem = connecting.exception(DEADLINE_S)
-    assert isinstance(problem, Disconnected)
-    assert problem.code == "timed_out"
-    assert "not known" in problem.hint
+        with refused("timed_out"):
+            twin(f"tcp://127.0.0.1:{port}", timeout=2.0)
 
 
 @pytest.mark.parametrize(
@@ -83,17 +41,6 @@ def test_bad_url_is_refused_at_once_with_an_example(twin: Connect, url: str) -> 
     assert caught.value.code == "bad_request"
     assert repr(url) in caught.value.text
     assert "tcp://127.0.0.1:5555" in caught.value.hint
-
-
-def test_broker_that_comes_late_is_found_within_the_timeout(
-    start_broker: StartBroker, connect: Connect
-) -> None:
-    broker = start_broker()
-    broker.kill()
-    with ThreadPoolExecutor() as pool:
-        late = pool.submit(connect, broker.url, timeout=DEADLINE_S)
-        broker.restart()
-        assert late.result().ping() > 0
 
 
 def test_hello_tells_version_and_limits(client: Client) -> None:
@@ -116,7 +63,7 @@ def test_broker_object_of_this_process_can_be_connected_to(twin: Connect, kind: 
     with Broker(tmp_path / "data", **settings[kind]) as broker, twin(broker) as client:
         assert client.url.startswith(f"{kind}://")
         ack = client.publish("t", [b"one", b"two"])
-        assert [message.value for message in client.read("t")] == [b"one", b"two"]
+        assert values(client, "t") == [b"one", b"two"]
         with client.producer("t") as producer:
             producer.send(b"three")
         assert producer.acknowledged == 1
@@ -152,25 +99,25 @@ def test_broker_of_this_process_that_stops_closes_its_clients(
             producer.flush(DEADLINE_S)
         producer.close()
     with Broker(tmp_path / "data") as broker, quoth.connect(broker) as client:
-        assert [message.value for message in client.read("t")] == [b"one"]
+        assert values(client, "t") == [b"one"]
 
 
 # -- finding a broker again ---------------------------------------------------------------------------------
 
 
-def test_client_finds_a_broker_again_that_was_restarted(start_broker: StartBroker, connect: Connect) -> None:
-    broker = start_broker()
-    client = connect(broker)
+def test_client_finds_a_broker_again_that_was_restarted(
+    own_broker: BrokerProcess, own_client: Client
+) -> None:
     sent = []
     for number in range(3):
         sent.append(b"%d" % number)
-        assert client.publish("t", sent[-1]).duplicate is False
+        assert own_client.publish("t", sent[-1]).duplicate is False
         if number % 2:
-            broker.kill()
+            own_broker.kill()
         else:
-            broker.terminate()
-        broker.restart()
-        assert [message.value for message in client.read("t")] == sent
+            own_broker.terminate()
+        own_broker.restart()
+        assert values(own_client, "t") == sent
 
 
 def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
@@ -191,7 +138,7 @@ def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
     assert time.monotonic() - began < DEADLINE_S
     broker.restart()
     client.timeout = DEADLINE_S
-    assert [message.value for message in client.read("t")] == [b"one"]
+    assert values(client, "t") == [b"one"]
 
 
 def test_black_hole_is_a_timeout_and_calls_go_on_once_it_is_cut(
@@ -205,7 +152,7 @@ def test_black_hole_is_a_timeout_and_calls_go_on_once_it_is_cut(
         client.read(topic)
     wire.cut()
     client.timeout = DEADLINE_S
-    assert [message.value for message in client.read(topic)] == [b"one"]
+    assert values(client, topic) == [b"one"]
 
 
 def test_connections_do_not_pile_up(pooled: Client, topic: str) -> None:

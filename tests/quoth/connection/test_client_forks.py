@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from kit.broker.brokers import StartBroker
+from kit.client.records import at_once
 from kit.client.scripts import run_script
 from quoth import Client
 
@@ -26,9 +26,7 @@ def test_many_threads_publish_and_read_through_one_client(client: Client, topic:
             (found,) = client.read(topic, after=ack.first, limit=1)
             assert (found.pointer, found.value) == (ack.first + 1, b"%d %d 1" % (me, i))
 
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(work, me) for me in range(threads)]:
-            done.result()
+    at_once(threads, work)
     messages = client.read(topic, limit=10_000)
     assert len(messages) == threads * rounds * 3
     assert all(a.pointer < b.pointer for a, b in pairwise(messages))

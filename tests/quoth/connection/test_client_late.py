@@ -9,17 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from kit.broker.proxies import Meddler
+from kit.client.records import Connect
 from kit.deadlines import DEADLINE_S
 from quoth import Client, reading
 from quoth.aio import io_thread
 from quoth.aio import reading as aio_reading
 from quoth.connection import connection, request_mux, send_loop
 from quoth.connection.connection import Link
-from quoth.core import request_state
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Operation
-
-Connect = Callable[..., Client]
 
 
 class LateClock:
@@ -71,7 +69,7 @@ def late(meddler: Meddler, connect: Connect, monkeypatch: pytest.MonkeyPatch) ->
             return False
 
         client = connect(meddler)
-        monkeypatch.setattr(request_state, "RESEND_S", 0.1)
+        client._timing.resend = 0.1
         monkeypatch.setattr(Link, "send", send_it)
         for module in (aio_reading, connection, io_thread, send_loop, request_mux, reading):
             monkeypatch.setattr(module, "time", clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -11,12 +11,10 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context, refused
 from kit.broker.proxies import Meddler
-from quoth import Client
+from kit.client.records import Connect
 from quothwire.errors import BrokerFailure, QuothError
 from quothwire.protocol.binary_codec import Call
 from quothwire.protocol.messages import Operation
-
-Connect = Callable[..., Client]
 
 MORE: dict[str, Any] = {
     "later": 7,

@@ -26,7 +26,8 @@ from quoth.connection.tcp_watch import INFO, unacknowledged
 from quoth.core.adaptive_timeout import TIMEOUT_MAX_S, TIMEOUT_S, AdaptiveTimeout
 from quoth.core.inflight import Inflight
 from quoth.core.outgoing import Failure, ProducerBatch
-from quoth.core.request_state import BACKOFF_MAX_S, RESEND_S, RequestState
+from quoth.core.request_state import BACKOFF_MAX_S, RequestState
+from quoth.core.timing import RESEND_S
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.window import ForwardedBatch
 from quoth.merging.multi_reader import MultiReader, ReadPlan

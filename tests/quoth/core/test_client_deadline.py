@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +10,9 @@ import pytest
 import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
+from kit.client.records import Connect
 from quoth import Client
 from quoth.core.deadline import SECONDS_MAX, as_seconds
-
-Connect = Callable[..., Client]
 
 NO_NUMBERS: list[Any] = [math.nan, "5", b"5", True, [1.0]]
 

@@ -55,6 +55,12 @@ class Sender:
         self.settled.append((outgoing, outcome))
 
 
+@pytest.fixture
+def sender() -> Sender:
+    """A pipeline in which nothing is in flight."""
+    return Sender()
+
+
 def kind_of(outcome: Ack | Failure) -> str:
     """Return the outcome of a batch."""
     return "stored" if isinstance(outcome, Ack) else outcome.outcome
@@ -88,8 +94,7 @@ def refused(call: Call, code: str) -> Answer:
 # -- single steps -------------------------------------------------------------------------------------------
 
 
-def test_batches_go_out_under_one_producer_id_and_rising_sequences() -> None:
-    sender = Sender()
+def test_batches_go_out_under_one_producer_id_and_rising_sequences(sender: Sender) -> None:
     calls = [sender.launch() for _ in range(IN_FLIGHT_MAX)]
     assert not sender.pipeline.has_room
     assert len({header_of(call).producer for call in calls}) == 1
@@ -101,8 +106,7 @@ def test_batches_go_out_under_one_producer_id_and_rising_sequences() -> None:
     assert not len(sender.pipeline)
 
 
-def test_a_retry_is_byte_for_byte_the_same() -> None:
-    sender = Sender()
+def test_a_retry_is_byte_for_byte_the_same(sender: Sender) -> None:
     calls = [sender.launch() for _ in range(3)]
     again = sender.next_round()
     assert [call.payload for call in again] == [call.payload for call in calls]
@@ -110,8 +114,7 @@ def test_a_retry_is_byte_for_byte_the_same() -> None:
 
 
 @pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
-def test_refusal_that_passes_sends_everything_again_after_a_pause(code: str) -> None:
-    sender = Sender()
+def test_refusal_that_passes_sends_everything_again_after_a_pause(sender: Sender, code: str) -> None:
     first, second, third = (sender.launch() for _ in range(3))
     sender.pipeline.take(refused(first, code), 10.0)
     sender.pipeline.take(refused(second, "out_of_sequence"), 10.0)
@@ -127,8 +130,7 @@ def test_refusal_that_passes_sends_everything_again_after_a_pause(code: str) -> 
     assert sender.numbers("stored") == [0, 1, 2]
 
 
-def test_pauses_grow_and_an_acknowledgement_makes_them_short_again() -> None:
-    sender = Sender()
+def test_pauses_grow_and_an_acknowledgement_makes_them_short_again(sender: Sender) -> None:
     call = sender.launch()
     pauses = []
     for _ in range(10):
@@ -143,8 +145,7 @@ def test_pauses_grow_and_an_acknowledgement_makes_them_short_again() -> None:
     assert sender.pipeline.again_at == pauses[0]
 
 
-def test_final_refusal_fails_one_batch_and_the_later_ones_move_up() -> None:
-    sender = Sender()
+def test_final_refusal_fails_one_batch_and_the_later_ones_move_up(sender: Sender) -> None:
     calls = [sender.launch() for _ in range(3)]
     sender.pipeline.take(refused(calls[0], "bad_batch"), 0.0)
     for call in calls[1:]:
@@ -159,8 +160,7 @@ def test_final_refusal_fails_one_batch_and_the_later_ones_move_up() -> None:
     assert sender.numbers("stored") == [1, 2]
 
 
-def test_refusal_of_a_later_batch_waits_until_the_earlier_ones_are_decided() -> None:
-    sender = Sender()
+def test_refusal_of_a_later_batch_waits_until_the_earlier_ones_are_decided(sender: Sender) -> None:
     first, second = sender.launch(), sender.launch()
     sender.pipeline.take(refused(second, "bad_batch"), 0.0)
     assert sender.settled == []
@@ -173,9 +173,10 @@ def test_refusal_of_a_later_batch_waits_until_the_earlier_ones_are_decided() -> 
 
 
 @pytest.mark.parametrize("code", ["unknown_producer", "out_of_sequence"])
-def test_broker_that_lost_the_earlier_batches_gets_the_others_under_a_new_id(code: str) -> None:
+def test_broker_that_lost_the_earlier_batches_gets_the_others_under_a_new_id(
+    sender: Sender, code: str
+) -> None:
     """Of a producer all of whose earlier batches are settled: the topic was made anew, or power was lost."""
-    sender = Sender()
     sender.pipeline.take(stored(sender.launch()), 0.0)
     calls = [sender.launch() for _ in range(2)]
     for call in calls:
@@ -187,8 +188,7 @@ def test_broker_that_lost_the_earlier_batches_gets_the_others_under_a_new_id(cod
     assert sender.numbers("refused") == sender.numbers("unknown") == []
 
 
-def test_refusal_of_an_older_copy_says_nothing() -> None:
-    sender = Sender()
+def test_refusal_of_an_older_copy_says_nothing(sender: Sender) -> None:
     old = sender.launch()
     (new,) = sender.next_round()
     sender.pipeline.take(refused(old, "unknown_topic"), 0.0)
@@ -198,16 +198,14 @@ def test_refusal_of_an_older_copy_says_nothing() -> None:
     assert sender.numbers("stored") == [0]
 
 
-def test_acknowledgement_of_an_older_copy_counts() -> None:
-    sender = Sender()
+def test_acknowledgement_of_an_older_copy_counts(sender: Sender) -> None:
     old = sender.launch()
     sender.next_round()
     sender.pipeline.take(stored(old), 0.0)
     assert sender.numbers("stored") == [0]
 
 
-def test_answers_to_a_former_producer_id_are_passed_over() -> None:
-    sender = Sender()
+def test_answers_to_a_former_producer_id_are_passed_over(sender: Sender) -> None:
     old = sender.launch()
     sender.pipeline.take(refused(old, "bad_batch"), 0.0)
     sender.launch()
@@ -227,8 +225,7 @@ GIVEN_UP = [
 
 
 @pytest.mark.parametrize(("code", "outcome"), GIVEN_UP)
-def test_giving_up_tells_what_is_certain(code: str | None, outcome: str) -> None:
-    sender = Sender()
+def test_giving_up_tells_what_is_certain(sender: Sender, code: str | None, outcome: str) -> None:
     first, second = sender.launch(), sender.launch()
     if code is not None:
         sender.pipeline.take(refused(second, code), 0.0)
@@ -240,9 +237,8 @@ def test_giving_up_tells_what_is_certain(code: str | None, outcome: str) -> None
     assert failures[1].error.code == (code or "disconnected")
 
 
-def test_busy_does_not_tell_what_became_of_an_older_copy() -> None:
+def test_busy_does_not_tell_what_became_of_an_older_copy(sender: Sender) -> None:
     """A broker that is busy refuses without looking whether it has the batch."""
-    sender = Sender()
     sender.launch()
     (again,) = sender.next_round()
     sender.pipeline.take(refused(again, "busy"), 0.0)
@@ -250,9 +246,8 @@ def test_busy_does_not_tell_what_became_of_an_older_copy() -> None:
     assert sender.numbers("unknown") == [0]
 
 
-def test_failing_disk_leaves_everything_in_flight_unknown() -> None:
+def test_failing_disk_leaves_everything_in_flight_unknown(sender: Sender) -> None:
     """A refused batch may have been written, and those behind it as well."""
-    sender = Sender()
     calls = [sender.launch() for _ in range(3)]
     sender.pipeline.take(refused(calls[0], "storage_failed"), 0.0)
     assert sender.numbers("unknown") == [0, 1, 2]

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
-from quoth.merging.multi_reader import LIST_S, MultiReader, ReadPlan
+from quoth.core.timing import Timing
+from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.merging.rounds import ROUND_REST
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
@@ -15,6 +16,7 @@ from quothwire.protocol.messages import Fetched, Pong, Topics
 from quothwire.protocol.operations import Reply
 
 NOW = 1_000.0
+LIST_PAUSE_S = Timing().list_pause
 NOTHING = Fetched(next=0, newest=7, end=3, gone=0, damaged=0, log=5)
 """The answer of a topic of three records, whose end was asked for."""
 
@@ -59,8 +61,8 @@ def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
     reading.take(ends["fetch a"], answer(error("unknown_topic", "of the test")), NOW)
     assert (reading.is_begun, reading.topics) == (True, ["a", "x.1"])
     assert set(asked(reading)) == {"fetch a", "fetch x.1"}
-    assert reading.due == NOW + LIST_S
-    assert set(asked(reading, NOW + LIST_S)) == {"list"}
+    assert reading.due == NOW + LIST_PAUSE_S
+    assert set(asked(reading, NOW + LIST_PAUSE_S)) == {"list"}
 
 
 def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:

@@ -14,11 +14,11 @@ from itertools import islice
 
 from kit.broker.brokers import BrokerProcess
 from kit.broker.proxies import Wire
+from kit.client.records import Connect
 from kit.deadlines import DEADLINE_S, eventually
 from kit.scale import times
 from quoth import Client, Gap, Message
 
-Connect = Callable[..., Client]
 ALL = 1_000_000
 
 

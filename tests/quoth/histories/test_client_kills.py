@@ -21,14 +21,13 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, replied
 from kit.client.accounts import Account, Figures, Seen, compare, planned, read_accounts, read_everything
+from kit.client.records import Connect
 from kit.client.streams import PATIENCE_S, Streams, StreamsProcess
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.logs import encoded
 from kit.scale import times
 from quoth import Client
 from quothwire.protocol.messages import CreateTopic, Publish, RollTopic, TopicInfo, TrimTopic, UpdateTopic
-
-Connect = Callable[..., Client]
 
 Follow = Callable[[BrokerProcess, str], Future[Seen]]
 

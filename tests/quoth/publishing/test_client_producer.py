@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -13,40 +12,20 @@ import pytest
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
+from kit.client.records import Connect, at_once, busy, failures_of, messages, numbered, send_all, values
 from kit.deadlines import DEADLINE_S, eventually, hold
-from quoth import Ack, Client, Failure, Messages, ProducerError, RequestError
+from quoth import Ack, Client, RequestError
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
 from quothwire.headers import HEADERS_BYTES_MAX
-
-Connect = Callable[..., Client]
-
-
-def messages(client: Client, topic: str) -> Messages:
-    """All records of a topic."""
-    return client.read(topic, limit=1_000_000)
-
-
-def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [message.value for message in messages(client, topic)]
-
-
-def failures_of(ending: Callable[[], object]) -> list[Failure]:
-    """Return the failures that a flush or a closing raises."""
-    with pytest.raises(ProducerError) as caught:
-        ending()
-    return caught.value.failures
-
 
 # -- records and batches ------------------------------------------------------------------------------------
 
 
 def test_everything_that_is_sent_arrives_in_order(client: Client, topic: str) -> None:
-    sent = [b"%d" % i for i in range(10_000)]
+    sent = numbered(10_000)
     with client.producer(topic) as producer:
-        for value in sent:
-            producer.send(value)
+        send_all(producer, sent)
         producer.flush()
         assert producer.acknowledged == len(sent)
         assert producer.last == client.topic(topic).last
@@ -71,8 +50,7 @@ def test_keys_and_headers_go_with_their_record(client: Client, topic: str) -> No
 
 def test_batch_leaves_when_it_is_full(client: Client, topic: str) -> None:
     with client.producer(topic, batch=10, linger=60) as producer:
-        for number in range(25):
-            producer.send(b"%d" % number)
+        send_all(producer, numbered(25))
         eventually(lambda: producer.acknowledged == 20, "the full ones have left")
     assert [len(batch) for batch in client.batches(topic)] == [10, 10, 5]
 
@@ -91,8 +69,7 @@ def test_batch_leaves_when_it_has_lingered(client: Client, topic: str) -> None:
 
 def test_batch_leaves_when_it_has_enough_bytes(client: Client, topic: str) -> None:
     with client.producer(topic, linger=60) as producer:
-        for _ in range(7):
-            producer.send(bytes(400_000))
+        send_all(producer, [bytes(400_000)] * 7)
     assert [len(batch) for batch in client.batches(topic)] == [2, 2, 2, 1]
 
 
@@ -104,7 +81,7 @@ def test_batches_fit_a_broker_with_small_frames(start_broker: StartBroker, conne
         with refused("too_large"):
             producer.send(bytes(5_000))
         producer.send(bytes(4_500))
-    assert values(client, "t") == [b"%d" % number for number in range(1_000)] + [bytes(4_500)]
+    assert values(client, "t") == [*numbered(1_000), bytes(4_500)]
 
 
 def test_largest_record_is_taken_and_a_larger_one_refused_alone(client: Client, topic: str) -> None:
@@ -162,14 +139,16 @@ def test_wrong_options_are_refused(client: Client, options: dict[str, Any], code
 
 
 def test_threads_share_a_producer_and_each_keeps_its_order(client: Client, topic: str) -> None:
-    with client.producer(topic, batch=50) as producer, ThreadPoolExecutor(8) as pool:
+    """Their flushes all return."""
+    with client.producer(topic, batch=50, linger=60) as producer:
 
         def work(me: int) -> None:
             for number in range(1_000):
                 producer.send(b"%d %d" % (me, number))
+                if number % 50 == 0:
+                    producer.flush(DEADLINE_S)
 
-        for done in [pool.submit(work, me) for me in range(8)]:
-            done.result()
+        at_once(8, work)
     found = values(client, topic)
     assert len(found) == 8_000
     for me in range(8):
@@ -211,26 +190,12 @@ def test_flush_is_not_kept_by_what_others_go_on_sending(client: Client, topic: s
             over.set()
 
 
-def test_flushes_of_several_threads_all_return(client: Client, topic: str) -> None:
-    with client.producer(topic, linger=60) as producer, ThreadPoolExecutor(8) as pool:
-
-        def work(me: int) -> None:
-            for number in range(20):
-                producer.send(b"%d %d" % (me, number))
-                producer.flush(DEADLINE_S)
-
-        for done in [pool.submit(work, me) for me in range(8)]:
-            done.result()
-    assert len(values(client, topic)) == 160
-
-
 def test_flush_that_takes_too_long_says_so_and_what_was_sent_is_still_on_its_way(
     meddler: Meddler, connect: Connect, topic: str
 ) -> None:
     with connect(meddler).producer(topic) as producer:
-        meddler.on_request = lambda call: error("busy", "of the test")
-        for number in range(3):
-            producer.send(b"%d" % number)
+        meddler.on_request = busy
+        send_all(producer, numbered(3))
         with refused("timed_out"):
             producer.flush(0.1)
         meddler.on_request = pass_on

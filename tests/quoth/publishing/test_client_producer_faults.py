@@ -7,69 +7,31 @@ import pickle
 import random
 import threading
 import time
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 import quoth
-from kit.broker.brokers import StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
+from kit.client.records import Connect, failures_of, numbered, publishes, send_all, values
 from kit.deadlines import DEADLINE_S, eventually, pause
-from quoth import Client, Failure, Producer, ProducerError
-from quoth import producer as producer_module
-from quoth.connection import send_loop
-from quoth.connection.send_loop import SendLoop
+from kit.disk.doubles import FaultyDisk
+from kit.scale import times
+from quoth import Client, Failure, ProducerError
 from quoth.core.inflight import IN_FLIGHT_MAX
-from quoth.core.outgoing import ProducerBatch
+from quoth.core.timing import Timing
 from quothd import Broker
-from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
-from quothwire.protocol.messages import Operation
-
-Connect = Callable[..., Client]
-
-
-def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [value for one in client.batches(topic) for value in one.values]
-
-
-def numbered(numbers: range) -> list[bytes]:
-    """Values to send."""
-    return [b"%d" % number for number in numbers]
-
-
-def send_all(producer: Producer, sent: list[bytes]) -> None:
-    """Send values."""
-    for value in sent:
-        producer.send(value)
-
-
-def lose_patience(producer: Producer) -> None:
-    """Let it wait no longer for anything that it was given."""
-    producer._send_loop._timeout = 0.0
-
-
-def publishes(call: Call) -> bool:
-    """Return True for a publish."""
-    return call.operation is Operation.PUBLISH
 
 
 def values_in(call: Call) -> list[bytes]:
     """Return the values of a publish."""
     return batch.decode(call.payload).values
-
-
-def failures_of(ending: Callable[[], object]) -> list[Failure]:
-    """Return the failures that a flush or a closing raises."""
-    with pytest.raises(ProducerError) as caught:
-        ending()
-    return caught.value.failures
 
 
 # -- failures -------------------------------------------------------------------------------
@@ -127,7 +89,7 @@ def test_passing_refusals_keep_the_order_and_store_once(
     meddler.on_request = lambda call: (
         error(code, "of the test") if publishes(call) and next(begun) and rng.random() < 1 / 7 else False
     )
-    sent = numbered(range(500))
+    sent = numbered(500)
     with connect(meddler).producer(topic, batch=5) as producer:
         send_all(producer, sent)
     assert producer.acknowledged == 500
@@ -142,12 +104,12 @@ def test_definite_refusals_fail_their_own_batch_and_no_other(
         return error("bad_batch", "of the test") if poisoned else False
 
     meddler.on_request = rule
-    sent = numbered(range(1_000))
+    sent = numbered(1_000)
     producer = connect(meddler).producer(topic, batch=10)
     send_all(producer, sent)
     failures = failures_of(producer.close)
     assert [failure.values for failure in failures] == [
-        numbered(range(first, first + 10)) for first in range(50, 1_000, 100)
+        numbered(10, first) for first in range(50, 1_000, 100)
     ]
     assert {(failure.outcome, failure.error.code) for failure in failures} == {("refused", "bad_batch")}
     lost = {value for failure in failures for value in failure.values}
@@ -160,7 +122,7 @@ def test_batch_without_a_topic_is_refused_and_those_behind_its_making_are_stored
 ) -> None:
     client = connect(start_broker(auto_create=False))
     client.create_topic("t")
-    sent = numbered(range(300))
+    sent = numbered(300)
     with client.producer("t", batch=10) as producer:
         send_all(producer, sent[:100])
         producer.flush()
@@ -175,58 +137,33 @@ def test_batch_without_a_topic_is_refused_and_those_behind_its_making_are_stored
 
 
 def test_full_disk_holds_the_producer_up_until_there_is_room(
-    start_broker: StartBroker, connect: Connect
+    own_broker: BrokerProcess, own_client: Client
 ) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    sent = numbered(range(400))
-    with client.producer("t", batch=10) as producer:
+    sent = numbered(400)
+    with own_client.producer("t", batch=10) as producer:
         send_all(producer, sent[:200])
         producer.flush()
-        broker.terminate()
-        broker.restart(disk_free_min=2**60)
+        own_broker.terminate()
+        own_broker.restart(disk_free_min=2**60)
         send_all(producer, sent[200:])
         with refused("timed_out"):
             producer.flush(0.3)
-        broker.terminate()
-        broker.restart(disk_free_min=0)
-    assert values(client, "t") == sent
+        own_broker.terminate()
+        own_broker.restart(disk_free_min=0)
+    assert values(own_client, "t") == sent
 
 
-def test_disk_that_stays_full_is_a_certain_failure(
-    start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its time is over when the last word about everything in flight was a refusal."""
-    broker = start_broker(disk_free_min=2**60)
-    producer = connect(broker).producer("t", batch=1)
-
-    def is_refused(self: SendLoop[ProducerBatch], *_: object) -> bool:
-        in_flight = self._inflight._in_flight
-        return bool(in_flight) and all(one.refusal for one in in_flight)
-
-    monkeypatch.setattr(SendLoop, "_is_expired", is_refused)
-    send_all(producer, numbered(range(3)))
-    failures = failures_of(producer.close)
-    assert [failure.values for failure in failures] == [[b"0"], [b"1"], [b"2"]]
-    assert {failure.outcome for failure in failures} == {"refused"}
-    assert failures[0].error.code == "disk_low"
-
-
-def test_failing_disk_leaves_the_outcome_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_disk_leaves_the_outcome_unknown(tmp_path: Path) -> None:
     """A batch may have been written before the fsync failed."""
-
-    def fail(_: PosixFile) -> None:
-        raise OSError(5, "Input/output error")
-
-    sent = numbered(range(20))
-    with Broker(tmp_path) as broker, quoth.connect(broker) as client:
+    disk, sent = FaultyDisk(), numbered(20)
+    with Broker(tmp_path, filesystem=disk) as broker, quoth.connect(broker) as client:
         producer = client.producer("t", batch=1, durability="synced")
         send_all(producer, sent[:10])
         producer.flush()
-        with monkeypatch.context() as patched:
-            patched.setattr(PosixFile, "sync", fail)
-            send_all(producer, sent[10:])
-            failures = failures_of(producer.flush)
+        disk.fail("sync", lasting=True)
+        send_all(producer, sent[10:])
+        failures = failures_of(producer.flush)
+        disk.heal()
         assert [value for failure in failures for value in failure.values] == sent[10:]
         assert {failure.outcome for failure in failures} == {"unknown"}
         assert failures[0].error.code == "storage_failed"
@@ -241,95 +178,70 @@ def test_failing_disk_leaves_the_outcome_unknown(tmp_path: Path, monkeypatch: py
 
 
 def test_lost_requests_and_replies_are_made_good(
-    meddler: Meddler,
-    connect: Connect,
-    client: Client,
-    topic: str,
-    rng: random.Random,
-    monkeypatch: pytest.MonkeyPatch,
+    meddler: Meddler, impatient: Client, client: Client, topic: str, rng: random.Random
 ) -> None:
-    monkeypatch.setattr(send_loop, "RESEND_S", 0.05)
+    impatient._timing.resend = 0.05
 
     def lose(call: Call, answer: Answer | None = None) -> bool:
         return publishes(call) and rng.random() < 0.1
 
     meddler.on_request = meddler.on_reply = lose
-    sent = numbered(range(500))
-    with connect(meddler).producer(topic, batch=10) as producer:
+    sent = numbered(500)
+    with impatient.producer(topic, batch=10) as producer:
         send_all(producer, sent)
     assert values(client, topic) == sent
 
 
+@pytest.mark.parametrize("in_flight", [IN_FLIGHT_MAX, 0])
 def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_rest(
-    start_broker: StartBroker, connect: Connect
+    own_broker: BrokerProcess, own_client: Client, in_flight: int
 ) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    sent = numbered(range(100))
-    with client.producer("t", batch=1) as producer:
+    """Nothing is sent without a connection, so all later failures are certain."""
+    sent = numbered(100)
+    with own_client.producer("t", batch=1) as producer:
         producer.send(b"before")
         producer.flush()
-        broker.freeze()
-        send_all(producer, sent)
-        eventually(lambda: len(producer._inflight) == IN_FLIGHT_MAX, "the window is full")
-        broker.kill()
+        if in_flight:
+            own_broker.freeze()
+            send_all(producer, sent)
+            eventually(lambda: len(producer._inflight) == in_flight, "the window is full")
+        own_broker.kill()
         eventually(lambda: producer._link.connected is False, "the loss is noticed")
-        lose_patience(producer)
+        if not in_flight:
+            send_all(producer, sent)
+        producer._send_loop._timeout = 0.0
         failures = failures_of(producer.flush)
         assert [failure.values for failure in failures] == [[value] for value in sent]
         outcomes = [failure.outcome for failure in failures]
-        assert outcomes == ["unknown"] * IN_FLIGHT_MAX + ["refused"] * (100 - IN_FLIGHT_MAX)
-        assert failures[0].error.code == "disconnected"
-        broker.restart()
-    client.publish("t", b"after")
-    found = values(client, "t")
-    assert (found[0], found[-1]) == (b"before", b"after")
-    maybe = found[1:-1]
+        assert outcomes == ["unknown"] * in_flight + ["refused"] * (100 - in_flight)
+        assert failures[0].error.code == ("disconnected" if in_flight else "timed_out")
+        own_broker.restart()
+    own_client.publish("t", b"after")
+    before, *maybe, after = values(own_client, "t")
+    assert (before, after) == (b"before", b"after")
     assert maybe == sent[: len(maybe)]
-    assert len(maybe) <= IN_FLIGHT_MAX
-
-
-def test_nothing_is_sent_without_a_connection_so_all_failures_are_certain(
-    start_broker: StartBroker, connect: Connect
-) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    with client.producer("t", batch=1) as producer:
-        producer.send(b"before")
-        producer.flush()
-        broker.kill()
-        eventually(lambda: producer._link.connected is False, "the loss is noticed")
-        send_all(producer, numbered(range(50)))
-        lose_patience(producer)
-        failures = failures_of(producer.flush)
-        assert [one.values for one in failures] == [[value] for value in numbered(range(50))]
-        assert {one.outcome for one in failures} == {"refused"}
-        broker.restart()
-        eventually(lambda: producer._link.connected, "it is found again")
-    client.publish("t", b"after")
-    assert values(client, "t") == [b"before", b"after"]
+    assert len(maybe) <= in_flight
 
 
 def test_copies_do_not_pile_up_while_no_broker_is_there(
-    start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    own_broker: BrokerProcess, own_client: Client
 ) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    with client.producer("t", batch=1) as producer:
+    timing = own_client._timing
+    with own_client.producer("t", batch=1) as producer:
         producer.send(b"before")
         producer.flush()
-        broker.freeze()
-        send_all(producer, numbered(range(10)))
+        own_broker.freeze()
+        send_all(producer, numbered(10))
         eventually(lambda: len(producer._inflight) == 10, "all are on their way")
-        broker.kill()
+        own_broker.kill()
         eventually(lambda: producer._link.connected is False, "the loss is noticed")
-        with monkeypatch.context() as patched:
-            patched.setattr(send_loop, "RESEND_S", 0.01)
-            pause(0.5)  # fifty times what is waited for an answer
-        broker.restart()
+        timing.resend = 0.01
+        pause(0.5)  # fifty times what is waited for an answer
+        timing.resend = Timing().resend
+        own_broker.restart()
         producer.flush(DEADLINE_S)
-        assert client.status().counters["requests"] < 60
-    assert values(client, "t") == [b"before", *numbered(range(10))]
+        assert own_client.status().counters["requests"] < 60
+    assert values(own_client, "t") == [b"before", *numbered(10)]
 
 
 # -- a program that ends ------------------------------------------------------------------------------------
@@ -343,24 +255,20 @@ def send_and_interrupt(client: Client, topic: str) -> None:
 
 
 def test_interrupt_is_not_held_up_by_a_broker_that_is_away(
-    start_broker: StartBroker, connect: Connect
+    own_broker: BrokerProcess, own_client: Client
 ) -> None:
     """The program ends although the two minutes have not passed that a delivery may take."""
-    broker = start_broker()
-    client = connect(broker)
     before = threading.active_count()
-    broker.kill()
+    own_broker.kill()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        send_and_interrupt(client, "t")
+        send_and_interrupt(own_client, "t")
     assert time.monotonic() - began < DEADLINE_S
     assert threading.active_count() <= before
 
 
-def test_interrupt_lets_what_was_sent_arrive(
-    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(producer_module, "INTERRUPTED_S", DEADLINE_S)  # enough on a slow machine, too
+def test_interrupt_lets_what_was_sent_arrive(client: Client, topic: str) -> None:
+    client._timing.interrupted = DEADLINE_S  # enough on a slow machine, too
     with pytest.raises(KeyboardInterrupt):
         send_and_interrupt(client, topic)
     assert values(client, topic) == [b"a"]
@@ -371,7 +279,7 @@ def test_interrupt_lets_what_was_sent_arrive(
 
 def test_topic_that_is_deleted_is_made_anew_and_goes_on_in_order(client: Client, topic: str) -> None:
     """Records acknowledged before are gone with it; later ones are there, once and in order."""
-    sent = numbered(range(20_000))
+    sent = numbered(20_000)
     with client.producer(topic, batch=20) as producer:
         for number, value in enumerate(sent):
             producer.send(value)
@@ -384,3 +292,36 @@ def test_topic_that_is_deleted_is_made_anew_and_goes_on_in_order(client: Client,
     found = values(client, topic)
     assert found
     assert found == sent[-len(found) :]
+
+
+# -- kills --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["written", "synced"])
+def test_kills_at_any_moment_leave_an_exact_account(
+    own_broker: BrokerProcess, own_client: Client, rng: random.Random, durability: str
+) -> None:
+    """A producer with a short timeout reports the batches that it gives up; no other is missing."""
+    own_client.create_topic("t")
+    failures: list[Failure] = []
+    number = count()
+    producer = own_client.producer("t", batch=5, linger=0.001, timeout=0.4, durability=durability)  # type: ignore[arg-type]
+    for _ in range(times(3, 40)):
+        send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(50, 400))])
+        eventually(lambda: producer._buffered < rng.randint(1, 400), "some of it is on its way")
+        own_broker.kill()
+        send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(1, 300))])
+        own_broker.restart()
+        try:
+            producer.flush(DEADLINE_S)
+        except ProducerError as problem:
+            failures += problem.failures
+    producer.close()
+    found = list(map(int, values(own_client, "t")))
+    unknown = {int(value) for one in failures if one.outcome == "unknown" for value in one.values}
+    never = {int(value) for one in failures if one.outcome == "refused" for value in one.values}
+    everything = set(range(next(number)))
+    assert found == sorted(set(found)), "once and in order"
+    assert everything - unknown - never <= set(found), "acknowledged is stored"
+    assert not never & set(found), "refused is not"
+    assert producer.acknowledged == len(everything - unknown - never)

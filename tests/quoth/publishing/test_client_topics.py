@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -16,17 +17,14 @@ import quoth.aio
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
+from kit.client.records import Connect, busy, values
 from kit.deadlines import eventually
 from quoth import Client, Conflict, NotFound, RequestError, Trimmed
-from quoth.core import request_state
 from quothlog.datadir import topic_file
 from quothlog.datadir.topic_file import TopicFile
-from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import TOPICS_MAX, Operation, Status
 from quothwire.settings import NAMES, TopicSettings
-
-Connect = Callable[..., Client]
 
 MANY = TOPICS_MAX + 50
 
@@ -191,6 +189,8 @@ NEEDS_TOPIC: dict[str, Callable[[Client, str], object]] = {
     "trim": lambda client, topic: client.trim(topic, "now"),
     "roll": lambda client, topic: client.roll(topic),
     "read": lambda client, topic: client.read(topic),
+    "batches": lambda client, topic: next(client.batches(topic)),
+    "get": lambda client, topic: client.get(topic, 1),
 }
 
 
@@ -205,10 +205,14 @@ def test_topic_that_does_not_exist_is_not_found(client: Client, topic: str, call
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a\tb", "ä" * 101, "\udcff"])
-@pytest.mark.parametrize("call", ["topic", "create_topic", "update_topic", "delete_topic", "roll", "read"])
+@pytest.mark.parametrize("call", [*NEEDS_TOPIC, "create_topic", "publish"])
 def test_bad_name_is_refused(client: Client, call: str, name: str) -> None:
+    others: dict[str, Callable[[Client, str], object]] = {
+        "create_topic": lambda client, topic: client.create_topic(topic),
+        "publish": lambda client, topic: client.publish(topic, b"x"),
+    }
     with pytest.raises(RequestError) as caught:
-        getattr(client, call)(name)
+        (NEEDS_TOPIC | others)[call](client, name)
     assert caught.value.code == "bad_topic"
     assert "200 bytes" in caught.value.hint
 
@@ -232,7 +236,7 @@ def test_deleting_tells_what_was_removed(client: Client, topic: str) -> None:
     assert removed.bytes > 0
     assert topic not in client.topics()
     client.publish(topic, b"c")
-    assert [message.value for message in client.read(topic)] == [b"c"]
+    assert values(client, topic) == [b"c"]
     assert client.topic(topic).log != log
 
 
@@ -243,7 +247,7 @@ def test_trimming_removes_whole_segments_before_a_moment(client: Client, topic: 
     removed = client.trim(topic, kept)
     assert (removed.records, removed.first) == (2, acks[2].first)
     assert client.trim(topic, acks[3].first) == Trimmed(0, 0, acks[2].first)
-    assert [message.value for message in client.read(topic)] == [b"2", b"3", b"4", b"5"]
+    assert values(client, topic) == [b"2", b"3", b"4", b"5"]
     assert client.topic(topic).first_ordinal == 2
     removed = client.trim(topic, "now")
     assert (removed.records, removed.first) == (4, 0)
@@ -259,12 +263,6 @@ def test_rolling_seals_the_segment_unless_it_is_empty(client: Client, topic: str
 
 
 # -- requests that had to be sent again ---------------------------------------------------------------------
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request is sent again after a tenth of a second."""
-    monkeypatch.setattr(request_state, "RESEND_S", 0.1)
 
 
 def lose_first_reply(
@@ -291,12 +289,15 @@ def lose_first_reply(
     return replies
 
 
-@pytest.mark.usefixtures("impatient")
-def test_making_a_topic_whose_reply_was_lost_succeeds(meddler: Meddler, connect: Connect, topic: str) -> None:
-    """The topic that was asked for is there."""
-    client = connect(meddler)
+def test_making_a_topic_whose_reply_was_lost_succeeds_unless_its_settings_differ(
+    meddler: Meddler, impatient: Client, client: Client, topic: str
+) -> None:
     lose_first_reply(meddler, Operation.CREATE)
-    assert client.create_topic(topic, max_age=5).settings["max_age"] == 5
+    assert impatient.create_topic(topic, max_age=5).settings["max_age"] == 5
+    client.create_topic(f"{topic} 2", max_age=7)
+    lose_first_reply(meddler, Operation.CREATE)
+    with refused("topic_exists"):
+        impatient.create_topic(f"{topic} 2", max_age=5)
 
 
 CHANGES: dict[Operation, Callable[[Client, str], object]] = {
@@ -308,55 +309,30 @@ CHANGES: dict[Operation, Callable[[Client, str], object]] = {
 }
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("operation", CHANGES, ids=lambda operation: operation.name.lower())
 def test_refusal_of_a_copy_does_not_tell_what_became_of_an_earlier_one(
-    meddler: Meddler, connect: Connect, client: Client, topic: str, operation: Operation
+    meddler: Meddler, impatient: Client, topic: str, operation: Operation
 ) -> None:
-    client.publish(topic, b"a")
-    other = connect(meddler)
-    numbers = count()
-
-    def lose_and_refuse(call: Call) -> bool | QuothError:
-        if call.operation is not operation:
-            return False
-        return error("busy", "of the test") if next(numbers) else True
-
-    meddler.on_request = lose_and_refuse
-    other.timeout = 1.0
+    impatient.publish(topic, b"a")
+    copies = count()
+    meddler.on_request = lambda call: call.operation is operation and (not next(copies) or busy(call))
+    impatient.timeout = 1.0
     with refused("timed_out"):
-        CHANGES[operation](other, topic)
+        CHANGES[operation](impatient, topic)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_topic_of_other_settings_is_a_conflict_even_then(
-    meddler: Meddler, connect: Connect, client: Client, topic: str
-) -> None:
-    client.create_topic(topic, max_age=7)
-    lose_first_reply(meddler, Operation.CREATE)
-    with refused("topic_exists"):
-        connect(meddler).create_topic(topic, max_age=5)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_deleting_a_topic_whose_reply_was_lost_succeeds(
-    meddler: Meddler, connect: Connect, client: Client, topic: str
-) -> None:
-    client.publish(topic, b"a")
-    lose_first_reply(meddler, Operation.DELETE)
-    assert connect(meddler).delete_topic(topic) == Trimmed(0, 0, 0)
-    assert topic not in client.topics()
-
-
-@pytest.mark.usefixtures("impatient")
-def test_deletion_that_is_sent_again_spares_a_topic_that_was_made_anew(
-    meddler: Meddler, connect: Connect, client: Client, topic: str
+@pytest.mark.parametrize("anew", [False, True])
+def test_deletion_whose_reply_was_lost_succeeds_and_spares_a_topic_that_was_made_anew(
+    meddler: Meddler, impatient: Client, client: Client, topic: str, anew: bool
 ) -> None:
     client.publish(topic, b"old")
-    replies = lose_first_reply(meddler, Operation.DELETE, lambda: client.publish(topic, b"precious"))
-    assert connect(meddler).delete_topic(topic) == Trimmed(0, 0, 0)
+    again = partial(client.publish, topic, b"precious")
+    replies = lose_first_reply(meddler, Operation.DELETE, again if anew else lambda: None)
+    assert impatient.delete_topic(topic) == Trimmed(0, 0, 0)
     assert len(replies) > 1
-    assert [message.value for message in client.read(topic)] == [b"precious"]
+    assert (topic in client.topics()) is anew
+    if anew:
+        assert values(client, topic) == [b"precious"]
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -379,19 +355,17 @@ def test_topic_that_another_client_deletes_first_is_not_found(
     assert (topic in client.topics()) is anew
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     "call", ["topic", "update_topic", "roll", "topics", "status", "ping", "hello", "read"]
 )
 def test_other_requests_whose_reply_was_lost_are_simply_repeated(
-    meddler: Meddler, connect: Connect, client: Client, topic: str, call: str
+    meddler: Meddler, impatient: Client, topic: str, call: str
 ) -> None:
-    client.publish(topic, b"a")
-    other = connect(meddler)
+    impatient.publish(topic, b"a")
     numbers = count()
     meddler.on_reply = lambda request, answer: next(numbers) == 0
     arguments = () if call in ("topics", "status", "ping", "hello") else (topic,)
-    assert getattr(other, call)(*arguments)
+    assert getattr(impatient, call)(*arguments)
 
 
 # -- values that no request holds ---------------------------------------------------------------------------
@@ -424,12 +398,9 @@ def test_broker_in_a_directory_whose_name_is_no_text_tells_its_status(
     assert client.ping() > 0
 
 
-def test_ping_tells_how_long_it_took(client: Client) -> None:
-    assert 0 < client.ping() < 10
-
-
 def test_status_tells_about_the_broker(client: Client, broker: BrokerProcess, topic: str) -> None:
     client.publish(topic, b"a")
+    assert 0 < client.ping() < 10
     status = client.status()
     assert status.pid == broker.pid
     assert status.directory == str(broker.directory.resolve())

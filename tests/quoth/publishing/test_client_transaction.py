@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,31 +10,11 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
-from quoth import Ack, Client, Message, StagedPart, Transaction
+from kit.client.records import Connect, messages, staged, values
+from quoth import Ack, Client, StagedPart, Transaction
 from quoth.core.outgoing import BATCH_BYTES
 from quothwire.errors import QuothError
 from quothwire.protocol.transaction import PART_MAX, VERSION_MAX
-
-Connect = Callable[..., Client]
-
-
-def messages(client: Client, topic: str) -> list[Message]:
-    """Everything in a topic."""
-    return [message for batch in client.batches(topic) for message in batch]
-
-
-def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [value for batch in client.batches(topic) for value in batch.values]
-
-
-def staged(transaction: Transaction, number: int, *portions: list[bytes]) -> StagedPart:
-    """A part that one attempt has staged, written in portions."""
-    with transaction.part(number) as writer:
-        for portion in portions:
-            writer.write(portion)
-        return writer.finish()
-
 
 # -- all or none, once --------------------------------------------------------------------------------------
 
@@ -57,21 +36,18 @@ def test_parts_become_one_stretch_of_pointers_in_the_order_in_which_they_are_nam
     assert client.publish(topic, b"after").first > ack.last
 
 
-def test_nothing_is_read_before_it_is_published(client: Client, topic: str) -> None:
+def test_nothing_is_read_before_it_is_published(client: Client, topic: str, transaction: Transaction) -> None:
     client.create_topic(topic)
-    transaction = client.transaction(topic, "app", 0)
     part = staged(transaction, 0, [b"x"] * 100)
     assert values(client, topic) == []
     assert client.topic(topic).count == 0
-    assert values(client, topic) == []
     transaction.publish([part])
     assert values(client, topic) == [b"x"] * 100
 
 
 def test_publishing_again_is_answered_with_the_same_pointers_whatever_parts_are_named(
-    client: Client, topic: str
+    client: Client, topic: str, transaction: Transaction
 ) -> None:
-    transaction = client.transaction(topic, "app", 0)
     part = staged(transaction, 0, [b"a", b"b"])
     first = transaction.publish([part])
     for parts in ([part], [], [StagedPart(9, 9, 9, 9)], [part, StagedPart(9, 9, 9, 9)]):
@@ -80,8 +56,9 @@ def test_publishing_again_is_answered_with_the_same_pointers_whatever_parts_are_
     assert values(client, topic) == [b"a", b"b"]
 
 
-def test_only_the_attempt_that_is_named_counts_and_the_others_go(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_only_the_attempt_that_is_named_counts_and_the_others_go(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     lost, won, other = (staged(transaction, 0, [text] * 10) for text in (b"lost", b"won", b"other"))
     assert len({lost.attempt, won.attempt, other.attempt}) == 3
     assert (transaction.status().parts, transaction.status().records) == (3, 30)
@@ -99,14 +76,10 @@ def test_versions_of_an_application_and_applications_are_transactions_of_their_o
         transaction = client.transaction(topic, *name)
         transaction.publish([staged(transaction, PART_MAX, [repr(name).encode()])])
     assert values(client, topic) == [repr(name).encode() for name in names]
+    elsewhere = client.transaction(f"{topic}-other", *names[0])
+    assert not elsewhere.publish([staged(elsewhere, 0, [b"x"])]).duplicate
     with refused("forgotten_sequence"):
         client.transaction(topic, "é/ \n", 4).status()
-
-
-def test_same_name_on_another_topic_is_another_transaction(client: Client, topic: str) -> None:
-    for name in (topic, f"{topic}-other"):
-        transaction = client.transaction(name, "app", 0)
-        assert not transaction.publish([staged(transaction, 0, [b"x"])]).duplicate
 
 
 def test_values_that_name_a_transaction_and_its_parts_go_to_other_processes(
@@ -143,9 +116,10 @@ def test_status_tells_where_a_transaction_is(client: Client, topic: str) -> None
     assert client.transaction(topic, "app", 4).status().newest_version == 3
 
 
-def test_abort_removes_what_is_staged_and_nothing_that_is_published(client: Client, topic: str) -> None:
+def test_abort_removes_what_is_staged_and_nothing_that_is_published(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     client.publish(topic, b"before")
-    transaction = client.transaction(topic, "app", 0)
     part = staged(transaction, 0, [b"x"] * 5)
     found = transaction.abort()
     assert (found.state, found.parts, found.records) == ("unknown", 1, 5)
@@ -163,9 +137,10 @@ def test_abort_removes_what_is_staged_and_nothing_that_is_published(client: Clie
 
 
 @pytest.mark.parametrize("taken", ["aborted", "deleted"])
-def test_writer_learns_that_what_it_has_staged_is_gone(client: Client, topic: str, taken: str) -> None:
+def test_writer_learns_that_what_it_has_staged_is_gone(
+    client: Client, topic: str, taken: str, transaction: Transaction
+) -> None:
     client.create_topic(topic)
-    transaction = client.transaction(topic, "app", 0)
     writer = transaction.part(0)
     for _ in range(20):
         writer.write(bytes(BATCH_BYTES))
@@ -185,8 +160,9 @@ def test_writer_learns_that_what_it_has_staged_is_gone(client: Client, topic: st
     assert values(client, topic) == [b"x"]
 
 
-def test_parts_that_are_not_there_are_named_and_those_that_are_stay(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_parts_that_are_not_there_are_named_and_those_that_are_stay(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     good = staged(transaction, 0, [b"x"] * 3)
     for wrong in (
         StagedPart(5, 1, 1, 1),
@@ -203,8 +179,7 @@ def test_parts_that_are_not_there_are_named_and_those_that_are_stay(client: Clie
     assert transaction.publish([good]).count == 3
 
 
-def test_published_version_takes_nothing_more(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_published_version_takes_nothing_more(client: Client, topic: str, transaction: Transaction) -> None:
     transaction.publish([staged(transaction, 0, [b"x"])])
     with transaction.part(1) as writer:
         writer.write(b"y")
@@ -256,8 +231,7 @@ def test_what_cannot_be_a_newest_version_is_refused(
         transaction.publish([staged(transaction, 0, [b"5"])], newest=newest)
 
 
-def test_topic_that_does_not_exist(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_topic_that_does_not_exist(transaction: Transaction) -> None:
     for ask in (transaction.status, transaction.abort, lambda: transaction.publish([])):
         with refused("unknown_topic"):
             ask()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kit.broker.peers import refused
-from quoth import Client, Message, StagedPart, Transaction
+from kit.client.records import messages, staged, values
+from quoth import Client, StagedPart, Transaction
 from quoth.core.outgoing import BATCH_BYTES
 from quothwire.columns import Column
 from quothwire.errors import QuothError
@@ -27,29 +28,10 @@ def column(*cells: bytes | None) -> Column:
     return Column(offsets, b"".join(there), validity.to_bytes((len(cells) + 7) // 8, "little"))
 
 
-def messages(client: Client, topic: str) -> list[Message]:
-    """Everything in a topic."""
-    return [message for batch in client.batches(topic) for message in batch]
-
-
-def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
-    return [value for batch in client.batches(topic) for value in batch.values]
-
-
-def staged(transaction: Transaction, number: int, *portions: list[bytes]) -> StagedPart:
-    """A part that one attempt has staged, written in portions."""
-    with transaction.part(number) as writer:
-        for portion in portions:
-            writer.write(portion)
-        return writer.finish()
-
-
 # -- what a writer takes ------------------------------------------------------------------------------------
 
 
-def test_writer_takes_what_a_publish_takes(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_writer_takes_what_a_publish_takes(client: Client, topic: str, transaction: Transaction) -> None:
     with transaction.part(0) as writer:
         writer.write(b"alone")
         writer.write([b"a", b"b"], key=[b"k", None])
@@ -69,8 +51,9 @@ def test_writer_takes_what_a_publish_takes(client: Client, topic: str) -> None:
     ]
 
 
-def test_columns_stand_between_what_is_written_before_and_behind_them(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_columns_stand_between_what_is_written_before_and_behind_them(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     with transaction.part(0) as writer:
         writer.append(column(b"1", b""), column(b"k", None))
         writer.write(b"2")
@@ -89,10 +72,9 @@ def test_columns_stand_between_what_is_written_before_and_behind_them(client: Cl
 
 
 def test_batches_of_a_mebibyte_leave_however_it_is_written(
-    client: Client, topic: str, rng: random.Random, seed: int
+    client: Client, topic: str, rng: random.Random, seed: int, transaction: Transaction
 ) -> None:
     sent = [rng.randbytes(rng.choice((0, 10, 1_000, 50_000))) for _ in range(500)]
-    transaction = client.transaction(topic, "app", 0)
     parts = []
     for number, width in enumerate((1, 7, 500)):
         portions = [sent[i : i + width] for i in range(0, len(sent), width)]
@@ -104,8 +86,9 @@ def test_batches_of_a_mebibyte_leave_however_it_is_written(
     assert values(client, topic) == sent * 3, f"QUOTH_SEED={seed}"
 
 
-def test_record_that_is_too_large_is_refused_and_the_part_goes_on(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_record_that_is_too_large_is_refused_and_the_part_goes_on(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     largest = bytes(16 * 2**20 - KIB)
     with transaction.part(0) as writer:
         writer.write(b"a")
@@ -125,8 +108,9 @@ def test_record_that_is_too_large_is_refused_and_the_part_goes_on(client: Client
     ["text", None, 5, [b"a", "b"], [None], [bytearray(b"a")]],
     ids=repr,
 )
-def test_writer_refuses_what_are_no_values_and_goes_on(client: Client, topic: str, wrong: Any) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_writer_refuses_what_are_no_values_and_goes_on(
+    transaction: Transaction, client: Client, topic: str, wrong: Any
+) -> None:
     with transaction.part(0) as writer:
         writer.write(b"a")
         with refused("bad_request"):
@@ -141,16 +125,16 @@ def test_writer_refuses_what_are_no_values_and_goes_on(client: Client, topic: st
     assert values(client, topic) == [b"a", b"b"]
 
 
-def test_part_without_records_is_left_out(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_part_without_records_is_left_out(transaction: Transaction) -> None:
     empty = staged(transaction, 0)
     assert empty[2:] == (0, 0)
     ack = transaction.publish([empty, staged(transaction, 1, [b"x"]), staged(transaction, 2, [])])
     assert ack.count == 1
 
 
-def test_publishing_nothing_stores_and_remembers_nothing(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_publishing_nothing_stores_and_remembers_nothing(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     staged(transaction, 0, [b"not published"])
     assert transaction.publish([]).count == 0
     assert transaction.status().state == "unknown"
@@ -158,8 +142,7 @@ def test_publishing_nothing_stores_and_remembers_nothing(client: Client, topic: 
     assert transaction.publish([staged(transaction, 0, [b"x"])]).count == 1
 
 
-def test_writer_that_is_finished_or_closed_takes_nothing_more(client: Client, topic: str) -> None:
-    transaction = client.transaction(topic, "app", 0)
+def test_writer_that_is_finished_or_closed_takes_nothing_more(transaction: Transaction) -> None:
     with transaction.part(0) as left:
         left.write(b"x")
     finished = transaction.part(0)

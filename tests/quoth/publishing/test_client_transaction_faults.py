@@ -2,59 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-import quoth.aio
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.proxies import Meddler, Wire, pass_on
+from kit.client.records import Connect, messages, staged
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.processes import peak_of
 from kit.scale import times
-from quoth import Ack, Client, Disconnected, Message, StagedPart, Transaction
-from quoth.core import request_state
+from quoth import Ack, Client, Disconnected, Transaction
 from quoth.core.outgoing import BATCH_BYTES
 from quoth.core.staging import IN_FLIGHT_BYTES
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Operation, Published, Staged
 
-Connect = Callable[..., Client]
-
 SIZE = 20_000
 """Bytes of a value: fifty fill a batch."""
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests without an answer are sent again soon."""
-    monkeypatch.setattr(request_state, "RESEND_S", 0.1)
 
 
 def planned(name: str, count: int, size: int = SIZE) -> list[bytes]:
     """Values that are known by their beginning."""
     return [f"{name} {i} ".encode().ljust(size, b".") for i in range(count)]
-
-
-def messages(client: Client, topic: str) -> list[Message]:
-    """Everything in a topic."""
-    return [message for batch in client.batches(topic) for message in batch]
-
-
-def staged(transaction: Transaction, number: int, values: list[bytes], width: int = 20) -> StagedPart:
-    """A part that one attempt has staged."""
-    with transaction.part(number) as writer:
-        for i in range(0, len(values), width):
-            writer.write(values[i : i + width])
-        return writer.finish()
 
 
 def check_stretch(client: Client, topic: str, ack: Ack, values: list[bytes]) -> None:
@@ -86,9 +63,8 @@ def test_part_is_whole_though_the_connection_is_cut_again_and_again(
     check_stretch(client, topic, transaction.publish([part]), values)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_part_is_whole_though_requests_are_refused_for_now_and_answers_are_lost(
-    connect: Connect, meddler: Meddler, topic: str, rng: random.Random, seed: int
+    impatient: Client, meddler: Meddler, topic: str, rng: random.Random, seed: int
 ) -> None:
     """Batches behind a refused one are out of order; the retry of a lost answer has the same bytes."""
     strikes = Counter[str]()
@@ -104,76 +80,53 @@ def test_part_is_whole_though_requests_are_refused_for_now_and_answers_are_lost(
         return isinstance(answer.reply, Staged) and strikes["answered"] % 9 == 5
 
     meddler.on_request, meddler.on_reply = refuse, lose
-    client = connect(meddler)
-    transaction = client.transaction(topic, "app", 0)
+    transaction = impatient.transaction(topic, "app", 0)
     values = planned("a", 2_000)
     part = staged(transaction, 0, values)
     meddler.on_request = meddler.on_reply = pass_on
     assert strikes["answered"] > part.batches, f"QUOTH_SEED={seed}: what was lost was answered again"
-    check_stretch(client, topic, transaction.publish([part]), values)
+    check_stretch(impatient, topic, transaction.publish([part]), values)
 
 
 def test_part_is_whole_though_the_broker_is_killed_while_it_is_written(
-    start_broker: StartBroker, connect: Connect, rng: random.Random, seed: int
+    own_broker: BrokerProcess, own_client: Client, rng: random.Random, seed: int
 ) -> None:
     """The broker keeps acknowledged batches through a kill."""
-    broker = start_broker()
-    client = connect(broker)
-    client.publish("t", b"before")
-    client.trim("t", 2**56 - 1)
-    transaction = client.transaction("t", "app", 0)
+    own_client.publish("t", b"before")
+    own_client.trim("t", 2**56 - 1)
+    transaction = own_client.transaction("t", "app", 0)
     values = planned("a", 3_000)
     kills = times(2, 10)
     writer = transaction.part(0)
     at = sorted(rng.sample(range(1, 150), kills))
     for number in range(150):
         if number in at:
-            broker.kill()
-            broker.restart()
+            own_broker.kill()
+            own_broker.restart()
         writer.write(values[20 * number : 20 * number + 20])
     part = writer.finish()
     assert part.records == len(values), f"QUOTH_SEED={seed}"
-    check_stretch(client, "t", transaction.publish([part]), values)
+    check_stretch(own_client, "t", transaction.publish([part]), values)
 
 
-def test_what_was_staged_before_the_broker_was_killed_is_published_after_it(
-    start_broker: StartBroker, connect: Connect
-) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    transaction = client.transaction("t", "app", 0)
-    values = planned("a", 100)
-    parts = [staged(transaction, 0, values[:50])]
-    broker.kill()
-    broker.restart()
-    assert messages(client, "t") == []
-    assert transaction.status().records == 50
-    parts.append(staged(transaction, 1, values[50:]))
-    broker.kill()
-    broker.restart()
-    check_stretch(client, "t", transaction.publish(parts), values)
-
-
-def test_writer_without_a_broker_says_what_is_kept(start_broker: StartBroker, connect: Connect) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    transaction = client.transaction("t", "app", 0)
+def test_writer_without_a_broker_says_what_is_kept(own_broker: BrokerProcess, own_client: Client) -> None:
+    transaction = own_client.transaction("t", "app", 0)
     writer = transaction.part(0, timeout=0.5)
     writer.write(planned("a", 200))
-    broker.kill()
+    own_broker.kill()
     with pytest.raises(Disconnected) as problem:
         writer.finish()
     assert "part 0 of version 0 of 'app' on topic 't'" in problem.value.text
     assert "nothing of the part is published" in problem.value.hint
     with pytest.raises(Disconnected):
         writer.write(b"x")
-    broker.restart()
-    client.timeout = DEADLINE_S
-    check_stretch(client, "t", transaction.publish([staged(transaction, 0, [b"x"])]), [b"x"])
+    own_broker.restart()
+    own_client.timeout = DEADLINE_S
+    check_stretch(own_client, "t", transaction.publish([staged(transaction, 0, [b"x"])]), [b"x"])
 
 
 def test_attempt_of_a_process_that_was_killed_goes_with_the_publication(
-    broker: BrokerProcess, client: Client, topic: str
+    broker: BrokerProcess, client: Client, topic: str, transaction: Transaction
 ) -> None:
     script = (
         "import sys, time, quoth\n"
@@ -183,7 +136,6 @@ def test_attempt_of_a_process_that_was_killed_goes_with_the_publication(
         "time.sleep(600)\n"
     )
     client.create_topic(topic)
-    transaction = client.transaction(topic, "app", 0)
     with subprocess.Popen([sys.executable, "-c", script, broker.url, topic]) as process:
         try:
             eventually(lambda: transaction.status().batches > 0, "something is staged")
@@ -193,12 +145,14 @@ def test_attempt_of_a_process_that_was_killed_goes_with_the_publication(
     check_stretch(client, topic, transaction.publish([staged(transaction, 0, values)]), values)
 
 
-def test_other_attempts_may_be_written_at_the_same_time(client: Client, topic: str) -> None:
+def test_other_attempts_may_be_written_at_the_same_time(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     """As by a task that runs twice."""
-    transaction = client.transaction(topic, "app", 0)
     values = planned("a", 500)
+    portions = [values[i : i + 7] for i in range(0, 500, 7)]
     with ThreadPoolExecutor(4) as pool:
-        attempts = list(pool.map(lambda _: staged(transaction, 0, values, 7), range(4)))
+        attempts = list(pool.map(lambda _: staged(transaction, 0, *portions), range(4)))
     assert len({part.attempt for part in attempts}) == 4
     assert len({part[2:] for part in attempts}) == 1
     check_stretch(client, topic, transaction.publish([attempts[2]]), values)
@@ -207,11 +161,10 @@ def test_other_attempts_may_be_written_at_the_same_time(client: Client, topic: s
 # -- publishing ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("impatient")
 def test_publication_whose_answer_is_lost_is_asked_for_again(
-    connect: Connect, meddler: Meddler, topic: str, monkeypatch: pytest.MonkeyPatch
+    impatient: Client, meddler: Meddler, topic: str
 ) -> None:
-    monkeypatch.setattr("quoth.transaction.PUBLISH_WAIT_S", 0.1)
+    impatient._timing.publish_wait = 0.1
     lost: list[Published] = []
 
     def lose(call: Call, answer: Answer) -> bool:
@@ -220,8 +173,7 @@ def test_publication_whose_answer_is_lost_is_asked_for_again(
             return True
         return False
 
-    client = connect(meddler)
-    transaction = client.transaction(topic, "app", 0)
+    transaction = impatient.transaction(topic, "app", 0)
     values = planned("a", 10)
     part = staged(transaction, 0, values)
     meddler.on_reply = lose
@@ -232,34 +184,31 @@ def test_publication_whose_answer_is_lost_is_asked_for_again(
         (ack.first, True),
         (ack.first, True),
     ]
-    check_stretch(client, topic, ack, values)
+    check_stretch(impatient, topic, ack, values)
 
 
 @pytest.mark.parametrize("count", [10, 1_000], ids=["small", "large"])
 def test_transaction_is_whole_and_once_though_the_broker_is_killed_while_it_is_published(
-    start_broker: StartBroker, connect: Connect, rng: random.Random, seed: int, count: int
+    own_broker: BrokerProcess, own_client: Client, rng: random.Random, seed: int, count: int
 ) -> None:
     """Killed at any moment, started again: the same call is answered, and nothing is there twice."""
-    broker = start_broker()
-    client = connect(broker)
     for version in range(times(6, 60)):
         topic = f"t{version}"
-        transaction = client.transaction(topic, "app", version)
+        transaction = own_client.transaction(topic, "app", version)
         values = planned(f"{version}", count)
         parts = [staged(transaction, number, values[number::2]) for number in range(2)]
         with ThreadPoolExecutor() as pool:
             publishing = pool.submit(transaction.publish, parts)
             pause(rng.uniform(0, 0.05))
-            broker.kill()
-            broker.restart()
+            own_broker.kill()
+            own_broker.restart()
             ack = publishing.result(2 * DEADLINE_S)
         assert transaction.publish(parts) == Ack(ack.first, ack.last, count, "synced", True)
-        check_stretch(client, topic, ack, values[::2] + values[1::2])
+        check_stretch(own_client, topic, ack, values[::2] + values[1::2])
 
 
-def test_publications_at_the_same_time_are_one(client: Client, topic: str) -> None:
+def test_publications_at_the_same_time_are_one(client: Client, topic: str, transaction: Transaction) -> None:
     """As by a driver that was believed to be dead."""
-    transaction = client.transaction(topic, "app", 0)
     values = planned("a", 1_000)
     parts = [staged(transaction, number, values) for number in range(2)]
     with ThreadPoolExecutor(8) as pool:
@@ -269,50 +218,29 @@ def test_publications_at_the_same_time_are_one(client: Client, topic: str) -> No
     check_stretch(client, topic, acks[0], values * 2)
 
 
-def test_publication_without_an_answer_is_not_known(start_broker: StartBroker, connect: Connect) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    transaction = client.transaction("t", "app", 0)
-    values = planned("a", 10)
-    part = staged(transaction, 0, values)
-    broker.kill()
-    with pytest.raises(Disconnected):
-        transaction.publish([part], timeout=0.3)
-    broker.restart()
-    check_stretch(client, "t", transaction.publish([part]), values)
-
-
 def test_publication_may_take_long_but_not_without_a_broker(
-    start_broker: StartBroker, connect: Connect, impatient: None, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, connect: Connect
 ) -> None:
-    for name in ("PUBLISH_WAIT_S", "PUBLISH_ABSENCE_S"):
-        monkeypatch.setattr(quoth.transaction, name, 0.1)
     broker = start_broker()
     client = connect(broker, timeout=DEADLINE_S)
     transaction = client.transaction("t", "app", 0)
     part = staged(transaction, 0, planned("a", 10))
-    client = connect(broker, timeout=DEADLINE_S)
-    client.timeout = 0.1
+    timing, kept = client._timing, replace(client._timing)
+    client.timeout = timing.resend = timing.publish_wait = timing.publish_absence = 0.1
     broker.kill()
-    with pytest.raises(Disconnected, match="no broker answers"):
-        client.transaction("t", "app", 0).publish([part])
-
-    async def publish() -> None:
-        async with quoth.aio.connect(broker.url, timeout=0.1) as client:
-            await client.transaction("t", "app", 0).publish([part])
-
-    with pytest.raises(Disconnected, match="no broker answers"):
-        asyncio.run(publish())
+    for timeout in (0.3, 600.0):
+        with pytest.raises(Disconnected, match="no broker answers"):
+            transaction.publish([part], timeout=timeout)
     broker.restart()
+    timing.publish_absence = kept.publish_absence
     assert transaction.publish([part]).count == 10
 
 
 # -- much ---------------------------------------------------------------------------------------------------
 
 
-def test_writer_holds_no_more_than_what_is_on_its_way(client: Client, topic: str) -> None:
+def test_writer_holds_no_more_than_what_is_on_its_way(transaction: Transaction) -> None:
     """Two hundred MiB through a window of sixteen."""
-    transaction = client.transaction(topic, "app", 0)
     portion = planned("a", 50)
 
     def write() -> None:
@@ -335,34 +263,33 @@ with quoth.connect(url) as client, client.transaction(topic, "app", 0).part(numb
 
 
 def test_million_records_that_several_processes_stage_are_there_whole_and_once(
-    start_broker: StartBroker, connect: Connect
+    own_broker: BrokerProcess, own_client: Client
 ) -> None:
     """The broker is killed while they stage, and again while all of it is published."""
-    broker = start_broker()
-    client = connect(broker)
-    client.publish("t", b"0")
+    own_client.publish("t", b"0")
     writers = 4
     count = 1_000_000 // writers
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER, broker.url, "t", str(number), str(count)], stdout=subprocess.PIPE
+            [sys.executable, "-c", WRITER, own_broker.url, "t", str(number), str(count)],
+            stdout=subprocess.PIPE,
         )
         for number in range(writers)
     ]
-    transaction = client.transaction("t", "app", 0)
+    transaction = own_client.transaction("t", "app", 0)
     eventually(lambda: transaction.status().records > 100_000, "they stage")
-    broker.kill()
-    broker.restart()
+    own_broker.kill()
+    own_broker.restart()
     parts = [pickle.loads(process.communicate(timeout=3 * DEADLINE_S)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0] * writers
     with ThreadPoolExecutor() as pool:
         publishing = pool.submit(transaction.publish, parts)
-        broker.kill()
-        broker.restart()
+        own_broker.kill()
+        own_broker.restart()
         ack = publishing.result(2 * DEADLINE_S)
     assert (ack.count, ack.last - ack.first) == (1_000_000, 999_999)
     expected = 0
-    for batch in client.batches("t", after=ack.first - 1):
+    for batch in own_client.batches("t", after=ack.first - 1):
         assert batch.first == ack.first + expected, "the pointers have a hole"
         assert batch.values == [b"%d" % i for i in range(expected, expected + len(batch))]
         expected += len(batch)

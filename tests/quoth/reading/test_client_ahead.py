@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -12,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
 from quoth import Client, Cursor, Gap, Reading
 from quothwire.pointer import POINTER_MAX
 
-Connect = Callable[..., Client]
 QUICK_S = 20.0
 """Two thirds of what a broker keeps a fetch for that finds nothing."""
 
@@ -107,23 +105,21 @@ def test_it_is_logged_unless_the_application_listens(
 
 
 def test_a_consumer_of_a_topic_that_was_put_back_gets_an_error(
-    start_broker: StartBroker, connect: Connect, tmp_path: Path
+    own_broker: BrokerProcess, own_client: Client, tmp_path: Path
 ) -> None:
     """Its records behind those that were put back are gone, though it has had them."""
-    broker = start_broker()
-    client = connect(broker)
-    first = client.publish("orders", [b"a", b"b"], durability="synced")
-    broker.terminate()
-    shutil.copytree(broker.directory, tmp_path / "copy")
-    broker.restart()
-    second = client.publish("orders", b"c")
+    first = own_client.publish("orders", [b"a", b"b"], durability="synced")
+    own_broker.terminate()
+    shutil.copytree(own_broker.directory, tmp_path / "copy")
+    own_broker.restart()
+    second = own_client.publish("orders", b"c")
     with Cursor(tmp_path / "orders.cursor") as cursor:
-        consume(client, cursor, 3)
-    put_back(broker, tmp_path / "copy")
+        consume(own_client, cursor, 3)
+    put_back(own_broker, tmp_path / "copy")
     gaps: list[Gap] = []
     with (
         Cursor(tmp_path / "orders.cursor") as cursor,
-        client.read_many("orders", cursor=cursor, on_gap=gaps.append) as reading,
+        own_client.read_many("orders", cursor=cursor, on_gap=gaps.append) as reading,
     ):
         assert list(reading) == []
     assert gaps == [ahead("orders", first.last, second.last, 2)]

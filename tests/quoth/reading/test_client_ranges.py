@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pytest
 
-from kit.broker.brokers import StartBroker
+from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
+from kit.client.records import Connect
 from kit.disk.damage import flip, stored_batches
 from quoth import Ack, Client, Gap, PointerRange, StoredBatch
 from quothwire import batch
 from quothwire.protocol.messages import Operation
 from quothwire.record import records_of
-
-Connect = Callable[..., Client]
 
 
 def filled(client: Client, topic: str) -> list[int]:
@@ -119,17 +118,15 @@ def test_what_was_removed_from_a_range_is_a_gap(client: Client, topic: str) -> N
 
 
 @pytest.mark.parametrize("at", [3, 70], ids=["header", "body"])
-def test_what_is_damaged_in_a_range_is_a_gap(start_broker: StartBroker, connect: Connect, at: int) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    pointers = filled(client, "t")
-    log = client.topic("t").log
-    broker.kill()
-    second = stored_batches(broker.directory / "topics", log)[1]
+def test_what_is_damaged_in_a_range_is_a_gap(own_broker: BrokerProcess, own_client: Client, at: int) -> None:
+    pointers = filled(own_client, "t")
+    log = own_client.topic("t").log
+    own_broker.kill()
+    second = stored_batches(own_broker.directory / "topics", log)[1]
     flip(second.path, second.start + at)
-    broker.restart()
+    own_broker.restart()
     gaps: list[Gap] = []
-    found = pointers_of(client.stored("t", until=pointers[-1], on_gap=gaps.append))
+    found = pointers_of(own_client.stored("t", until=pointers[-1], on_gap=gaps.append))
     assert found == [one for one in pointers if not second.header.base <= one <= second.header.last]
     assert [(gap.reason, gap.records) for gap in gaps] == [("damaged", second.header.records)]
-    assert client.count("t").records == len(pointers)
+    assert own_client.count("t").records == len(pointers)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -20,9 +20,6 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.deadlines import eventually
 from quoth import Client, Cursor, Gap
-from quoth.core import tailing
-
-Connect = Callable[..., Client]
 
 
 @pytest.fixture
@@ -90,10 +87,8 @@ def test_a_topic_that_a_cursor_does_not_know_is_read_from_its_beginning(
     assert take(client, topic, path, 2) == [b"a", b"b"]
 
 
-def test_it_is_saved_while_it_waits(
-    client: Client, topic: str, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tailing, "SAVE_S", 0.0)
+def test_it_is_saved_while_it_waits(client: Client, topic: str, path: Path) -> None:
+    client._timing.save_pause = 0.0
     acks = [client.publish(topic, value) for value in (b"a", b"b", b"c")]
     tail: Any = client.tail(topic, cursor=path, after=0)
     with closing(tail):

@@ -26,6 +26,7 @@ from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
 from quoth.core.tailing import CursorFile, TailState
+from quoth.core.timing import Timing
 from quoth.cursor import Cursor
 from quoth.merging.multi_reader import ReadPlan
 from quoth.message import Ack, Message, OnGap, PointerRange
@@ -110,7 +111,8 @@ class Client(AsyncCloseable):
     def __init__(self, url: str, context: Context | None, timeout: float) -> None:
         self.url = url
         self.timeout = timeout
-        self._io_thread = IOThread(context, url)
+        self._timing = Timing()
+        self._io_thread = IOThread(context, url, self._timing)
         finalize(self, self._io_thread.stop)
         self._sequence_pool = SequencePool()
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
@@ -258,7 +260,7 @@ class Client(AsyncCloseable):
         save blocks the loop until the disk has written it.
         """
         self._io_thread.check()
-        return Tail(self, self._io_thread, TailState(topic, after, since, cursor, on_gap))
+        return Tail(self, self._io_thread, TailState(topic, after, since, cursor, on_gap, self._timing))
 
     def read_many(
         self,

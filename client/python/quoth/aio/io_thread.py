@@ -26,6 +26,7 @@ from quoth.aio.loop_bridge import LoopBridge
 from quoth.connection.connection import WATCH, Context, Link, closed
 from quoth.connection.wakeup import PipeWakeup
 from quoth.core.request_state import RequestState
+from quoth.core.timing import Timing
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 
@@ -79,8 +80,10 @@ class SharedLink:
 class IOThread:
     """One thread and its connections, for one event loop, which calls its public methods."""
 
-    def __init__(self, context: Context | None, url: str) -> None:
+    def __init__(self, context: Context | None, url: str, timing: Timing) -> None:
         self.url = url
+        self.timing = timing
+        self.links_max, self.asked_max = LINKS_MAX, ASKED_MAX
         self.bridge = LoopBridge(get_running_loop())
         self.context: Context = context or zmq.Context()
         self._owns_context = context is None
@@ -130,7 +133,7 @@ class IOThread:
         """
         self.check()
         self._correlation += 1
-        request.begin(self._correlation, time.monotonic())
+        request.begin(self._correlation, time.monotonic(), self.timing.resend)
         ticket = Ticket(request, on_settled)
         self._put(self._send_first, ticket)
         return ticket
@@ -181,9 +184,8 @@ class IOThread:
     def _run(self) -> None:
         try:
             while not self._stopping and not self.bridge.loop.is_closed():
-                now = (
-                    time.monotonic()
-                )  # answers that have come by then are taken before a request is given up
+                # Answers that have come by then are taken before a request is given up.
+                now = time.monotonic()
                 ready = dict(self._poller.poll(self._pause(now)))
                 if self._wakeup.fd in ready:
                     self._take_inbox()
@@ -275,9 +277,9 @@ class IOThread:
     def _shared_link(self) -> SharedLink:
         """Return a link for one more request. Raises `QuothError` if none can be made."""
         for shared in self._links:
-            if len(shared.asked) < ASKED_MAX:
+            if len(shared.asked) < self.asked_max:
                 return shared
-        if len(self._links) == LINKS_MAX:
+        if len(self._links) == self.links_max:
             return min(self._links, key=lambda shared: len(shared.asked))
         shared = SharedLink(self._link())
         self._links.append(shared)

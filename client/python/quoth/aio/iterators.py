@@ -169,11 +169,10 @@ class Tail(TopicIterator[Message, Batch]):
     async def _find_more(self) -> None:
         await self._begin()
         self._state.save()
-        reader = self._reader
         try:
             found = await self._fetch(lambda: self._state.follow(self._client.timeout))
         except QuothError as problem:
-            await sleep(reader.pause_after(problem))
+            await sleep(self._state.pause_after(problem))
             return
         self._found = chain.from_iterable(map(self._state.messages, found))
 

@@ -15,7 +15,7 @@ from quoth.core.closeable import AsyncCloseable
 from quoth.core.deadline import as_seconds_or_none
 from quoth.core.outgoing import ProducerError
 from quoth.message import Ack
-from quoth.producer import INTERRUPTED_S, ProducerCore, ProducerOptions
+from quoth.producer import ProducerCore, ProducerOptions
 from quothwire.errors import Unavailable
 
 YIELD_RECORDS = 1_000
@@ -41,7 +41,7 @@ class Producer(ProducerCore, AsyncCloseable):
         self._closing = -1
         """The number of the last batch to settle before it is closed."""
         self._is_ended = False
-        super().__init__(io_thread.context, io_thread.url, topic, options)
+        super().__init__(io_thread.context, io_thread.url, topic, options, io_thread.timing)
 
     async def send(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
@@ -101,7 +101,7 @@ class Producer(ProducerCore, AsyncCloseable):
             await self.close()
             return
         with suppress(ProducerError):
-            await self.close(INTERRUPTED_S)
+            await self.close(self._timing.interrupted)
 
     async def _put_later(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
         deadline = time.monotonic() + self._options.timeout

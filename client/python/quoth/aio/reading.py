@@ -39,7 +39,8 @@ class Reading(ReadingState[LoopMultiplexer], AsyncCloseable):
         on_gap: OnGap | None,
     ) -> None:
         requests = LoopMultiplexer(io_thread)
-        super().__init__(MultiReader(topics, plan, on_gap, client.timeout), requests, io_thread.url)
+        reader = MultiReader(topics, plan, on_gap, client.timeout, io_thread.timing)
+        super().__init__(reader, requests, io_thread.url)
         self._client = client
         """Kept, since its connections end with it."""
         self._io_thread = io_thread

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from quoth.aio.request_mux import LoopMultiplexer
-from quoth.core.deadline import HasTimeout
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import PartStaging, TransactionName
 from quoth.message import Ack
@@ -16,6 +15,7 @@ from quoth.transaction import (
     PART_TIMEOUT_S,
     PUBLISH_TIMEOUT_S,
     TURN_S,
+    HasTiming,
     PartWork,
     TransactionCalls,
     Waits,
@@ -27,7 +27,7 @@ from quothwire.protocol.transaction import StagedPart
 T = TypeVar("T")
 
 
-class _Client(HasTimeout, Protocol):
+class _Client(HasTiming, Protocol):
     """The part of a client that a transaction needs."""
 
     _payload_bytes_max: int

@@ -33,6 +33,7 @@ from quoth.connection.attempts import Attempts
 from quoth.core.adaptive_timeout import bounded
 from quoth.core.idempotence import Sequences
 from quoth.core.request_state import ClientCall, RequestState
+from quoth.core.timing import Timing
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
@@ -251,8 +252,9 @@ def terminate(context: Context) -> None:
 class Channel:
     """A link for one request at a time, with the producer ids that its publishes carry."""
 
-    def __init__(self, context: Context, url: str) -> None:
+    def __init__(self, context: Context, url: str, timing: Timing | None = None) -> None:
         self.sequences = Sequences()
+        self._timing = timing or Timing()
         self._link = Link(context, url)
         self._correlation = int.from_bytes(os.urandom(4))
         self._sent: RequestState | None = None
@@ -277,7 +279,7 @@ class Channel:
         self._correlation += 1
         self._link.wait(0.0)  # earlier events are no reason to send twice
         now = time.monotonic()
-        request.begin(self._correlation, now)
+        request.begin(self._correlation, now, self._timing.resend)
         self._sent = request
         self._send(request)
         return now

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import zmq
 
 from quoth.connection.connection import Channel, Context, closed, terminate
+from quoth.core.timing import Timing
 from quothwire.errors import Disconnected, QuothError, error
 
 SLOTS_MAX = 32
@@ -29,8 +30,9 @@ class Slot:
 class Pool:
     """Idle channels, last used first. It grows with the number of calls that run at once."""
 
-    def __init__(self, url: str, context: Context | None) -> None:
+    def __init__(self, url: str, context: Context | None, timing: Timing) -> None:
         self.url = url
+        self.timing = timing
         self._given = context
         self._lock = threading.RLock()  # an iterator may be collected at any moment
         self._idle: list[Channel] = []
@@ -110,7 +112,7 @@ class Pool:
                 return channel
             if self._idle:
                 return self._idle.pop()
-        return Channel(context, self.url)
+        return Channel(context, self.url, self.timing)
 
     def _put(self, channel: Channel, slot: Slot | None = None) -> None:
         with self._lock:

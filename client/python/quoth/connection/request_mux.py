@@ -16,6 +16,7 @@ import zmq
 
 from quoth.connection.connection import Context, Link, closed
 from quoth.core.request_state import RequestState
+from quoth.core.timing import Timing
 from quothwire.closing import Closeable
 from quothwire.protocol.binary_codec import Answer
 
@@ -23,8 +24,9 @@ from quothwire.protocol.binary_codec import Answer
 class RequestMultiplexer(Closeable):
     """A link and its requests, which have to be safe to repeat. Belongs to one thread."""
 
-    def __init__(self, context: Context, url: str) -> None:
+    def __init__(self, context: Context, url: str, timing: Timing) -> None:
         self._link = Link(context, url)
+        self._timing = timing
         self._correlation = int.from_bytes(os.urandom(4))
         self._asked: dict[int, RequestState] = {}
         self._due = math.inf
@@ -38,7 +40,7 @@ class RequestMultiplexer(Closeable):
     def ask(self, request: RequestState) -> None:
         """Send a request. Raises ``closed``, or ``bad_request`` for what cannot be encoded."""
         self._correlation += 1
-        request.begin(self._correlation, time.monotonic())
+        request.begin(self._correlation, time.monotonic(), self._timing.resend)
         self._asked[self._correlation] = request
         with _as_closed():
             self._send(request)
@@ -52,9 +54,8 @@ class RequestMultiplexer(Closeable):
             until = time.monotonic() + seconds
             while True:
                 found = self._link.wait(min(until, self._due) - time.monotonic())
-                now = (
-                    time.monotonic()
-                )  # answers that have come by then are taken before a request is given up
+                # Answers that have come by then are taken before a request is given up.
+                now = time.monotonic()
                 answers = list(self._received(now))
                 if found or now >= self._due:
                     self._check_requests(now, found=found)

@@ -17,7 +17,7 @@ import zmq
 from quoth.connection.connection import Link
 from quoth.core.inflight import Inflight
 from quoth.core.outgoing import OutgoingBatch
-from quoth.core.request_state import RESEND_S
+from quoth.core.timing import Timing
 from quothwire.errors import QuothError, error
 
 TURN_S = 1.0
@@ -42,8 +42,8 @@ class BatchSupply(Generic[B]):
 class SendLoop(Generic[B]):
     """Sends the batches of a supply. Owned by one thread.
 
-    timeout: seconds after which a batch that could not be delivered has failed. resends: everything is sent
-    again after `RESEND_S` without an answer, not only when a lost connection is made again.
+    timeout: seconds after which a batch that could not be delivered has failed. timing: says when everything
+    is sent again without an answer; None for only when a lost connection is made again.
     """
 
     def __init__(
@@ -52,14 +52,13 @@ class SendLoop(Generic[B]):
         inflight: Inflight[B],
         supply: BatchSupply[B],
         timeout: float,
-        *,
-        resends: bool = True,
+        timing: Timing | None = None,
     ) -> None:
         self._link = link
         self._inflight = inflight
         self._supply = supply
         self._timeout = timeout
-        self._resends = resends
+        self._timing = timing
         self._heard_at = time.monotonic()
 
     def turn(self, seconds: float = TURN_S) -> None:
@@ -121,7 +120,8 @@ class SendLoop(Generic[B]):
             inflight.again_at = None
             self._heard_at = now
             return
-        if self._resends and now - self._heard_at > RESEND_S and link.connected:
+        resend = math.inf if self._timing is None else self._timing.resend
+        if now - self._heard_at > resend and link.connected:
             inflight.again_at = self._heard_at = now
         if self._is_expired(inflight.oldest, now):
             if not self._take_answers():  # some may have come since the last turn

@@ -19,13 +19,12 @@ import random
 from collections.abc import Generator
 from typing import Protocol, TypeAlias, TypeVar
 
+from quoth.core.timing import RESEND_S
 from quothwire.errors import Disconnected, QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.operations import Request
 
-RESEND_S = 5.0
-"""Seconds without an answer after which a request is sent again although the connection looks healthy."""
 BACKOFF_S, BACKOFF_MAX_S = 0.005, 0.5
 RETRIED = frozenset(("busy", "recovering", "stopping"))
 """Refusals that pass by themselves. The broker did not look at this copy, so nothing of it was stored; they
@@ -52,8 +51,8 @@ class RequestState:
     """
 
     __slots__ = (
-        "_absence", "_absent_until", "_backoff", "_is_refused", "_payload", "_request", "_resend_at",
-        "_retried", "_topic", "correlation", "deadline", "due", "frames", "unanswered", "wait",
+        "_absence", "_absent_until", "_backoff", "_is_refused", "_payload", "_request", "_resend",
+        "_resend_at", "_retried", "_topic", "correlation", "deadline", "due", "frames", "unanswered", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +75,7 @@ class RequestState:
         self._is_refused = False
         self._absence = absence
         self._absent_until = math.inf
+        self._resend = RESEND_S
         self._retried = retried
         self._backoff = BACKOFF_S
         self._request = request
@@ -87,11 +87,15 @@ class RequestState:
         """Its name in an error: the operation and the topic."""
         return f"{self._request.operation.name.lower()} {self._topic}".strip()
 
-    def begin(self, correlation: int, now: float) -> None:
-        """Encode its frames, to be sent now. Raises ``bad_request`` for what cannot be encoded."""
+    def begin(self, correlation: int, now: float, resend: float = RESEND_S) -> None:
+        """Encode its frames, to be sent now. Raises ``bad_request`` for what cannot be encoded.
+
+        resend: seconds without an answer after which it is sent again.
+        """
         self.frames = binary_codec.encode_request(self._request, correlation, self._topic, self._payload)
         self.correlation = correlation
         self.unanswered = 0
+        self._resend = resend
         self._backoff = BACKOFF_S
         self._absent_until = math.inf
         self._restart(now)
@@ -133,7 +137,7 @@ class RequestState:
         elif now >= self._resend_at:
             # Without a broker copies would only queue up: the next connection is the time to send.
             lost = found or connected
-            self._resend_at = now + RESEND_S
+            self._resend_at = now + self._resend
             self.due = min(self.deadline, self._resend_at)
         else:
             lost = found
@@ -144,7 +148,7 @@ class RequestState:
     def _restart(self, now: float) -> None:
         """Wait for an answer from now on: a copy is sent."""
         self._is_refused = False
-        self._resend_at = now + self.wait + RESEND_S
+        self._resend_at = now + self.wait + self._resend
         self.due = min(self.deadline, self._resend_at)
 
 

@@ -13,16 +13,14 @@ from collections.abc import Iterable, Iterator
 
 from quoth.batch import Batch
 from quoth.core.request_state import ClientCall
+from quoth.core.timing import Timing
 from quoth.cursor import Cursor, Position
 from quoth.message import Message, OnGap
 from quoth.reader import NEWEST, RecordReader
 from quoth.timestamps import Timestamp
 from quoth.timestamps import cursor as beginning_at
 from quothwire.closing import Closeable
-
-SAVE_S = 0.2
-"""The least seconds between two saves of a cursor, since a save waits for the disk: a crash repeats the work
-of that time. A tail without new records for that time has saved everything that is done."""
+from quothwire.errors import QuothError
 
 CursorFile = Cursor | str | os.PathLike[str]
 """A cursor, or the path of its file."""
@@ -43,7 +41,9 @@ class TailState(Closeable):
         since: Timestamp | None,
         cursor: CursorFile | None,
         on_gap: OnGap | None,
+        timing: Timing,
     ) -> None:
+        self._timing = timing
         begin = beginning_at(after, since, NEWEST)
         self._owned = None if cursor is None or isinstance(cursor, Cursor) else Cursor(cursor)
         self._cursor = cursor if isinstance(cursor, Cursor) else self._owned
@@ -67,8 +67,22 @@ class TailState(Closeable):
             self._cursor.begin(reader.topic, Position(reader.after, reader.log_id, reader.ordinal))
 
     def follow(self, timeout: float) -> ClientCall[Iterator[Batch]]:
-        """Follow as `BatchCursor.follow`. With a cursor the next fetch returns soon, to save it."""
-        return self.reader.follow(timeout, math.inf if self._cursor is None else SAVE_S)
+        """Fetch as `BatchCursor.fetch_ahead`: the broker holds the fetch until there is more.
+
+        With a cursor the next fetch returns soon, to save it.
+        """
+        timing = self._timing
+        wait = self.reader.first_wait(timing.tail_wait)
+        prefetch_wait = min(timing.tail_wait, math.inf if self._cursor is None else timing.save_pause)
+        return self.reader.fetch_ahead(wait=wait, timeout=timeout, prefetch_wait=prefetch_wait)
+
+    def pause_after(self, problem: QuothError) -> float:
+        """Return the seconds after which the tail tries again. Raises an error that does not pass."""
+        if problem.code == "unknown_topic" and not self.reader.has_answered:
+            return 0.0  # the broker has waited for it
+        if not problem.retryable:
+            raise problem
+        return self._timing.away_pause
 
     def messages(self, found: Batch) -> Iterable[Message]:
         """Return the records of a batch; each moves the cursor when the next one is requested."""
@@ -79,7 +93,7 @@ class TailState(Closeable):
 
     def save(self) -> None:
         """Save the cursor unless it was saved just now. Raises OSError."""
-        if self._cursor is not None and time.monotonic() - self._saved_at >= SAVE_S:
+        if self._cursor is not None and time.monotonic() - self._saved_at >= self._timing.save_pause:
             self._cursor.save()
             self._saved_at = time.monotonic()
 

@@ -171,7 +171,7 @@ class Forwarder:
             self.topic, Publish("synced"), self._settle, renumbers=False
         )
         supply = BatchSupply(window.take, window.next_at, lambda: math.inf)
-        send_loop = SendLoop(link, inflight, supply, seconds, resends=False)
+        send_loop = SendLoop(link, inflight, supply, seconds)
         lingering = 0.0 if until_end else IDLE_S
         moved_at = time.monotonic()
         try:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from quoth.batch import Batch
 from quoth.core.deadline import as_seconds
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
+from quoth.core.timing import Timing
 from quoth.cursor import Cursor, Position
 from quoth.merging.merge import Run, TopicMerge
 from quoth.merging.rounds import TO_COME, Rounds, Take, TopicSource
@@ -34,10 +35,6 @@ from quothwire.protocol.messages import TOPICS_MAX as NAMES_MAX
 from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Topics
 from quothwire.protocol.operations import Request
 
-WAIT_S = 30.0
-"""Seconds for which the broker holds a fetch; then it is sent again."""
-LIST_S = 1.0
-"""Seconds between two lists of topics, in which new ones may match a pattern."""
 AT_HAND_BYTES, AT_HAND_BYTES_MIN = 32 * 2**20, 64 * 2**10
 """Bytes that all topics together have at hand, and the least that one fetch asks for."""
 
@@ -94,7 +91,12 @@ class MultiReader:
     """
 
     def __init__(
-        self, topics: str | Iterable[str], plan: ReadPlan, on_gap: OnGap | None, timeout: float
+        self,
+        topics: str | Iterable[str],
+        plan: ReadPlan,
+        on_gap: OnGap | None,
+        timeout: float,
+        timing: Timing | None = None,
     ) -> None:
         self.is_begun = False
         """True once it is known where each topic begins."""
@@ -102,6 +104,7 @@ class MultiReader:
         self._plan = plan
         self._on_gap = on_gap or log_gap
         self._timeout = as_seconds(timeout)
+        self._timing = timing or Timing()
         self._merge = TopicMerge(ordered=plan.ordered)
         self._sources: dict[str, TopicSource] = {}
         self._queries: list[_Query] = []
@@ -255,7 +258,7 @@ class MultiReader:
         self.is_begun = True
         if self._plan.follow and self._selection.has_patterns:
             self._merge.add(TO_COME)
-            self._list_at = now + LIST_S
+            self._list_at = now + self._timing.list_pause
         if self._plan.cursor is not None:
             for name, source in self._sources.items():
                 reader = source.reader
@@ -281,7 +284,7 @@ class MultiReader:
 
     def _listed(self, _: str, answer: Answer, now: float) -> None:
         if self._take_names(answer, self._listed, now):
-            self._list_at = now + LIST_S
+            self._list_at = now + self._timing.list_pause
 
     def _take_names(self, answer: Answer, more: Take, _: float) -> bool:
         """Add new topics; True at the end of the list, else the rest of it is requested."""
@@ -303,7 +306,7 @@ class MultiReader:
         for name, source in self._sources.items():
             if not source.asked and source.again_at <= now and self._merge.needs(name):
                 source.asked = True
-                wait = source.reader.first_wait(WAIT_S) if self._plan.follow else 0.0
+                wait = source.reader.first_wait(self._timing.tail_wait) if self._plan.follow else 0.0
                 self._ask(source.reader.next_fetch(wait, size), name, self._fetched, wait)
 
     def _look_for_more(self, now: float, every: float) -> None:
