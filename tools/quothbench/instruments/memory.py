@@ -30,7 +30,8 @@ from quothbench.load.driver import BATCH, VALUE
 from quothbench.load.processes import private_bytes
 from quothbench.load.target import Target, own_broker
 from quothbench.report import Report, ReportColumn, count, goal_columns, spread
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
+from quothcli.cli.options import WithoutBroker
 from quothcli.printing.progress import Advance, progress
 from quothlog import Log, LogOptions, index
 from quothwire import batch
@@ -274,13 +275,12 @@ def _parts(whole: int, most: int) -> Iterator[int]:
         yield min(most, whole - done)
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    command(bench, "memory", "quoth bench memory", "quoth bench memory --sizes 64 4096 --pairs 21")(memory)
+app = group()
 
 
+@command(app, "memory", "quoth bench memory", "quoth bench memory --sizes 64 4096 --pairs 21")
 def memory(
-    context: typer.Context,
+    session: WithoutBroker,
     batches: Annotated[
         int, options.number("batches", "Batches behind which a topic's memory counts.")
     ] = 20_000,
@@ -296,7 +296,6 @@ def memory(
     ] = (10_000, 10_000_000),
     pairs: options.Pairs = options.PAIRS_MIN,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Measure what records, topics and waits take, and what grows.
 
@@ -308,7 +307,7 @@ def memory(
     plan = MemoryPlan(batches, topics, waits, *few_many, pairs)
     conditions = {"records": f"{RECORDS} x {len(VALUE)} B a batch", "pairs": pairs}
     with options.folder(directory) as made:
-        report = Report(options.printer(context, form), "memory", conditions, COLUMNS)
+        report = Report(session.printer, "memory", conditions, COLUMNS)
         MemoryBench(made, report, plan).run()
 
 
