@@ -34,7 +34,6 @@ IDLE_RATE = 20.0
 TAIL_GOAL = Goal(3.0, 2.0)
 """Round trips of a publish, from its beginning until the record has reached a tail of an idle broker."""
 WAYS: dict[str, Callable[..., list[float]]] = {
-    "announcement, fetch": tailing.by_announcement,
     "long poll": tailing.by_long_poll,
     "client.tail": tailing.by_client,
 }
