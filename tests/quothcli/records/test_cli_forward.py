@@ -16,11 +16,11 @@ from kit.broker.peers import Context
 from kit.broker.proxies import Meddler
 from kit.client.forwarding import TOPIC, Forward, count_of, fill, mark_of, stored, value
 from kit.deadlines import eventually
-from kit.disk.logs import put, segments
+from kit.disk.damage import with_headers
+from kit.disk.logs import segments
 from kit.machine.commands import Command
 from quoth import Client
 from quothlog import Log, LogOptions, Writer
-from quothwire.batch import Flag, encode
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers
 from quothwire.protocol.binary_codec import Call
@@ -63,20 +63,16 @@ def test_lost_state_is_found_in_the_topic(forward: Forward, client: Client, read
 
 
 def test_records_with_wrong_headers_arrive_without_them(
-    forward: Forward, client: Client, readings: Path, monkeypatch: pytest.MonkeyPatch
+    forward: Forward, client: Client, readings: Path, tmp_path: Path
 ) -> None:
     """An older log took headers that are no map."""
-    good, bad = encode_headers({"n": b"v"}), b"\x81\xa1n\xa5text!"
-    with monkeypatch.context() as before, Log.open(readings) as log:
-        before.setattr("quothlog.appender.check_new", lambda _: None)
+    replaced, bad = encode_headers({"m": b"0123"}), b"\x81\xa1n\xa5text!"
+    with Log.open(readings) as log:
         for number in range(6):
-            headers = [good, bad if number % 3 == 1 else b"", b""]
-            sequence, flags = log.end_ordinal + 1, Flag.ORDINAL | (0 if number else Flag.START)
-            raw = encode(
-                [value(number), b"x", b""], [b"k", None, b""], headers,
-                producer=log.log_id, sequence=sequence, flags=int(flags),
-            )  # fmt: skip
-            put(log, raw)
+            own = {"m": b"0123"} if number % 3 == 1 else {}
+            log.append([value(number), b"x", b""], keys=[b"k", None, b""], headers=[{"n": b"v"}, own, {}])
+        (tmp_path / f"log~{log.log_id:016x}").symlink_to(readings)
+    with_headers(tmp_path, log.log_id, replaced, bad)
     told = forward("--format", "raw")
     assert (told.status, told.lines) == (0, ["18"])
     assert told.err.count("had headers that cannot be decoded: sent without them") == 2
