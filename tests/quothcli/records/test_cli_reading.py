@@ -172,16 +172,6 @@ def test_tail_waits_for_a_topic(quoth: Command, topic: str, fill: Fill) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
-def test_tail_ends_when_its_topic_is_deleted(quoth: Command, topic: str, fill: Fill) -> None:
-    fill(b"one")
-    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
-    assert tail.line() == "one"
-    assert quoth("topic", "rm", topic, "--yes").status == 0
-    ended = tail.end()
-    assert ended.status == 3
-    assert ended.err.startswith("quoth: unknown_topic: ")
-
-
 # -- the reader of the output -----------------------------------------------------------------------
 
 
