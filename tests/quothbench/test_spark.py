@@ -16,7 +16,7 @@ from kit.spark.sparks import JOB_S, starts_spark
 
 
 @starts_spark
-def test_source_is_compared_with_parquet_and_tuples(alone: Command, tmp_path: Path) -> None:
+def test_source_is_compared_with_parquet(alone: Command, tmp_path: Path) -> None:
     chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1", "--format", "json")
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
@@ -33,7 +33,6 @@ def test_source_is_compared_with_parquet_and_tuples(alone: Command, tmp_path: Pa
     assert "durability" in conditions
     assert [(row["way"], row["against"], row["required"], row["aim"]) for row in rows] == [
         ("source", "parquet read", 0.7, 0.9),
-        ("source", "tuples", 3.5, None),
     ]
     for row in rows:
         assert row["value_bytes"] == 100

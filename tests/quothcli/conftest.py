@@ -9,7 +9,8 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.client import forwarding
-from kit.machine.commands import Command, Running
+from kit.client.forwarding import Forward
+from kit.machine.commands import Command, Ended, Running
 from quoth import Client, connect
 from quothlog import Log, LogOptions
 
@@ -72,3 +73,13 @@ def client(target: BrokerProcess) -> Iterator[Client]:
 def readings(tmp_path: Path) -> Path:
     """The directory of the embedded log that is forwarded."""
     return tmp_path / forwarding.TOPIC
+
+
+@pytest.fixture
+def forward(alone: Command, target: BrokerProcess, readings: Path) -> Forward:
+    """Forwards the embedded log to `target`, or to another address, until its end."""
+
+    def forward(*options: str, url: str = "") -> Ended:
+        return alone("forward", str(readings), url or target.url, "--once", *options)
+
+    return forward

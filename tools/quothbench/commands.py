@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import typer
 
-from quothcli.cli.command import Row, show_help
+from quothcli.cli.command import LazyCommand, show_help
 from quothcli.cli.command import app as make_app
 from quothcli.cli.exit_status import terminable
 
 COMMANDS = {
-    name: Row(f"quothbench.{module}", sentence)
+    name: LazyCommand(f"quothbench.{module}", sentence)
     for name, (module, sentence) in {
         "ratio": ("instruments.ratio", "Compare with a bare loop in the same language, measured in turn."),
         "table": ("instruments.table", "Measure writing and reading as Poe, the ancestor, did."),
@@ -29,13 +29,10 @@ COMMANDS = {
 """The module and the purpose of each command."""
 
 
-def add(app: typer.Typer) -> None:
-    """Put `bench` into the command."""
-    group = make_app(_before, "Measure how fast the broker is on this machine.", rows=COMMANDS)
-    app.add_typer(group, name="bench")
-
-
 def _before(context: typer.Context) -> None:
     """Let SIGTERM end a command as Ctrl-C does, with its broker and its directory."""
     context.with_resource(terminable())
     show_help(context)
+
+
+app = make_app(_before, "Measure how fast the broker is on this machine.", rows=COMMANDS)

@@ -17,12 +17,11 @@ from quothbench.load.rates import Payload
 from quothbench.load.target import Target, own_broker, running_broker
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn
+from quothcli.cli.command import SharedOptions
 from quothcli.cli.options import Form
 from quothcli.cli.quantities import size, span
-from quothcli.cli.session import Chosen, chosen
+from quothcli.cli.session import Session, session_of
 from quothcli.printing.output import Printer
-
-__all__ = ["Form"]  # the instruments take it from here, with the others
 
 PAIRS_MIN = 9
 """Below that a median says little on a shared machine."""
@@ -58,12 +57,14 @@ Levels = Annotated[
     list[Level] | None,
     typer.Option("--durability", help="Which durability levels; may be repeated (default: both)."),
 ]
-Broker = Annotated[
+_Url = Annotated[
     str | None,
     typer.Option(
         "--url", metavar="URL", help="A broker that is running (default: one of its own, which ends with it)."
     ),
 ]
+MeasuredBroker = Annotated[Session, SharedOptions({"url": _Url, "form": Form}, session_of)]
+"""The session of a benchmark that a running broker can take part in."""
 Records = Annotated[int, number("records", "Messages of a call.")]
 Size = Annotated[
     int, typer.Option("--size", metavar="SIZE", parser=size("--size"), help="Bytes of a message: 100, 1KiB.")
@@ -85,25 +86,17 @@ class OnBroker(NamedTuple):
 
 
 @contextmanager
-def on_broker(
-    context: typer.Context, url: str | None, directory: Path | None, form: Any, payload: Payload
-) -> Iterator[OnBroker]:
+def on_broker(session: Session, directory: Path | None, payload: Payload) -> Iterator[OnBroker]:
     """Prepare a benchmark on the broker at a URL, or on one of its own. Raises `Disconnected` or OSError.
 
     A URL in the environment does not count: it does not ask for load on that broker.
     """
-    asked = chosen(context, url, form=form)
     with (
-        _target(asked, directory) as broker,
+        _target(session, directory) as broker,
         quoth.connect(broker.url) as client,
         BenchTopics(client, payload) as topics,
     ):
-        yield OnBroker(broker, client, topics, Printer(asked.format))
-
-
-def printer(context: typer.Context, form: Any) -> Printer:
-    """Return the printer of a command that has no other broker than its own."""
-    return Printer(chosen(context, form=form).format)
+        yield OnBroker(broker, client, topics, session.printer)
 
 
 @contextmanager
@@ -114,13 +107,13 @@ def folder(directory: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _target(asked: Chosen, directory: Path | None) -> Iterator[Target]:
-    if asked.url is None:
+def _target(session: Session, directory: Path | None) -> Iterator[Target]:
+    if session.url is None:
         with folder(directory) as made, own_broker(made / "data") as broker:
             yield broker
     elif directory is not None:
         raise typer.BadParameter("a broker that is running has its own", param_hint="--dir")
     else:
-        with asked.connect() as client:
+        with session.connect() as client:
             broker = running_broker(client)
         yield broker

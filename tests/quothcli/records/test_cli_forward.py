@@ -14,89 +14,66 @@ import quoth as client_package
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler
-from kit.client.forwarding import TOPIC, fill, mark_of, value
+from kit.client.forwarding import TOPIC, Forward, count_of, fill, mark_of, stored, value
 from kit.deadlines import eventually
-from kit.disk.logs import put, segments
+from kit.disk.damage import with_headers
+from kit.disk.logs import segments
 from kit.machine.commands import Command
 from quoth import Client
 from quothlog import Log, LogOptions, Writer
-from quothwire.batch import Flag, encode
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers
 from quothwire.protocol.binary_codec import Call
 from quothwire.protocol.messages import Operation
 
 
-def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
-    """Read all values of a topic, which must have no gap."""
-    found: list[bytes] = []
-    for batch in client.batches(topic, on_gap=lambda gap: pytest.fail(f"{gap}")):
-        found += batch.values
-    return found
-
-
-def count_of(client: Client) -> int:
-    """Count the records of the topic, 0 if there is none yet."""
-    return client.topic(TOPIC).count if TOPIC in client.topics() else 0
-
-
 def test_records_arrive_as_they_are_under_the_name_of_the_directory(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path
+    forward: Forward, client: Client, readings: Path
 ) -> None:
     with Log.open(readings, options=LogOptions(count_limit=4)) as log:
         for number in range(10):
             log.append([value(number), b""], keys=[b"k", None], headers=[{"n": value(number)}, {}])
         records = [(one.value, one.key, dict(one.headers)) for one in log.read()]
-    told = alone("forward", str(readings), target.url, "--once", "--format", "json")
+    told = forward("--format", "json")
     assert (told.status, told.objects[0]["records"], told.objects[0]["topic"]) == (0, 20, TOPIC)
     assert [(one.value, one.key, dict(one.headers)) for one in client.read(TOPIC)] == records
-    again = alone("forward", str(readings), target.url, "--once", "--format", "raw")
+    again = forward("--format", "raw")
     assert again.lines == ["0"]
     assert client.topic(TOPIC).count == 20
 
 
 def test_goes_on_where_it_was_and_takes_what_has_come_since(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path
+    forward: Forward, client: Client, readings: Path
 ) -> None:
     for begin in range(0, 300, 100):
         fill(readings, range(begin, begin + 100), count_limit=30)
-        assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["100"]
+        assert forward("--format", "raw").lines == ["100"]
     assert stored(client) == [value(number) for number in range(300)]
 
 
-def test_lost_state_is_found_in_the_topic(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path
-) -> None:
+def test_lost_state_is_found_in_the_topic(forward: Forward, client: Client, readings: Path) -> None:
     """Beside records of other producers."""
     fill(readings, range(500))
-    alone("forward", str(readings), target.url, "--once")
+    forward()
     client.publish(TOPIC, b"of another producer")
     fill(readings, range(500, 600))
     mark_of(readings).unlink()
-    assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["100"]
+    assert forward("--format", "raw").lines == ["100"]
     assert stored(client) == [*map(value, range(500)), b"of another producer", *map(value, range(500, 600))]
 
 
 def test_records_with_wrong_headers_arrive_without_them(
-    alone: Command,
-    target: BrokerProcess,
-    client: Client,
-    readings: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    forward: Forward, client: Client, readings: Path, tmp_path: Path
 ) -> None:
     """An older log took headers that are no map."""
-    good, bad = encode_headers({"n": b"v"}), b"\x81\xa1n\xa5text!"
-    with monkeypatch.context() as before, Log.open(readings) as log:
-        before.setattr("quothlog.appender.check_new", lambda _: None)
+    replaced, bad = encode_headers({"m": b"0123"}), b"\x81\xa1n\xa5text!"
+    with Log.open(readings) as log:
         for number in range(6):
-            headers = [good, bad if number % 3 == 1 else b"", b""]
-            sequence, flags = log.end_ordinal + 1, Flag.ORDINAL | (0 if number else Flag.START)
-            raw = encode(
-                [value(number), b"x", b""], [b"k", None, b""], headers,
-                producer=log.log_id, sequence=sequence, flags=int(flags),
-            )  # fmt: skip
-            put(log, raw)
-    told = alone("forward", str(readings), target.url, "--once", "--format", "raw")
+            own = {"m": b"0123"} if number % 3 == 1 else {}
+            log.append([value(number), b"x", b""], keys=[b"k", None, b""], headers=[{"n": b"v"}, own, {}])
+        (tmp_path / f"log~{log.log_id:016x}").symlink_to(readings)
+    with_headers(tmp_path, log.log_id, replaced, bad)
+    told = forward("--format", "raw")
     assert (told.status, told.lines) == (0, ["18"])
     assert told.err.count("had headers that cannot be decoded: sent without them") == 2
     found = client.read(TOPIC)
@@ -104,15 +81,15 @@ def test_records_with_wrong_headers_arrive_without_them(
     assert [one.key for one in found] == [b"k", None, b""] * 6
     assert [dict(one.headers) for one in found] == [{"n": b"v"}, {}, {}] * 6
     assert not any(one.raw_headers for one in found)
-    assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["0"]
+    assert forward("--format", "raw").lines == ["0"]
     mark_of(readings).unlink()
-    assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["0"]
+    assert forward("--format", "raw").lines == ["0"]
     assert client.topic(TOPIC).count == 18, "what went on without its headers is known again"
 
 
-def test_folder_without_a_log_is_named(alone: Command, target: BrokerProcess, readings: Path) -> None:
+def test_folder_without_a_log_is_named(forward: Forward, readings: Path) -> None:
     readings.mkdir()
-    told = alone("forward", str(readings), target.url, "--once", "--format", "raw")
+    told = forward("--format", "raw")
     assert (told.status, told.lines) == (0, ["0"])
     assert f"there is no log in {readings} yet" in told.err
 
@@ -134,11 +111,11 @@ def test_follows_a_writer_and_ends_when_it_is_asked_to(
 
 
 def test_broker_that_has_forgotten_the_producer_is_asked_for_its_records(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path, context: Context
+    forward: Forward, target: BrokerProcess, client: Client, readings: Path, context: Context
 ) -> None:
     """Only the topic shows then which records were stored."""
     fill(readings, range(100))
-    alone("forward", str(readings), target.url, "--once")
+    forward()
     fill(readings, range(100, 200))
     refused: list[Call] = []
 
@@ -152,20 +129,20 @@ def test_broker_that_has_forgotten_the_producer_is_asked_for_its_records(
         meddler.on_request = forget
         mark = mark_of(readings)
         mark.write_text(mark.read_text().replace(target.url, meddler.url))
-        told = alone("forward", str(readings), meddler.url, "--state", str(mark), "--once", "--format", "raw")
+        told = forward("--state", str(mark), "--format", "raw", url=meddler.url)
     assert (told.status, told.lines) == (0, ["100"])
     assert refused
     assert stored(client) == [value(number) for number in range(200)]
 
 
 def test_source_that_lost_records_loses_and_doubles_nothing_more(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path, tmp_path: Path
+    forward: Forward, client: Client, readings: Path, tmp_path: Path
 ) -> None:
     """After a power cut its ordinals are given to other records."""
     fill(readings, range(100))
     shutil.copytree(readings, tmp_path / "before")
     fill(readings, range(100, 200))
-    alone("forward", str(readings), target.url, "--once")
+    forward()
     mark = mark_of(readings).read_text()
     shutil.rmtree(readings)
     shutil.copytree(tmp_path / "before", readings)
@@ -173,65 +150,65 @@ def test_source_that_lost_records_loses_and_doubles_nothing_more(
         log.append([b"new %d" % number for number in range(30)])
         log.append([b"newer"])
     (readings / "old.forward").write_text(mark)
-    told = alone("forward", str(readings), target.url, "--state", str(readings / "old.forward"), "--once")
+    told = forward("--state", str(readings / "old.forward"))
     assert told.status == 0
     assert "lost records up to ordinal 200" in told.err
     new = [*(b"new %d" % number for number in range(30)), b"newer"]
     assert stored(client) == [*map(value, range(200)), *new]
     fill(readings, range(131, 140))
-    alone("forward", str(readings), target.url, "--state", str(readings / "old.forward"), "--once")
+    forward("--state", str(readings / "old.forward"))
     assert stored(client)[231:] == [value(number) for number in range(131, 140)]
 
 
 def test_damage_at_the_source_is_reported_and_the_rest_arrives(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path
+    forward: Forward, client: Client, readings: Path
 ) -> None:
     fill(readings, range(70), batch=7)
     path = segments(readings)[0]
     data = bytearray(path.read_bytes())
     data[data.index(b"282930")] ^= 1
     path.write_bytes(data)
-    told = alone("forward", str(readings), target.url, "--once")
+    told = forward()
     assert told.status == 1
     assert "7 records behind pointer" in told.err
     assert stored(client) == [value(number) for number in range(70) if not 28 <= number < 35]
 
 
-def test_mistyped_broker_leaves_no_mark(alone: Command, readings: Path, target: BrokerProcess) -> None:
+def test_mistyped_broker_leaves_no_mark(forward: Forward, readings: Path) -> None:
     fill(readings, range(10))
-    assert alone("forward", str(readings), "no-address", "--once").status == 2
+    assert forward(url="no-address").status == 2
     assert list(readings.glob("*.forward")) == []
-    assert alone("forward", str(readings), target.url, "--once").status == 0
-    assert alone("forward", str(readings), target.url, "--once", "--topic", "a/b").status == 2
+    assert forward().status == 0
+    assert forward("--topic", "a/b").status == 2
     assert len(list(readings.glob("*.forward"))) == 1
 
 
 def test_trim_removes_forwarded_segments_with_and_without_a_writer(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path
+    forward: Forward, alone: Command, client: Client, readings: Path
 ) -> None:
     fill(readings, range(100), batch=5, count_limit=20)
     assert len(segments(readings)) == 5
-    alone("forward", str(readings), target.url, "--once")
+    forward()
     assert len(segments(readings)) == 5
-    alone("forward", str(readings), target.url, "--once", "--trim")
+    forward("--trim")
     assert len(segments(readings)) == 1
     with Writer(readings, flush_records=1) as writer:
         assert writer.flush()
         writer.write(value(100))
         assert writer.log.end_ordinal - writer.log.first_ordinal == 1
-        alone("forward", str(readings), target.url, "--once", "--trim")
+        forward("--trim")
         writer.flush()
         assert writer.log.end_ordinal == writer.log.first_ordinal
     assert stored(client) == [value(number) for number in range(101)]
     assert alone("log", "verify", str(readings)).status == 0
 
 
-def test_rate_is_kept(alone: Command, target: BrokerProcess, client: Client, readings: Path) -> None:
+def test_rate_is_kept(forward: Forward, client: Client, readings: Path) -> None:
     with Log.open(readings) as log:
         for _ in range(20):
             log.append([bytes(5_000)])
     began = time.monotonic()
-    assert alone("forward", str(readings), target.url, "--once", "--rate", "100000").status == 0
+    assert forward("--rate", "100000").status == 0
     assert time.monotonic() - began >= 0.85
     assert client.topic(TOPIC).count == 20
 
@@ -308,7 +285,7 @@ def test_mistyped_forward_is_refused(
 
 
 def test_state_belongs_to_one_process_and_one_log(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path
+    forward: Forward, alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
     fill(readings, range(10))
     running = alone.start("forward", str(readings), target.url)
@@ -324,8 +301,8 @@ def test_state_belongs_to_one_process_and_one_log(
     shutil.rmtree(readings)
     fill(readings, range(10))
     state.write_text(text)
-    told = alone("forward", str(readings), target.url, "--once")
+    told = forward()
     assert (told.status, "another log" in told.err) == (1, True), told.err
     state.write_text("{}")
-    assert alone("forward", str(readings), target.url, "--once").status == 1
+    assert forward().status == 1
     assert client.topic(TOPIC).count == 10

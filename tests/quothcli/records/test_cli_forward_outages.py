@@ -21,7 +21,7 @@ import pytest
 import quoth as client_package
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.proxies import Wire
-from kit.client.forwarding import TOPIC, value
+from kit.client.forwarding import TOPIC, count_of, stored, value
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.logs import segments
 from kit.machine.commands import Command, Running
@@ -47,19 +47,6 @@ with Writer(sys.argv[1], flush_records=20, flush_seconds=0.01, options=options) 
     print("done", flush=True)
 """
 """Writes the ordinal of each record as its value, and goes on where the log ends."""
-
-
-def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
-    """Read all values of a topic, which must have no gap."""
-    found: list[bytes] = []
-    for batch in client.batches(topic, on_gap=lambda gap: pytest.fail(f"{gap}")):
-        found += batch.values
-    return found
-
-
-def count_of(client: Client) -> int:
-    """Count the records of the topic, 0 if there is none yet."""
-    return client.topic(TOPIC).count if TOPIC in client.topics() else 0
 
 
 class Device:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -174,27 +172,7 @@ def test_tail_waits_for_a_topic(quoth: Command, topic: str, fill: Fill) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
-def test_tail_ends_when_its_topic_is_deleted(quoth: Command, topic: str, fill: Fill) -> None:
-    fill(b"one")
-    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
-    assert tail.line() == "one"
-    assert quoth("topic", "rm", topic, "--yes").status == 0
-    ended = tail.end()
-    assert ended.status == 3
-    assert ended.err.startswith("quoth: unknown_topic: ")
-
-
 # -- the reader of the output -----------------------------------------------------------------------
-
-
-def test_idle_tail_ends_silently_when_its_reader_ends(quoth: Command, topic: str, fill: Fill) -> None:
-    """As in `quoth tail x | head -1`."""
-    fill(b"one")
-    tail = quoth.start("tail", topic, "--after", "0")
-    assert tail.line().endswith("one")
-    tail.close_output()
-    ended = tail.end()
-    assert (ended.status, ended.err) == (0, "")
 
 
 def test_read_ends_silently_when_its_reader_ends(quoth: Command, topic: str, fill: Fill) -> None:
@@ -229,31 +207,11 @@ def test_stderr_without_a_reader_ends_nothing(quoth: Command, topic: str, fill: 
     assert tail.end().status == 0
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("command", ["read", "tail --limit 1 --after 0"])
-def test_full_disk_fails_it(quoth: Command, topic: str, fill: Fill, command: str) -> None:
-    fill(b"one")
-    with open("/dev/full", "wb") as full:
-        ended = quoth.start(*command.split(), topic, stdout=full).end()
-    assert ended.status == 1
-    assert len(ended.err.splitlines()) == 2, ended.err
-
-
 def test_closed_stdout_ends_it_silently(quoth: Command, topic: str, fill: Fill) -> None:
     fill(b"one")
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--url", quoth.url, "read", topic]
     ended = subprocess.run(shell, capture_output=True, timeout=20)
     assert (ended.returncode, ended.stderr) == (0, b"")
-
-
-def test_records_are_handed_on_at_once(quoth: Command, topic: str, fill: Fill) -> None:
-    fill(b"one")
-    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
-    assert tail.process.stdout is not None
-    ready, _, _ = select.select([tail.process.stdout], [], [], 20)
-    assert ready
-    assert tail.line() == "one"
-    tail.end(signal.SIGINT)
 
 
 def test_interrupted_read_fails_silently(quoth: Command, topic: str, fill: Fill) -> None:

@@ -135,17 +135,6 @@ def test_none_of_the_last_records_begins_behind_damage(
     assert tail.end() == (0, b"new\n", "")
 
 
-def test_known_cursor_wins_over_the_last_records(
-    quoth: Command, fill: Fill, topic: str, tmp_path: Path
-) -> None:
-    fill(*numbers(5))
-    line = ("tail", topic, "-n", "3", "--cursor", str(tmp_path / "cursor"), "--limit", "1", "--format", "raw")
-    first, *later = [quoth(*line) for _ in range(3)]
-    assert [one.lines for one in (first, *later)] == [["2"], ["3"], ["4"]]
-    said = f"{tmp_path / 'cursor'} says where to go on; -n, --after and --since say where a new file begins"
-    assert (first.err, {one.err for one in later}) == ("", {f"quoth: {said}\n"})
-
-
 # -- filters ----------------------------------------------------------------------------------------
 
 

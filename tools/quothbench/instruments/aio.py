@@ -13,7 +13,6 @@ from functools import partial
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
-import typer
 import zmq
 import zmq.asyncio
 
@@ -31,7 +30,7 @@ from quothbench.load.rates import Counted, Payload
 from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn, count, spread
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothwire import batch
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Fetch, Fetched
@@ -265,22 +264,19 @@ RECORDS = 1_000
 """Messages of a batch, as a producer makes them."""
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    command(bench, "aio", "quoth bench aio", "quoth bench aio --rounds 21 --durability written")(aio)
+app = group()
 
 
+@command(app, "aio", "quoth bench aio", "quoth bench aio --rounds 21 --durability written")
 def aio(
-    context: typer.Context,
+    session: options.MeasuredBroker,
     size: options.Size = 100,
     lasts: Annotated[float, options.seconds("How long each measurement takes.")] = 0.5,
     rounds: Annotated[
         int, options.number("rounds", "Measurements of each of the three.")
     ] = options.PAIRS_MIN,
     durability: options.Levels = None,
-    url: options.Broker = None,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Compare quoth.aio with quoth and with bare zmq.asyncio.
 
@@ -290,7 +286,7 @@ def aio(
     """
     payload = Payload(RECORDS, size)
     conditions = {"value_bytes": size, "seconds": lasts, "rounds": rounds}
-    with options.on_broker(context, url, directory, form, payload) as on, Clients(1) as clients:
+    with options.on_broker(session, directory, payload) as on, Clients(1) as clients:
         report = on.report("aio", conditions, COLUMNS)
         bench = AioBench(on.broker, clients, on.topics, report, payload.values, Budget(lasts), rounds)
         bench.run(durability or tuple(options.Level))

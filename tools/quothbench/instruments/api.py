@@ -20,7 +20,7 @@ from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, colum
 from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothwire.text.quantity import format_span
 
 PAYLOAD = Payload(100, 100)
@@ -177,13 +177,12 @@ def _calls(call: Callable[[], int], budget: Budget) -> Counted:
     return messages, took
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    command(bench, "api", "quoth bench api", "quoth bench api --durability written --size 1000")(api)
+app = group()
 
 
+@command(app, "api", "quoth bench api", "quoth bench api --durability written --size 1000")
 def api(
-    context: typer.Context,
+    session: options.MeasuredBroker,
     records: options.Records = PAYLOAD.records,
     size: options.Size = PAYLOAD.size,
     lasts: Annotated[
@@ -195,9 +194,7 @@ def api(
     ] = None,
     durability: options.Levels = None,
     count: Annotated[int, options.number("clients", "Client processes.")] = 1,
-    url: options.Broker = None,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Measure what a Python program gets from the client's methods.
 
@@ -210,7 +207,7 @@ def api(
     budget = Budget(messages=messages) if messages else Budget(lasts or SECONDS)
     amount = {"messages": messages} if messages else {"seconds": budget.seconds}
     conditions = {"clients": count, "batch": records, "value_bytes": size, **amount}
-    with options.on_broker(context, url, directory, form, payload) as on, Clients(count) as clients:
+    with options.on_broker(session, directory, payload) as on, Clients(count) as clients:
         report = on.report("api", conditions, COLUMNS)
         ApiBench(on.broker, clients, on.topics, report, payload).run(
             durability or tuple(options.Level), budget

@@ -7,8 +7,6 @@ from functools import partial
 from statistics import median
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
 import quoth
 from quothbench import options
 from quothbench.figures import QUANTILES, Goal, quantiles
@@ -18,7 +16,7 @@ from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import Payload
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, seconds
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothwire.errors import error
 from quothwire.protocol.messages import Ping
 from quothwire.settings import DURABILITIES
@@ -36,7 +34,6 @@ IDLE_RATE = 20.0
 TAIL_GOAL = Goal(3.0, 2.0)
 """Round trips of a publish, from its beginning until the record has reached a tail of an idle broker."""
 WAYS: dict[str, Callable[..., list[float]]] = {
-    "announcement, fetch": tailing.by_announcement,
     "long poll": tailing.by_long_poll,
     "client.tail": tailing.by_client,
 }
@@ -169,14 +166,12 @@ ENCODED_BYTES_MAX = 2**30
 """Requests of one measurement, which are encoded beforehand."""
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    example = "quoth bench latency --rate 500 --url tcp://127.0.0.1:5555"
-    command(bench, "latency", "quoth bench latency", example)(latency)
+app = group()
 
 
+@command(app, "latency", "quoth bench latency", "quoth bench latency --rate 500 --url tcp://127.0.0.1:5555")
 def latency(
-    context: typer.Context,
+    session: options.MeasuredBroker,
     calls: Annotated[int, options.number("calls", "Calls of each closed loop.")] = 2_000,
     records: options.Records = 1,
     size: options.Size = 100,
@@ -191,9 +186,7 @@ def latency(
         float,
         options.seconds("How long each schedule and each tail lasts (default: 5s).", show_default=False),
     ] = 5,
-    url: options.Broker = None,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Measure how long calls take, and records from publish to tail.
 
@@ -212,7 +205,7 @@ def latency(
         "seconds": lasts,
     }
     with (
-        options.on_broker(context, url, directory, form, Payload(records, size)) as on,
+        options.on_broker(session, directory, Payload(records, size)) as on,
         Clients(1) as client,
         Clients(2) as pair,
     ):

@@ -1,8 +1,8 @@
 """`quoth bench memory`: the memory of a record, a topic and a long poll, and what grows with data.
 
 The memory of the broker is what its process alone holds, measured before and after. It varies by some hundred
-kilobytes of itself, so many topics or fetches are needed to see one. The allocations of the log are also
-measured exactly, in this process, with a log that gets the same appends.
+kilobytes of itself, so many topics or fetches are needed to see one. What a log allocates for its records is
+measured exactly, in this process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Annotated, Any, NamedTuple
 import typer
 import zmq
 
-import quoth
 from quothbench import options
 from quothbench.figures import Goal, Spread
 from quothbench.instruments import growth
@@ -30,7 +29,8 @@ from quothbench.load.driver import BATCH, VALUE
 from quothbench.load.processes import private_bytes
 from quothbench.load.target import Target, own_broker
 from quothbench.report import Report, ReportColumn, count, goal_columns, spread
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
+from quothcli.cli.options import WithoutBroker
 from quothcli.printing.progress import Advance, progress
 from quothlog import Log, LogOptions, index
 from quothwire import batch
@@ -42,15 +42,11 @@ from quothwire.settings import SEGMENT_BYTES_MAX
 RECORDS = 100
 """Records of a batch."""
 BURST = 32
-WINDOW = 4
-"""Small, since the broker keeps buffers for the largest burst so far."""
 WARM_MAX = 500
 """Topics, or long polls, before the measurement: the first ones pay for what all of them share."""
-ACTIVE_S, HIBERNATING_S = 600.0, 0.05
-"""The idle time after which a topic hibernates, where it must not and where it must."""
+HIBERNATING_S = 0.05
+"""The idle time after which a topic hibernates."""
 PAUSE_S = 0.02
-SETTLE_S = 0.3
-"""For the sync behind the last publish."""
 
 _LOG_FILES = tuple(str(Path(file).with_name("*")) for file in (index.__file__, batch.__file__))
 """The modules of a log: this process does other things meanwhile."""
@@ -101,7 +97,6 @@ class MemoryBench(NamedTuple):
     def run(self) -> None:
         """Measure everything, a row for each figure."""
         self._log_records()
-        self._broker_records()
         self._hibernating_topics()
         self._long_polls()
         self._starts()
@@ -114,26 +109,6 @@ class MemoryBench(NamedTuple):
             sparse, all_of_it = _embedded_growth(made, self.plan.batches, advance)
         self._each("a record, sparse index of a log", records, sparse, RECORD_GOAL)
         self._each("a record, all of a log", records, all_of_it, RECORD_GOAL)
-
-    def _broker_records(self) -> None:
-        """Measure the memory of an active topic for each of its records."""
-        topic = "records"
-        with (
-            self._broker(topic, worker_timeout=ACTIVE_S) as (broker, socket),
-            progress("records of a topic") as advance,
-        ):
-            with quoth.connect(broker.url) as client:
-                client.create_topic(topic, size_limit=SEGMENT_BYTES_MAX)
-
-            def publish() -> None:
-                for size in _parts(self.plan.batches, 1_000):
-                    driver.keep_window(socket, driver.repeated(topic, [VALUE] * RECORDS, size), WINDOW)
-                    advance(size * RECORDS, size * len(BATCH))
-                time.sleep(SETTLE_S)
-
-            publish()
-            grown = _growth(broker, publish)
-        self._each("a record, the broker's process", self.plan.batches * RECORDS, grown, RECORD_GOAL)
 
     def _hibernating_topics(self) -> None:
         """Measure the memory of a hibernating topic."""
@@ -274,13 +249,12 @@ def _parts(whole: int, most: int) -> Iterator[int]:
         yield min(most, whole - done)
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    command(bench, "memory", "quoth bench memory", "quoth bench memory --sizes 64 4096 --pairs 21")(memory)
+app = group()
 
 
+@command(app, "memory", "quoth bench memory", "quoth bench memory --sizes 64 4096 --pairs 21")
 def memory(
-    context: typer.Context,
+    session: WithoutBroker,
     batches: Annotated[
         int, options.number("batches", "Batches behind which a topic's memory counts.")
     ] = 20_000,
@@ -296,11 +270,10 @@ def memory(
     ] = (10_000, 10_000_000),
     pairs: options.Pairs = options.PAIRS_MIN,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Measure what records, topics and waits take, and what grows.
 
-    First bytes of memory: of a record while its topic is active, of a topic that hibernates, of a fetch that
+    First bytes of memory: of a record in an embedded log, of a topic that hibernates, of a fetch that
     waits. Then, in turn, what must not grow with the data: the time of a start with little and with much of
     it, and the time of a publish to a topic with few and with many records.
     """
@@ -308,7 +281,7 @@ def memory(
     plan = MemoryPlan(batches, topics, waits, *few_many, pairs)
     conditions = {"records": f"{RECORDS} x {len(VALUE)} B a batch", "pairs": pairs}
     with options.folder(directory) as made:
-        report = Report(options.printer(context, form), "memory", conditions, COLUMNS)
+        report = Report(session.printer, "memory", conditions, COLUMNS)
         MemoryBench(made, report, plan).run()
 
 

@@ -23,7 +23,8 @@ from quothbench.load.driver import BATCH, VALUE, WINDOW
 from quothbench.load.target import Target, bare_loop, own_broker
 from quothbench.load.topics import cursors, fill
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
+from quothcli.cli.options import WithoutBroker
 from quothcli.printing.progress import progress
 
 
@@ -178,14 +179,18 @@ def _trip(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
         return driver.round_trips(socket, requests)
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    examples = ("--pairs 21 --format json", "--figure 'read 1 MB' --figure publish")
-    command(bench, "ratio", "quoth bench ratio", *(f"quoth bench ratio {one}" for one in examples))(ratio)
+app = group()
 
 
+@command(
+    app,
+    "ratio",
+    "quoth bench ratio",
+    "quoth bench ratio --pairs 21 --format json",
+    "quoth bench ratio --figure 'read 1 MB' --figure publish",
+)
 def ratio(
-    context: typer.Context,
+    session: WithoutBroker,
     pairs: options.Pairs = options.PAIRS_MIN,
     begins: Annotated[
         list[str] | None,
@@ -196,7 +201,6 @@ def ratio(
         ),
     ] = None,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Compare with a bare loop in the same language, measured in turn.
 
@@ -211,7 +215,7 @@ def ratio(
         "pairs": pairs,
     }
     with options.folder(directory) as made, own_broker(made / "data") as broker, Clients(1) as clients:
-        report = Report(options.printer(context, form), "ratio", conditions, COLUMNS)
+        report = Report(session.printer, "ratio", conditions, COLUMNS)
         RatioBench(broker, clients, made, report, pairs).run(figures)
 
 

@@ -21,7 +21,8 @@ from quothbench.figures import Goal, Spread
 from quothbench.load import driver
 from quothbench.load.driver import BATCH, VALUE
 from quothbench.report import Report, ReportColumn, goal_columns
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
+from quothcli.cli.options import WithoutBroker
 from quothcli.cli.quantities import span
 from quothd.requests.pending_request import BinaryResponder
 from quothd.threads.wakeup import Wakeup
@@ -172,13 +173,12 @@ def _seconds(step: Callable[[], Any], times: int) -> float:
     return time.perf_counter() - began
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    command(bench, "steps", "quoth bench steps", "quoth bench steps --trial 500ms")(steps)
+app = group()
 
 
+@command(app, "steps", "quoth bench steps", "quoth bench steps --trial 500ms")
 def steps(
-    context: typer.Context,
+    session: WithoutBroker,
     trial: Annotated[
         float,
         typer.Option(
@@ -190,7 +190,6 @@ def steps(
         ),
     ] = TRIAL_S,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Measure each step of a publish and of a fetch by itself.
 
@@ -198,4 +197,4 @@ def steps(
     """
     conditions = {"trials": TRIALS, "durability": "written"}
     with options.folder(directory) as made:
-        StepsBench(made, Report(options.printer(context, form), "steps", conditions, COLUMNS), trial).run()
+        StepsBench(made, Report(session.printer, "steps", conditions, COLUMNS), trial).run()

@@ -22,7 +22,7 @@ from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, colum
 from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn, count
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothwire import batch
 from quothwire.settings import DURABILITIES
 
@@ -189,17 +189,18 @@ def _in_turn(several: Sequence[Iterator[driver.Frames]]) -> Iterator[driver.Fram
     return map(next, cycle(several))
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    examples = (
-        "quoth bench table --work write --topics 1 --clients 6 --seconds 10",
-        "quoth bench table --work read --url tcp://127.0.0.1:5555",
-    )
-    command(bench, "table", "quoth bench table", *examples)(table)
+app = group()
 
 
+@command(
+    app,
+    "table",
+    "quoth bench table",
+    "quoth bench table --work write --topics 1 --clients 6 --seconds 10",
+    "quoth bench table --work read --url tcp://127.0.0.1:5555",
+)
 def table(
-    context: typer.Context,
+    session: options.MeasuredBroker,
     works: Annotated[
         list[Load] | None,
         typer.Option("--work", help="What the clients do; may be repeated (default: all)."),
@@ -215,9 +216,7 @@ def table(
     records: options.Records = PAYLOAD.records,
     size: options.Size = PAYLOAD.size,
     lasts: Annotated[float, options.seconds("How long a row is measured.")] = SECONDS,
-    url: options.Broker = None,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Measure writing and reading as Poe, the ancestor, did.
 
@@ -227,6 +226,6 @@ def table(
     """
     payload = Payload(records, size)
     conditions = {"batch": records, "value_bytes": size, "seconds": lasts, "poe": POE_NOTE}
-    with options.on_broker(context, url, directory, form, payload) as on:
+    with options.on_broker(session, directory, payload) as on:
         report = on.report("table", conditions, COLUMNS)
         TableBench(on.broker, on.topics, report, payload, lasts).run(rows(works, topics, clients, durability))

@@ -1,4 +1,4 @@
-"""From publish to tail: the time of a record from one process to another, in three ways to wait for it.
+"""From publish to tail: the time of a record from one process to another, in two ways to wait for it.
 
 Each value holds the time at which its publish began, by the monotonic clock, which all processes of a machine
 share. It has arrived when the consumer holds the value, checked and decoded. In between the producer
@@ -11,8 +11,7 @@ from __future__ import annotations
 import secrets
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,17 +22,13 @@ from quothbench.load import driver
 from quothbench.load.clients import Ready
 from quothwire import batch
 from quothwire.batch import Bytes
-from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
-from quothwire.protocol import announcement
 from quothwire.protocol.messages import Fetch, Fetched, Ping, Publish
 
 WARM = 3
 """Records of each measurement that do not count."""
 LEAD_S = 0.1
 """Seconds between the beginning of the consumer's wait and the first publish."""
-PULL_EVERY_MS = 1_000
-"""Announcements may be dropped, so a consumer also fetches at this interval."""
 WAIT_MS = 10_000
 _STAMP = struct.Struct("<q92x")
 
@@ -68,18 +63,6 @@ def produce(ready: Ready, url: str, topic: str, other_topic: str, rate: float, c
         return Trips(trips.publishes[WARM:], trips.pings[WARM:])
 
 
-def by_announcement(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
-    """Wait for announcements and fetch new records; return the seconds of each."""
-    with driver.dealer(url) as socket, _subscriber(url, topic) as subscriber:
-        _await_subscription(subscriber, _Writer(socket, topic))
-        arrivals = _Arrivals(socket, topic)
-        ready()
-        while len(arrivals.took) < WARM + calls:
-            if _newest(subscriber) > arrivals.after:
-                arrivals.fetch()
-        return arrivals.took[WARM:]
-
-
 def by_long_poll(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
     """Fetch with a wait, again behind the last record; return the seconds of each."""
     with driver.dealer(url) as socket:
@@ -87,7 +70,7 @@ def by_long_poll(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
         arrivals = _Arrivals(socket, topic)
         ready()
         while len(arrivals.took) < WARM + calls:
-            arrivals.fetch(WAIT_MS)
+            arrivals.fetch()
         return arrivals.took[WARM:]
 
 
@@ -126,14 +109,14 @@ class _Arrivals:
         self.took: list[float] = []
         self._socket = socket
         self._topic = topic
-        self.after = self._ask(Fetch(after=POINTER_MAX))[0].newest
+        self._after = self._ask(Fetch(after=POINTER_MAX))[0].newest
 
-    def fetch(self, wait_ms: int = 0) -> None:
-        """Fetch new records."""
-        reply, payload = self._ask(Fetch(after=self.after, wait_ms=wait_ms))
+    def fetch(self) -> None:
+        """Wait for new records and fetch them."""
+        reply, payload = self._ask(Fetch(after=self._after, wait_ms=WAIT_MS))
         for raw in batch.split(payload, reply.log):
             self.took += [_age(value) for value in batch.decode(raw, reply.log).values]
-        self.after = reply.next
+        self._after = reply.next
 
     def _ask(self, request: Fetch) -> tuple[Fetched, Bytes]:
         answer = driver.ask(self._socket, request, self._topic)
@@ -155,37 +138,3 @@ def _ping(socket: zmq.Socket[bytes]) -> float:
 
 def _sleep_until(due: float) -> None:
     time.sleep(max(0.0, due - time.monotonic()))
-
-
-@contextmanager
-def _subscriber(url: str, topic: str) -> Iterator[zmq.Socket[bytes]]:
-    """Open a socket for the announcements of a topic."""
-    with quoth.connect(url) as client:
-        announcements = announcement.endpoint(client.url, client.hello())
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
-    with context.socket(zmq.SUB) as socket:
-        socket.set(zmq.LINGER, 0)
-        socket.subscribe(announcement.subscription(topic))
-        socket.connect(announcements)
-        yield socket
-
-
-def _await_subscription(subscriber: zmq.Socket[bytes], writer: _Writer) -> None:
-    """Publish until an announcement arrives: ZeroMQ does not report when a subscription is in effect."""
-    until = time.monotonic() + driver.TIMEOUT_MS / 1_000
-    writer.publish()
-    while not subscriber.poll(10):
-        if time.monotonic() > until:
-            raise error("timed_out", "no announcement was received")
-        writer.publish()
-
-
-def _newest(subscriber: zmq.Socket[bytes]) -> int:
-    """Wait for announcements; return the newest pointer, or the highest possible one after a silence."""
-    if not subscriber.poll(PULL_EVERY_MS):
-        return POINTER_MAX
-    newest = 0
-    with suppress(zmq.Again):
-        while True:
-            newest = announcement.decode(subscriber.recv(zmq.NOBLOCK))[1]
-    return newest

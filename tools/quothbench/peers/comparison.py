@@ -18,8 +18,9 @@ from quothbench.peers.rabbitmq import RABBITMQ
 from quothbench.peers.redis import REDIS
 from quothbench.peers.work import Peer, Way, Work
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import CommandStatus
+from quothcli.cli.options import WithoutBroker
 from quothcli.printing.output import Printer
 from quothwire.errors import QuothError
 
@@ -112,20 +113,18 @@ def _conditions(
     }
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    command(bench, "peers", "quoth bench peers", "quoth bench peers --peer redis --pairs 21")(compare)
+app = group()
 
 
+@command(app, "peers", "quoth bench peers", "quoth bench peers --peer redis --pairs 21")
 def compare(
-    context: typer.Context,
+    session: WithoutBroker,
     named: Annotated[
         list[PeerName] | None,
         typer.Option("--peer", help="Whom to compare with; may be repeated (default: all)."),
     ] = None,
     pairs: options.Pairs = options.PAIRS_MIN,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> int:
     """Compare with Redis Streams and RabbitMQ Streams, in turn.
 
@@ -139,5 +138,5 @@ def compare(
     """
     with options.folder(directory) as made:
         peers = {name: PEERS[name] for name in named or PEERS}
-        measured = run(options.printer(context, form), peers, made, pairs)
+        measured = run(session.printer, peers, made, pairs)
     return CommandStatus.DONE if measured else CommandStatus.FAILED

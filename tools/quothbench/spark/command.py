@@ -11,21 +11,20 @@ from quothbench import options
 from quothbench.load.target import own_broker
 from quothbench.report import Report
 from quothbench.spark.plan import COLUMNS, Figure, SparkPlan
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
+from quothcli.cli.options import WithoutBroker
 from quothcli.cli.quantities import size
 from quothcli.commands.pipeline.running import installed
 
 SIZES = (100, 1_000)
 
 
-def add(bench: typer.Typer) -> None:
-    """Put the command into its group."""
-    example = "quoth bench spark --figure source --size 100 --rounds 21"
-    command(bench, "spark", "quoth bench spark", example)(spark)
+app = group()
 
 
+@command(app, "spark", "quoth bench spark", "quoth bench spark --figure source --size 100 --rounds 21")
 def spark(
-    context: typer.Context,
+    session: WithoutBroker,
     figures: Annotated[
         list[Figure] | None, typer.Option("--figure", help="Which rows; may be repeated (default: all).")
     ] = None,
@@ -43,7 +42,6 @@ def spark(
     ] = None,
     rounds: Annotated[int, options.number("rounds", "Measurements of each way.")] = options.PAIRS_MIN,
     directory: options.Directory = None,
-    form: options.Form = None,
 ) -> None:
     """Compare what Spark does with topics to what it does with Parquet.
 
@@ -61,5 +59,5 @@ def spark(
         own_broker(made / "data") as broker,
         quoth.connect(broker.url) as client,
     ):
-        report = Report(options.printer(context, form), "spark", conditions(plan), COLUMNS)
+        report = Report(session.printer, "spark", conditions(plan), COLUMNS)
         SparkBench(report, broker, client, made, plan).run()

@@ -18,7 +18,6 @@ from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report
 from quothbench.spark.plan import BATCH, GOALS_SIZE, GROWING, PAIRS, TASKS, TASKS_A_CORE, Figure, SparkPlan
-from quothbench.spark.tuples import TupleSource
 from quothbench.spark.ways import WAYS, Meter, Scene, WaySample, copied_to_parquet, fill
 from quothcli.commands.pipeline.running import performed
 
@@ -70,7 +69,6 @@ class SparkBench(NamedTuple):
             fill(self.client, topic, self.plan.count(size), size)
 
             def job(spark: Any) -> JobSummary:
-                spark.dataSource.register(TupleSource)
                 rows = copied_to_parquet(spark, self.client, topic, folder, max(way.tasks for way in ways))
                 meter = Meter(spark, self.broker, topics, folder)
                 measures: list[Callable[[], WaySample]] = [

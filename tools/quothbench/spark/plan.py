@@ -27,7 +27,6 @@ class Figure(StrEnum):
 
 PAIRS = (
     (Figure.SOURCE, "parquet read", Goal(0.7, 0.9)),
-    (Figure.SOURCE, "tuples", Goal(3.5)),
     (Figure.PARTITIONS, "source", Goal(3)),
     (Figure.SINK, "parquet write", Goal()),
     (Figure.ARCHIVE, "df.write.parquet", Goal(3)),

@@ -22,7 +22,6 @@ from quothbench.load.processes import cpu_seconds, family
 from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.spark.plan import BATCH
-from quothbench.spark.tuples import TupleSource
 from quothcli.printing.progress import progress
 from quothwire.errors import error
 
@@ -93,12 +92,6 @@ def source(scene: Scene, _: Output) -> None:
     _drain(scene.topic)
 
 
-def tuples(scene: Scene, _: Output) -> None:
-    """Read the same table from a source that makes tuples."""
-    options = {"url": scene.rows.url, "subscribe": scene.rows.topic, "minPartitions": str(scene.tasks)}
-    _drain(scene.spark.read.format(TupleSource.name()).options(**options).load())
-
-
 def parquet_read(scene: Scene, _: Output) -> None:
     """Read the same table from Parquet."""
     _drain(scene.parquet)
@@ -139,7 +132,6 @@ def topic_to_parquet(scene: Scene, output: Output) -> None:
 Way = Callable[[Scene, Output], None]
 WAYS: dict[str, Way] = {
     "source": source,
-    "tuples": tuples,
     "parquet read": parquet_read,
     "foreach_partition": partitions,
     "sink": sink,

@@ -128,12 +128,7 @@ def built(made: typer.Typer) -> Group:
 
 def _load(module: str, name: str) -> Any:
     """Import the module of a command and make the command."""
-    loaded = import_module(module)
-    if hasattr(loaded, "add"):  # `bench`
-        made = group()
-        loaded.add(made)
-        return built(made).commands[name]
-    found = built(loaded.app)
+    found = built(import_module(module).app)
     return found if found.help else found.commands[name]
 
 
@@ -209,7 +204,3 @@ def _types_in(kind: Any) -> Iterator[Any]:
     yield kind
     for one in get_args(kind):
         yield from _types_in(one)
-
-
-Row = LazyCommand
-"""The name by which `bench` calls it."""

@@ -153,8 +153,3 @@ def _near(client: quoth.Client, text: str) -> str | None:
     with suppress(QuothError):
         return nearest(named[2], client.topics()[:_NAMES_MAX])
     return None
-
-
-Chosen = Session
-chosen = session_of
-"""The names that `bench` uses."""

@@ -34,16 +34,16 @@ def bounded(learned: float, least: float, most: float) -> float:
 class AdaptiveTimeout:
     """A timeout that follows measured durations.
 
-    seconds: to wait for an acknowledgement. window: bytes to have in flight.
+    seconds: to wait for an acknowledgement, never less than `least`. window: bytes to have in flight.
     """
 
-    def __init__(self) -> None:
-        self.seconds = TIMEOUT_S
+    def __init__(self, least: float = TIMEOUT_S) -> None:
+        self._least = self.seconds = least
         self.window = WINDOW_BYTES
 
     def acknowledged(self, seconds: float) -> None:
         """Note that a batch which was sent once was acknowledged after so many seconds."""
-        self.seconds = bounded(MARGIN * seconds, TIMEOUT_S, TIMEOUT_MAX_S)
+        self.seconds = bounded(MARGIN * seconds, self._least, TIMEOUT_MAX_S)
         if seconds < QUICK_S:
             self.window = min(max(2 * self.window, WINDOW_BYTES), WINDOW_BYTES_MAX)
         else:
@@ -51,7 +51,7 @@ class AdaptiveTimeout:
 
     def expired(self) -> None:
         """Note that nothing was acknowledged in time."""
-        self.seconds = bounded(2 * self.seconds, TIMEOUT_S, TIMEOUT_MAX_S)
+        self.seconds = bounded(2 * self.seconds, self._least, TIMEOUT_MAX_S)
         self.window = 0
 
 

@@ -60,7 +60,7 @@ class Forwarder:
 
     progress: that of an earlier forwarding of this source to this topic, None if there is none or it is not
     known: then all of the topic is read. save: stores the progress. rate: bytes a second, 0 for no limit.
-    timeout: for acknowledgements.
+    timeout: for acknowledgements. pause: sleeps for so many seconds.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Forwarder:
         events: Events,
         rate: float = 0.0,
         timeout: AdaptiveTimeout | None = None,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self.topic = check_topic(topic)
         self.progress = progress or ForwardingProgress()
@@ -81,6 +82,7 @@ class Forwarder:
         self._client = client
         self._save = save
         self._events = events
+        self._pause = pause
         self._timeout = timeout or AdaptiveTimeout()
         self._window = ForwardWindow(self._timeout, rate, lambda: client._payload_bytes_max)
         self._held = ForwardedBatches()
@@ -116,7 +118,7 @@ class Forwarder:
                 pause = PAUSE_S if self._progressed else next_pause(problem, pause)
                 seconds = pause * random.uniform(0.5, 1.0)
                 self._events.waits(problem, seconds)
-                time.sleep(seconds)
+                self._pause(seconds)
 
     # -- what the topic holds ---------------------------------------------------------------------------
 

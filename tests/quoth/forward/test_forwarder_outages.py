@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +13,6 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
 from quoth import Client, QuothError
-from quoth.core import adaptive_timeout
 from quoth.core.adaptive_timeout import (
     TIMEOUT_MAX_S,
     TIMEOUT_S,
@@ -23,7 +20,6 @@ from quoth.core.adaptive_timeout import (
     WINDOW_BYTES_MAX,
     AdaptiveTimeout,
 )
-from quoth.forward import forwarder
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.progress import ForwardingProgress, LostRecords
 from quothcli.commands.records.forward import LogSource
@@ -77,9 +73,8 @@ def wire(broker: BrokerProcess) -> Iterator[Wire]:
 
 
 def test_batches_slower_than_the_timeout_arrive_once(
-    wire: Wire, broker: BrokerProcess, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, broker: BrokerProcess, tmp_path: Path, topic: str
 ) -> None:
-    monkeypatch.setattr(adaptive_timeout, "TIMEOUT_S", 0.4)
     values = [bytes([number]) * SIZE for number in range(3)]
     with Log.open(tmp_path / "log") as log:
         for value in values:
@@ -87,9 +82,16 @@ def test_batches_slower_than_the_timeout_arrive_once(
     watching = Watching()
     saved: list[ForwardingProgress] = []
     with Client(wire.url, None, 20.0) as slow:
-        Forwarder(
-            LogSource(tmp_path / "log"), slow, topic, progress=None, save=saved.append, events=watching
-        ).run(until_end=True)
+        forwarder = Forwarder(
+            LogSource(tmp_path / "log"),
+            slow,
+            topic,
+            progress=None,
+            save=saved.append,
+            events=watching,
+            timeout=AdaptiveTimeout(0.4),
+        )
+        forwarder.run(until_end=True)
     assert watching.waited, "it was slow"
     assert saved[-1].ordinal == 3
     assert wire.passed < 3 * SIZE * len(values)
@@ -99,16 +101,9 @@ def test_batches_slower_than_the_timeout_arrive_once(
 
 @pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
 def test_pauses_after_refusals_of_an_outage_stay_short(
-    context: Context,
-    broker: BrokerProcess,
-    tmp_path: Path,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
-    code: str,
+    context: Context, broker: BrokerProcess, tmp_path: Path, topic: str, code: str
 ) -> None:
     """The pauses after other refusals grow."""
-    clock = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
-    monkeypatch.setattr(forwarder, "time", clock)
     with Log.open(tmp_path / "log") as log:
         log.append(b"value")
     watching = Watching()
@@ -120,9 +115,16 @@ def test_pauses_after_refusals_of_an_outage_stay_short(
 
     with Meddler(context, broker.url) as meddler, Client(meddler.url, None, 0.25) as client:
         meddler.on_request = refuse
-        Forwarder(
-            LogSource(tmp_path / "log"), client, topic, progress=None, save=lambda _: None, events=watching
-        ).run(until_end=True)
+        forwarder = Forwarder(
+            LogSource(tmp_path / "log"),
+            client,
+            topic,
+            progress=None,
+            save=lambda _: None,
+            events=watching,
+            pause=lambda _: None,
+        )
+        forwarder.run(until_end=True)
     passing = {code, "timed_out", "disconnected"}
     assert {*watching.waited} <= passing, "the deadline may pass before it is connected, or answered"
     most = 5.0 if code == "disk_low" else 1.0
