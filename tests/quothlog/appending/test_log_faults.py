@@ -142,16 +142,22 @@ class Story:
         self.log.close()
 
 
+def refusals_on(directory: Path, disk: FaultyDisk) -> list[str]:
+    """Tell the story on a disk; returns how its failures were reported."""
+    story = Story(directory, ManualClock(tick=1_000), disk)
+    story.tell()
+    story.end()
+    return story.refusals
+
+
 @pytest.fixture
 def counts(tmp_path: Path) -> dict[Kind, int]:
     """Count the operations of each kind that the story takes when nothing fails."""
     disk = FaultyDisk()
     story = Story(tmp_path / "undisturbed", ManualClock(tick=1_000), disk)
     story.tell()
-    counts = {kind: disk.count(kind) for kind in CHANGES}
-    story.end()
     assert story.refusals == []
-    return counts
+    return {kind: disk.count(kind) for kind in CHANGES}
 
 
 @pytest.mark.parametrize("problem", [errno.EIO, *FULL], ids=errno.errorcode.get)
@@ -162,10 +168,7 @@ def test_each_operation_fails_once(tmp_path: Path, counts: dict[Kind, int], kind
     for nth in range(1, counts[kind] + 1):
         disk = FaultyDisk(syncs=False)
         disk.fail(kind, nth, problem, written=nth * 17 % 60)
-        story = Story(tmp_path / f"{kind}{nth}", ManualClock(tick=1_000), disk)
-        story.tell()
-        story.end()
-        refusals.update(story.refusals)
+        refusals.update(refusals_on(tmp_path / str(nth), disk))
     expected = {
         "write": {"disk_low" if problem in FULL else "storage_failed"},
         "create": {"disk_low" if problem in FULL else "storage_failed"},
@@ -179,16 +182,16 @@ def test_each_operation_fails_once(tmp_path: Path, counts: dict[Kind, int], kind
     }  # fmt: skip
 
 
-def test_each_file_is_refused_once_for_want_of_descriptors(tmp_path: Path, counts: dict[Kind, int]) -> None:
+@pytest.mark.parametrize("problem", [errno.EMFILE, errno.ENFILE, errno.ENOMEM], ids=errno.errorcode.get)
+def test_each_file_is_refused_once_for_want_of_descriptors_or_memory(
+    tmp_path: Path, counts: dict[Kind, int], problem: int
+) -> None:
     refusals: set[str] = set()
     for nth in range(1, counts["create"] + 1):
         disk = FaultyDisk(syncs=False)
-        disk.fail("create", nth, errno.EMFILE)
-        story = Story(tmp_path / str(nth), ManualClock(tick=1_000), disk)
-        story.tell()
-        story.end()
-        refusals.update(story.refusals)
-    assert refusals == {"busy", "opening: EMFILE"}
+        disk.fail("create", nth, problem)
+        refusals.update(refusals_on(tmp_path / str(nth), disk))
+    assert refusals == {"busy", f"opening: {errno.errorcode[problem]}"}
 
 
 @pytest.mark.parametrize("problem", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
@@ -201,9 +204,7 @@ def test_each_write_fails_together_with_the_cutting_back(
             disk = FaultyDisk(syncs=False)
             disk.fail("write", nth, problem, written=written)
             disk.fail("truncate", problem=errno.EIO)
-            story = Story(tmp_path / f"{nth}-{written}", ManualClock(tick=1_000), disk)
-            story.tell()
-            story.end()
+            refusals_on(tmp_path / f"{nth}-{written}", disk)
 
 
 def told_until_it_dies(directory: Path, clock: ManualClock, disk: FaultyDisk) -> tuple[list[bytes], int, int]:

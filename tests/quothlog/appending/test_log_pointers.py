@@ -84,20 +84,6 @@ def test_clock_may_step_back_while_the_log_is_closed(
     assert_rising(pointers(log))
 
 
-def test_clock_may_step_back_over_a_roll(log: Log, clock: ManualClock) -> None:
-    """A segment's name is below all of its pointers, and above those of the one before."""
-    fill(log, 2)
-    clock.step(-DAY)
-    log.roll()
-    fill(log, 2)
-    clock.step(2 * DAY)
-    log.roll()
-    fill(log, 2)
-    log.sync()
-    assert_rising(pointers(log))
-    assert len(pointers(log)) == 6
-
-
 def test_new_boot_begins_above_everything_that_anyone_may_have_seen(
     open_log: OpenLog, clock: ManualClock
 ) -> None:

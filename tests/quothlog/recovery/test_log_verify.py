@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
 from kit.disk.logs import boundaries, fill, put, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
@@ -23,6 +24,8 @@ from quothwire.headers import encode_headers
 from quothwire.record import Record
 
 OpenLog = Callable[..., Log]
+
+LOG_ID = 0x5151
 
 
 def seen(directory: Path, after: int = 0) -> list[Record]:
@@ -42,17 +45,10 @@ def split(directory: Path, after: int = 0) -> tuple[list[Record], list[Damage], 
     )
 
 
-def change(path: Path, offset: int) -> None:
-    """Change one byte of a file."""
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.fixture
 def told(open_log: OpenLog) -> list[Record]:
     """A closed log of three segments with three batches of four records each, and its records."""
-    with open_log(options=LogOptions(count_limit=12)) as log:
+    with open_log(log_id=LOG_ID, options=LogOptions(count_limit=12)) as log:
         return fill(log, 9, 4)
 
 
@@ -124,14 +120,13 @@ def test_where_there_is_no_log(tmp_path: Path) -> None:
 
 
 def test_a_changed_byte_costs_its_batch_and_nothing_else(told: list[Record], directory: Path) -> None:
-    log_id = next(summaries(directory)).log_id
-    places = [(path, boundaries(path, log_id)) for path in segments(directory)]
     number = 0
-    for path, offsets in places:
+    for path in segments(directory):
+        offsets = boundaries(path, LOG_ID)
         for begin, end in pairwise(offsets):
             for offset in {begin, begin + 20, begin + batch.HEADER_BYTES, end - 1}:
                 whole = path.read_bytes()
-                change(path, offset)
+                flip(path, offset)
                 found, damages, unfinished = split(directory)
                 assert found == told[: 4 * number] + told[4 * number + 4 :], offset
                 assert not unfinished
@@ -145,19 +140,17 @@ def test_a_changed_byte_costs_its_batch_and_nothing_else(told: list[Record], dir
 
 
 def test_damage_before_the_cursor_is_not_told(told: list[Record], directory: Path) -> None:
-    log_id = next(summaries(directory)).log_id
     path = segments(directory)[1]
-    change(path, boundaries(path, log_id)[1] + 70)
+    flip(path, boundaries(path, LOG_ID)[1] + 70)
     assert split(directory, told[15].pointer)[1], "a damaged batch directly behind the cursor"
     assert split(directory, told[18].pointer)[1], "a cursor inside of it"
     assert split(directory, told[19].pointer) == (told[20:], [], [])
 
 
 def test_an_end_that_is_cut_anywhere_is_unfinished(told: list[Record], directory: Path) -> None:
-    log_id = next(summaries(directory)).log_id
     path = segments(directory)[-1]
     path.with_suffix(file_format.INDEX_SUFFIX).unlink()  # it would prove that what is cut off had been synced
-    whole, offsets = path.read_bytes(), boundaries(path, log_id)
+    whole, offsets = path.read_bytes(), boundaries(path, LOG_ID)
     for size in range(offsets[-2] + 1, offsets[-1]):
         path.write_bytes(whole[:size])
         expected = Unfinished(path, offsets[-2], size)
@@ -206,9 +199,8 @@ def test_rubbish_at_the_end_is_unfinished_after_a_loss_of_power(told: list[Recor
 
 
 def test_a_cut_in_a_sealed_segment_is_damage(told: list[Record], directory: Path) -> None:
-    log_id = next(summaries(directory)).log_id
     path = segments(directory)[0]
-    end = boundaries(path, log_id)[2]
+    end = boundaries(path, LOG_ID)[2]
     path.write_bytes(path.read_bytes()[: end + 80])
     found, damages, unfinished = split(directory)
     assert found == told[:8] + told[12:]
@@ -233,7 +225,7 @@ def test_a_missing_segment(told: list[Record], directory: Path) -> None:
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_a_damaged_header_block(told: list[Record], directory: Path, row: int) -> None:
     path = segments(directory)[row]
-    change(path, 20)
+    flip(path, 20)
     found, damages, _ = split(directory)
     assert found == told, "the batches are still there"
     (damage,) = damages
@@ -243,7 +235,7 @@ def test_a_damaged_header_block(told: list[Record], directory: Path, row: int) -
 
 def test_no_header_block_is_left(told: list[Record], directory: Path) -> None:
     for path in segments(directory):
-        change(path, 20)
+        flip(path, 20)
     with pytest.raises(Damaged):
         next(records(directory))
     with pytest.raises(Damaged):
@@ -261,11 +253,11 @@ def test_a_segment_of_another_log(told: list[Record], directory: Path, tmp_path:
     assert [one.path.name for one in damages] == [name]
 
 
-def test_headers_that_are_none(log: Log, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_that_are_none(log: Log, directory: Path) -> None:
     """A producer could write anything there once: its records come with what it wrote, and are no damage."""
     good = encode_headers({"a": b"1"})
-    monkeypatch.setattr("quothlog.appender.check_new", lambda _: None)
-    put(log, batch.encode([b"x", b"y", b"z"], headers=[good, b"\xc1", good]))
+    put(log, batch.encode([b"x", b"y", b"z"], headers=[good, MAP, good]))
+    replace_headers(segments(directory), log.log_id)
     found, damages, _ = split(directory)
     assert [(one.value, one.headers) for one in found] == [
         (b"x", {"a": b"1"}),
@@ -273,7 +265,7 @@ def test_headers_that_are_none(log: Log, directory: Path, monkeypatch: pytest.Mo
         (b"z", {"a": b"1"}),
     ]
     assert damages == []
-    assert [one.raw_headers for one in found] == [b"", b"\xc1", b""]
+    assert [one.raw_headers for one in found] == [b"", NO_MAP, b""]
 
 
 def test_after_a_recovery(open_log: OpenLog, directory: Path) -> None:
@@ -358,9 +350,9 @@ def test_each_segment_alone_is_told_as_among_all(told: list[Record], directory: 
         fill(other, 2)
     (foreign,) = segments(directory.parent / "other")
     shutil.copy(foreign, directory / f"{told[14].pointer:017d}.seg")
-    change(segments(directory)[1], 20)
+    flip(segments(directory)[1], 20)
     segments(directory)[0].unlink()
-    listed = listing(directory, next(summaries(directory)).log_id)
+    listed = listing(directory, LOG_ID)
     expected = list(summaries(directory))
     assert [len(one.damages) for one in expected] == [1, 1, 0]
     assert [one for row in range(3) for one in summaries_in(listed, range(row, row + 1))] == expected

@@ -97,6 +97,7 @@ def test_a_roll_encodes_nothing_of_what_is_known(open_log: OpenLog, tmp_path: Pa
 
 def test_a_full_registry_comes_back_from_its_bytes() -> None:
     table = ProducerTable()
+    assert len(ProducerTable.decode(table.encode(START))) == 0
     full(table, START)
     snapshot = table.encode(START)
     again = ProducerTable.decode(snapshot)
