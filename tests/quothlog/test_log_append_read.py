@@ -246,27 +246,6 @@ def test_cursor_inside_a_batch_gets_that_batch_and_reads_on_behind_the_cursor(lo
         assert list(log.read(record.pointer)) == told[i + 1 :]
 
 
-def test_fetch_in_a_large_segment_finds_every_place(open_log: OpenLog) -> None:
-    """The sparse index serves every pointer, in the active segment, a sealed one and a reopened one."""
-    log = open_log()
-    told = fill(log, 400, records=2, size=1_000)
-    places = [*range(0, len(told), 37), len(told) - 1]
-
-    def look(log: Log) -> None:
-        for i in places:
-            assert next(log.read(told[i].pointer - 1, limit=1)) == told[i]
-            found = log.fetch(told[i].pointer - 1, records_max=20)
-            assert found is not None
-            assert found.ordinal == i // 2 * 2
-            assert batch.split(found.data, log.log_id)[-1].nbytes <= len(found.data)
-
-    look(log)
-    log.roll()
-    look(log)
-    log.close()
-    look(open_log())
-
-
 def test_info_counts(open_log: OpenLog, directory: Path) -> None:
     """Size, count, first and last; an empty log has neither first nor last."""
     log = open_log(log_id=4711, options=LogOptions(count_limit=5))
@@ -290,14 +269,6 @@ def test_asking_for_information_opens_no_segment(open_log: OpenLog) -> None:
     assert log.info().states == "hrhw"
     log.rest()
     assert log.info().states == "hhhw"
-
-
-def test_reading_far_back_keeps_few_segments_open(open_log: OpenLog) -> None:
-    log = open_log(options=LogOptions(count_limit=1))
-    told = fill(log, 40)
-    for _ in range(2):
-        assert list(log.read()) == told
-        assert log.info().states.count("r") <= 8
 
 
 def test_directory_that_was_removed_begins_anew(open_log: OpenLog, directory: Path) -> None:

@@ -40,24 +40,14 @@ def indexes(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.idx"))
 
 
-def deleted(directory: Path) -> None:
-    for path in indexes(directory):
-        path.unlink()
+def each(harm: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Do the same to every index of a log."""
 
+    def harm_each(directory: Path) -> None:
+        for path in indexes(directory):
+            harm(path)
 
-def emptied(directory: Path) -> None:
-    for path in indexes(directory):
-        path.write_bytes(b"")
-
-
-def zeroed(directory: Path) -> None:
-    for path in indexes(directory):
-        path.write_bytes(bytes(path.stat().st_size))
-
-
-def lengthened(directory: Path) -> None:
-    for path in indexes(directory):
-        path.write_bytes(path.read_bytes() + bytes(12))
+    return harm_each
 
 
 def swapped(directory: Path) -> None:
@@ -67,43 +57,46 @@ def swapped(directory: Path) -> None:
         path.write_bytes(content)
 
 
-def made_a_directory(directory: Path) -> None:
-    for path in indexes(directory):
-        path.unlink()
-        path.mkdir()
+def made_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
-def of_another_log(directory: Path) -> None:
+def of_another_log(path: Path) -> None:
     """With the name and the floor of this one."""
-    for path in indexes(directory):
-        point = file_format.decode_checkpoint(path.read_bytes())
-        path.write_bytes(file_format.encode_checkpoint(point._replace(log_id=98)))
+    point = file_format.decode_checkpoint(path.read_bytes())
+    path.write_bytes(file_format.encode_checkpoint(point._replace(log_id=98)))
 
 
-def leading_astray(directory: Path) -> None:
+def leading_astray(path: Path) -> None:
     """A valid checkpoint whose last batch lies elsewhere."""
-    for path in indexes(directory):
-        point = file_format.decode_checkpoint(path.read_bytes())
-        point = point._replace(last_offset=point.last_offset - 8)
-        path.write_bytes(file_format.encode_checkpoint(point))
+    point = file_format.decode_checkpoint(path.read_bytes())
+    point = point._replace(last_offset=point.last_offset - 8)
+    path.write_bytes(file_format.encode_checkpoint(point))
 
 
-def from_the_beginning(directory: Path) -> None:
+def from_the_beginning(path: Path) -> None:
     """The checkpoint of the time when the segment was empty."""
-    for path in indexes(directory):
-        point = file_format.decode_checkpoint(path.read_bytes())
-        block, start = file_format.decode_block(path.with_suffix(".seg").read_bytes()), point.entries[0]
-        point = point._replace(
-            end=start, chain=block.chain, last_offset=0, last_check=0, entries=[start],
-            producers=block.producers,
-        )  # fmt: skip
-        path.write_bytes(file_format.encode_checkpoint(point))
+    point = file_format.decode_checkpoint(path.read_bytes())
+    block, start = file_format.decode_block(path.with_suffix(".seg").read_bytes()), point.entries[0]
+    point = point._replace(
+        end=start, chain=block.chain, last_offset=0, last_check=0, entries=[start],
+        producers=block.producers,
+    )  # fmt: skip
+    path.write_bytes(file_format.encode_checkpoint(point))
 
 
-HARMS = [
-    deleted, emptied, zeroed, lengthened, swapped, made_a_directory, of_another_log, leading_astray,
-    from_the_beginning,
-]  # fmt: skip
+HARMS: dict[str, Callable[[Path], None]] = {
+    "deleted": each(Path.unlink),
+    "emptied": each(lambda path: path.write_bytes(b"")),
+    "zeroed": each(lambda path: path.write_bytes(bytes(path.stat().st_size))),
+    "lengthened": each(lambda path: path.write_bytes(path.read_bytes() + bytes(12))),
+    "made a directory": each(made_a_directory),
+    "swapped": swapped,
+    "of another log": each(of_another_log),
+    "leading astray": each(leading_astray),
+    "from the beginning": each(from_the_beginning),
+}
 
 
 def assert_same_answers(log: Log, records: list[Record]) -> None:
@@ -122,7 +115,7 @@ def assert_same_answers(log: Log, records: list[Record]) -> None:
     assert log.end_ordinal == len(records)
 
 
-@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
 @pytest.mark.parametrize("is_open", [False, True])
 def test_harmed_indexes_change_no_answer(
     records: list[Record], directory: Path, open_log: OpenLog, harm: Callable[[Path], None], is_open: bool
@@ -196,7 +189,7 @@ def test_old_index_is_not_taken_for_that_of_other_batches_of_the_same_sizes(
     log.close()
     index = indexes(directory)[0].read_bytes()
     segments(directory)[0].write_bytes(empty)
-    deleted(directory)
+    indexes(directory)[-1].unlink()
     clock.tick = tick
     log = open_log()
     told = [put(log, encoded([b"new"], producer, 1))[0] for producer in (7, 8)]
@@ -219,7 +212,7 @@ def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
     data = bytearray(last.read_bytes())
     data[file_format.block_size(bytes(data[:96])) + 4] ^= 1
     last.write_bytes(data)
-    deleted(directory)
+    indexes(directory)[-1].unlink()
     log = open_log()
     assert log.findings.damaged_bytes > 0
     told = salvaged(log)

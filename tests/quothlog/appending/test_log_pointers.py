@@ -62,28 +62,6 @@ def test_clock_may_step_back(log: Log, clock: ManualClock, back: int) -> None:
     assert info.gauges["pointer_ahead_us"] == told[-1].pointer - (before - back)
 
 
-@pytest.mark.parametrize("back", [1, SECOND, HOUR, 400 * DAY])
-@pytest.mark.parametrize("clean", [True, False])
-def test_clock_may_step_back_while_the_log_is_closed(
-    open_log: OpenLog, clock: ManualClock, back: int, clean: bool
-) -> None:
-    """Over a restart, after a clean end and without one."""
-    for i in range(4):
-        log = open_log()
-        assert log.append(b"x").first > max([0, *pointers(log)[:i]])
-        if clean:
-            log.close()
-        else:
-            log.sync()
-            log._lock.release()
-        clock.step(-back)
-    log = open_log()
-    log.append(b"x")
-    log.sync()
-    assert len(pointers(log)) == 5
-    assert_rising(pointers(log))
-
-
 def test_new_boot_begins_above_everything_that_anyone_may_have_seen(
     open_log: OpenLog, clock: ManualClock
 ) -> None:
@@ -129,30 +107,6 @@ def test_boots_without_a_record_never_lead_to_a_second_use(open_log: OpenLog, cl
     log = open_log()
     assert log.append(b"x").first > newest + boots * HORIZON_US
     assert log.info().segments == 2, "empty segments of boots that wrote nothing do not gather"
-
-
-def test_visible_pointer_lost_with_the_power_is_not_given_out_again(
-    open_log: OpenLog, clock: ManualClock
-) -> None:
-    """Many boots, each of which shows records and loses them all."""
-    clock.tick = 0
-    log = open_log()
-    fill(log, 1)
-    log.close()
-    (segment,) = log.directory.glob("*.seg")
-    seen = log.newest
-    for _ in range(5):
-        clock.reboot()
-        log = open_log()
-        segment = max(log.directory.glob("*.seg"))
-        durable = segment.read_bytes()
-        assert log.append(b"shown, then lost").first > seen
-        seen = log.newest
-        log._lock.release()
-        segment.write_bytes(durable)
-    clock.reboot()
-    log = open_log()
-    assert log.append(b"x").first > seen
 
 
 def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clock: ManualClock) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.clocks import ManualClock
 from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
 from kit.disk.logs import boundaries, fill, put, segments
 from quothlog import Log, LogOptions, file_format
@@ -161,41 +162,32 @@ def test_an_end_that_is_cut_anywhere_is_unfinished(told: list[Record], directory
     assert split(directory) == (told[:-4], [], [])
 
 
-@pytest.mark.parametrize("zeros", [1, 8, 63, 64, 5_000])
-def test_zeros_at_the_end_are_unfinished(told: list[Record], directory: Path, zeros: int) -> None:
-    """Some file systems leave them behind after a loss of power."""
-    path = segments(directory)[-1]
-    size = path.stat().st_size
-    path.write_bytes(path.read_bytes() + bytes(zeros))
-    assert split(directory) == (told, [], [Unfinished(path, size, size + zeros)])
+RUBBISH = [b"x", b"QUOTHING", b"x" * 100, bytes(100) + b"x"]
 
 
-@pytest.mark.parametrize("rubbish", [b"x", b"QUOBx", b"QUOTHING", b"x" * 100, bytes(100) + b"x"])
-def test_rubbish_at_the_end_is_damage(log_of_now: Path, rubbish: bytes) -> None:
-    (path,) = segments(log_of_now)
+@pytest.mark.parametrize(
+    ("more", "lost_power"),
+    [
+        *((bytes(zeros), lost_power) for zeros in (1, 8, 63, 64, 5_000) for lost_power in (False, True)),
+        *((rubbish, lost_power) for rubbish in RUBBISH for lost_power in (False, True)),
+        (b"QUOBx", False),
+    ],
+)
+def test_what_lies_at_the_end_is_unfinished_unless_it_is_rubbish_of_this_boot(
+    open_log: OpenLog, directory: Path, more: bytes, lost_power: bool
+) -> None:
+    """Some file systems leave zeros behind, and a loss of power anything that no sync had reached."""
+    with open_log(clock=ManualClock() if lost_power else SystemClock()) as log:
+        told = fill(log, 2, 4)
+    (path,) = segments(directory)
     size = path.stat().st_size
-    path.write_bytes(path.read_bytes() + rubbish)
-    _, damages, unfinished = split(log_of_now)
-    if rubbish == b"QUOBx":  # so a batch begins
-        assert (damages, len(unfinished)) == ([], 1)
+    path.write_bytes(path.read_bytes() + more)
+    found, damages, unfinished = split(directory)
+    assert found == told
+    if more in RUBBISH and not lost_power:
+        assert ([one[:4] for one in damages], unfinished) == ([(path, size, size + len(more), -1)], [])
     else:
-        assert ([one[:4] for one in damages], unfinished) == ([(path, size, size + len(rubbish), -1)], [])
-
-
-@pytest.fixture
-def log_of_now(open_log: OpenLog, directory: Path) -> Path:
-    """The directory of a log that was written since this machine was booted."""
-    with open_log(clock=SystemClock()) as log:
-        fill(log, 2, 4)
-    return directory
-
-
-def test_rubbish_at_the_end_is_unfinished_after_a_loss_of_power(told: list[Record], directory: Path) -> None:
-    """Of bytes that no sync had reached anything may be there: nothing that was promised is missing."""
-    path = segments(directory)[-1]
-    size = path.stat().st_size
-    path.write_bytes(path.read_bytes() + b"x" * 100)
-    assert split(directory) == (told, [], [Unfinished(path, size, size + 100)])
+        assert (damages, unfinished) == ([], [Unfinished(path, size, size + len(more))])
 
 
 def test_a_cut_in_a_sealed_segment_is_damage(told: list[Record], directory: Path) -> None:
