@@ -16,7 +16,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from quothlog import file_format, segment
+from quothlog import file_format
 from quothlog.active_segment import ActiveSegment
 from quothlog.file_format import Block, Footer, LogPosition
 from quothlog.producers import ProducerTable
@@ -193,9 +193,11 @@ class _Mender:
                 kept = _keep(self._filesystem, self._segment.path, self._file)
                 self._rewrite()
                 yield Mended(self._segment.path, kept, damaged)
-            elif self._following is not None and (not self._is_indexed() or self._ends_short()):
+            elif self._following is not None:
                 if self._ends_short():
                     self._append_footer(self._following)
+                elif self._segment.agreed_checkpoint(self._file) is not None:
+                    return
                 self._mended.write_checkpoint(self._producers.encode(self._clock.now()))
                 yield Mended(self._segment.path, None, 0)
         finally:
@@ -233,10 +235,6 @@ class _Mender:
 
     def _is_footer(self, hole: Hole) -> bool:
         return self._footer is not None and hole == (self._footer.end.offset, self._size)
-
-    def _is_indexed(self) -> bool:
-        point = self._segment.checkpoint()
-        return point is not None and segment.last_batch_agrees(self._file, point)
 
     def _ends_short(self) -> bool:
         """Return True if records are missing behind its last batch, as only the next segment shows."""
