@@ -8,14 +8,13 @@ a new start if the log says so. In the end every batch is there once, in order.
 from __future__ import annotations
 
 import errno
-import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kit.clocks import ManualClock
-from kit.disk.doubles import CHANGES, Died, FaultyDisk, Kind, MemoryDisk
+from kit.disk.doubles import CHANGES, Died, FaultyDisk, Kind
 from kit.disk.logs import copy, encoded, outcome_of, put, values
 from quothlog import Appended, Log, LogOptions
 from quothwire.errors import BrokerFailure, QuothError, Unavailable
@@ -35,13 +34,14 @@ def dense(sequence: int) -> bytes:
 class Story:
     """The producer, the operator and the log, on a disk of which one operation fails."""
 
-    def __init__(self, directory: Path, clock: ManualClock, disk: FaultyDisk) -> None:
+    def __init__(
+        self, directory: Path, clock: ManualClock, disk: FaultyDisk, stored: list[bytes] | None = None
+    ) -> None:
+        """stored: takes the values that were acknowledged."""
         self.directory = directory
         self.clock = clock
         self.disk = disk
-        self.stored: list[bytes] = []
-        self.synced = 0  # of what is stored
-        self.seen = 0  # the newest pointer that a reader saw
+        self.stored = stored if stored is not None else []
         self.refusals: list[str] = []
         self.log = self.open()
 
@@ -62,10 +62,9 @@ class Story:
         self.log = self.open()
 
     def attempt(self, act: Callable[[], object]) -> None:
-        """Try an act that syncs; a failure must have changed nothing."""
+        """Try an act; a failure must have changed nothing."""
         try:
             act()
-            self.synced = len(self.stored)
         except QuothError as problem:
             self.refused(problem)
 
@@ -96,7 +95,6 @@ class Story:
             if isinstance(outcome, Appended):
                 assert not outcome.duplicate
                 self.stored += VALUES[sequence - 1]
-                self.seen = self.log.newest
                 assert values(self.log) == self.stored
                 return
             self.refused(outcome)
@@ -207,17 +205,6 @@ def test_each_write_fails_together_with_the_cutting_back(
             refusals_on(tmp_path / f"{nth}-{written}", disk)
 
 
-def told_until_it_dies(directory: Path, clock: ManualClock, disk: FaultyDisk) -> tuple[list[bytes], int, int]:
-    """Return the acknowledged values, how many of them were synced, and the newest pointer that was seen."""
-    story = None
-    try:
-        story = Story(directory, clock, disk)
-        story.tell()
-    except Died as death:
-        death.__traceback__ = None  # it holds the log, and the log its lock
-    return (story.stored, story.synced, story.seen) if story else ([], 0, 0)
-
-
 def test_process_dies_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Kind, int]) -> None:
     """Acknowledged batches are there, the others wholly or not at all, and the start succeeds."""
     for nth in range(1, sum(counts.values()) + 1):
@@ -226,7 +213,11 @@ def test_process_dies_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Ki
             disk = FaultyDisk(syncs=False)
             disk.die(nth, written)
             clock = ManualClock(tick=1_000)
-            stored, *_ = told_until_it_dies(directory, clock, disk)
+            stored: list[bytes] = []
+            try:
+                Story(directory, clock, disk, stored).tell()
+            except Died as death:
+                death.__traceback__ = None  # it holds the log, and the log its lock
             disk.heal()
             with Log.open(directory, clock=clock, options=OPTIONS, filesystem=disk) as log:
                 found = values(log)
@@ -240,26 +231,3 @@ def test_process_dies_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Ki
                 known = put(log, *map(dense, range(1, BATCHES + 1)))
                 assert [one.duplicate for one in known].count(False) == BATCHES - whole.index(len(found))
                 assert values(log) == [value for one in VALUES for value in one]
-
-
-def test_power_fails_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Kind, int]) -> None:
-    """Synced batches are there, none in part, and no pointer that was seen is allocated again."""
-    for nth in range(1, sum(counts.values()) + 1):
-        for seed in range(4):
-            directory = tmp_path / f"{nth}.{seed}"
-            memory = MemoryDisk()
-            disk = FaultyDisk(memory)
-            disk.die(nth, written=seed * 40)
-            clock = ManualClock()
-            _, synced, seen = told_until_it_dies(directory, clock, disk)
-            memory.lose_power(random.Random(1_000 * nth + seed))
-            clock.reboot()
-            with Log.open(directory, clock=clock, options=OPTIONS, filesystem=memory) as log:
-                found = values(log)
-                assert found == [value for one in VALUES for value in one][: len(found)]
-                assert len(found) >= synced
-                assert len(found) in [sum(map(len, VALUES[:n])) for n in range(BATCHES + 1)]
-                put(log, *map(dense, range(1, BATCHES + 1)))
-                log.sync()
-                assert values(log) == [value for one in VALUES for value in one]
-                assert all(record.pointer > seen for record in list(log.read())[len(found) :])

@@ -88,16 +88,6 @@ def test_killed_owner_leaves_nothing_to_clean_up(owner: subprocess.Popen[str], o
     assert values(open_log()) == [b"from another process"]
 
 
-def test_closing_gives_the_directory_free(open_log: OpenLog) -> None:
-    for i in range(3):
-        log = open_log()
-        fill(log, 1)
-        log.close()
-        log = open_log()
-        assert len(values(log)) == i + 1
-        log.close()
-
-
 def test_log_without_references_unlocks_its_directory(directory: Path) -> None:
     log = Log.open(directory)
     fill(log, 1)
