@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import ManualClock
+from kit.disk.damage import flip
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import copy, encoded, fill, outcome_of, put, salvaged, segments, values
 from quothlog import Appended, Log, LogOptions, file_format
@@ -209,9 +210,7 @@ def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
 ) -> None:
     """Over a clean end and a new start the reader meets the same batches."""
     last = segments(directory)[-1]
-    data = bytearray(last.read_bytes())
-    data[file_format.block_size(bytes(data[:96])) + 4] ^= 1
-    last.write_bytes(data)
+    flip(last, file_format.block_size(last.read_bytes()[:96]) + 4)
     indexes(directory)[-1].unlink()
     log = open_log()
     assert log.findings.damaged_bytes > 0

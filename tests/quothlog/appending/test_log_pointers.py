@@ -109,6 +109,30 @@ def test_boots_without_a_record_never_lead_to_a_second_use(open_log: OpenLog, cl
     assert log.info().segments == 2, "empty segments of boots that wrote nothing do not gather"
 
 
+def test_visible_pointer_lost_with_the_power_is_not_given_out_again(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
+    """Many boots, each of which shows records and loses them all."""
+    clock.tick = 0
+    log = open_log()
+    fill(log, 1)
+    log.close()
+    (segment,) = log.directory.glob("*.seg")
+    seen = log.newest
+    for _ in range(5):
+        clock.reboot()
+        log = open_log()
+        segment = max(log.directory.glob("*.seg"))
+        durable = segment.read_bytes()
+        assert log.append(b"shown, then lost").first > seen
+        seen = log.newest
+        log._lock.release()
+        segment.write_bytes(durable)
+    clock.reboot()
+    log = open_log()
+    assert log.append(b"x").first > seen
+
+
 def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log()
     clock.tick = 0

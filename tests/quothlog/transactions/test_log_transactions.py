@@ -11,7 +11,7 @@ import pytest
 from kit.broker.peers import refused
 from kit.broker.transactions import LOADER, Loader, staged
 from kit.clocks import DAY, HOUR, ManualClock
-from kit.disk.damage import MAP, NO_MAP, replace_headers
+from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
 from kit.disk.logs import copy, encoded, fill, outcome_of, segments, values
 from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, leftovers, sizes, stage_all
 from quothlog import Log, LogOptions
@@ -356,10 +356,8 @@ def test_after_a_loss_of_power_staged_bytes_are_verified(
     loader = Loader(log)
     parts = stage_all(loader)
     log.close()
-    broken, *_ = sorted(directory.glob("*.staged"))
-    data = bytearray(broken.read_bytes())
-    data[len(data) * 2 // 3] ^= 1
-    broken.write_bytes(data)
+    broken = min(directory.glob("*.staged"))
+    flip(broken, broken.stat().st_size * 2 // 3)
     clock.reboot()
     loader = Loader(open_log())
     with pytest.raises(QuothError, match=r"2 batches of 4, 6 records of 12") as told:
