@@ -42,7 +42,7 @@ def indexes(directory: Path) -> list[Path]:
 
 
 def each(harm: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Do the same to every index of a log."""
+    """Return a harm that changes every index of a log likewise."""
 
     def harm_each(directory: Path) -> None:
         for path in indexes(directory):

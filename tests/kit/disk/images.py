@@ -232,7 +232,7 @@ class PowerCuts(ABC):
 
     @abstractmethod
     def promised(self) -> tuple[Hashable, ...]:
-        """What has been promised by now."""
+        """Return the promises made so far, to tell states apart."""
 
     @abstractmethod
     def check(self, image: Image, reopened: Callable[[], Log]) -> None:
