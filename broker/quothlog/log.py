@@ -31,6 +31,7 @@ from quothlog.retention import LogOptions, due_for_roll, expired, next_due, whol
 from quothlog.storage.clock import Clock, SystemClock
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.filesystem import Buffer, FileSystem, PosixFileSystem, durable_names
+from quothlog.transactions.staging import STAGED_FILES_MAX
 from quothlog.transactions.transactions import LogTransactions
 from quothwire import batch
 from quothwire.batch import Flag
@@ -235,9 +236,9 @@ class Log(Closeable):
         self.appender.roll()
         return True
 
-    def transactions(self) -> LogTransactions:
-        """Make the owner of the log's transactions. Call it once."""
-        return LogTransactions(self.appender, self._opened.staged)
+    def transactions(self, files_max: int = STAGED_FILES_MAX) -> LogTransactions:
+        """Make the owner of the log's transactions. Call it once. files_max: of staged batches."""
+        return LogTransactions(self.appender, self._opened.staged, files_max)
 
     # -- reading ----------------------------------------------------------------------------------------
 

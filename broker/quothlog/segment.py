@@ -222,6 +222,11 @@ class Segment:
         point = self.claim()
         return point if point is not None and point.end.offset <= self.size else None
 
+    def agreed_checkpoint(self, file: File) -> Checkpoint | None:
+        """Read its checkpoint; None too if the last batch in its file is not where the checkpoint says."""
+        point = self.checkpoint()
+        return point if point is not None and last_batch_agrees(file, point) else None
+
     def claim(self) -> Checkpoint | None:
         """Read its checkpoint even if the file ends before: its index says what was synced."""
         try:
@@ -259,8 +264,8 @@ class Segment:
 
     def _load(self) -> SegmentView:
         file = self.open()
-        point = self.checkpoint()
-        if point is not None and last_batch_agrees(file, point):
+        point = self.agreed_checkpoint(file)
+        if point is not None:
             index, here = SparseIndex(point.entries), point.end
         else:
             index, here = SparseIndex([self.start]), self.start

@@ -37,7 +37,7 @@ from quothwire import batch
 from quothwire.record import Record
 
 HALF_A_WEEK = 3 * DAY
-"""The clock goes forward by less than a producer is remembered, all told."""
+"""The clock goes forward by less than a producer is remembered."""
 PRODUCERS = (11, 12, 13)
 
 sizes = st.sampled_from([1, 1, 1, 2, 3, 10, 100, 1_000])
@@ -109,12 +109,12 @@ class LogAgainstModel(RuleBasedStateMachine):
         assert self.log is not None
         return self.log
 
-    def take(self, appended: Appended, told: list[tuple[bytes, bytes | None, dict[str, bytes]]]) -> None:
+    def take(self, appended: Appended, stored: list[tuple[bytes, bytes | None, dict[str, bytes]]]) -> None:
         """The records that the log said it stored."""
         assert not appended.duplicate
-        assert appended.count == len(told) == appended.last - appended.first + 1
+        assert appended.count == len(stored) == appended.last - appended.first + 1
         assert appended.first > max([self.seen, *(record.pointer for record in self.records[-1:])])
-        self.records += [Record(appended.first + i, *one) for i, one in enumerate(told)]
+        self.records += [Record(appended.first + i, *one) for i, one in enumerate(stored)]
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -122,11 +122,11 @@ class LogAgainstModel(RuleBasedStateMachine):
     def append(self, size: int, seed: int) -> None:
         values, keys, headers = columns(size, seed)
         appended = self.live.append(values, keys=keys, headers=headers)
-        told = [
+        stored = [
             (value, keys[i] if keys else None, headers[i] if headers else {})
             for i, value in enumerate(values)
         ]
-        self.take(appended, told)
+        self.take(appended, stored)
 
     @rule(counts=st.lists(sizes, min_size=1, max_size=6), seed=seeds)
     def append_a_burst(self, counts: list[int], seed: int) -> None:

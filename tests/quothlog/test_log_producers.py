@@ -12,7 +12,7 @@ from kit.clocks import DAY, MINUTE, SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import copy, encoded, outcome_of, put, values
 from quothlog import Appended, Log, LogOptions
-from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
+from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
@@ -330,9 +330,3 @@ def test_producer_of_a_refused_batch_is_unknown_after_a_crash_too(open_log: Open
     assert outcome_of(log, dense(5, 1)) == "disk_low"
     with Log.open(copy(log.directory, tmp_path / "crashed")) as crashed:
         assert isinstance(outcome_of(crashed, dense(5, 1)), Appended)
-
-
-def test_table_survives_its_encoding() -> None:
-    table = ProducerTable()
-    assert ProducerTable.decode(table.encode(0)).encode(0) == b""
-    assert len(ProducerTable.decode(b"")) == 0

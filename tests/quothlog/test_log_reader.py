@@ -16,7 +16,7 @@ import pytest
 
 from kit.deadlines import DEADLINE_S
 from kit.disk.damage import flip
-from kit.disk.logs import segments
+from kit.disk.logs import fill, segments
 from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
 from quothwire.errors import QuothError
@@ -67,9 +67,7 @@ def test_reads_what_is_there_across_segments_with_keys_and_headers(
 
 def test_begins_behind_any_pointer_also_one_inside_a_batch(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(count_limit=7))
-    for number in range(5):
-        log.append([b"%d.%d" % (number, row) for row in range(4)])
-    records = list(log.read())
+    records = fill(log, 5, 4)
     for skip, record in enumerate(records, 1):
         for pointer in (record.pointer, record.pointer + 1):
             expected = [one for one in records[skip:] if one.pointer > pointer]
@@ -202,14 +200,10 @@ def test_torn_end_of_a_dead_writer_is_the_end_until_it_is_cut_off(open_log: Open
 
 def test_damage_is_told_and_stepped_over(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(count_limit=6))
-    for number in range(8):
-        log.append([b"%d.%d" % (number, row) for row in range(3)])
-    records = list(log.read())
+    records = fill(log, 8, 3)
     log.close()
     path = segments(directory)[1]
-    data = bytearray(path.read_bytes())
-    data[data.index(b"2.1")] ^= 1
-    path.write_bytes(data)
+    flip(path, path.read_bytes().index(records[7].value))
     told: list[Missing] = []
     with Reader(directory, on_missing=told.append) as reader:
         assert list(reader) == records[:6] + records[9:]
@@ -227,10 +221,7 @@ def test_damage_behind_which_nothing_lies_yet_is_told_once_something_does(
     log.append([b"a"])
     log.append([b"b"])
     path = segments(directory)[-1]
-    with path.open("r+b") as file:
-        data = file.read()
-        file.seek(data.index(b"b", BLOCK_BYTES + 96))
-        file.write(b"x")
+    flip(path, path.read_bytes().index(b"b", BLOCK_BYTES + 96))
     told: list[Missing] = []
     with Reader(directory, on_missing=told.append) as reader:
         assert values_of(list(reader)) == [b"a"]
@@ -263,9 +254,7 @@ def test_reader_that_had_begun_learns_exactly_what_retention_removed(
     open_log: OpenLog, directory: Path
 ) -> None:
     log = open_log(options=LogOptions(count_limit=2))
-    for number in range(12):
-        log.append([b"%d" % number])
-    records = list(log.read())
+    records = fill(log, 12, size=1)
     told: list[Missing] = []
     with Reader(directory, on_missing=told.append) as reader:
         assert values_of(reader.read(1)) == [b"0"]
@@ -285,9 +274,7 @@ def test_reader_that_comes_back_learns_that_retention_removed_records(
 ) -> None:
     """Their number is unknown then; a reader that has had all of them gets no report."""
     log = open_log(options=LogOptions(count_limit=2))
-    for number in range(12):
-        log.append([b"%d" % number])
-    records = list(log.read())
+    records = fill(log, 12, size=1)
     log.trim(records[8].pointer)
     told: list[Missing] = []
     with Reader(directory, records[3].pointer, on_missing=told.append) as reader:

@@ -10,7 +10,7 @@ import pytest
 
 from kit.clocks import DAY, HOUR, SECOND, ManualClock
 from kit.disk.doubles import MemoryDisk
-from kit.disk.logs import boundaries, encoded, fill, put, segments, values
+from kit.disk.logs import encoded, fill, put, segments, values
 from quothlog import Log, LogOptions
 from quothwire import batch
 from quothwire.pointer import POINTER_MAX
@@ -264,17 +264,6 @@ def test_size_limit_made_smaller_applies_to_what_is_there(open_log: OpenLog) -> 
     assert 20 <= len(left) <= 40
 
 
-def test_both_limits_hold(open_log: OpenLog, clock: ManualClock) -> None:
-    log = open_log(options=LogOptions(max_age=60, max_bytes=3_000))
-    for _ in range(20):
-        synced_fill(log, 1)
-        log.retain()
-    assert log.info().bytes <= 3_000
-    clock.step(120 * SECOND)
-    log.retain()
-    assert values(log) == []
-
-
 # -- readers ------------------------------------------------------------------------------------------------
 
 
@@ -293,13 +282,6 @@ def test_cursor_below_what_is_kept_resumes_there_and_learns_what_is_gone(open_lo
     for i in range(5, 9):
         assert missing(log, told[i].pointer) == 0
         assert missing(log, told[i].pointer, ordinal=i + 1) == 0
-
-
-def test_nothing_is_gone_where_nothing_was_removed(log: Log) -> None:
-    told = fill(log, 4, records=2)
-    log.roll()
-    assert missing(log, 0) == missing(log, 0, ordinal=0) == 0
-    assert missing(log, told[2].pointer) == missing(log, told[2].pointer, ordinal=3) == 0
 
 
 def test_gone_is_known_after_everything_was_removed(open_log: OpenLog) -> None:
@@ -363,14 +345,3 @@ def test_iterating_while_retention_runs_skips_what_went_and_nothing_else(open_lo
     rest = list(reader)
     assert first == told[:4]
     assert rest == told[4:6] + told[21:]
-
-
-def test_removing_counts_what_it_removes(open_log: OpenLog, directory: Path) -> None:
-    log = open_log(options=LogOptions(count_limit=5))
-    told = fill(log, 4, records=5)
-    gone = segments(directory)[:2]
-    size = sum(path.stat().st_size for path in gone)
-    assert log.trim(told[10].pointer) == (10, size)
-    assert not any(path.exists() for path in gone)
-    (left,) = segments(directory)[:1]
-    assert boundaries(left, log.log_id)

@@ -71,15 +71,6 @@ def test_segment_is_named_by_the_smallest_pointer_it_can_hold(open_log: OpenLog,
         assert floor <= first < following
 
 
-def test_roll_on_demand_seals_what_there_is(log: Log) -> None:
-    told = fill(log, 2)
-    assert log.roll() is True
-    assert log.info().segments == 2
-    told += fill(log, 2)
-    assert log.roll() is True
-    assert list(log.read()) == told
-
-
 def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, directory: Path) -> None:
     log = open_log()
     before = segments(directory)
@@ -120,19 +111,6 @@ def test_record_that_comes_during_a_roll_reaches_every_reader(log: Log) -> None:
     assert list(log.read(found.next)) == late + after
     for i, record in enumerate(before + late + after):
         assert list(log.read(record.pointer)) == (before + late + after)[i + 1 :]
-
-
-def test_every_roll_is_seen_by_a_reader_at_every_place(open_log: OpenLog) -> None:
-    """For each place of a cursor, append and roll in turn, and read from that cursor at every step."""
-    log = open_log()
-    told = fill(log, 2)
-    for step in range(12):
-        if step % 3 == 2:
-            log.roll()
-        else:
-            told += fill(log, 1, records=2)
-        for i in range(len(told)):
-            assert list(log.read(told[i].pointer)) == told[i + 1 :]
 
 
 def test_sync_begun_before_a_roll_may_end_after_it(log: Log) -> None:

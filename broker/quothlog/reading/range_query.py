@@ -232,7 +232,7 @@ class LogSurvey:
     def _within(self, start: _Edge, bytes_max: int, ordinal: int) -> _Edge:
         """The last boundary so many bytes behind an edge; any behind an ordinal is as good as the end."""
         row, offset, left = start.row, start.offset, bytes_max
-        while left >= (size := self._stop(row) - offset):
+        while left >= (size := self._segments[row].stop - offset):
             following = self._following(row)
             if following is None:
                 return self._end()
@@ -247,7 +247,7 @@ class LogSurvey:
         """The stored bytes between two edges, without header blocks and footers."""
         row, offset, size = start.row, start.offset, 0
         while row != stop.row:
-            size += max(0, self._stop(row) - offset)
+            size += max(0, self._segments[row].stop - offset)
             following = self._following(row)
             assert following is not None
             row, offset = following, self._start(following).offset
@@ -327,10 +327,6 @@ class LogSurvey:
 
     def _end(self) -> _Edge:
         return _Edge(len(self._segments) - 1, *self._visible)
-
-    def _stop(self, row: int) -> int:
-        """The offset behind the last batch of a segment."""
-        return self._segments[row].stop
 
     def _row_of_pointer(self, pointer: int) -> int:
         row = self._told(bisect_right(self._segments, pointer + 1, key=lambda one: one.floor) - 1)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
-from quothlog import segment
 from quothlog.active_segment import ActiveSegment
 from quothlog.file_format import FOOTER_BYTES, Block
 from quothlog.producers import ProducerTable
@@ -80,9 +79,8 @@ def _is_complete(filesystem: FileSystem, one: Segment, following: Segment) -> bo
     """
     file = filesystem.open(one.path)
     try:
-        point = one.checkpoint()
         is_closed = one.footer(file) is not None or _boot_of(one) != _boot_of(following)
-        return is_closed and point is not None and segment.last_batch_agrees(file, point)
+        return is_closed and one.agreed_checkpoint(file) is not None
     finally:
         file.close()
 

@@ -16,9 +16,9 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from quothlog import file_format, segment
-from quothlog.file_format import Block, Checkpoint, Footer, LogPosition
-from quothlog.index import SparseIndex
+from quothlog import file_format
+from quothlog.active_segment import ActiveSegment
+from quothlog.file_format import Block, Footer, LogPosition
 from quothlog.producers import ProducerTable
 from quothlog.recovery.recovery import open_directory
 from quothlog.recovery.scan import Found, Hole, parts, same_bytes, walk
@@ -170,20 +170,18 @@ class _Mender:
         self._block = one.block if one.has_block else self._new_block()
         self._footer = one.footer(self._file)
         self._intact: list[Hole] = []
-        self._sparse = SparseIndex([self._block.start])
-        self._last_offset = self._last_check = 0
-        producers = ProducerTable.decode(self._block.producers)
-        if before is not None and not self._block.producers:  # a transaction's segment has no table
-            producers = before.producers
-        self.end = _End(self._block.start, self._block.chain, producers)
-        """Behind the batches that were seen so far, as they will lie in the mended segment."""
+        block = self._block
+        self._mended = ActiveSegment(filesystem, one.path, block, self._file, block.start, block.chain)
+        """The batches that were seen so far, as they will lie in the mended segment."""
+        self._producers = ProducerTable.decode(block.producers)
+        if before is not None and not block.producers:  # a transaction's segment has no table
+            self._producers = before.producers
 
     @property
     def end_told(self) -> _End:
         """The state behind the segment, as its footer says, though not all of it can be read."""
-        if self._footer is None:
-            return self.end
-        return _End(self._footer.end, self._footer.chain, self.end.producers)
+        told = self._footer or self._mended
+        return _End(told.end, told.chain, self._producers)
 
     def mend(self, advance: Callable[[int], None]) -> Iterator[Mended]:
         """Look through the segment, and write anew what does not check."""
@@ -195,10 +193,12 @@ class _Mender:
                 kept = _keep(self._filesystem, self._segment.path, self._file)
                 self._rewrite()
                 yield Mended(self._segment.path, kept, damaged)
-            elif self._following is not None and (not self._is_indexed() or self._ends_short()):
+            elif self._following is not None:
                 if self._ends_short():
                     self._append_footer(self._following)
-                self._write_index()
+                elif self._segment.agreed_checkpoint(self._file) is not None:
+                    return
+                self._mended.write_checkpoint(self._producers.encode(self._clock.now()))
                 yield Mended(self._segment.path, None, 0)
         finally:
             self._file.close()
@@ -219,22 +219,14 @@ class _Mender:
 
     def _take(self, found: Found) -> None:
         """Add an intact batch, which will lie behind those before it."""
-        position, chain, producers = self.end
         offset, header = found
         if self._intact and self._intact[-1].end == offset:
             self._intact[-1] = Hole(self._intact[-1].start, found.end.offset)
         else:
             self._intact.append(Hole(offset, found.end.offset))
-        stamped = batch.stamp(header, self._segment.log_id)
-        self._sparse.note(position)
-        self._last_offset, self._last_check = position.offset, int.from_bytes(stamped[-8:], "little")
-        producers.store(header)
-        producers.commit()
-        self.end = _End(
-            LogPosition(position.offset + header.size, header.last, header.end_ordinal),
-            batch.extend_chain(chain, stamped),
-            producers,
-        )
+        self._mended.take(self._mended.end.offset, header, batch.stamp(header, self._segment.log_id))
+        self._producers.store(header)
+        self._producers.commit()
 
     def _is_stray(self) -> bool:
         """Return True if nothing in it can be read, and its name lies within the segment before it."""
@@ -244,16 +236,12 @@ class _Mender:
     def _is_footer(self, hole: Hole) -> bool:
         return self._footer is not None and hole == (self._footer.end.offset, self._size)
 
-    def _is_indexed(self) -> bool:
-        point = self._segment.checkpoint()
-        return point is not None and segment.last_batch_agrees(self._file, point)
-
     def _ends_short(self) -> bool:
         """Return True if records are missing behind its last batch, as only the next segment shows."""
         following = self._following
         if self._footer is not None or following is None or not following.has_block:
             return False
-        return following.block.ordinal > self.end.position.ordinal
+        return following.block.ordinal > self._mended.end.ordinal
 
     def _append_footer(self, following: Segment) -> None:
         """Append a footer that says where the segment ended once."""
@@ -280,7 +268,7 @@ class _Mender:
         self._filesystem.remove(self._segment.index_path)
         write_durably(self._filesystem, self._segment.path, self._contents())
         if self._following is not None:
-            self._write_index()
+            self._mended.write_checkpoint(self._producers.encode(self._clock.now()))
 
     def _contents(self) -> Iterator[bytes]:
         yield file_format.encode_block(self._block)
@@ -291,19 +279,10 @@ class _Mender:
 
     def _new_footer(self, following: Segment) -> Footer:
         """Make a footer that says of the log what the old one said, though not all of it can be read."""
-        end, chain = self.end.position, self.end.chain
+        end, chain = self._mended.end, self._mended.chain
         if self._footer is not None:
             end, chain = self._footer.end._replace(offset=end.offset), self._footer.chain
         elif following.has_block:
             block = following.block
             end, chain = LogPosition(end.offset, block.previous, block.ordinal), block.chain
         return Footer(self._segment.log_id, end, chain)
-
-    def _write_index(self) -> None:
-        end, chain, producers = self.end
-        point = Checkpoint(
-            self._segment.log_id, self._segment.floor, end, chain, self._last_offset, self._last_check,
-            self._sparse.positions(), producers.encode(self._clock.now()),
-        )  # fmt: skip
-        data = [file_format.encode_checkpoint(point)]
-        write_durably(self._filesystem, self._segment.index_path, data)

@@ -261,8 +261,9 @@ def _listed(directory: Path) -> dict[int, int]:
 
 def _first_row(listed: Listing, after: int) -> int:
     """The segment that holds the first record above a pointer, if any does."""
-    row = max(0, bisect_right(listed.floors, after + 1) - 1)
-    while row and _is_misplaced(listed.directory, listed.floors[row], listed.log_id):
+    directory, log_id, floors = listed
+    row = max(0, bisect_right(floors, after + 1) - 1)
+    while row and Segment(DISK, directory, floors[row], log_id, 0).is_misplaced:
         row -= 1
     return row
 
@@ -282,15 +283,6 @@ def _following(listed: Listing, row: int) -> tuple[LogPosition | None, int]:
         if block is not None:
             return following[0], floors[later]
     return None, POINTER_MAX + 1
-
-
-def _is_misplaced(directory: Path, floor: int, log_id: int) -> bool:
-    file = _open(directory, floor)
-    if file is None:
-        return False
-    _, misplaced = _block(file, Segment(DISK, directory, floor, log_id, file.size()))
-    file.close()
-    return misplaced
 
 
 def _open(directory: Path, floor: int) -> Steady | None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from quothlog import file_format, segment
+from quothlog import file_format
 from quothlog.file_format import LogPosition
 from quothlog.recovery.scan import Found, Hole, is_open, is_zero, same_bytes, settled, walk
 from quothlog.recovery.snapshot import DISK, Listing, Part, segments, segments_in
@@ -440,5 +440,5 @@ def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary
 
 def _is_indexed(part: Part) -> bool:
     """Return True if its index agrees with it."""
-    point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).checkpoint()
-    return point is not None and segment.last_batch_agrees(part.file, point)
+    one = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size)
+    return one.agreed_checkpoint(part.file) is not None

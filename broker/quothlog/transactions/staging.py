@@ -32,7 +32,7 @@ from quothwire.errors import Damaged, QuothError, error
 from quothwire.ingest import check_new
 from quothwire.text.quantity import format_size
 
-FILES_MAX = 65_536
+STAGED_FILES_MAX = 65_536
 """Of a topic, four times as many as a transaction can have parts: each takes 1.5 KB of memory, and 40 us of
 an opening."""
 
@@ -117,8 +117,10 @@ class Staging:
         log_id: int,
         files: Mapping[str, int],
         options: LogOptions,
+        files_max: int,
     ) -> None:
         """files: names and sizes of those that are there. options: how long one of them was gone on with."""
+        self._files_max = files_max
         self._filesystem = filesystem
         self._clock = clock
         self._directory = directory
@@ -286,8 +288,8 @@ class Staging:
             file.close()
 
     def _need_a_file(self) -> None:
-        if self._files >= FILES_MAX:
-            text = f"{self._files} files of staged batches lie on this topic, at most {FILES_MAX}"
+        if self._files >= self._files_max:
+            text = f"{self._files} files of staged batches lie on this topic, at most {self._files_max}"
             raise error("staged_max", text, "publish or abort what is staged, or stage in fewer attempts")
 
     def _is_full(self, file: StagedFile, header: Header, options: LogOptions) -> bool:

@@ -61,13 +61,15 @@ class LogTransactions:
     Applications are named by the producer ids of their batches.
     """
 
-    def __init__(self, appender: Appender, files: Mapping[str, int]) -> None:
+    def __init__(self, appender: Appender, files: Mapping[str, int], files_max: int) -> None:
+        """files: names and sizes of staged batches. files_max: how many of them may lie there."""
         self._appender = appender
         self._applications = appender.applications
         self._clock = appender.clock
         self._staging = Staging(
-            appender.filesystem, appender.clock, appender.directory, appender.log_id, files, appender.options
-        )
+            appender.filesystem, appender.clock, appender.directory, appender.log_id, files, appender.options,
+            files_max,
+        )  # fmt: skip
         self._at_work: Commit | None = None
         self._newest: TransactionKey | None = None
         """The transaction that got its pointers last."""

@@ -48,10 +48,11 @@ def part_of(part: int, attempt: int, batches: Batches) -> StagedPart:
 class Loader:
     """An application at work on an open log, without a broker."""
 
-    def __init__(self, log: Log, application: str = LOADER) -> None:
+    def __init__(self, log: Log, application: str = LOADER, **limits: int) -> None:
+        """limits: of `Log.transactions`."""
         self.log = log
         self.id = producer_of(application)
-        self.own: LogTransactions = log.transactions()
+        self.own: LogTransactions = log.transactions(**limits)
         self._application = application
 
     def stage(self, version: int, part: int, batches: Batches, attempt: int = 7) -> StagedPart:

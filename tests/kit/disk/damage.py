@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +13,11 @@ from kit.disk.logs import boundaries, sealed, segments
 from quothwire import batch
 from quothwire.batch import HEADER_BYTES, Header
 from quothwire.errors import RequestError
+from quothwire.headers import encode_headers
+
+MAP = encode_headers({"checked": b"later"})
+NO_MAP = b"\xc1" * len(MAP)
+"""Encoded headers, and as many bytes that are none."""
 
 
 class Stored(NamedTuple):
@@ -31,8 +36,13 @@ class Stored(NamedTuple):
 def stored_batches(topics: Path, log_id: int) -> list[Stored]:
     """Every batch of a topic, oldest first."""
     (folder,) = topics.glob(f"*~{log_id:016x}")
+    return batches_in(segments(folder), log_id)
+
+
+def batches_in(paths: Iterable[Path], log_id: int) -> list[Stored]:
+    """Every batch of some segments, or files of staged batches."""
     found = []
-    for path in segments(folder):
+    for path in paths:
         data = path.read_bytes()
         if batch.MAGIC not in data:
             continue
@@ -53,17 +63,27 @@ def flip(path: Path, offset: int, bits: int = 0x5A) -> None:
 
 
 def with_headers(topics: Path, log_id: int, good: bytes, other: bytes) -> None:
+    """Let stored batches of a topic have other encoded headers, as `replace_headers` does."""
+    (folder,) = topics.glob(f"*~{log_id:016x}")
+    replace_headers(segments(folder), log_id, good, other)
+
+
+def replace_headers(
+    paths: Iterable[Path], log_id: int, good: bytes = MAP, other: bytes = NO_MAP, *, flags: int = 0
+) -> None:
     """Let stored batches have other encoded headers, of as many bytes, and the checksums that go with them.
 
     So lies on the disk what brokers stored that did not look at headers; one may be running meanwhile.
+    flags: added to those of the batches, likewise.
     """
     assert len(good) == len(other)
     changed = 0
-    for one in stored_batches(topics, log_id):
+    for one in batches_in(paths, log_id):
         body = one.path.read_bytes()[one.start + HEADER_BYTES : one.end]
         if good in body:
             body = body.replace(good, other)
-            overwrite(one.path, one.start, sealed(one.header, body, log_id))
+            header = one.header._replace(flags=one.header.flags | flags)
+            overwrite(one.path, one.start, sealed(header, body, log_id))
             changed += 1
     assert changed, "no batch has these headers"
 

@@ -165,19 +165,6 @@ def test_retention_goes_on_after_a_failure(open_log: OpenLog) -> None:
     assert list(log.read()) == told[2:]
 
 
-def test_segment_that_cannot_be_removed_is_still_there(open_log: OpenLog, directory: Path) -> None:
-    disk = FaultyDisk()
-    log = open_log(filesystem=disk, options=LogOptions(count_limit=1))
-    told = fill(log, 5)
-    disk.fail("remove", 3, errno.EACCES)
-    with pytest.raises(OSError, match="Permission denied"):
-        log.trim(told[4].pointer)
-    assert list(log.read()) == told[1:]
-    assert log.first_ordinal == 1
-    assert len(segments(directory)) == 4
-    assert log.trim(told[4].pointer)[0] == 3
-
-
 @pytest.mark.parametrize("kind", ["write", "create", "rename", "sync", "sync_directory"])
 def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
     open_log: OpenLog, clock: ManualClock, kind: Kind
@@ -245,18 +232,6 @@ def test_removal_that_fails_half_way_can_be_tried_again(open_log: OpenLog, nth: 
     assert list(log.read()) == told[log.first_ordinal :]
     log.trim(told[4].pointer)
     assert list(log.read()) == told[4:]
-
-
-@pytest.mark.parametrize("problem", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_process_that_is_short_of_descriptors_may_try_again(open_log: OpenLog, problem: int) -> None:
-    disk = FaultyDisk()
-    log = open_log(filesystem=disk, options=LogOptions(count_limit=2))
-    fill(log, 2)
-    disk.fail("create", problem=problem)
-    assert outcome_of(log, encoded([b"x"])) == "busy"
-    assert log.failure is None
-    fill(log, 1)
-    assert len(values(log)) == 3
 
 
 # -- opening ------------------------------------------------------------------------------------------------

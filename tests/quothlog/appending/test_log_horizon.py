@@ -64,17 +64,6 @@ def test_burst_that_borrows_more_than_ten_seconds_waits(open_log: OpenLog, clock
     assert log.newest == START + HORIZON_US + 100_000 - 1
 
 
-def test_what_was_seen_stays_seen_while_later_records_wait(open_log: OpenLog, clock: ManualClock) -> None:
-    clock.tick = 0
-    log = open_log()
-    log.sync()
-    seen = written(log, 3)
-    clock.step(MINUTE)
-    written(log, 3)
-    assert pointers(log) == seen
-    assert log.synced_pointer < seen[0]
-
-
 def test_sync_that_was_begun_earlier_shows_what_it_covers(open_log: OpenLog, clock: ManualClock) -> None:
     clock.tick = 0
     log = open_log()

@@ -62,42 +62,6 @@ def test_clock_may_step_back(log: Log, clock: ManualClock, back: int) -> None:
     assert info.gauges["pointer_ahead_us"] == told[-1].pointer - (before - back)
 
 
-@pytest.mark.parametrize("back", [1, SECOND, HOUR, 400 * DAY])
-@pytest.mark.parametrize("clean", [True, False])
-def test_clock_may_step_back_while_the_log_is_closed(
-    open_log: OpenLog, clock: ManualClock, back: int, clean: bool
-) -> None:
-    """Over a restart, after a clean end and without one."""
-    for i in range(4):
-        log = open_log()
-        assert log.append(b"x").first > max([0, *pointers(log)[:i]])
-        if clean:
-            log.close()
-        else:
-            log.sync()
-            log._lock.release()
-        clock.step(-back)
-    log = open_log()
-    log.append(b"x")
-    log.sync()
-    assert len(pointers(log)) == 5
-    assert_rising(pointers(log))
-
-
-def test_clock_may_step_back_over_a_roll(log: Log, clock: ManualClock) -> None:
-    """A segment's name is below all of its pointers, and above those of the one before."""
-    fill(log, 2)
-    clock.step(-DAY)
-    log.roll()
-    fill(log, 2)
-    clock.step(2 * DAY)
-    log.roll()
-    fill(log, 2)
-    log.sync()
-    assert_rising(pointers(log))
-    assert len(pointers(log)) == 6
-
-
 def test_new_boot_begins_above_everything_that_anyone_may_have_seen(
     open_log: OpenLog, clock: ManualClock
 ) -> None:

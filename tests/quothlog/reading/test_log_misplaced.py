@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -72,31 +72,22 @@ def assert_lost_only(log: Log, told: list[Record], lost: set[int]) -> None:
     assert kept <= {one.pointer for one in verify.records(log.directory) if isinstance(one, Record)}
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [(0, 1), (1, 2), (1, 18), (5, 6), (0, 18), (17, 18), (1, 19), (0, 19), (18, 19)]
-)
-def test_two_batches_that_changed_places_cost_no_third(
-    stored: list[Record], open_log: OpenLog, directory: Path, one: int, other: int
+PAIRS = [(0, 1), (1, 2), (1, 18), (5, 6), (0, 18), (17, 18), (1, 19), (0, 19), (18, 19)]
+MOVES = [
+    *({one: other, other: one} for one, other in PAIRS),
+    *({place: which} for place, which in product((0, 1, 10, 18, 19), (0, 1, 9, 18, 19))),
+    {2: 12, 3: 13, 4: 14, 12: 2, 13: 3, 14: 4},
+]
+"""Two batches that changed places, a batch that was written over another one, blocks of them."""
+
+
+@pytest.mark.parametrize("moves", MOVES, ids=str)
+def test_batches_out_of_place_cost_no_others(
+    stored: list[Record], open_log: OpenLog, directory: Path, moves: dict[int, int]
 ) -> None:
-    put_in_place(directory, {one: other, other: one})
-    assert_lost_only(open_log(), stored, {one, other})
-
-
-@pytest.mark.parametrize("place", [0, 1, 10, 18, 19])
-@pytest.mark.parametrize("which", [0, 1, 9, 18, 19])
-def test_batch_that_was_written_over_another_costs_that_one(
-    stored: list[Record], open_log: OpenLog, directory: Path, place: int, which: int
-) -> None:
-    put_in_place(directory, {place: which})
-    assert_lost_only(open_log(), stored, {place, which} if place != which else set())
-
-
-def test_blocks_of_batches_that_changed_places_cost_no_other(
-    stored: list[Record], open_log: OpenLog, directory: Path
-) -> None:
-    moves = {2: 12, 3: 13, 4: 14, 12: 2, 13: 3, 14: 4}
     put_in_place(directory, moves)
-    assert_lost_only(open_log(), stored, set(moves))
+    moved = {place: which for place, which in moves.items() if place != which}
+    assert_lost_only(open_log(), stored, {*moved.keys(), *moved.values()})
 
 
 def test_missing_batches_are_no_reason_to_doubt_the_next_one(open_log: OpenLog, directory: Path) -> None:

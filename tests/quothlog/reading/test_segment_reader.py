@@ -11,6 +11,7 @@ import pytest
 from kit.clocks import ManualClock
 from kit.deadlines import eventually
 from kit.disk.damage import flip
+from kit.disk.doubles import FaultyDisk, MemoryDisk
 from kit.disk.logs import segments
 from kit.disk.topics import drop_from_cache
 from quothlog import Log, LogOptions
@@ -23,7 +24,6 @@ from quothlog.reading.segment_reader import (
     extract_at_hand,
     up_to,
 )
-from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
 
 OpenLog = Callable[..., Log]
@@ -131,9 +131,10 @@ def test_extract_keeps_little_more_in_memory_than_it_holds(open_log: OpenLog) ->
                         assert len(kept) <= 2 * len(data)
 
 
-def test_what_is_at_hand_is_small(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_at_hand_is_small(open_log: OpenLog) -> None:
     """A reader thread reads batches that are larger than estimated."""
-    with open_log() as log:
+    disk = FaultyDisk(MemoryDisk())
+    with open_log(filesystem=disk) as log:
         for _ in range(300):
             log.append([b"small"])
         cursor = log.append([b"small"]).last
@@ -141,21 +142,13 @@ def test_what_is_at_hand_is_small(open_log: OpenLog, monkeypatch: pytest.MonkeyP
         log.append([b"large" * 50_000])
         log.roll()
         assert log.fetch(0, records_max=301) is not None
-        reads: list[int] = []
-        real = PosixFile.read
-
-        def read(file: PosixFile, size: int, offset: int) -> bytes:
-            reads.append(size)
-            return real(file, size, offset)
-
-        monkeypatch.setattr(PosixFile, "read", read)
-        monkeypatch.setattr(PosixFile, "read_at_hand", lambda file, size, offset: real(file, size, offset))
+        before = disk.count("read")
         for records, expected in ((1, last), (2, None)):
             place = log.lookup(cursor, records_max=records)
             assert place is not None
             found = place.read_at_hand()
             assert (found.next if found else None) == expected
-        assert reads == []
+        assert disk.count("read") == before
 
 
 def test_marks_of_a_thousand_readers_are_bounded(open_log: OpenLog) -> None:

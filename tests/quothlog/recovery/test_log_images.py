@@ -9,7 +9,6 @@ disk before: that would be a false alarm.
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,40 +16,32 @@ from pathlib import Path
 
 import pytest
 
-from kit.clocks import HOUR, ManualClock
-from kit.disk.images import CertainDisk, Image
+from kit.disk.images import Image, PowerCuts
 from kit.disk.logs import encoded, put, salvaged
-from kit.scale import LONG, times
+from kit.scale import times
 from quothlog import Log, LogOptions
 from quothlog.recovery import verify
 
 OPTIONS = LogOptions(count_limit=6)
-LOOK_AT_EVERY = 5
-"""Of so many disks one is looked at without being opened."""
 
 
-class Life:
+class Life(PowerCuts):
     """A log on a disk that loses its power at every moment, and what it has promised."""
 
     def __init__(self, directory: Path, piece: int, seed: int, samples: int) -> None:
-        self.directory = directory
-        self.piece = piece
-        self.samples = samples
-        self.rng = random.Random(seed)
-        self.clock = ManualClock(tick=1)
-        self.disk = CertainDisk(moment=self.fail_here)
+        super().__init__(directory, OPTIONS, piece=piece, samples=samples, share=0.4, seed=seed)
         self.appended: list[bytes] = []
         self.pointers: dict[bytes, int] = {}
         self.synced = 0  # of what was appended
         self.trimmed = 0  # of what was appended
-        self.seen = 0
-        self.images = 0
-        self.opened: set[int] = set()
         self.log: Log
+
+    def promised(self) -> tuple[int, ...]:
+        return self.synced, self.trimmed, self.seen
 
     def open(self) -> None:
         """Open the log, which syncs all that it finds."""
-        self.log = Log.open(self.directory, filesystem=self.disk, clock=self.clock, log_id=7, options=OPTIONS)
+        self.log = self.opened_on(self.disk, self.clock, self.directory)
         self.synced = len(self.appended)
 
     def append(self, records: int, size: int) -> None:
@@ -70,17 +61,6 @@ class Life:
         self.trimmed = records
         self.log.trim(self.pointers[self.appended[records]])
 
-    def fail_here(self) -> None:
-        """The power fails right after this change of the disk."""
-        for image in self.disk.images(self.piece, self.samples, self.rng):
-            state = hash((tuple(image.items()), self.synced, self.trimmed, self.seen))
-            if state not in self.opened and (LONG or self.rng.random() < 0.4):
-                self.opened.add(state)
-                self.images += 1
-                if self.images % LOOK_AT_EVERY == 0:
-                    self.look_at(image)
-                self.check(image)
-
     def look_at(self, image: Image) -> None:
         """An inspection without opening finds no damage but in what no sync had reached."""
         directory = self.directory.with_name("looked at")
@@ -94,17 +74,9 @@ class Life:
                     assert damage.records, damage
                     assert damage.ordinal >= self.synced or damage.ordinal < self.trimmed, damage
 
-    def check(self, image: Image, at: str = "left", *, again: bool = True) -> None:
-        """Open what is left, elsewhere. again: sometimes the power fails once more while it is opened."""
-        directory = self.directory.with_name(at)
-        image = {directory / path.name: data for path, data in image.items()}
-        disk = CertainDisk(image)
-        if again and self.rng.random() < 0.02:
-            disk = CertainDisk(image, moment=lambda: self.check_some(disk))
-        clock = ManualClock(self.clock.now() - self.rng.choice([0, HOUR]), tick=1)
-        clock.reboot()
+    def check(self, image: Image, reopened: Callable[[], Log]) -> None:
         for more in (b"goes on", b"and on"):
-            with Log.open(directory, filesystem=disk, clock=clock, log_id=7, options=OPTIONS) as log:
+            with reopened() as log:
                 assert log.findings.lost_records == 0, "what was synced is there"
                 found = salvaged(log)
                 assert [one.pointer for one in found] == sorted({one.pointer for one in found})
@@ -115,12 +87,6 @@ class Life:
                 assert ours.keys() >= set(self.appended[self.trimmed : self.synced])
                 assert {one.value for one in found} - ours.keys() <= {b"goes on", b"and on"}
                 assert log.append(more).first > self.seen
-
-    def check_some(self, disk: CertainDisk) -> None:
-        """The power fails in the middle of an opening."""
-        for image in disk.images(self.piece, 4, self.rng):
-            if self.rng.random() < 0.3:
-                self.check(image, "left again", again=False)
 
 
 def live(life: Life) -> None:
@@ -174,4 +140,4 @@ def test_synced_records_are_on_every_disk_that_a_loss_of_power_may_leave(
     """`synced` survives a loss of power, wherever in the life of a log it comes."""
     life = Life(tmp_path / "log", piece, seed, times(40, 4_000))
     story(life)
-    assert life.images > 50
+    assert len(life.opened) > 50

@@ -55,10 +55,6 @@ def cut_and_harm(path: Path, end: int) -> None:
     flip(path, 20)
 
 
-def take_index(path: Path) -> None:
-    path.with_suffix(file_format.INDEX_SUFFIX).unlink()
-
-
 def empty_index(path: Path) -> None:
     path.with_suffix(file_format.INDEX_SUFFIX).write_bytes(bytes(200))
 
@@ -68,7 +64,7 @@ def empty_footer(path: Path) -> None:
 
 
 def take_both(path: Path) -> None:
-    take_index(path)
+    path.with_suffix(file_format.INDEX_SUFFIX).unlink()
     empty_footer(path)
 
 
@@ -87,6 +83,8 @@ def test_synced_records_that_are_gone_are_reported_and_never_replaced(
 ) -> None:
     """Inspection and opening report it, and afterwards the gap in the ordinals does, until it is repaired."""
     path = segments(directory)[-1]
+    index = path.with_suffix(file_format.INDEX_SUFFIX)
+    proof = index.read_bytes()
     HARMS[harm](path, boundaries(path, LOG_ID)[kept])
     lost = (BATCHES - kept) * RECORDS
     left, first = stored[:-lost], stored[-lost]
@@ -99,6 +97,7 @@ def test_synced_records_that_are_gone_are_reported_and_never_replaced(
     more = fill(log, 1)
     assert more[0].pointer > stored[-1].pointer
     assert list(log.read()) == left + more
+    assert index.read_bytes() == proof
     found = log.fetch(left[-1].pointer)
     assert found is not None
     assert found.ordinal == len(stored)
@@ -268,7 +267,7 @@ CUTS: dict[str, Callable[[Path], None]] = {
     "no footer": lambda path: truncate(path, path.stat().st_size - file_format.FOOTER_BYTES),
     "a piece of the footer": lambda path: truncate(path, path.stat().st_size - 40),
     "zeros in place of the footer": empty_footer,
-    "no index": take_index,
+    "no index": lambda path: path.with_suffix(file_format.INDEX_SUFFIX).unlink(),
     "an index of zeros": empty_index,
     "neither": take_both,
 }
@@ -334,19 +333,6 @@ def lose_power(log: Log, clock: ManualClock) -> None:
     clock.reboot()
 
 
-def test_segment_ended_by_a_power_cut_gets_its_index_when_the_log_goes_on(
-    open_log: OpenLog, directory: Path, clock: ManualClock
-) -> None:
-    log = open_log(options=LogOptions(count_limit=6))
-    stored = fill(log, 5, 2)
-    lose_power(log, clock)
-    log = open_log()
-    stored += fill(log, 1)
-    found = list(verify.summaries(directory))
-    assert [(one.damages, one.derived) for one in found] == [((), 0)] * 3
-    assert list(log.read()) == stored
-
-
 def test_opening_rebuilds_derived_parts_after_two_power_cuts(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
@@ -356,6 +342,7 @@ def test_opening_rebuilds_derived_parts_after_two_power_cuts(
     lose_power(log, clock)
     log = open_log()
     stored += fill(log, 1)
+    assert [(one.damages, one.derived) for one in verify.summaries(directory)] == [((), 0)] * 2
     empty_index(segments(directory)[0])
     lose_power(log, clock)
     log = open_log()
@@ -363,18 +350,6 @@ def test_opening_rebuilds_derived_parts_after_two_power_cuts(
     stored += fill(log, 1)
     assert [(one.damages, one.derived) for one in verify.summaries(directory)] == [((), 0)] * 3
     assert list(log.read()) == stored
-
-
-def test_index_that_proves_a_loss_is_kept_when_the_log_goes_on(
-    open_log: OpenLog, directory: Path, stored: list[Record]
-) -> None:
-    path = segments(directory)[-1]
-    proof = path.with_suffix(file_format.INDEX_SUFFIX).read_bytes()
-    truncate(path, boundaries(path, LOG_ID)[2])
-    log = open_log()
-    stored[-2 * RECORDS :] = fill(log, 1)
-    assert list(log.read()) == stored
-    assert path.with_suffix(file_format.INDEX_SUFFIX).read_bytes() == proof
 
 
 class UnwritableFile(PosixFileSystem):

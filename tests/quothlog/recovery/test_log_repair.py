@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kit.clocks import HOUR, START, ManualClock
-from kit.disk.damage import flip, zero
+from kit.disk.damage import cut, flip, insert, overwrite, zero
 from kit.disk.doubles import Died, FaultyDisk, Kind
 from kit.disk.logs import boundaries, encoded, fill, put, salvaged, segments
 from quothlog import Log, LogOptions, file_format
@@ -62,28 +62,26 @@ def missing(found: Summary) -> list[tuple[int, int]]:
 # -- what is damaged --------------------------------------------------------------------------------
 
 
-def spoil(path: Path, start: int, end: int) -> None:
-    """Put something else in the place of a stretch."""
-    data = path.read_bytes()
-    path.write_bytes(data[:start] + b"\xaa" * (end - start) + data[end:])
+def at(path: Path, row: int) -> int:
+    """Return where a batch begins."""
+    return boundaries(path, LOG_ID)[row]
+
+
+def spoil(path: Path, start: int) -> None:
+    """Put something else in the place of all batches from an offset on."""
+    overwrite(path, start, b"\xaa" * (at(path, -1) - start))
 
 
 def first_header(path: Path) -> None:
-    flip(path, boundaries(path, LOG_ID)[0] + 20)
+    flip(path, at(path, 0) + 20)
 
 
 def middle_body(path: Path) -> None:
-    flip(path, boundaries(path, LOG_ID)[2] - 3)
+    flip(path, at(path, 2) - 3)
 
 
 def last_batch(path: Path) -> None:
-    start, end = boundaries(path, LOG_ID)[-2:]
-    spoil(path, start, end)
-
-
-def all_batches(path: Path) -> None:
-    offsets = boundaries(path, LOG_ID)
-    spoil(path, offsets[0], offsets[-1])
+    spoil(path, at(path, -2))
 
 
 def block(path: Path) -> None:
@@ -95,38 +93,26 @@ def block_and_first_batch(path: Path) -> None:
     block(path)
 
 
-def no_block(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[boundaries(path, LOG_ID)[0] :])
-
-
-def bytes_inserted(path: Path) -> None:
-    data, at = path.read_bytes(), boundaries(path, LOG_ID)[1]
-    path.write_bytes(data[:at] + b"not a batch" + data[at:])
-
-
-def bytes_removed(path: Path) -> None:
-    data, at = path.read_bytes(), boundaries(path, LOG_ID)[1]
-    path.write_bytes(data[: at - 40] + data[at:])
-
-
-def batch_twice(path: Path) -> None:
-    data, (a, b, *_) = path.read_bytes(), boundaries(path, LOG_ID)
-    path.write_bytes(data[:b] + data[a:b] + data[b:])
-
-
 def everything(path: Path) -> None:
     zero(path, 0, path.stat().st_size)
 
 
-HARMS: list[Harm] = [
-    first_header, middle_body, last_batch, all_batches, block, block_and_first_batch, no_block,
-    bytes_inserted, bytes_removed, batch_twice, everything,
-]  # fmt: skip
-any_harm = pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+HARMS: dict[str, Harm] = {
+    "first header": first_header,
+    "middle body": middle_body,
+    "last batch": last_batch,
+    "all batches": lambda path: spoil(path, at(path, 0)),
+    "header block": block,
+    "header block and first batch": block_and_first_batch,
+    "no header block": lambda path: cut(path, 0, at(path, 0)),
+    "bytes inserted": lambda path: insert(path, at(path, 1), b"not a batch"),
+    "bytes removed": lambda path: cut(path, at(path, 1) - 40, at(path, 1)),
+    "batch twice": lambda path: insert(path, at(path, 1), path.read_bytes()[at(path, 0) : at(path, 1)]),
+    "everything": everything,
+}
 
 
-@any_harm
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
 @pytest.mark.parametrize("row", range(4))
 def test_readers_get_what_they_got_before_and_every_byte_is_kept(
     stored: list[Record], directory: Path, tmp_path: Path, harm: Harm, row: int

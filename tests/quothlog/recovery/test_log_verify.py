@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.disk.damage import overwrite
-from kit.disk.logs import boundaries, fill, put, sealed, segments
+from kit.clocks import ManualClock
+from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
+from kit.disk.logs import boundaries, fill, put, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
 from quothlog.recovery.verify import Damage, Unfinished, Wrong, records, summaries, summaries_in
@@ -24,6 +25,8 @@ from quothwire.headers import encode_headers
 from quothwire.record import Record
 
 OpenLog = Callable[..., Log]
+
+LOG_ID = 0x5151
 
 
 def seen(directory: Path, after: int = 0) -> list[Record]:
@@ -43,17 +46,10 @@ def split(directory: Path, after: int = 0) -> tuple[list[Record], list[Damage], 
     )
 
 
-def change(path: Path, offset: int) -> None:
-    """Change one byte of a file."""
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.fixture
 def stored(open_log: OpenLog) -> list[Record]:
     """A closed log of three segments with three batches of four records each, and its records."""
-    with open_log(options=LogOptions(count_limit=12)) as log:
+    with open_log(log_id=LOG_ID, options=LogOptions(count_limit=12)) as log:
         return fill(log, 9, 4)
 
 
@@ -127,14 +123,13 @@ def test_directory_without_a_log_is_not_found(tmp_path: Path) -> None:
 
 
 def test_changed_byte_costs_its_batch_alone(stored: list[Record], directory: Path) -> None:
-    log_id = next(summaries(directory)).log_id
-    places = [(path, boundaries(path, log_id)) for path in segments(directory)]
     number = 0
-    for path, offsets in places:
+    for path in segments(directory):
+        offsets = boundaries(path, LOG_ID)
         for begin, end in pairwise(offsets):
             for offset in {begin, begin + 20, begin + batch.HEADER_BYTES, end - 1}:
                 whole = path.read_bytes()
-                change(path, offset)
+                flip(path, offset)
                 found, damages, unfinished = split(directory)
                 assert found == stored[: 4 * number] + stored[4 * number + 4 :], offset
                 assert not unfinished
@@ -147,20 +142,18 @@ def test_changed_byte_costs_its_batch_alone(stored: list[Record], directory: Pat
     assert number == 9
 
 
-def test_damage_before_the_cursor_is_not_reported(stored: list[Record], directory: Path) -> None:
-    log_id = next(summaries(directory)).log_id
+def test_damage_before_the_cursor_is_not_told(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
-    change(path, boundaries(path, log_id)[1] + 70)
+    flip(path, boundaries(path, LOG_ID)[1] + 70)
     assert split(directory, stored[15].pointer)[1], "a damaged batch directly behind the cursor"
     assert split(directory, stored[18].pointer)[1], "a cursor inside of it"
     assert split(directory, stored[19].pointer) == (stored[20:], [], [])
 
 
 def test_end_cut_at_any_byte_is_unfinished(stored: list[Record], directory: Path) -> None:
-    log_id = next(summaries(directory)).log_id
     path = segments(directory)[-1]
     path.with_suffix(file_format.INDEX_SUFFIX).unlink()  # it would prove that what is cut off had been synced
-    whole, offsets = path.read_bytes(), boundaries(path, log_id)
+    whole, offsets = path.read_bytes(), boundaries(path, LOG_ID)
     for size in range(offsets[-2] + 1, offsets[-1]):
         path.write_bytes(whole[:size])
         expected = Unfinished(path, offsets[-2], size)
@@ -171,49 +164,37 @@ def test_end_cut_at_any_byte_is_unfinished(stored: list[Record], directory: Path
     assert split(directory) == (stored[:-4], [], [])
 
 
-@pytest.mark.parametrize("zeros", [1, 8, 63, 64, 5_000])
-def test_zeros_at_the_end_are_unfinished(stored: list[Record], directory: Path, zeros: int) -> None:
-    """Some file systems leave them behind after a loss of power."""
-    path = segments(directory)[-1]
-    size = path.stat().st_size
-    path.write_bytes(path.read_bytes() + bytes(zeros))
-    assert split(directory) == (stored, [], [Unfinished(path, size, size + zeros)])
+RUBBISH = [b"x", b"QUOTHING", b"x" * 100, bytes(100) + b"x"]
 
 
-@pytest.mark.parametrize("rubbish", [b"x", b"QUOBx", b"QUOTHING", b"x" * 100, bytes(100) + b"x"])
-def test_rubbish_at_the_end_is_damage(log_of_now: Path, rubbish: bytes) -> None:
-    (path,) = segments(log_of_now)
-    size = path.stat().st_size
-    path.write_bytes(path.read_bytes() + rubbish)
-    _, damages, unfinished = split(log_of_now)
-    if rubbish == b"QUOBx":  # so a batch begins
-        assert (damages, len(unfinished)) == ([], 1)
-    else:
-        assert ([one[:4] for one in damages], unfinished) == ([(path, size, size + len(rubbish), -1)], [])
-
-
-@pytest.fixture
-def log_of_now(open_log: OpenLog, directory: Path) -> Path:
-    """The directory of a log that was written since this machine was booted."""
-    with open_log(clock=SystemClock()) as log:
-        fill(log, 2, 4)
-    return directory
-
-
-def test_rubbish_at_the_end_is_unfinished_after_a_loss_of_power(
-    stored: list[Record], directory: Path
+@pytest.mark.parametrize(
+    ("more", "lost_power"),
+    [
+        *((bytes(zeros), lost_power) for zeros in (1, 8, 63, 64, 5_000) for lost_power in (False, True)),
+        *((rubbish, lost_power) for rubbish in RUBBISH for lost_power in (False, True)),
+        (b"QUOBx", False),
+    ],
+)
+def test_tail_is_unfinished_unless_it_is_rubbish_of_this_boot(
+    open_log: OpenLog, directory: Path, more: bytes, lost_power: bool
 ) -> None:
-    """Of bytes that no sync had reached anything may be there: nothing that was promised is missing."""
-    path = segments(directory)[-1]
+    """Some file systems leave zeros behind, and a loss of power anything that no sync had reached."""
+    with open_log(clock=ManualClock() if lost_power else SystemClock()) as log:
+        stored = fill(log, 2, 4)
+    (path,) = segments(directory)
     size = path.stat().st_size
-    path.write_bytes(path.read_bytes() + b"x" * 100)
-    assert split(directory) == (stored, [], [Unfinished(path, size, size + 100)])
+    path.write_bytes(path.read_bytes() + more)
+    found, damages, unfinished = split(directory)
+    assert found == stored
+    if more in RUBBISH and not lost_power:
+        assert ([one[:4] for one in damages], unfinished) == ([(path, size, size + len(more), -1)], [])
+    else:
+        assert (damages, unfinished) == ([], [Unfinished(path, size, size + len(more))])
 
 
 def test_cut_in_a_sealed_segment_is_damage(stored: list[Record], directory: Path) -> None:
-    log_id = next(summaries(directory)).log_id
     path = segments(directory)[0]
-    end = boundaries(path, log_id)[2]
+    end = boundaries(path, LOG_ID)[2]
     path.write_bytes(path.read_bytes()[: end + 80])
     found, damages, unfinished = split(directory)
     assert found == stored[:8] + stored[12:]
@@ -238,7 +219,7 @@ def test_missing_segment_is_damage(stored: list[Record], directory: Path) -> Non
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_damaged_header_block_costs_no_batch(stored: list[Record], directory: Path, row: int) -> None:
     path = segments(directory)[row]
-    change(path, 20)
+    flip(path, 20)
     found, damages, _ = split(directory)
     assert found == stored, "the batches are still there"
     (damage,) = damages
@@ -248,7 +229,7 @@ def test_damaged_header_block_costs_no_batch(stored: list[Record], directory: Pa
 
 def test_log_without_any_header_block_is_damaged(stored: list[Record], directory: Path) -> None:
     for path in segments(directory):
-        change(path, 20)
+        flip(path, 20)
     with pytest.raises(Damaged):
         next(records(directory))
     with pytest.raises(Damaged):
@@ -268,16 +249,9 @@ def test_segment_of_another_log_is_damage(stored: list[Record], directory: Path,
 
 def test_malformed_headers_are_no_damage_and_come_as_they_are(log: Log, directory: Path) -> None:
     """Former versions stored any headers."""
-    good, other = encode_headers({"a": b"1"}), encode_headers({"b": b"2"})
-    put(log, batch.encode([b"x", b"y", b"z"], headers=[good, other, good]))
-    (path,) = segments(directory)
-    start, end = boundaries(path, log.log_id)[:2]
-    raw = path.read_bytes()[start:end]
-    malformed = b"\xc1" * len(other)
-    body = raw[batch.HEADER_BYTES :].replace(other, malformed)
-    overwrite(
-        path, start, sealed(batch.parse_header(raw[: batch.HEADER_BYTES], log.log_id), body, log.log_id)
-    )
+    good = encode_headers({"a": b"1"})
+    put(log, batch.encode([b"x", b"y", b"z"], headers=[good, MAP, good]))
+    replace_headers(segments(directory), log.log_id)
     found, damages, _ = split(directory)
     assert [(one.value, one.headers) for one in found] == [
         (b"x", {"a": b"1"}),
@@ -285,7 +259,7 @@ def test_malformed_headers_are_no_damage_and_come_as_they_are(log: Log, director
         (b"z", {"a": b"1"}),
     ]
     assert damages == []
-    assert [one.raw_headers for one in found] == [b"", malformed, b""]
+    assert [one.raw_headers for one in found] == [b"", NO_MAP, b""]
 
 
 def test_recovered_log_has_no_damage(open_log: OpenLog, directory: Path) -> None:
@@ -372,9 +346,9 @@ def test_summary_of_one_segment_is_the_same_as_among_all(stored: list[Record], d
         fill(other, 2)
     (foreign,) = segments(directory.parent / "other")
     shutil.copy(foreign, directory / f"{stored[14].pointer:017d}.seg")
-    change(segments(directory)[1], 20)
+    flip(segments(directory)[1], 20)
     segments(directory)[0].unlink()
-    listed = listing(directory, next(summaries(directory)).log_id)
+    listed = listing(directory, LOG_ID)
     expected = list(summaries(directory))
     assert [len(one.damages) for one in expected] == [1, 1, 0]
     assert [one for row in range(3) for one in summaries_in(listed, range(row, row + 1))] == expected

@@ -97,6 +97,7 @@ def test_roll_encodes_no_known_producer_again(open_log: OpenLog, tmp_path: Path)
 
 def test_full_producer_table_is_read_back_from_its_bytes() -> None:
     table = ProducerTable()
+    assert len(ProducerTable.decode(table.encode(START))) == 0
     full(table, START)
     snapshot = table.encode(START)
     again = ProducerTable.decode(snapshot)

@@ -12,26 +12,16 @@ import pytest
 from kit.broker.peers import refused
 from kit.broker.transactions import Loader, staged
 from kit.clocks import DAY, HOUR, ManualClock
+from kit.disk.damage import flip, truncate
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import copy, encoded, outcome_of, salvaged, segments, values
+from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, sizes, stage_all
 from quothlog import Appended, Log, LogOptions
-from quothlog.transactions import staging
 from quothlog.transactions.commit import Commit
 from quothwire.errors import Damaged
 from quothwire.protocol.transaction import StagedPart
 
 OpenLog = Callable[..., Log]
-
-SMALL, LARGE = LogOptions(size_limit=2**20), LogOptions(size_limit=5_000)
-"""With the latter, transactions become segments of their own."""
-PARTS = [[[b"%d.%d.%d" % (part, n, i) + b"-" * 150 for i in range(3)] for n in range(4)] for part in range(5)]
-WHOLE = [value for part in PARTS for values in part for value in values]
-
-sizes = pytest.mark.parametrize("options", [SMALL, LARGE], ids=["appended", "segments"])
-
-
-def stage_all(loader: Loader, attempt: int = 7) -> list[StagedPart]:
-    return [loader.stage(1, part, batches, attempt) for part, batches in enumerate(PARTS)]
 
 
 def read_staged(loader: Loader, parts: list[StagedPart]) -> None:
@@ -44,11 +34,9 @@ def read_staged(loader: Loader, parts: list[StagedPart]) -> None:
             raise loader.own.withdraw(outcome, problem) from problem
 
 
-def flip(path: Path, value: bytes) -> None:
+def rot(path: Path, value: bytes) -> None:
     """Let the disk rot within a value."""
-    data = bytearray(path.read_bytes())
-    data[data.index(value) + len(value) // 2] ^= 1
-    path.write_bytes(data)
+    flip(path, path.read_bytes().index(value) + len(value) // 2)
 
 
 # -- what is staged -----------------------------------------------------------------------------------------
@@ -62,7 +50,7 @@ def test_rotten_bytes_do_not_get_a_checksum_that_says_they_are_sound(
     log = open_log(options=options)
     loader = Loader(log)
     parts = stage_all(loader)
-    flip(max(directory.glob("*.staged")), WHOLE[-1])
+    rot(max(directory.glob("*.staged")), WHOLE[-1])
     with refused("damaged"):
         read_staged(loader, parts)
     assert (values(log), log.failure) == ([], None)
@@ -79,8 +67,7 @@ def test_a_staged_file_that_is_shorter_than_it_was_moves_nothing_in_the_log(
     loader = Loader(log)
     parts = stage_all(loader)
     shorter = min(directory.glob("*.staged"))
-    with shorter.open("r+b") as file:
-        file.truncate(shorter.stat().st_size - 100)
+    truncate(shorter, shorter.stat().st_size - 100)
     with refused("damaged"):
         read_staged(loader, parts)
     log.append(b"after")
@@ -104,7 +91,7 @@ def test_a_staged_file_that_is_gone_costs_its_transaction_and_no_more(
             read_staged(loader, parts)
     log.append(b"after")
     loader.own.abort(loader.id, 1)
-    assert loader.publish(1, stage_all(loader, 8)).count == len(WHOLE)
+    assert loader.publish(1, stage_all(loader, attempt=8)).count == len(WHOLE)
     assert values(log) == [b"after", *WHOLE]
 
 
@@ -154,15 +141,14 @@ def test_what_is_removed_is_not_verified_first(open_log: OpenLog, clock: ManualC
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_staged_files_are_bounded(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
+def test_staged_files_are_bounded(open_log: OpenLog, restart: bool) -> None:
     """However small: each has to be looked at when the topic is opened. Who adds to one goes on."""
-    monkeypatch.setattr(staging, "FILES_MAX", 5)
     log = open_log()
-    loader = Loader(log)
+    loader = Loader(log, files_max=5)
     parts = stage_all(loader)
     if restart:
         log.close()
-        loader = Loader(open_log())
+        loader = Loader(open_log(), files_max=5)
     with refused("staged_max"):
         loader.stage(2, 0, [[b"one file more"]])
     more = loader.stage(1, 0, [*PARTS[0], [b"one batch more"]])
@@ -205,9 +191,8 @@ def test_without_its_end_it_is_set_aside_behind_a_damaged_header_block_too(
     assert isinstance(loader.own.publish(loader.id, 1, parts), Appended)
     crashed = copy(directory, tmp_path / "crashed")
     _, last = segments(crashed)
-    data = bytearray(last.read_bytes()[:-300])
-    data[20] ^= 1
-    last.write_bytes(data)
+    truncate(last, last.stat().st_size - 300)
+    flip(last, 20)
     loader = Loader(open_log(crashed, options=SMALL))
     there = [b"sealed"] + [b"before"] * others
     assert [record.value for record in salvaged(loader.log)] == there
@@ -230,10 +215,8 @@ def test_one_that_is_whole_stays_behind_a_damaged_header_block(
     loader.publish(1, stage_all(loader))
     crashed = copy(directory, tmp_path / "crashed")
     _, last = segments(crashed)
-    flip(last, WHOLE[3 * rotten])
-    data = bytearray(last.read_bytes())
-    data[20] ^= 1
-    last.write_bytes(data)
+    rot(last, WHOLE[3 * rotten])
+    flip(last, 20)
     log = open_log(crashed, options=SMALL)
     sound = [*WHOLE[: 3 * rotten], *WHOLE[3 * rotten + 3 :]]
     assert [record.value for record in salvaged(log)] == [b"sealed", *sound]

@@ -13,6 +13,7 @@ from kit.broker.transactions import Loader
 from kit.clocks import HOUR, ManualClock
 from kit.disk.doubles import Died, FaultyDisk
 from kit.disk.logs import copy, encoded, outcome_of, put, segments, values
+from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, sizes, stage_all
 from quothlog import Log, LogOptions
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
@@ -24,17 +25,6 @@ from quothwire.batch import Flag
 from quothwire.protocol.transaction import StagedPart, producer_of
 
 OpenLog = Callable[..., Log]
-
-SMALL, LARGE = LogOptions(size_limit=2**20), LogOptions(size_limit=5_000)
-"""With the latter, transactions become segments of their own."""
-PARTS = [[[b"%d.%d.%d" % (part, n, i) + b"-" * 150 for i in range(3)] for n in range(4)] for part in range(5)]
-WHOLE = [value for part in PARTS for values in part for value in values]
-
-sizes = pytest.mark.parametrize("options", [SMALL, LARGE], ids=["appended", "segments"])
-
-
-def stage_all(loader: Loader, version: int = 1) -> list[StagedPart]:
-    return [loader.stage(version, part, batches) for part, batches in enumerate(PARTS)]
 
 
 def placed(loader: Loader, parts: list[StagedPart]) -> Commit | None:

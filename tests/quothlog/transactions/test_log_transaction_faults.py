@@ -25,17 +25,6 @@ VERSIONS = {
     for version in (1, 2)
 }
 VALUES = [value for parts in VERSIONS.values() for part in parts for batch in part for value in batch]
-KINDS: list[Kind] = [
-    "create",
-    "open",
-    "read",
-    "write",
-    "sync",
-    "truncate",
-    "rename",
-    "remove",
-    "sync_directory",
-]
 
 both = pytest.mark.parametrize("options", [APPENDED, SEGMENTS], ids=["appended", "segments"])
 

@@ -7,16 +7,15 @@ or publishing says which parts are missing, and works once they are staged again
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable, Hashable
 from pathlib import Path
 
 import pytest
 
 from kit.broker.transactions import Loader, part_of
-from kit.clocks import HOUR, ManualClock
-from kit.disk.images import CertainDisk, Image
+from kit.disk.images import Image, PowerCuts
 from kit.disk.logs import encoded, put, salvaged
-from kit.scale import LONG, times
+from kit.scale import times
 from quothlog import Appended, Log, LogOptions
 from quothlog.transactions.commit import Commit
 from quothwire.errors import Conflict
@@ -38,28 +37,22 @@ def values_of(version: int) -> list[bytes]:
     return [value for part in batches_of(version) for values in part for value in values]
 
 
-class Life:
+class Life(PowerCuts):
     """A log and an application on a disk that loses its power at every moment, and what was promised."""
 
     def __init__(self, directory: Path, options: LogOptions, samples: int, seed: int) -> None:
-        self.directory = directory
-        self.options = options
-        self.samples = samples
-        self.rng = random.Random(seed)
-        self.clock = ManualClock(tick=1)
-        self.disk = CertainDisk(moment=self.fail_here)
+        super().__init__(directory, options, piece=512, samples=samples, share=0.2, seed=seed)
         self.told: dict[int, Appended] = {}
         self.begun = 0  # versions of which something was staged
         self.synced: list[bytes] = []
-        self.seen = 0
-        self.opened: set[int] = set()
         self.fates: set[str] = set()
         self.open()
 
+    def promised(self) -> tuple[Hashable, ...]:
+        return tuple(self.told), len(self.synced), self.seen
+
     def open(self) -> None:
-        self.log = Log.open(
-            self.directory, filesystem=self.disk, clock=self.clock, log_id=7, options=self.options
-        )
+        self.log = self.opened_on(self.disk, self.clock, self.directory)
         self.loader = Loader(self.log)
 
     def append(self, value: bytes) -> None:
@@ -90,28 +83,8 @@ class Life:
         self.loader.own.tidy()
         self.fail_here()
 
-    def fail_here(self) -> None:
-        """The power fails right after this change of the disk."""
-        for image in self.disk.images(512, self.samples, self.rng):
-            state = hash((tuple(image.items()), tuple(self.told), len(self.synced), self.seen))
-            if state not in self.opened and (LONG or self.rng.random() < 0.2):
-                self.opened.add(state)
-                self.check(image)
-
-    def check(self, image: Image, at: str = "left", *, again: bool = True) -> None:
-        """Open what is left, elsewhere. again: sometimes the power fails once more while it is opened."""
-        directory = self.directory.with_name(at)
-        image = {directory / path.name: data for path, data in image.items()}
-        disk = CertainDisk(image)
-        is_opening = again and self.rng.random() < 0.02
-        if is_opening:
-            disk = CertainDisk(image, moment=lambda: self.check_some(disk) if is_opening else None)
-        clock = ManualClock(self.clock.now() - self.rng.choice([0, HOUR]), tick=1)
-        clock.reboot()
-        if not again:
-            clock.reboot()  # it is the second loss of power
-        with Log.open(directory, filesystem=disk, clock=clock, log_id=7, options=self.options) as log:
-            is_opening = False
+    def check(self, image: Image, reopened: Callable[[], Log]) -> None:
+        with reopened() as log:
             found = [(one.pointer, one.value) for one in salvaged(log)]
             assert found == sorted(found)
             ours = [value for _, value in found if value[:1] != b"v"]
@@ -121,7 +94,7 @@ class Life:
                 self.check_version(loader, version, {value: at for at, value in found})
             assert log.end_ordinal == len(salvaged(log))
             assert log.append(b"goes on").first > self.seen
-        with Log.open(directory, filesystem=disk, clock=clock, log_id=7, options=self.options) as log:
+        with reopened() as log:
             assert salvaged(log)[-1].value == b"goes on"
 
     def check_version(self, loader: Loader, version: int, found: dict[bytes, int]) -> None:
@@ -157,12 +130,6 @@ class Life:
         assert told.first > self.seen
         left = {one.pointer: one.value for one in salvaged(loader.log)}
         assert [left[told.first + i] for i in range(told.count)] == wanted
-
-    def check_some(self, disk: CertainDisk) -> None:
-        """The power fails in the middle of an opening."""
-        for image in disk.images(512, 4, self.rng):
-            if self.rng.random() < 0.3:
-                self.check(image, "left again", again=False)
 
 
 @pytest.mark.parametrize(("options", "samples"), [(APPENDED, 4), (SEGMENTS, 1)], ids=["appended", "segments"])

@@ -11,6 +11,7 @@ import pytest
 from kit.broker.peers import refused
 from kit.broker.transactions import LOADER, Loader, staged
 from kit.clocks import DAY, HOUR, ManualClock
+from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
 from kit.disk.logs import copy, encoded, fill, outcome_of, segments, values
 from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, leftovers, sizes, stage_all
 from quothlog import Log, LogOptions
@@ -278,18 +279,22 @@ def test_what_is_no_batch_of_the_transaction_is_refused(open_log: OpenLog, raw: 
 
 
 def test_what_was_staged_before_it_was_checked_is_known_and_can_be_published(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+    open_log: OpenLog, directory: Path
 ) -> None:
-    loader, raw = Loader(log), staged([b"x", b"y"], 1, headers=[b"\xc1", b""])
-    with monkeypatch.context() as before:
-        before.setattr("quothlog.transactions.staging.check_new", lambda _: None)
-        kept = loader.own.stage(loader.id, 1, 0, 7, 0, raw)
-    assert loader.own.stage(loader.id, 1, 0, 7, 0, raw) == kept, "a retry"
+    checked, raw = (staged([b"x", b"y"], 1, headers=[one, b""]) for one in (MAP, NO_MAP))
+    log = open_log()
+    loader = Loader(log)
+    loader.own.stage(loader.id, 1, 0, 7, 0, checked)
+    log.close()
+    replace_headers(directory.glob("*.staged"), 0)
+    log = open_log()
+    loader = Loader(log)
+    assert loader.own.stage(loader.id, 1, 0, 7, 0, raw).batches == 1, "a retry"
     with refused("bad_batch"):
         loader.own.stage(loader.id, 1, 0, 7, 1, raw)
     loader.own.publish(loader.id, 1, [StagedPart(0, 7, 1, 2)])
     log.sync()
-    assert [(one.value, one.raw_headers) for one in log.read()] == [(b"x", b"\xc1"), (b"y", b"")]
+    assert [(one.value, one.raw_headers) for one in log.read()] == [(b"x", NO_MAP), (b"y", b"")]
 
 
 def test_a_batch_of_a_transaction_is_not_appended(log: Log) -> None:
@@ -351,10 +356,8 @@ def test_after_a_loss_of_power_staged_bytes_are_verified(
     loader = Loader(log)
     parts = stage_all(loader)
     log.close()
-    broken, *_ = sorted(directory.glob("*.staged"))
-    data = bytearray(broken.read_bytes())
-    data[len(data) * 2 // 3] ^= 1
-    broken.write_bytes(data)
+    broken = min(directory.glob("*.staged"))
+    flip(broken, broken.stat().st_size * 2 // 3)
     clock.reboot()
     loader = Loader(open_log())
     with pytest.raises(QuothError, match=r"2 batches of 4, 6 records of 12") as told:
