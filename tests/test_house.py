@@ -1,7 +1,6 @@
 """The rules of the sources: rooms and arrows between them, sizes, names, words, documentation.
 
-A package that does not exist yet has to meet no rule; one that the table lacks fails. `house_exceptions.toml`
-lists what breaks a rule today, with how much of it there is; the list only ever gets shorter.
+A package that does not exist yet has to meet no rule; one that the table lacks fails.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from kit.text.house import (
     docstrings,
     functions,
     hold,
-    hold_but_for_exceptions,
+    hold_limit,
     length,
     lines,
     matches,
@@ -132,14 +131,14 @@ def test_imports_run_one_way(package: str) -> None:
         if not (name == "quothlog" and path.startswith(SPARK))
     )
     rule = f"{package} may import of ours only {sorted(MAY_IMPORT[package]) or 'itself'}"
-    hold_but_for_exceptions(rule, f"arrows.{package}", wrong)
+    hold_limit(rule, wrong)
 
 
 @every_package
 def test_modules_do_not_import_each_other(package: str) -> None:
     """Imports for the type checker alone count too."""
     found = dict.fromkeys(circles(PACKAGES[package]), 1)
-    hold_but_for_exceptions("modules that import each other", f"circles.{package}", found)
+    hold_limit("modules that import each other", found)
 
 
 @pytest.mark.parametrize("package", SYSTEM_ROOMS)
@@ -150,7 +149,7 @@ def test_deciding_parts_take_clock_and_system_as_arguments(package: str) -> None
         for name in {name for _, name in packages_imported(module)} & {"os", "time"}
         if not path.startswith(SYSTEM_ROOMS[package])
     )
-    hold_but_for_exceptions("os and time are imported only in rooms for them", f"system.{package}", found)
+    hold_limit("os and time are imported only in rooms for them", found)
 
 
 @pytest.mark.parametrize("library", ONLY_UNDER)
@@ -206,7 +205,7 @@ def locks(module: ast.Module) -> list[int]:
 def test_files_are_short(folder: str) -> None:
     found = {path: lines(path) for path in modules(folder)}
     rule = f"a file has at most {FILE_LINES_MAX} lines"
-    hold_but_for_exceptions(rule, f"files.{Path(folder).name}", found, FILE_LINES_MAX)
+    hold_limit(rule, found, FILE_LINES_MAX)
 
 
 @every_folder
@@ -217,7 +216,7 @@ def test_classes_are_short(folder: str) -> None:
         for node in classes(module)
     }
     rule = f"a class has at most {CLASS_LINES_MAX} lines"
-    hold_but_for_exceptions(rule, f"classes.{Path(folder).name}", found, CLASS_LINES_MAX)
+    hold_limit(rule, found, CLASS_LINES_MAX)
 
 
 @every_folder
@@ -228,7 +227,7 @@ def test_folders_hold_few_modules(folder: str) -> None:
         if Path(path).name not in ("__init__.py", "__main__.py", "conftest.py")
     )
     rule = f"a folder has at most {FOLDER_MODULES_MAX} modules"
-    hold_but_for_exceptions(rule, f"folders.{Path(folder).name}", found, FOLDER_MODULES_MAX)
+    hold_limit(rule, found, FOLDER_MODULES_MAX)
 
 
 def test_public_classes_have_names_of_their_own() -> None:
@@ -240,7 +239,7 @@ def test_public_classes_have_names_of_their_own() -> None:
                 if not node.name.startswith("_"):
                     where[node.name].add(path.replace("/quoth/aio/", "/quoth/"))
     found = {name: len(paths) for name, paths in where.items()}
-    hold_but_for_exceptions("a public class has a name of its own", "names", found, 1)
+    hold_limit("a public class has a name of its own", found, 1)
 
 
 @every_package
@@ -280,15 +279,14 @@ def test_names_are_those_of_the_field(folder: str) -> None:
         if name.strip("_").lower().replace("_", "") in names
     )
     rule = "names with another word in their place (tests/kit/text/words.py)"
-    hold_but_for_exceptions(rule, f"private.{Path(folder).name}", found)
+    hold_limit(rule, found)
 
 
 @pytest.mark.parametrize("pattern", TEXTS)
 def test_word_is_in_no_text(pattern: str) -> None:
     found = matches(re.compile(rf"(?<![A-Za-z]){pattern}(?![A-Za-z])", re.IGNORECASE))
-    for own in ("tests/kit/text", "tests/house_exceptions.toml"):
-        found.pop(own, None)
-    hold_but_for_exceptions(f"say it by {TEXTS[pattern]}", f"texts.{pattern}", found)
+    found.pop("tests/kit/text", None)
+    hold_limit(f"say it by {TEXTS[pattern]}", found)
 
 
 @pytest.mark.parametrize("name", FORMER_NAMES.values())
@@ -304,7 +302,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun(folder: str) -> None:
         for _, first in docstrings(module):
             found[path] += first.endswith("?") or bool(QUESTIONS.match(first))
     rule = "a docstring begins with what a thing does or is, and is no question"
-    hold_but_for_exceptions(rule, f"docstrings.{Path(folder).name}", found)
+    hold_limit(rule, found)
 
 
 @pytest.mark.parametrize("leftover", LEFTOVERS)

@@ -231,7 +231,7 @@ class Recorder:
         writing.put([b"one", b"two"], producer=15, sequence=1)
         writing.log.sync()
         writing.log.discard()
-        torn = batch.encode([b"nobody was told that this is stored"])
+        torn = batch.encode([b"the answer to this publish was never sent"])
         with segments(self._path(topic))[-1].open("ab") as file:
             file.write(torn[: len(torn) // 2])
         return {**topic, **writing.said()}

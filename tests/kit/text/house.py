@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,9 +12,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-EXCEPTIONS = tomllib.loads((ROOT / "tests" / "house_exceptions.toml").read_text(encoding="utf-8"))
-"""The number of places that still break a rule, by rule and place. It may only fall."""
-
 _TEXT_FOLDERS = ("broker", "client", "systemd", "tests", "tools", ".ci")
 _CACHES = {"__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
@@ -29,24 +25,10 @@ def hold(rule: str, broken: list[str]) -> None:
         pytest.fail("\n  ".join([f"{rule}:", *broken]), pytrace=False)
 
 
-def hold_but_for_exceptions(rule: str, key: str, found: Mapping[str, int], limit: int = 0) -> None:
-    """Fail where more than `limit` is found at a place, or more than its exception allows.
-
-    An exception that is no longer needed fails, too.
-    """
-    group, _, name = key.partition(".")
-    listed = EXCEPTIONS.get(group, {}).get(name, {})
-    broken = [
-        f"{place}: {count}, at most {listed.get(place, limit)}"
-        for place, count in sorted(found.items())
-        if count > listed.get(place, limit)
-    ]
-    broken += [
-        f"{place}: remove it from [{key}] in tests/house_exceptions.toml"
-        for place in sorted(listed)
-        if found.get(place, 0) <= limit
-    ]
-    hold(rule, broken)
+def hold_limit(rule: str, found: Mapping[str, int], limit: int = 0) -> None:
+    """Fail with the places where more than `limit` is found."""
+    broken = [f"{place}: {count}" for place, count in sorted(found.items()) if count > limit]
+    hold(f"{rule} (at most {limit})" if limit else rule, broken)
 
 
 @cache
