@@ -12,6 +12,7 @@ from kit.broker.open_topic import code_of_answer
 from kit.clocks import SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
+from quothd.datadir import catalog
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.requests.events import Event, Failed, Item, ReadDone, Released, SyncDone
 from quothd.requests.pending_request import PendingRequest
@@ -19,8 +20,6 @@ from quothd.threads.executor import Shared
 from quothd.threads.outbox import Outbox
 from quothd.threads.topic_thread import TopicThread
 from quothd.topics.topic import Topic
-from quothlog.datadir import topic_folder
-from quothlog.datadir.topic_folder import TopicFolder
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
 
@@ -150,9 +149,9 @@ class MemoryBroker:
     answers: of each request its codes, "" for a reply. newest: the announced pointers.
     """
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(self, directory: Path, disk: FaultyDisk | None = None, **settings: Any) -> None:
         self.clock = ManualClock(tick=1)
-        self.disk = FaultyDisk(syncs=False)
+        self.disk = disk or FaultyDisk(syncs=False)
         self.config = Config(dir=directory, **settings)
         self.work = HeldWork()
         self.guard = Guard()
@@ -162,11 +161,9 @@ class MemoryBroker:
         self.answers: dict[PendingRequest, list[str]] = {}
         self.newest: dict[str, int] = {}
         self._by_route: dict[bytes, PendingRequest] = {}
-        (directory / "topics").mkdir(parents=True, exist_ok=True)
-        folders = [topic_folder.at(path) for path in sorted((directory / "topics").iterdir())]
-        self.dispatcher = Dispatcher(
-            self.config, cast(list[TopicFolder], folders), self.shared, self._send, self.newest.__setitem__
-        )
+        ways = self._send, self.newest.__setitem__
+        folders = catalog.scan(directory, self.disk).folders
+        self.dispatcher = Dispatcher(self.config, folders, self.shared, *ways)
 
     @property
     def threads(self) -> list[SteppedThread]:

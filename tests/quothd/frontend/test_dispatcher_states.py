@@ -177,6 +177,15 @@ def test_a_topic_is_created_by_what_stores_and_by_nothing_else(tmp_path: Path, n
         assert broker.code(request) == ""
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_hibernating_topic_is_opened_by_what_needs_its_log(tmp_path: Path, name: str) -> None:
+    broker = MemoryBroker(tmp_path)
+    hibernating(broker)
+    broker.ask(OPERATIONS[name]())
+    opens = broker.dispatcher.registry.entries[NAME].state is State.OPENING
+    assert opens == (name not in ("describe", "create", "fetch and wait"))
+
+
 def test_requests_that_wait_for_a_topic_are_handled_in_their_order(tmp_path: Path) -> None:
     broker = MemoryBroker(tmp_path)
     hibernating(broker)
@@ -189,15 +198,49 @@ def test_requests_that_wait_for_a_topic_are_handled_in_their_order(tmp_path: Pat
     assert broker.newest[NAME] > newest
 
 
-def test_a_pending_fetch_is_answered_by_the_publish_that_it_waits_for(tmp_path: Path) -> None:
+def fetch(after: int) -> PendingRequest:
+    """A fetch that may wait for a minute."""
+    return pending(Fetch(after=after, wait_ms=60_000))
+
+
+def test_a_pending_fetch_is_answered_by_a_newer_record_alone(tmp_path: Path) -> None:
+    """Not by the creation of its topic, a roll, a trim, or a record below its cursor."""
     broker = MemoryBroker(tmp_path)
-    opened(broker)
-    fetch = broker.ask(pending(Fetch(after=broker.newest[NAME], wait_ms=60_000)))
-    broker.settle()
-    assert not broker.answers[fetch]
+
+    def ask(request: PendingRequest) -> PendingRequest:
+        broker.ask(request)
+        broker.settle()
+        return request
+
+    early = ask(fetch(0))
+    ask(OPERATIONS["create"]())
+    later = ask(fetch(0))
+    assert not any(broker.answers[one] for one in (early, later))
+    ask(OPERATIONS["publish"]())
+    assert [broker.code(one) for one in (early, later)] == ["", ""]
+    at_end, beyond = ask(fetch(broker.newest[NAME])), ask(fetch(2**56 - 1))
+    for name in ("roll", "trim"):
+        assert broker.code(ask(OPERATIONS[name]())) == ""
+    trimmed = ask(fetch(0))
+    assert not any(broker.answers[one] for one in (at_end, beyond, trimmed))
+    ask(OPERATIONS["publish"]())
+    assert [broker.code(one) for one in (at_end, trimmed)] == ["", ""]
+    assert not broker.answers[beyond]
+    broker.pass_time(61.0)
+    assert broker.code(beyond) == ""
+
+
+def test_pending_fetches_are_bounded_and_a_publish_answers_more_than_a_topic_takes(tmp_path: Path) -> None:
+    broker = MemoryBroker(tmp_path, topic_requests_max=10, waits_max=100)
+    hibernating(broker)
+    asked = [broker.ask(fetch(broker.newest[NAME])) for _ in range(100)]
+    for topic in (NAME, "unknown"):
+        refused = fetch(broker.newest[NAME])
+        refused.topic = topic
+        assert broker.code(broker.ask(refused)) == "busy"
     broker.ask(OPERATIONS["publish"]())
     broker.settle()
-    assert broker.code(fetch) == ""
+    assert {broker.code(one) for one in asked} == {""}
 
 
 def test_an_event_of_an_executor_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
