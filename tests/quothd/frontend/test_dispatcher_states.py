@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from kit.broker.memory_broker import MemoryBroker
 from kit.broker.open_topic import NAME, pending
 from kit.broker.transactions import LOADER, part_of, staged
+from kit.disk.doubles import Kind
 from kit.disk.logs import encoded
 from quothd.frontend.lifecycle import State
 from quothd.requests.events import Closed, Deleted, Event, Released
@@ -277,6 +279,36 @@ def test_a_request_that_comes_while_its_topic_breaks_down_is_answered(tmp_path: 
     after = broker.ask(OPERATIONS["publish"]())
     broker.settle()
     assert broker.code(after) == ""
+
+
+def test_retention_that_fails_is_tried_again_now_and_then(tmp_path: Path) -> None:
+    """Without a request for the topic, also where it cannot even be opened."""
+    faults: list[tuple[Kind, int, str]] = [
+        ("open", errno.EMFILE, "max_age"),
+        ("create", errno.ENOSPC, "age_limit"),
+    ]
+    for kind, problem, setting in faults:
+        broker = MemoryBroker(tmp_path / kind)
+        broker.ask(pending(CreateTopic({setting: 600.0})))
+        opened(broker)
+        entry = broker.dispatcher.registry.entries[NAME]
+
+        def pass_seconds(count: int, broker: MemoryBroker = broker) -> None:
+            for _ in range(count):
+                broker.pass_time(1.0)
+                broker.settle()
+
+        pass_seconds(500)
+        assert entry.state is State.HIBERNATING
+        broker.disk.fail(kind, problem=problem, lasting=True)
+        before = broker.disk.count(kind)
+        pass_seconds(300)
+        assert 0 < broker.disk.count(kind) - before < 40, kind
+        assert entry.info is not None
+        assert (entry.info.first_ordinal, entry.info.counters["rolls"]) == (0, kind == "open")
+        broker.disk.heal()
+        pass_seconds(20)
+        assert (entry.info.first_ordinal, entry.info.counters["rolls"]) == (2 * (kind == "open"), 1)
 
 
 @pytest.mark.parametrize(("last", "name"), [(Closed, "hibernating"), (Deleted, "delete")])
