@@ -303,7 +303,7 @@ class Dispatcher:
     def _forget(self, entry: RegistryEntry, problem: QuothError) -> None:
         """Remove a topic that does not exist any more, and answer the fetches that wait for it."""
         self.registry.remove(entry)
-        self._refuse(self.pending_fetches.take_topic(entry.name), problem)
+        self._refuse(self.pending_fetches.take_all(entry.name), problem)
 
     def _refuse(self, requests: Iterable[PendingRequest], problem: QuothError) -> None:
         for request in requests:

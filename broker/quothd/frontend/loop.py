@@ -25,10 +25,9 @@ from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier
 from quothd.threads.executor import Executor, Shared
-from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.outbox import Outbox
-from quothd.threads.reader_pool import ReaderPool
 from quothd.threads.stall_guard import StallGuard, TakenOver
+from quothd.threads.workers import Workers
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import QuothError, error
@@ -86,9 +85,8 @@ class FrontEnd:
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
-        self._shared = Shared(
-            config.dir, filesystem, clock, self._outbox, FsyncThread(), ReaderPool(), self._guard
-        )
+        threads = Workers("quoth-fsync"), Workers("quoth-reader-0", "quoth-reader-1"), self._guard
+        self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._folders = catalog.folders
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
@@ -223,11 +221,8 @@ class FrontEnd:
             self._counters["requests"] += 1
             try:
                 request = intake.open_request(frames)
-            except intake.Malformed as problem:
-                self._counters["malformed_requests"] += 1
-                self._replies.send(problem.frames)
-                continue
             except intake.RefusedRequest as problem:
+                self._counters["malformed_requests"] += not problem.has_envelope
                 self._replies.send(problem.frames)
                 continue
             try:
@@ -319,7 +314,7 @@ class FrontEnd:
             until = self._stop_at
         at_work, unsynced = self._dispatcher.end(until)
         if not at_work:  # else they may still need the shared threads
-            self._shared.fsync_thread.stop(until - monotonic())
+            self._shared.fsync_thread.stop(until, monotonic)
             self._shared.reader_pool.stop(until, monotonic)
         self._scrubber.stop()
         if at_work:

@@ -107,12 +107,8 @@ class ReplyQueue:
         client = bytes(frames[0])
         kept = self.kept.get(client)
         if kept is None:
-            try:
-                self._router.send(frames)
+            if self._sent(frames):
                 return
-            except zmq.ZMQError as problem:
-                if self._needs_no_room(problem):
-                    return
             now = self._monotonic()
             kept = self.kept[client] = _Kept(now)
             self._pause = RETRY_S
@@ -153,18 +149,13 @@ class ReplyQueue:
         self._again_at = now + self._pause
 
     def _sent(self, frames: Frames) -> bool:
-        """Hand a reply to libzmq; False if it has no room."""
+        """Hand a reply to libzmq; False if it has no room. The reply to a client that is gone is dropped."""
         try:
             self._router.send(frames)
-        except zmq.ZMQError as problem:
-            return self._needs_no_room(problem)
-        return True
-
-    def _needs_no_room(self, problem: zmq.ZMQError) -> bool:
-        """True if the client is gone, False if libzmq has no room for it. Raises any other problem."""
-        if problem.errno == zmq.EAGAIN:
+        except zmq.Again:
             return False
-        if problem.errno != zmq.EHOSTUNREACH:
-            raise problem
-        self._counters["replies_unroutable"] += 1
+        except zmq.ZMQError as problem:
+            if problem.errno != zmq.EHOSTUNREACH:
+                raise
+            self._counters["replies_unroutable"] += 1
         return True

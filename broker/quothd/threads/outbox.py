@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from quothd.requests.events import Event
-from quothd.threads.wakeup import Wakeup
 
 
 class Poster(Protocol):
@@ -22,14 +22,18 @@ Posting = TypeVar("Posting", bound=Poster)
 
 
 class Outbox(Generic[Posting]):
-    """Any thread posts events of a topic, the front end takes them. The requests in work bound how many."""
+    """Any thread posts events of a topic, the front end takes them. The requests in work bound how many.
+
+    fd: readable while the front end has to wake up.
+    """
 
     def __init__(self) -> None:
         self._posted: deque[tuple[Posting, Sequence[Event]]] = deque()
         self._attended = False
         self._is_abandoned = False
-        self._wakeup = Wakeup()
-        self.fd = self._wakeup.fd
+        self.fd, self._bell = os.pipe()
+        for end in (self.fd, self._bell):
+            os.set_blocking(end, False)
 
     def post(self, poster: Posting, events: Sequence[Event]) -> None:
         """Hand over events of a topic."""
@@ -38,17 +42,18 @@ class Outbox(Generic[Posting]):
             self._deliver()
         elif not self._attended:
             self._attended = True
-            self._wakeup.ring()
+            self.wake()
 
     def wake(self) -> None:
-        """Wake the front end without an event."""
-        self._wakeup.ring()
+        """Wake the front end, also without an event."""
+        with suppress(BlockingIOError):
+            os.write(self._bell, b"\0")
 
     def attend(self, *, rung: bool) -> None:
         """The front end is awake: posting needs no wakeup. rung: `fd` is readable."""
         self._attended = True
         if rung:
-            self._wakeup.hush()
+            self._hush()
 
     def leave(self) -> bool:
         """The front end will wait: posting wakes it. False if there are events already."""
@@ -75,4 +80,9 @@ class Outbox(Generic[Posting]):
 
     def close(self) -> None:
         """Close its descriptors; no thread posts any more."""
-        self._wakeup.close()
+        for end in (self.fd, self._bell):
+            os.close(end)
+
+    def _hush(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self.fd, 4_096)

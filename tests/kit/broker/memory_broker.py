@@ -14,7 +14,7 @@ from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
 from quothd.datadir import catalog
 from quothd.frontend.dispatcher import Dispatcher
-from quothd.requests.events import Event, Failed, Item, ReadDone, Released, SyncDone
+from quothd.requests.events import Event, Failed, Item, Released
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import Shared
 from quothd.threads.outbox import Outbox
@@ -106,24 +106,19 @@ class HeldWork:
 
     def __init__(self) -> None:
         self.runs = 0
-        self._submitted: deque[tuple[Any, ...]] = deque()
+        self._submitted: deque[tuple[Callable[[], Item], Callable[[Item], None]]] = deque()
 
-    def submit(self, *submitted: Any) -> None:
-        """See `FsyncThread.submit` and `ReaderPool.submit`."""
-        self._submitted.append(submitted)
+    def submit(self, work: Callable[[], Item], back: Callable[[Item], None]) -> None:
+        """See `Workers.submit`."""
+        self._submitted.append((work, back))
 
     def step(self) -> bool:
         """Execute the oldest submitted work; False if there is none."""
         if not self._submitted:
             return False
         self.runs += 1
-        *work, back = self._submitted.popleft()
-        if len(work) == 2:
-            request, query = work
-            back(ReadDone(request, query, query.read(), None))
-        else:
-            work[0].run()
-            back(SyncDone(work[0], None))
+        work, back = self._submitted.popleft()
+        back(work())
         return True
 
 
@@ -173,7 +168,7 @@ class MemoryBroker:
     def ask(self, request: PendingRequest) -> PendingRequest:
         """Let the dispatcher take a request. The route in its frames says whose answer it is."""
         route = b"%d" % len(self.answers)
-        request.responder._route = [route, b""]  # type: ignore[attr-defined]
+        request.responder._route = [route, b""]
         self._by_route[route] = request
         self.answers[request] = []
         try:

@@ -104,7 +104,7 @@ def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
                 if rng.random() < 0.9:
                     continue
                 expected = [one for one in model if one.topic == topic]
-                found = pending.take_topic(topic)
+                found = pending.take_all(topic)
                 assert found == expected
         model = [one for one in model if one not in found]
         assert len(pending) == len(model)
@@ -123,9 +123,9 @@ def test_taken_fetches_leave_no_memory_behind() -> None:
     for i in range(100_000):
         pending.add(fetch("t", i, 1e9))
         assert len(pending.take_ready("t", i + 1, 10)) == 1
-    assert len(pending._deadlines) < 100
-    assert len(pending._by_topic["t"]) < 100
-    for one in pending.take_topic("t"):
+    assert len(pending._deadlines._rows) < 100
+    assert len(pending._by_topic["t"]._rows) < 100
+    for one in pending.take_all("t"):
         assert one.after == 2**50
     assert pending._by_topic == {}
 

@@ -21,9 +21,8 @@ from quothd.frontend.router import KEPT_BYTES_MAX, REPLY_BYTES, SILENCE_S, Reply
 from quothd.requests.events import Answered, Event
 from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
-from quothd.threads.wakeup import Wakeup
 
-# -- wakeups --------------------------------------------------------------------------------------------
+# -- events ---------------------------------------------------------------------------------------------
 
 
 Posted = tuple[Executor, Sequence[Event]]
@@ -49,41 +48,38 @@ def nothing() -> None:
     """Let no other thread work."""
 
 
-class Interrupted(Wakeup):
-    """A wakeup in the middle of which another thread works. before, after: calls around the next hush."""
+class Interrupted(Outbox[Any]):
+    """An outbox in the middle of whose wakeups another thread works. before, after: calls around a hush."""
 
-    def __init__(self, outbox: Outbox[Any]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.before = self.after = self.instead = nothing
-        outbox._wakeup, outbox.fd = self, self.fd
 
-    def ring(self) -> None:
-        """See `Wakeup.ring`: the events are in the queue already."""
+    def wake(self) -> None:
+        """See `Outbox.wake`: the events are in the queue already."""
         self.instead()
-        super().ring()
+        super().wake()
 
-    def hush(self) -> None:
-        """See `Wakeup.hush`."""
+    def _hush(self) -> None:
         self.before()
-        super().hush()
+        super()._hush()
         self.after()
 
 
 def test_an_event_around_a_ring_or_a_hush_is_taken_and_a_later_one_rings() -> None:
     """A ring may come after its event was taken."""
     for moment in ("before", "after", "instead"):
-        outbox: Outbox[Any] = Outbox()
-        wakeup = Interrupted(outbox)
+        outbox = Interrupted()
         taken: list[Posted] = []
         if moment == "instead":
-            wakeup.instead = lambda outbox=outbox, taken=taken: taken.extend(take(outbox))  # type: ignore[misc]
+            outbox.instead = lambda outbox=outbox, taken=taken: taken.extend(take(outbox))  # type: ignore[misc]
         else:
-            setattr(wakeup, moment, lambda outbox=outbox: outbox.post(*event(2)))
+            setattr(outbox, moment, lambda outbox=outbox: outbox.post(*event(2)))
         outbox.post(*event(1))
         assert is_ringing(outbox.fd)
-        wakeup.instead = nothing
+        outbox.instead = nothing
         taken += take(outbox)
-        wakeup.before = wakeup.after = nothing
+        outbox.before = outbox.after = nothing
         assert taken == ([event(1)] if moment == "instead" else [event(1), event(2)]), moment
         assert outbox.leave()
         assert not is_ringing(outbox.fd)
