@@ -343,7 +343,7 @@ class Dispatcher:
         Returns the topics whose threads are still at work, and the other ones with unsynced records.
         """
         self.scheduler.finish()
-        self._shared.outbox.abandon()
+        self._shared.outbox.abandon(Executor.take_late)
         at_work, unsynced = self.scheduler.join(until, self._shared.clock.monotonic)
         failed = [entry.name for entry in self.registry if entry.metadata.failure is not None]
         return at_work, sorted({*unsynced, *failed} - {*at_work})

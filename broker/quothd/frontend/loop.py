@@ -71,8 +71,7 @@ class FrontEnd:
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
         self.overrun: QuothError | None = None
-        self._thread = threading.Thread(target=self._run, name="quoth-front-end", daemon=True)
-        self._ready: Future[Bound] = Future()
+        self._thread = threading.Thread(target=self._serve, name="quoth-front-end", daemon=True)
         self._ended = threading.Event()
         self._context = context
         self._config = config
@@ -95,14 +94,26 @@ class FrontEnd:
         self._replies: ReplyQueue
         self._dispatcher: Dispatcher
         self._info: BrokerInfo
-        self._bound: Bound
 
     # -- for other threads ----------------------------------------------------------------------------------
 
     def start(self) -> Bound:
-        """Start the thread; returns the addresses that are bound. Raises why it could not."""
-        self._thread.start()
-        return self._ready.result()
+        """Bind the sockets and start all threads; returns the bound addresses. Raises why it could not."""
+        bound = self._bind()
+        self._replies = ReplyQueue(self._router, self._counters, self._clock.monotonic)
+        ways = self._replies.send, self._news.__setitem__
+        self._dispatcher = Dispatcher(self._config, self._folders, self._shared, *ways)
+        about = self._dispatcher, self._scrubber, bound, self._counters, self._process_id
+        self._info = BrokerInfo(self._config, self._shared, *about)
+        try:
+            self._shared.fsync_thread.start()
+            self._shared.reader_pool.start()
+            self._guard.start()
+            self._thread.start()
+        except BaseException:
+            self._close()
+            raise
+        return bound
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the front end has ended, if it was ever started."""
@@ -137,29 +148,6 @@ class FrontEnd:
 
     # -- the thread -----------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            router, self._announcer = self._make_sockets()
-            self._router = Router(router)
-            self._replies = ReplyQueue(self._router, self._counters, self._clock.monotonic)
-            ways = self._replies.send, self._news.__setitem__
-            self._dispatcher = Dispatcher(self._config, self._folders, self._shared, *ways)
-            about = self._dispatcher, self._scrubber, self._bound, self._counters, self._process_id
-            self._info = BrokerInfo(self._config, self._shared, *about)
-        except BaseException as problem:
-            self._ready.set_exception(problem)
-            self._ended.set()
-            return
-        try:
-            self._shared.fsync_thread.start()
-            self._shared.reader_pool.start()
-        except BaseException as problem:
-            self._close(problem)
-            return
-        self._guard.start()
-        self._ready.set_result(self._bound)
-        self._serve()
-
     def _serve(self) -> None:
         """Be the front end until the broker ends, or until another thread takes over."""
         self._thread = threading.current_thread()
@@ -171,9 +159,11 @@ class FrontEnd:
             if taken_over.__context__ is not None:
                 note("stalled_work_failed", taken_over.__context__)
         except BaseException as problem:
-            self._close(problem)
+            note("front_end_failed", problem)
+            self.failure = problem
+            self._close()
         else:
-            self._close(None)
+            self._close()
 
     def _loop(self) -> None:
         poller = zmq.Poller()
@@ -282,11 +272,9 @@ class FrontEnd:
         self._stop_at = min(self._stop_at, now + LINGER_S)
         return not self._replies.kept or now > self._stop_at
 
-    def _close(self, problem: BaseException | None) -> None:
+    def _close(self) -> None:
         """End what the front end has begun."""
         try:
-            if problem is not None:
-                self._fail(problem)
             self._router.socket.close(linger=int(LINGER_S * 1_000))
             self._announcer.close(linger=0)
             self._guard.stop()
@@ -294,14 +282,6 @@ class FrontEnd:
         finally:
             self._ended.set()
             self._refuse_configurations()
-
-    def _fail(self, problem: BaseException) -> None:
-        """Report a problem to the one who waits for the start; after it, by `failure`."""
-        if self._ready.done():
-            note("front_end_failed", problem)
-            self.failure = problem
-        else:
-            self._ready.set_exception(problem)
 
     def _end_threads(self) -> None:
         """End the other threads, and take note of what they have left undone.
@@ -325,7 +305,8 @@ class FrontEnd:
             text = f"writing to {_named(unsynced)} had failed"
             self.unsynced = error("storage_failed", text, UNSYNCED_HINT)
 
-    def _make_sockets(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    def _bind(self) -> Bound:
+        """Make the sockets and bind them."""
         router, announcer = self._context.socket(zmq.ROUTER), self._context.socket(zmq.PUB)
         try:
             for one in (router, announcer):
@@ -335,12 +316,13 @@ class FrontEnd:
                 one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
                 one.set(zmq.TCP_KEEPALIVE, 1)
             router.set(zmq.ROUTER_MANDATORY, 1)
-            self._bound = bind_pair(router, announcer, self._config, self._inproc)
+            bound = bind_pair(router, announcer, self._config, self._inproc)
         except BaseException:
             router.close()
             announcer.close()
             raise
-        return router, announcer
+        self._router, self._announcer = Router(router), announcer
+        return bound
 
 
 def _named(topics: Sequence[str]) -> str:

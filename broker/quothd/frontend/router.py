@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import zmq
 
@@ -66,26 +67,13 @@ class Router:
         send(last, _NOW, copy)
 
 
+@dataclass(slots=True)
 class _Kept:
     """The replies kept for one client, oldest first, and the time at which it has taken one last."""
 
-    __slots__ = ("bytes", "replies", "since")
-
-    def __init__(self, now: float) -> None:
-        self.replies: deque[tuple[Frames, int]] = deque()
-        self.bytes = 0
-        self.since = now
-
-    def add(self, frames: Frames) -> None:
-        """Keep one more reply."""
-        size = REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))
-        self.replies.append((frames, size))
-        self.bytes += size
-
-    def drop_first(self, now: float) -> None:
-        """Its oldest reply has been taken."""
-        self.bytes -= self.replies.popleft()[1]
-        self.since = now
+    since: float
+    replies: deque[Frames] = field(default_factory=deque)
+    bytes: int = 0
 
 
 class ReplyQueue:
@@ -109,14 +97,14 @@ class ReplyQueue:
         if kept is None:
             if self._sent(frames):
                 return
-            now = self._monotonic()
-            kept = self.kept[client] = _Kept(now)
+            kept = self.kept[client] = _Kept(self._monotonic())
             self._pause = RETRY_S
-            self._again_at = now + RETRY_S
+            self._again_at = kept.since + RETRY_S
         if kept.bytes > KEPT_BYTES_MAX:
             self._counters["replies_dropped"] += 1
             return
-        kept.add(frames)
+        kept.replies.append(frames)
+        kept.bytes += _memory_of(frames)
 
     def next_try(self) -> float | None:
         """Return the monotonic time of the next call of `offer_again`, None while nothing is kept."""
@@ -131,9 +119,9 @@ class ReplyQueue:
             return
         moved = False
         for client, kept in list(self.kept.items()):
-            while kept.replies and self._sent(kept.replies[0][0]):
-                kept.drop_first(now)
-                moved = True
+            while kept.replies and self._sent(kept.replies[0]):
+                kept.bytes -= _memory_of(kept.replies.popleft())
+                kept.since, moved = now, True
                 if self._monotonic() >= until:
                     break
             if now - kept.since > SILENCE_S:
@@ -159,3 +147,8 @@ class ReplyQueue:
                 raise
             self._counters["replies_unroutable"] += 1
         return True
+
+
+def _memory_of(frames: Frames) -> int:
+    """Return the bytes that a reply takes."""
+    return REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))
