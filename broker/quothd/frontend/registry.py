@@ -39,7 +39,7 @@ class RegistryEntry:
     requests that are accepted and have no answer. queued: those of them that wait until the topic is open.
     in_work: those that the executor has. makes_way: the topic gets no more requests, so that another one can
     be opened. scanned: bytes that its opening has scanned, of those that it has to. deletion: the request
-    that deletes it once all others are answered. tick_at: the time of its row in the timetable.
+    that deletes it once all others are answered.
     """
 
     metadata: TopicMetadata
@@ -54,8 +54,6 @@ class RegistryEntry:
     in_work: int = 0
     makes_way: bool = False
     deletion: PendingRequest | None = None
-    retention_at: int | None = None
-    tick_at: float = 0.0
     opening_since: float = 0.0
     scanned: tuple[int, int] = (0, 0)
     used: float = 0.0

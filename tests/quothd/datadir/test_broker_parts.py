@@ -143,7 +143,7 @@ def test_a_publish_looks_at_no_fetch_behind_its_records() -> None:
     assert looked.times <= 3_000
 
 
-class Looked(list[tuple[float, int]]):
+class Looked(list[tuple[float, int, PendingRequest]]):
     """A list that counts the accesses to its elements."""
 
     times = 0
@@ -152,7 +152,7 @@ class Looked(list[tuple[float, int]]):
         self.times += 1
         return super().__getitem__(at)
 
-    def __iter__(self) -> Iterator[tuple[float, int]]:
+    def __iter__(self) -> Iterator[tuple[float, int, PendingRequest]]:
         self.times += len(self)
         return super().__iter__()
 
