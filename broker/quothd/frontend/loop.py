@@ -53,8 +53,9 @@ UNSYNCED_HINT = (
 class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
-    Once it has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose
-    threads are still at work. unsynced: those and others that the disk may not hold.
+    Its constructor binds the sockets, and raises where that is not possible. bound: the addresses. Once it
+    has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose threads
+    are still at work. unsynced: those and others that the disk may not hold.
     """
 
     def __init__(
@@ -68,17 +69,15 @@ class FrontEnd:
         clock: Clock,
         process_id: int,
     ) -> None:
+        self._router, self._announcer, self.bound = _bind(context, config, inproc)
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
         self.overrun: QuothError | None = None
         self._thread = threading.Thread(target=self._serve, name="quoth-front-end", daemon=True)
         self._ended = threading.Event()
-        self._context = context
         self._config = config
-        self._inproc = inproc
         self._notifier = notifier
         self._clock = clock
-        self._process_id = process_id
         self._wanted: deque[tuple[Config, Future[None]]] = deque()
         self._news: dict[str, int] = {}
         self._counters: Counter[str] = Counter()
@@ -86,25 +85,18 @@ class FrontEnd:
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
         threads = Workers("quoth-fsync"), Workers("quoth-reader-0", "quoth-reader-1"), self._guard
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
-        self._folders = catalog.folders
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        self._router: Router
-        self._announcer: zmq.Socket[bytes]
-        self._replies: ReplyQueue
-        self._dispatcher: Dispatcher
-        self._info: BrokerInfo
+        self._replies = ReplyQueue(self._router, self._counters, clock.monotonic)
+        ways = self._replies.send, self._news.__setitem__
+        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
+        about = self._dispatcher, self._scrubber, self.bound, self._counters, process_id
+        self._info = BrokerInfo(config, self._shared, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
 
-    def start(self) -> Bound:
-        """Bind the sockets and start all threads; returns the bound addresses. Raises why it could not."""
-        bound = self._bind()
-        self._replies = ReplyQueue(self._router, self._counters, self._clock.monotonic)
-        ways = self._replies.send, self._news.__setitem__
-        self._dispatcher = Dispatcher(self._config, self._folders, self._shared, *ways)
-        about = self._dispatcher, self._scrubber, bound, self._counters, self._process_id
-        self._info = BrokerInfo(self._config, self._shared, *about)
+    def start(self) -> None:
+        """Start all threads. Raises why it could not."""
         try:
             self._shared.fsync_thread.start()
             self._shared.reader_pool.start()
@@ -113,7 +105,6 @@ class FrontEnd:
         except BaseException:
             self._close()
             raise
-        return bound
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the front end has ended, if it was ever started."""
@@ -305,24 +296,25 @@ class FrontEnd:
             text = f"writing to {_named(unsynced)} had failed"
             self.unsynced = error("storage_failed", text, UNSYNCED_HINT)
 
-    def _bind(self) -> Bound:
-        """Make the sockets and bind them."""
-        router, announcer = self._context.socket(zmq.ROUTER), self._context.socket(zmq.PUB)
-        try:
-            for one in (router, announcer):
-                one.set(zmq.LINGER, 0)
-                one.set(zmq.SNDHWM, QUEUED_MAX)
-                one.set(zmq.MAXMSGSIZE, self._config.frame_bytes_max)
-                one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-                one.set(zmq.TCP_KEEPALIVE, 1)
-            router.set(zmq.ROUTER_MANDATORY, 1)
-            bound = bind_pair(router, announcer, self._config, self._inproc)
-        except BaseException:
-            router.close()
-            announcer.close()
-            raise
-        self._router, self._announcer = Router(router), announcer
-        return bound
+
+def _bind(
+    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
+) -> tuple[Router, zmq.Socket[bytes], Bound]:
+    """Make both sockets and bind them."""
+    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
+    try:
+        for one in (router, announcer):
+            one.set(zmq.LINGER, 0)
+            one.set(zmq.SNDHWM, QUEUED_MAX)
+            one.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
+            one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+            one.set(zmq.TCP_KEEPALIVE, 1)
+        router.set(zmq.ROUTER_MANDATORY, 1)
+        return Router(router), announcer, bind_pair(router, announcer, config, inproc)
+    except BaseException:
+        router.close()
+        announcer.close()
+        raise
 
 
 def _named(topics: Sequence[str]) -> str:
