@@ -102,7 +102,8 @@ class Broker:
             found = self._take_directory()
             ports = self._notifier, self._filesystem, self._clock, os.getpid()
             self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports)
-            self._urls = self._front_end.start().urls
+            self._front_end.start()
+            self._urls = self._front_end.bound.urls
         except BaseException:
             self._release()
             raise

@@ -13,8 +13,8 @@ from quothd.config.config import Config
 from quothd.frontend.lifecycle import State, Transition
 from quothd.frontend.pending_fetches import PendingFetches
 from quothd.frontend.registry import Registry, RegistryEntry
+from quothd.frontend.schedule import Schedule
 from quothd.frontend.scheduler import Scheduler
-from quothd.frontend.timetable import Timetable
 from quothd.requests.events import (
     Answered,
     Brought,
@@ -65,7 +65,8 @@ class Dispatcher:
         self.scheduler = Scheduler(
             config.workers_max, lambda metadata: Executor(metadata, self._config, shared)
         )
-        self._timetable = Timetable()
+        self._maintenance: Schedule[RegistryEntry] = Schedule()
+        self._retention: Schedule[RegistryEntry] = Schedule()
         self._ready: dict[RegistryEntry, None] = {}
         self._request_bytes = 0
         self._is_stopping = False
@@ -75,7 +76,9 @@ class Dispatcher:
     def configure(self, config: Config) -> None:
         """Apply another configuration; each open topic does so once it has done what it is at."""
         if config.staged_max_age != self._config.staged_max_age:
-            self._timetable.expire_staged(self.registry, self._shared.clock.now())
+            for entry in self.registry:
+                if entry.state is State.HIBERNATING and entry.info and entry.info.gauges["staged_bytes"]:
+                    self._retention.plan(entry, self._shared.clock.now())  # they may expire earlier now
         self._config = config
         self.scheduler.workers_max = config.workers_max
         for executor in self.scheduler.executors:
@@ -197,7 +200,7 @@ class Dispatcher:
             elif entry is not None:
                 self._take_own(entry, executor, event, now)
         if entry is not None and (due := executor.next_due()) is not None:
-            self._timetable.plan(entry, due)
+            self._maintenance.plan_earlier(entry, due)
 
     def _take_own(self, entry: RegistryEntry, executor: Executor, event: Event, now: float) -> None:
         match event:
@@ -270,7 +273,10 @@ class Dispatcher:
 
     def _learn(self, entry: RegistryEntry, info: LogInfo, retention_due: int | None) -> None:
         self.registry.learn(entry, info)
-        self._timetable.retain(entry, retention_due)
+        if retention_due is None:
+            self._retention.cancel(entry)
+        else:
+            self._retention.plan(entry, retention_due)
 
     def _failed(self, entry: RegistryEntry, executor: Executor, event: Failed, now: float) -> None:
         """Answer the requests of a topic that has failed; the next one opens it again."""
@@ -288,7 +294,7 @@ class Dispatcher:
         if entry.is_new:
             self._forget(entry, event.problem)
         elif event.problem.retryable:  # it could not even be opened, so its retention is still to be done
-            self._timetable.retain(entry, self._shared.clock.now() + RETRY_US)
+            self._retention.plan(entry, self._shared.clock.now() + RETRY_US)
 
     def _resume_fetches(self, entry: RegistryEntry, now: float) -> None:
         """Go on with the fetches that have something new, no more of them than the topic takes."""
@@ -303,7 +309,7 @@ class Dispatcher:
     def _forget(self, entry: RegistryEntry, problem: QuothError) -> None:
         """Remove a topic that does not exist any more, and answer the fetches that wait for it."""
         self.registry.remove(entry)
-        self._refuse(self.pending_fetches.take_topic(entry.name), problem)
+        self._refuse(self.pending_fetches.take_all(entry.name), problem)
 
     def _refuse(self, requests: Iterable[PendingRequest], problem: QuothError) -> None:
         for request in requests:
@@ -318,15 +324,15 @@ class Dispatcher:
                 self._send(self.registry.entries[request.topic].nothing_for(request))
             else:
                 self._refuse([request], error("unknown_topic", f"there is no topic {request.topic!r}"))
-        for entry in self._timetable.take_due(now):
+        for entry in self._maintenance.take_due(now):
             if entry.executor is not None:
                 self.take(entry.executor, entry.executor.tick(now), now)
             if entry.executor is not None and (due := entry.executor.next_due()) is not None:
-                self._timetable.plan(entry, due)
-        for entry in self._timetable.take_retention(self._shared.clock.now()):
+                self._maintenance.plan_earlier(entry, due)
+        for entry in self._retention.take_due(self._shared.clock.now()):
             if entry.state is State.HIBERNATING:
                 self.scheduler.need(entry, now)
-        dues = self.scheduler.tick(now), self.pending_fetches.next_deadline(), self._timetable.next_due()
+        dues = self.scheduler.tick(now), self.pending_fetches.next_deadline(), self._maintenance.next_due()
         return min((due for due in dues if due is not None), default=None)
 
     # -- the end --------------------------------------------------------------------------------------------
@@ -343,7 +349,7 @@ class Dispatcher:
         Returns the topics whose threads are still at work, and the other ones with unsynced records.
         """
         self.scheduler.finish()
-        self._shared.outbox.abandon()
+        self._shared.outbox.abandon(Executor.take_late)
         at_work, unsynced = self.scheduler.join(until, self._shared.clock.monotonic)
         failed = [entry.name for entry in self.registry if entry.metadata.failure is not None]
         return at_work, sorted({*unsynced, *failed} - {*at_work})

@@ -27,24 +27,18 @@ _NO_DELIMITER = error(
 )
 
 
-class Malformed(Exception):
-    """The message has no envelope. `frames`: the error for the connection, which may not understand it."""
-
-    def __init__(self, frames: Frames) -> None:
-        self.frames = frames
-
-
 class RefusedRequest(Exception):
-    """The request cannot be read. `frames`: the answer."""
+    """The request cannot be read. frames: the answer. has_envelope: the client may understand it."""
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, *, has_envelope: bool = True) -> None:
         self.frames = frames
+        self.has_envelope = has_envelope
 
 
 def open_request(frames: list[Frame]) -> PendingRequest:
     """Return the request in a message; its topic is "" for one about the broker.
 
-    Raises `Malformed` or `RefusedRequest`.
+    Raises `RefusedRequest`.
     """
     if len(frames) > 1 and not frames[1]:
         route, body = [bytes(frames[0]), b""], frames[2:]
@@ -75,7 +69,8 @@ def _split_envelope(frames: list[Frame]) -> tuple[list[bytes], list[Frame]]:
             return list(map(bytes, frames[: at + 1])), frames[at + 1 :]
         if len(frame) > ENVELOPE_BYTES_MAX:
             break
-    raise Malformed([bytes(frames[0]), b"", *text_codec.encode_error(_NO_DELIMITER)])
+    answer = [bytes(frames[0]), b"", *text_codec.encode_error(_NO_DELIMITER)]
+    raise RefusedRequest(answer, has_envelope=False)
 
 
 def _error(route: list[bytes], body: list[Frame], problem: QuothError) -> Frames:

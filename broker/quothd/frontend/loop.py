@@ -25,10 +25,9 @@ from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier
 from quothd.threads.executor import Executor, Shared
-from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.outbox import Outbox
-from quothd.threads.reader_pool import ReaderPool
 from quothd.threads.stall_guard import StallGuard, TakenOver
+from quothd.threads.workers import Workers
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import QuothError, error
@@ -54,8 +53,9 @@ UNSYNCED_HINT = (
 class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
-    Once it has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose
-    threads are still at work. unsynced: those and others that the disk may not hold.
+    Its constructor binds the sockets, and raises where that is not possible. bound: the addresses. Once it
+    has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose threads
+    are still at work. unsynced: those and others that the disk may not hold.
     """
 
     def __init__(
@@ -69,42 +69,42 @@ class FrontEnd:
         clock: Clock,
         process_id: int,
     ) -> None:
+        self._router, self._announcer, self.bound = _bind(context, config, inproc)
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
         self.overrun: QuothError | None = None
-        self._thread = threading.Thread(target=self._run, name="quoth-front-end", daemon=True)
-        self._ready: Future[Bound] = Future()
+        self._thread = threading.Thread(target=self._serve, name="quoth-front-end", daemon=True)
         self._ended = threading.Event()
-        self._context = context
         self._config = config
-        self._inproc = inproc
         self._notifier = notifier
         self._clock = clock
-        self._process_id = process_id
         self._wanted: deque[tuple[Config, Future[None]]] = deque()
         self._news: dict[str, int] = {}
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
-        self._shared = Shared(
-            config.dir, filesystem, clock, self._outbox, FsyncThread(), ReaderPool(), self._guard
-        )
-        self._folders = catalog.folders
+        threads = Workers("quoth-fsync"), Workers("quoth-reader-0", "quoth-reader-1"), self._guard
+        self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        self._router: Router
-        self._announcer: zmq.Socket[bytes]
-        self._replies: ReplyQueue
-        self._dispatcher: Dispatcher
-        self._info: BrokerInfo
-        self._bound: Bound
+        self._replies = ReplyQueue(self._router, self._counters, clock.monotonic)
+        ways = self._replies.send, self._news.__setitem__
+        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
+        about = self._dispatcher, self._scrubber, self.bound, self._counters, process_id
+        self._info = BrokerInfo(config, self._shared, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
 
-    def start(self) -> Bound:
-        """Start the thread; returns the addresses that are bound. Raises why it could not."""
-        self._thread.start()
-        return self._ready.result()
+    def start(self) -> None:
+        """Start all threads. Raises why it could not."""
+        try:
+            self._shared.fsync_thread.start()
+            self._shared.reader_pool.start()
+            self._guard.start()
+            self._thread.start()
+        except BaseException:
+            self._close()
+            raise
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the front end has ended, if it was ever started."""
@@ -139,29 +139,6 @@ class FrontEnd:
 
     # -- the thread -----------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            router, self._announcer = self._make_sockets()
-            self._router = Router(router)
-            self._replies = ReplyQueue(self._router, self._counters, self._clock.monotonic)
-            ways = self._replies.send, self._news.__setitem__
-            self._dispatcher = Dispatcher(self._config, self._folders, self._shared, *ways)
-            about = self._dispatcher, self._scrubber, self._bound, self._counters, self._process_id
-            self._info = BrokerInfo(self._config, self._shared, *about)
-        except BaseException as problem:
-            self._ready.set_exception(problem)
-            self._ended.set()
-            return
-        try:
-            self._shared.fsync_thread.start()
-            self._shared.reader_pool.start()
-        except BaseException as problem:
-            self._close(problem)
-            return
-        self._guard.start()
-        self._ready.set_result(self._bound)
-        self._serve()
-
     def _serve(self) -> None:
         """Be the front end until the broker ends, or until another thread takes over."""
         self._thread = threading.current_thread()
@@ -173,9 +150,11 @@ class FrontEnd:
             if taken_over.__context__ is not None:
                 note("stalled_work_failed", taken_over.__context__)
         except BaseException as problem:
-            self._close(problem)
+            note("front_end_failed", problem)
+            self.failure = problem
+            self._close()
         else:
-            self._close(None)
+            self._close()
 
     def _loop(self) -> None:
         poller = zmq.Poller()
@@ -223,11 +202,8 @@ class FrontEnd:
             self._counters["requests"] += 1
             try:
                 request = intake.open_request(frames)
-            except intake.Malformed as problem:
-                self._counters["malformed_requests"] += 1
-                self._replies.send(problem.frames)
-                continue
             except intake.RefusedRequest as problem:
+                self._counters["malformed_requests"] += not problem.has_envelope
                 self._replies.send(problem.frames)
                 continue
             try:
@@ -287,11 +263,9 @@ class FrontEnd:
         self._stop_at = min(self._stop_at, now + LINGER_S)
         return not self._replies.kept or now > self._stop_at
 
-    def _close(self, problem: BaseException | None) -> None:
+    def _close(self) -> None:
         """End what the front end has begun."""
         try:
-            if problem is not None:
-                self._fail(problem)
             self._router.socket.close(linger=int(LINGER_S * 1_000))
             self._announcer.close(linger=0)
             self._guard.stop()
@@ -299,14 +273,6 @@ class FrontEnd:
         finally:
             self._ended.set()
             self._refuse_configurations()
-
-    def _fail(self, problem: BaseException) -> None:
-        """Report a problem to the one who waits for the start; after it, by `failure`."""
-        if self._ready.done():
-            note("front_end_failed", problem)
-            self.failure = problem
-        else:
-            self._ready.set_exception(problem)
 
     def _end_threads(self) -> None:
         """End the other threads, and take note of what they have left undone.
@@ -319,7 +285,7 @@ class FrontEnd:
             until = self._stop_at
         at_work, unsynced = self._dispatcher.end(until)
         if not at_work:  # else they may still need the shared threads
-            self._shared.fsync_thread.stop(until - monotonic())
+            self._shared.fsync_thread.stop(until, monotonic)
             self._shared.reader_pool.stop(until, monotonic)
         self._scrubber.stop()
         if at_work:
@@ -330,22 +296,25 @@ class FrontEnd:
             text = f"writing to {_named(unsynced)} had failed"
             self.unsynced = error("storage_failed", text, UNSYNCED_HINT)
 
-    def _make_sockets(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        router, announcer = self._context.socket(zmq.ROUTER), self._context.socket(zmq.PUB)
-        try:
-            for one in (router, announcer):
-                one.set(zmq.LINGER, 0)
-                one.set(zmq.SNDHWM, QUEUED_MAX)
-                one.set(zmq.MAXMSGSIZE, self._config.frame_bytes_max)
-                one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-                one.set(zmq.TCP_KEEPALIVE, 1)
-            router.set(zmq.ROUTER_MANDATORY, 1)
-            self._bound = bind_pair(router, announcer, self._config, self._inproc)
-        except BaseException:
-            router.close()
-            announcer.close()
-            raise
-        return router, announcer
+
+def _bind(
+    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
+) -> tuple[Router, zmq.Socket[bytes], Bound]:
+    """Make both sockets and bind them."""
+    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
+    try:
+        for one in (router, announcer):
+            one.set(zmq.LINGER, 0)
+            one.set(zmq.SNDHWM, QUEUED_MAX)
+            one.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
+            one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+            one.set(zmq.TCP_KEEPALIVE, 1)
+        router.set(zmq.ROUTER_MANDATORY, 1)
+        return Router(router), announcer, bind_pair(router, announcer, config, inproc)
+    except BaseException:
+        router.close()
+        announcer.close()
+        raise
 
 
 def _named(topics: Sequence[str]) -> str:

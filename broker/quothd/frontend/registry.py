@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from quothd.config.config import Config
 from quothd.frontend.lifecycle import State, Transition, follow
@@ -30,6 +31,7 @@ SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "quarantin
 """Counters and gauges of topics that the status sums up."""
 
 
+@dataclass(slots=True, eq=False)
 class RegistryEntry:
     """One topic.
 
@@ -37,32 +39,24 @@ class RegistryEntry:
     requests that are accepted and have no answer. queued: those of them that wait until the topic is open.
     in_work: those that the executor has. makes_way: the topic gets no more requests, so that another one can
     be opened. scanned: bytes that its opening has scanned, of those that it has to. deletion: the request
-    that deletes it once all others are answered. tick_at: the time of its row in the timetable.
+    that deletes it once all others are answered.
     """
 
-    __slots__ = (
-        "deletion", "end_ordinal", "executor", "in_work", "info", "is_new", "makes_way", "metadata", "newest",
-        "opening_since", "outstanding", "queued", "retention_at", "scanned", "state", "tick_at", "used",
-    )  # fmt: skip
-
-    def __init__(self, metadata: TopicMetadata, *, is_new: bool) -> None:
-        self.metadata = metadata
-        self.is_new = is_new
-        self.state = State.HIBERNATING
-        self.executor: Executor | None = None
-        self.info: LogInfo | None = None
-        self.newest = 0
-        self.end_ordinal = 0
-        self.outstanding = 0
-        self.queued: list[PendingRequest] = []
-        self.in_work = 0
-        self.makes_way = False
-        self.deletion: PendingRequest | None = None
-        self.retention_at: int | None = None
-        self.tick_at = 0.0
-        self.opening_since = 0.0
-        self.scanned = (0, 0)
-        self.used = 0.0
+    metadata: TopicMetadata
+    is_new: bool
+    state: State = State.HIBERNATING
+    executor: Executor | None = None
+    info: LogInfo | None = None
+    newest: int = 0
+    end_ordinal: int = 0
+    outstanding: int = 0
+    queued: list[PendingRequest] = field(default_factory=list)
+    in_work: int = 0
+    makes_way: bool = False
+    deletion: PendingRequest | None = None
+    opening_since: float = 0.0
+    scanned: tuple[int, int] = (0, 0)
+    used: float = 0.0
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import zmq
 
@@ -66,26 +67,13 @@ class Router:
         send(last, _NOW, copy)
 
 
+@dataclass(slots=True)
 class _Kept:
     """The replies kept for one client, oldest first, and the time at which it has taken one last."""
 
-    __slots__ = ("bytes", "replies", "since")
-
-    def __init__(self, now: float) -> None:
-        self.replies: deque[tuple[Frames, int]] = deque()
-        self.bytes = 0
-        self.since = now
-
-    def add(self, frames: Frames) -> None:
-        """Keep one more reply."""
-        size = REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))
-        self.replies.append((frames, size))
-        self.bytes += size
-
-    def drop_first(self, now: float) -> None:
-        """Its oldest reply has been taken."""
-        self.bytes -= self.replies.popleft()[1]
-        self.since = now
+    since: float
+    replies: deque[Frames] = field(default_factory=deque)
+    bytes: int = 0
 
 
 class ReplyQueue:
@@ -107,20 +95,16 @@ class ReplyQueue:
         client = bytes(frames[0])
         kept = self.kept.get(client)
         if kept is None:
-            try:
-                self._router.send(frames)
+            if self._sent(frames):
                 return
-            except zmq.ZMQError as problem:
-                if self._needs_no_room(problem):
-                    return
-            now = self._monotonic()
-            kept = self.kept[client] = _Kept(now)
+            kept = self.kept[client] = _Kept(self._monotonic())
             self._pause = RETRY_S
-            self._again_at = now + RETRY_S
+            self._again_at = kept.since + RETRY_S
         if kept.bytes > KEPT_BYTES_MAX:
             self._counters["replies_dropped"] += 1
             return
-        kept.add(frames)
+        kept.replies.append(frames)
+        kept.bytes += _memory_of(frames)
 
     def next_try(self) -> float | None:
         """Return the monotonic time of the next call of `offer_again`, None while nothing is kept."""
@@ -135,9 +119,9 @@ class ReplyQueue:
             return
         moved = False
         for client, kept in list(self.kept.items()):
-            while kept.replies and self._sent(kept.replies[0][0]):
-                kept.drop_first(now)
-                moved = True
+            while kept.replies and self._sent(kept.replies[0]):
+                kept.bytes -= _memory_of(kept.replies.popleft())
+                kept.since, moved = now, True
                 if self._monotonic() >= until:
                     break
             if now - kept.since > SILENCE_S:
@@ -153,18 +137,18 @@ class ReplyQueue:
         self._again_at = now + self._pause
 
     def _sent(self, frames: Frames) -> bool:
-        """Hand a reply to libzmq; False if it has no room."""
+        """Hand a reply to libzmq; False if it has no room. The reply to a client that is gone is dropped."""
         try:
             self._router.send(frames)
+        except zmq.Again:
+            return False
         except zmq.ZMQError as problem:
-            return self._needs_no_room(problem)
+            if problem.errno != zmq.EHOSTUNREACH:
+                raise
+            self._counters["replies_unroutable"] += 1
         return True
 
-    def _needs_no_room(self, problem: zmq.ZMQError) -> bool:
-        """True if the client is gone, False if libzmq has no room for it. Raises any other problem."""
-        if problem.errno == zmq.EAGAIN:
-            return False
-        if problem.errno != zmq.EHOSTUNREACH:
-            raise problem
-        self._counters["replies_unroutable"] += 1
-        return True
+
+def _memory_of(frames: Frames) -> int:
+    """Return the bytes that a reply takes."""
+    return REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))

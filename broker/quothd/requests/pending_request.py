@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from quothwire import batch
 from quothwire.errors import QuothError, error
@@ -18,30 +18,12 @@ SIMPLE_READ_BYTES = 2**20
 """A read of the simple protocol returns records of so many stored bytes."""
 
 
-class Responder(Protocol):
-    """Decodes one request and encodes its answer, with the route to the client in front.
-
-    sees_records_alone: a reply does not say how far the log reaches behind the records in it.
-    """
-
-    operation: Operation
-    sees_records_alone: ClassVar[bool]
-
-    def request(self) -> Any:
-        """Decode the request: a `Request`, or a `SimplePublish`. May be called once."""
-
-    def payload(self) -> batch.Bytes:
-        """Return the batch that came with the request."""
-
-    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
-        """Return the frames of a reply."""
-
-    def refuse(self, problem: QuothError) -> Frames:
-        """Return the frames of an error."""
-
-
 class BinaryResponder:
-    """Answers in the fast protocol. It holds little, since a hundred thousand fetches may wait."""
+    """Decodes a request of the fast protocol and encodes its answer, with the route to the client in front.
+
+    It holds little, since a hundred thousand fetches may wait. sees_records_alone: a reply does not say how
+    far the log reaches behind the records in it.
+    """
 
     __slots__ = ("_call", "_correlation", "_route", "operation")
     sees_records_alone: ClassVar[bool] = False
@@ -53,7 +35,7 @@ class BinaryResponder:
         self._call: Call | None = call
 
     def request(self) -> Any:
-        """See `Responder.request`."""
+        """Decode the request: a `Request`. May be called once."""
         assert self._call is not None, "it was decoded already"
         request = binary_codec.decode_arguments(self._call)
         if self.operation not in WITH_PAYLOAD:
@@ -61,20 +43,20 @@ class BinaryResponder:
         return request
 
     def payload(self) -> batch.Bytes:
-        """See `Responder.payload`."""
+        """Return the batch that came with the request."""
         return self._call.payload if self._call is not None else b""
 
     def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
-        """See `Responder.reply`."""
+        """Return the frames of a reply."""
         return self._route + binary_codec.encode_reply(self.operation, self._correlation, reply, payload)
 
     def refuse(self, problem: QuothError) -> Frames:
-        """See `Responder.refuse`."""
+        """Return the frames of an error."""
         return self._route + binary_codec.encode_error(self.operation, self._correlation, problem)
 
 
 class TextResponder:
-    """Answers in the simple protocol: text frames in, text frames out."""
+    """Does what `BinaryResponder` does in the simple protocol: text frames in, text frames out."""
 
     __slots__ = ("_frames", "_route", "operation")
     sees_records_alone: ClassVar[bool] = True
@@ -85,7 +67,7 @@ class TextResponder:
         self._frames = frames
 
     def request(self) -> Any:
-        """See `Responder.request`."""
+        """Decode the request: a `Request`, or a `SimplePublish`."""
         match self.operation:
             case Operation.PUBLISH:
                 return text_codec.decode_publish(self._frames)
@@ -103,11 +85,11 @@ class TextResponder:
                 return Ping()
 
     def payload(self) -> batch.Bytes:
-        """See `Responder.payload`: the simple protocol has none."""
+        """Return no batch: the simple protocol has none."""
         return b""
 
     def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
-        """See `Responder.reply`."""
+        """Return the frames of a reply."""
         match reply:
             case Published(first=first, last=last):
                 return self._route + text_codec.encode_ok(first, last)
@@ -121,7 +103,7 @@ class TextResponder:
                 raise AssertionError(f"{reply} has no simple form")
 
     def refuse(self, problem: QuothError) -> Frames:
-        """See `Responder.refuse`."""
+        """Return the frames of an error."""
         return self._route + text_codec.encode_error(problem)
 
     def _records(self, fetched: Fetched, payload: batch.Bytes) -> list[bytes]:
@@ -151,6 +133,9 @@ class TextResponder:
         following = records[-1].pointer if records else fetched.next
         pairs = text_codec.encode_records((one.pointer for one in records), (one.value for one in records))
         return text_codec.encode_ok(following, rest=pairs)
+
+
+Responder = BinaryResponder | TextResponder
 
 
 @dataclass(slots=True, eq=False)

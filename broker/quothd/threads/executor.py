@@ -32,11 +32,10 @@ from pathlib import Path
 from quothd.config.config import Config
 from quothd.requests.events import Brought, Close, CommitStepDone, Event, Item, Opening, Query, Released
 from quothd.requests.pending_request import PendingRequest
-from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.outbox import Outbox
-from quothd.threads.reader_pool import ReaderPool
 from quothd.threads.stall_guard import StallGuard, TakenOver
 from quothd.threads.topic_thread import TopicThread
+from quothd.threads.workers import Workers, run_query, run_sync
 from quothd.topics.failures import shortage
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
@@ -63,8 +62,8 @@ class Shared:
     filesystem: FileSystem
     clock: Clock
     outbox: Outbox[Executor]
-    fsync_thread: FsyncThread
-    reader_pool: ReaderPool
+    fsync_thread: Workers
+    reader_pool: Workers
     guard: StallGuard
     thread_type: type[TopicThread] = TopicThread
 
@@ -174,11 +173,11 @@ class Executor:
 
     def sync(self, request: SyncRequest) -> None:
         """See `Services.sync`."""
-        self._shared.fsync_thread.submit(request, self._bring)
+        self._shared.fsync_thread.submit(lambda: run_sync(request), self._bring)
 
     def read(self, request: PendingRequest, query: Query) -> None:
         """See `Services.read`."""
-        self._shared.reader_pool.submit(request, query, self._bring)
+        self._shared.reader_pool.submit(lambda: run_query(request, query), self._bring)
 
     def step(self, step: CommitStep) -> None:
         """See `Services.step`."""

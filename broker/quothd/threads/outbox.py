@@ -2,77 +2,75 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from quothd.requests.events import Event
-from quothd.threads.wakeup import Wakeup
+
+Poster = TypeVar("Poster")
 
 
-class Poster(Protocol):
-    """Whose events are posted."""
+class Outbox(Generic[Poster]):
+    """Any thread posts events of a topic, the front end takes them. The requests in work bound how many.
 
-    def take_late(self, events: Sequence[Event]) -> None:
-        """Take events that no front end takes any more. Any thread."""
-
-
-Posting = TypeVar("Posting", bound=Poster)
-
-
-class Outbox(Generic[Posting]):
-    """Any thread posts events of a topic, the front end takes them. The requests in work bound how many."""
+    fd: readable while the front end has to wake up.
+    """
 
     def __init__(self) -> None:
-        self._posted: deque[tuple[Posting, Sequence[Event]]] = deque()
+        self._posted: deque[tuple[Poster, Sequence[Event]]] = deque()
         self._attended = False
-        self._is_abandoned = False
-        self._wakeup = Wakeup()
-        self.fd = self._wakeup.fd
+        self._deliver: Callable[[Poster, Sequence[Event]], None] | None = None
+        self.fd, self._bell = os.pipe()
+        for end in (self.fd, self._bell):
+            os.set_blocking(end, False)
 
-    def post(self, poster: Posting, events: Sequence[Event]) -> None:
+    def post(self, poster: Poster, events: Sequence[Event]) -> None:
         """Hand over events of a topic."""
         self._posted.append((poster, events))
-        if self._is_abandoned:
-            self._deliver()
+        if self._deliver is not None:
+            self.abandon(self._deliver)
         elif not self._attended:
             self._attended = True
-            self._wakeup.ring()
+            self.wake()
 
     def wake(self) -> None:
-        """Wake the front end without an event."""
-        self._wakeup.ring()
+        """Wake the front end, also without an event."""
+        with suppress(BlockingIOError):
+            os.write(self._bell, b"\0")
 
     def attend(self, *, rung: bool) -> None:
         """The front end is awake: posting needs no wakeup. rung: `fd` is readable."""
         self._attended = True
         if rung:
-            self._wakeup.hush()
+            self._hush()
 
     def leave(self) -> bool:
         """The front end will wait: posting wakes it. False if there are events already."""
         self._attended = False
         return not self._posted
 
-    def take(self, until: float, monotonic: Callable[[], float]) -> Iterator[tuple[Posting, Sequence[Event]]]:
+    def take(self, until: float, monotonic: Callable[[], float]) -> Iterator[tuple[Poster, Sequence[Event]]]:
         """Yield what was posted, at least once, and no more once the monotonic clock says `until`."""
         while self._posted:
             yield self._posted.popleft()
             if monotonic() >= until:
                 break
 
-    def abandon(self) -> None:
+    def abandon(self, deliver: Callable[[Poster, Sequence[Event]], None]) -> None:
         """Let the threads that post deliver the events themselves: the front end takes none any more."""
-        self._is_abandoned = True
-        self._deliver()
-
-    def _deliver(self) -> None:
+        self._deliver = deliver
         with suppress(IndexError):
             while True:
-                poster, events = self._posted.popleft()
-                poster.take_late(events)
+                deliver(*self._posted.popleft())
 
     def close(self) -> None:
         """Close its descriptors; no thread posts any more."""
-        self._wakeup.close()
+        for end in (self.fd, self._bell):
+            os.close(end)
+
+    def _hush(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self.fd, 4_096)

@@ -80,7 +80,9 @@ class StallGuard:
 
         Returns None if there is no thread to watch it: then it may do nothing that a disk could stall.
         """
-        if self._thread is None and not self._starts_again(now):
+        if self._thread is None and now >= self._again_at:
+            self.start()
+        if self._thread is None:
             return None
         self._topic = topic
         self._since = now
@@ -94,11 +96,6 @@ class StallGuard:
         with self._lock:
             self._held = False if self._front == watch else self._held
             return self._front != watch
-
-    def _starts_again(self, now: float) -> bool:
-        if now >= self._again_at:
-            self.start()
-        return self._thread is not None
 
     def _run(self) -> None:
         while not self._ended:

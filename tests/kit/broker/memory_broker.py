@@ -12,15 +12,14 @@ from kit.broker.open_topic import code_of_answer
 from kit.clocks import SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
+from quothd.datadir import catalog
 from quothd.frontend.dispatcher import Dispatcher
-from quothd.requests.events import Event, Failed, Item, ReadDone, Released, SyncDone
+from quothd.requests.events import Event, Failed, Item, Released
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import Shared
 from quothd.threads.outbox import Outbox
 from quothd.threads.topic_thread import TopicThread
 from quothd.topics.topic import Topic
-from quothlog.datadir import topic_folder
-from quothlog.datadir.topic_folder import TopicFolder
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
 
@@ -107,24 +106,19 @@ class HeldWork:
 
     def __init__(self) -> None:
         self.runs = 0
-        self._submitted: deque[tuple[Any, ...]] = deque()
+        self._submitted: deque[tuple[Callable[[], Item], Callable[[Item], None]]] = deque()
 
-    def submit(self, *submitted: Any) -> None:
-        """See `FsyncThread.submit` and `ReaderPool.submit`."""
-        self._submitted.append(submitted)
+    def submit(self, work: Callable[[], Item], back: Callable[[Item], None]) -> None:
+        """See `Workers.submit`."""
+        self._submitted.append((work, back))
 
     def step(self) -> bool:
         """Execute the oldest submitted work; False if there is none."""
         if not self._submitted:
             return False
         self.runs += 1
-        *work, back = self._submitted.popleft()
-        if len(work) == 2:
-            request, query = work
-            back(ReadDone(request, query, query.read(), None))
-        else:
-            work[0].run()
-            back(SyncDone(work[0], None))
+        work, back = self._submitted.popleft()
+        back(work())
         return True
 
 
@@ -150,9 +144,9 @@ class MemoryBroker:
     answers: of each request its codes, "" for a reply. newest: the announced pointers.
     """
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(self, directory: Path, disk: FaultyDisk | None = None, **settings: Any) -> None:
         self.clock = ManualClock(tick=1)
-        self.disk = FaultyDisk(syncs=False)
+        self.disk = disk or FaultyDisk(syncs=False)
         self.config = Config(dir=directory, **settings)
         self.work = HeldWork()
         self.guard = Guard()
@@ -162,11 +156,9 @@ class MemoryBroker:
         self.answers: dict[PendingRequest, list[str]] = {}
         self.newest: dict[str, int] = {}
         self._by_route: dict[bytes, PendingRequest] = {}
-        (directory / "topics").mkdir(parents=True, exist_ok=True)
-        folders = [topic_folder.at(path) for path in sorted((directory / "topics").iterdir())]
-        self.dispatcher = Dispatcher(
-            self.config, cast(list[TopicFolder], folders), self.shared, self._send, self.newest.__setitem__
-        )
+        ways = self._send, self.newest.__setitem__
+        folders = catalog.scan(directory, self.disk).folders
+        self.dispatcher = Dispatcher(self.config, folders, self.shared, *ways)
 
     @property
     def threads(self) -> list[SteppedThread]:
@@ -176,7 +168,7 @@ class MemoryBroker:
     def ask(self, request: PendingRequest) -> PendingRequest:
         """Let the dispatcher take a request. The route in its frames says whose answer it is."""
         route = b"%d" % len(self.answers)
-        request.responder._route = [route, b""]  # type: ignore[attr-defined]
+        request.responder._route = [route, b""]
         self._by_route[route] = request
         self.answers[request] = []
         try:

@@ -14,17 +14,15 @@ from quothd.frontend import intake
 from quothd.requests.events import (
     Answered,
     Closed,
-    CommitStepDone,
     Deleted,
     Event,
     Failed,
     Item,
     Query,
-    ReadDone,
-    SyncDone,
     Waiting,
 )
 from quothd.requests.pending_request import PendingRequest
+from quothd.threads.workers import run_query, run_sync
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
@@ -65,34 +63,15 @@ class Services:
 
     def sync(self, request: SyncRequest) -> None:
         """See `Services.sync`."""
-
-        def execute() -> SyncDone:
-            try:
-                request.run()
-            except OSError as problem:
-                return SyncDone(request, problem)
-            return SyncDone(request, None)
-
-        self._work.append(execute)
+        self._work.append(lambda: run_sync(request))
 
     def read(self, request: PendingRequest, query: Query) -> None:
         """See `Services.read`."""
-
-        def execute() -> ReadDone:
-            try:
-                return ReadDone(request, query, query.read(), None)
-            except Exception as problem:
-                return ReadDone(request, query, None, problem)
-
-        self._work.append(execute)
+        self._work.append(lambda: run_query(request, query))
 
     def step(self, step: CommitStep) -> None:
         """See `Services.step`."""
-
-        def execute() -> CommitStepDone:
-            return step.run()
-
-        self._work.append(execute)
+        self._work.append(step.run)
 
     def execute(self) -> Item:
         """Execute what was given first; returns the item that comes back."""

@@ -1,7 +1,7 @@
 """strace on a real process: records its calls to the file system, and makes calls fail, wait or kill it.
 
 strace counts the calls of each thread apart: a fault at the second fdatasync affects the second one of every
-thread. `fault_at` finds the fault that affects a recorded call.
+thread.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -39,11 +38,6 @@ class Call(NamedTuple):
     path: str
     was: str
     text: str
-
-    @property
-    def struck(self) -> bool:
-        """True if the call failed by an injected fault."""
-        return "(INJECTED)" in self.text
 
 
 class Fault(NamedTuple):
@@ -134,22 +128,6 @@ def calls_in(output: Path) -> list[Call]:
             was = paths[0] if whole["name"] == "rename" else path
             calls.append(Call(len(calls), thread, whole["name"], path, was, rest))
     return calls
-
-
-def fault_at(calls: Sequence[Call], wanted: Call, what: str, *, same_names: bool = False) -> Fault | None:
-    """Return the fault that affects a call first, when all calls are made again in this order.
-
-    same_names: each file will have the same name again, so that calls to other files are not counted. None if
-    the fault would always affect a call of another thread before.
-    """
-    so_far = [call for call in calls[: calls.index(wanted) + 1] if call.name == wanted.name]
-    for path in (wanted.was, "") if same_names and wanted.name != "unlinkat" else ("",):
-        counted = [call for call in so_far if path in ("", call.was)]
-        own = sum(call.thread == wanted.thread for call in counted)
-        others = {call.thread for call in counted} - {wanted.thread}
-        if all(sum(call.thread == other for call in counted) < own for other in others):
-            return Fault(wanted.name, own, what, path)
-    return None
 
 
 def _options(output: Path, fault: Fault | None) -> list[str]:

@@ -104,7 +104,7 @@ def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
                 if rng.random() < 0.9:
                     continue
                 expected = [one for one in model if one.topic == topic]
-                found = pending.take_topic(topic)
+                found = pending.take_all(topic)
                 assert found == expected
         model = [one for one in model if one not in found]
         assert len(pending) == len(model)
@@ -123,9 +123,9 @@ def test_taken_fetches_leave_no_memory_behind() -> None:
     for i in range(100_000):
         pending.add(fetch("t", i, 1e9))
         assert len(pending.take_ready("t", i + 1, 10)) == 1
-    assert len(pending._deadlines) < 100
-    assert len(pending._by_topic["t"]) < 100
-    for one in pending.take_topic("t"):
+    assert len(pending._deadlines._rows) < 100
+    assert len(pending._by_topic["t"]._rows) < 100
+    for one in pending.take_all("t"):
         assert one.after == 2**50
     assert pending._by_topic == {}
 
@@ -143,7 +143,7 @@ def test_a_publish_looks_at_no_fetch_behind_its_records() -> None:
     assert looked.times <= 3_000
 
 
-class Looked(list[tuple[float, int]]):
+class Looked(list[tuple[float, int, PendingRequest]]):
     """A list that counts the accesses to its elements."""
 
     times = 0
@@ -152,7 +152,7 @@ class Looked(list[tuple[float, int]]):
         self.times += 1
         return super().__getitem__(at)
 
-    def __iter__(self) -> Iterator[tuple[float, int]]:
+    def __iter__(self) -> Iterator[tuple[float, int, PendingRequest]]:
         self.times += len(self)
         return super().__iter__()
 

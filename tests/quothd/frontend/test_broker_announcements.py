@@ -1,8 +1,7 @@
-"""The address of announcements: the one by which a client has reached the broker."""
+"""Announcements of new records, and their address: the one by which a client has reached the broker."""
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import StartBroker, free_port
-from kit.broker.peers import Peers, Subscriber
-from kit.deadlines import DEADLINE_S
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.peers import FastPeer, Peers, Subscriber, replied
+from kit.client.clients import read_all
+from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.hosts import Machine, two_machines
 from quothwire.protocol import announcement
 from quothwire.protocol.messages import Hello, Welcome
@@ -117,16 +117,40 @@ def test_a_broker_announces_an_address_or_a_port_if_it_has_one(
         assert hears(peers, url, f"t{number}"), url
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_a_broker_at_all_addresses_of_ipv6_announces_a_port_and_no_address(
-    start_broker: StartBroker, peers: Peers
+def test_announcements_of_a_topic_have_rising_pointers_and_end_with_the_newest(
+    peers: Peers, fast: FastPeer, broker: BrokerProcess, topic: str
 ) -> None:
-    with socket.socket(socket.AF_INET6) as probe:
-        try:
-            probe.bind(("::1", 0))
-        except OSError:
-            pytest.skip("no IPv6 here")
-    broker = start_broker(host="::", insecure=True)
-    port = int(broker.url.rpartition(":")[2])
-    welcome = welcome_of(peers, f"tcp://127.0.0.1:{port}")
-    assert (welcome.announcements, welcome.announcements_port) == ("", port + 1)
+    """By its name, a zero byte and the newest pointer. A longer or a shorter name is another topic."""
+    listening = peers.keep(Subscriber(peers.context, broker.announcements, announcement.subscription(topic)))
+
+    def hears() -> bool:
+        fast.publish(topic, [b"x"])
+        return not listening.is_silent(0.05)
+
+    eventually(hears, "the subscription has arrived")
+    for other in (topic + "-longer", topic[:-1]):
+        fast.publish(other, [b"x"])
+    asked = [fast.send_publish(topic, [b"%d" % i]) for i in range(500)]
+    last = max(replied(answer).last for answer in fast.answers_to(asked))
+    heard = [0]
+    while heard[-1] != last:
+        (frame,) = listening.receive_frames()
+        name, _, pointer = frame.partition(b"\0")
+        assert name == topic.encode()
+        assert int(pointer) > heard[-1]
+        heard.append(int(pointer))
+    assert listening.is_silent(0.1)
+
+
+def test_an_announced_record_can_be_read(
+    peers: Peers, fast: FastPeer, broker: BrokerProcess, topic: str
+) -> None:
+    """Readers need no announcements to read all others."""
+    listening = peers.keep(Subscriber(peers.context, broker.announcements, announcement.subscription(topic)))
+    count = 0
+    while listening.is_silent(0.05):
+        fast.publish(topic, [b"%d" % count])
+        count += 1
+    _, newest = listening.next()
+    assert fast.fetch(topic, newest - 1).records[0].pointer == newest
+    assert len(read_all(peers.simple(broker), topic)) == count

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import random
-import time
-from statistics import median
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, refused, replied
-from kit.deadlines import eventually, hold, pause
+from kit.broker.peers import FastPeer, Peers, hibernates, refused, replied
+from kit.deadlines import eventually, pause
 from kit.machine.processes import descriptors, needs_proc, resident_bytes, threads
 from kit.scale import times
 from quothwire.protocol.messages import (
-    Fetched,
     ListTopics,
     Published,
     RollTopic,
-    TopicInfo,
     TrimTopic,
-    UpdateTopic,
 )
 
 
 def hibernate(fast: FastPeer) -> None:
     """Wait until no topic is active."""
-    eventually(lambda: fast.status(limit=0).active == 0, "all topics hibernate")
+    eventually(lambda: hibernates(fast), "all topics hibernate")
 
 
 def is_down_to(broker: BrokerProcess, before: tuple[int, int]) -> bool:
@@ -48,63 +43,25 @@ def test_each_segment_has_the_letter_of_its_state(start_broker: StartBroker, pee
     assert fast.fetch("t", 0).values == [b"1"]
     assert fast.describe("t").states == "rw"
     assert broker.terminate() == 0
-    broker.restart(worker_timeout=0.05)
+    broker.restart(worker_timeout=0.3)
     assert fast.fetch("t", 0).values == [b"1"]
-    eventually(lambda: fast.status().states == {"t": "hh"}, "the topic hibernates")
-    assert fast.describe("t").states == "hh"
-
-
-def test_status_describe_and_list_do_not_open_a_hibernating_topic(
-    start_broker: StartBroker, peers: Peers
-) -> None:
-    fast = peers.fast(start_broker(worker_timeout=0.05))
-    first = fast.publish("t", [b"1", b"22"])
-    hibernate(fast)
-    for _ in range(20):
-        info = fast.describe("t")
-        assert (info.first, info.last, info.count, info.states) == (first.first, first.last, 2, "h")
-        assert fast.status().states == {"t": "h"}
-        assert fast.call(ListTopics()).names == ["t"]
-        assert fast.status().active == 0
-
-
-def test_status_and_describe_do_not_delay_hibernation(start_broker: StartBroker, peers: Peers) -> None:
-    fast = peers.fast(start_broker(worker_timeout=0.3))
-    fast.publish("t", [b"1"])
-
-    def hibernates() -> bool:
-        fast.describe("t")
-        return fast.status().active == 0
-
-    eventually(hibernates, "the topic hibernates")
+    eventually(lambda: fast.describe("t").states == "hh", "the topic hibernates in spite of the descriptions")
 
 
 def test_the_first_request_opens_a_hibernating_topic(start_broker: StartBroker, peers: Peers) -> None:
+    """Status, description and list do not."""
     fast = peers.fast(start_broker(worker_timeout=0.05))
     first = fast.publish("t", [b"1"]).first
-    for ask in (
-        lambda: fast.publish("t", [b"x"]),
-        lambda: fast.fetch("t", 0),
-        lambda: fast.call(RollTopic(), "t"),
-        lambda: fast.call(TrimTopic(before=1), "t"),
-        lambda: fast.call(UpdateTopic({"max_age": 100.0}), "t"),
-    ):
-        hibernate(fast)
-        ask()
-    assert fast.fetch("t", 0).records[0].pointer == first
-
-
-def test_a_fetch_at_the_end_does_not_open_a_topic(start_broker: StartBroker, peers: Peers) -> None:
-    """Pending or not."""
-    fast = peers.fast(start_broker(worker_timeout=0.05))
-    last = fast.publish("t", [b"1"]).last
     hibernate(fast)
-    assert fast.fetch("t", last).records == []
-    waiting = fast.send_fetch("t", last, wait_ms=10_000)
-    eventually(lambda: fast.status().waits == 1, "the fetch waits")
-    assert fast.status().active == 0
-    fast.publish("t", [b"2"])
-    assert isinstance(replied(fast.answer_to(waiting)), Fetched)
+    for _ in range(20):
+        info = fast.describe("t")
+        assert (info.first, info.count, info.states) == (first, 1, "h")
+        assert fast.status().states == {"t": "h"}
+        assert fast.call(ListTopics()).names == ["t"]
+        assert fast.status().active == 0
+    fast.publish("t", [b"x"])
+    hibernate(fast)
+    assert fast.values("t") == [b"1", b"x"]
 
 
 @needs_proc
@@ -126,11 +83,11 @@ def test_a_hibernating_topic_leaves_no_descriptor_thread_or_memory(
         fast.call(TrimTopic(before=last), "t")
         hibernate(fast)
 
-    for _ in range(times(20, 400)):
+    for _ in range(times(5, 400)):
         cycle()
     before = descriptors(broker.pid), threads(broker.pid)
     memory = resident_bytes(broker.pid)
-    for _ in range(times(40, 4_000)):
+    for _ in range(times(20, 4_000)):
         cycle()
     eventually(lambda: is_down_to(broker, before), "all files are closed and all threads have ended")
     assert resident_bytes(broker.pid) - memory < times(8, 3) * 2**20  # a new thread may take a MiB, once
@@ -145,7 +102,7 @@ def test_requests_at_the_time_of_hibernation_are_served(
     pointers = [clients[0].publish("t", [b"a topic to read"]).first]
     sent: list[tuple[FastPeer, int]] = []
     count = 1
-    for _ in range(times(200, 3_000)):
+    for _ in range(times(80, 3_000)):
         for client in clients:
             for _ in range(rng.randrange(3)):
                 sent.append((client, client.send_publish("t", [b"%d" % count])))
@@ -161,30 +118,13 @@ def test_requests_at_the_time_of_hibernation_are_served(
     assert sorted(pointers) == [record.pointer for record in clients[0].read_all("t")]
 
 
-def test_few_workers_serve_many_topics(start_broker: StartBroker, peers: Peers) -> None:
-    """Ten busy topics on two workers: each request is answered, and at most two topics are active."""
-    broker = start_broker(workers_max=2)
-    fast, watcher = peers.fast(broker), peers.fast(broker)
-    sent: dict[str, list[int]] = {}
-    for i in range(times(60, 600)):
-        for row in range(10):
-            sent.setdefault(f"t{row}", []).append(fast.send_publish(f"t{row}", [b"%d" % i]))
-        assert watcher.status(limit=0).active <= 2
-    for topic, asked in sent.items():
-        for answer in fast.answers_to(asked):
-            replied(answer)
-        values = fast.values(topic)
-        assert values == [b"%d" % i for i in range(len(asked))]
-    assert watcher.status(limit=0).active <= 2
-
-
 @needs_proc
-@pytest.mark.timeout(times(360, 3_600))
-def test_a_thousand_hibernating_topics_cost_no_thread_and_no_descriptor(
+@pytest.mark.timeout(times(120, 3_600))
+def test_many_hibernating_topics_cost_no_thread_and_no_descriptor(
     start_broker: StartBroker, peers: Peers
 ) -> None:
     """Nor after a restart, which opens each of them once in the background."""
-    topics = times(1_000, 10_000)
+    topics = times(100, 10_000)
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     fast.publish("first", [b"x"])
@@ -200,36 +140,3 @@ def test_a_thousand_hibernating_topics_cost_no_thread_and_no_descriptor(
     hibernate(fast)
     eventually(lambda: is_down_to(broker, before), "all files are closed and all threads have ended")
     assert fast.fetch(f"t{topics - 1}").values == [b"%d" % (topics - 1)]
-
-
-def test_a_description_after_a_restart_is_complete(start_broker: StartBroker, peers: Peers) -> None:
-    """The topic is opened for it, and hibernates again."""
-    broker = start_broker(worker_timeout=0.05)
-    fast = peers.fast(broker)
-    last = fast.publish("t", [b"1", b"2"]).last
-    assert broker.terminate() == 0
-    broker.restart()
-    info = fast.describe("t")
-    assert isinstance(info, TopicInfo)
-    assert (info.last, info.count) == (last, 2)
-    hibernate(fast)
-    hold(lambda: fast.status().active == 0 and fast.describe("t").count == 2, "it hibernates still", 0.3)
-
-
-def test_rolls_of_a_topic_do_not_delay_another_topic(
-    fast: FastPeer, peers: Peers, broker: BrokerProcess
-) -> None:
-    other = peers.fast(broker)
-    fast.publish("rolled", [bytes(1_000)])
-    rolls = []
-    for _ in range(times(100, 500)):
-        fast.send_publish("rolled", [b"x"])
-        rolls.append(fast.send(RollTopic(), "rolled"))
-    took = []
-    for _ in range(100):
-        began = time.monotonic()
-        other.publish("steady", [b"x"])
-        took.append(time.monotonic() - began)
-    assert median(took) < 0.25
-    for answer in fast.answers_to(rolls):
-        replied(answer)

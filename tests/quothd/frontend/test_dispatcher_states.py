@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from kit.broker.memory_broker import MemoryBroker
 from kit.broker.open_topic import NAME, pending
 from kit.broker.transactions import LOADER, part_of, staged
+from kit.disk.doubles import Kind
 from kit.disk.logs import encoded
 from quothd.frontend.lifecycle import State
 from quothd.requests.events import Closed, Deleted, Event, Released
@@ -177,6 +179,15 @@ def test_a_topic_is_created_by_what_stores_and_by_nothing_else(tmp_path: Path, n
         assert broker.code(request) == ""
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_hibernating_topic_is_opened_by_what_needs_its_log(tmp_path: Path, name: str) -> None:
+    broker = MemoryBroker(tmp_path)
+    hibernating(broker)
+    broker.ask(OPERATIONS[name]())
+    opens = broker.dispatcher.registry.entries[NAME].state is State.OPENING
+    assert opens == (name not in ("describe", "create", "fetch and wait"))
+
+
 def test_requests_that_wait_for_a_topic_are_handled_in_their_order(tmp_path: Path) -> None:
     broker = MemoryBroker(tmp_path)
     hibernating(broker)
@@ -189,15 +200,49 @@ def test_requests_that_wait_for_a_topic_are_handled_in_their_order(tmp_path: Pat
     assert broker.newest[NAME] > newest
 
 
-def test_a_pending_fetch_is_answered_by_the_publish_that_it_waits_for(tmp_path: Path) -> None:
+def fetch(after: int) -> PendingRequest:
+    """A fetch that may wait for a minute."""
+    return pending(Fetch(after=after, wait_ms=60_000))
+
+
+def test_a_pending_fetch_is_answered_by_a_newer_record_alone(tmp_path: Path) -> None:
+    """Not by the creation of its topic, a roll, a trim, or a record below its cursor."""
     broker = MemoryBroker(tmp_path)
-    opened(broker)
-    fetch = broker.ask(pending(Fetch(after=broker.newest[NAME], wait_ms=60_000)))
-    broker.settle()
-    assert not broker.answers[fetch]
+
+    def ask(request: PendingRequest) -> PendingRequest:
+        broker.ask(request)
+        broker.settle()
+        return request
+
+    early = ask(fetch(0))
+    ask(OPERATIONS["create"]())
+    later = ask(fetch(0))
+    assert not any(broker.answers[one] for one in (early, later))
+    ask(OPERATIONS["publish"]())
+    assert [broker.code(one) for one in (early, later)] == ["", ""]
+    at_end, beyond = ask(fetch(broker.newest[NAME])), ask(fetch(2**56 - 1))
+    for name in ("roll", "trim"):
+        assert broker.code(ask(OPERATIONS[name]())) == ""
+    trimmed = ask(fetch(0))
+    assert not any(broker.answers[one] for one in (at_end, beyond, trimmed))
+    ask(OPERATIONS["publish"]())
+    assert [broker.code(one) for one in (at_end, trimmed)] == ["", ""]
+    assert not broker.answers[beyond]
+    broker.pass_time(61.0)
+    assert broker.code(beyond) == ""
+
+
+def test_pending_fetches_are_bounded_and_a_publish_answers_more_than_a_topic_takes(tmp_path: Path) -> None:
+    broker = MemoryBroker(tmp_path, topic_requests_max=10, waits_max=100)
+    hibernating(broker)
+    asked = [broker.ask(fetch(broker.newest[NAME])) for _ in range(100)]
+    for topic in (NAME, "unknown"):
+        refused = fetch(broker.newest[NAME])
+        refused.topic = topic
+        assert broker.code(broker.ask(refused)) == "busy"
     broker.ask(OPERATIONS["publish"]())
     broker.settle()
-    assert broker.code(fetch) == ""
+    assert {broker.code(one) for one in asked} == {""}
 
 
 def test_an_event_of_an_executor_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
@@ -234,6 +279,36 @@ def test_a_request_that_comes_while_its_topic_breaks_down_is_answered(tmp_path: 
     after = broker.ask(OPERATIONS["publish"]())
     broker.settle()
     assert broker.code(after) == ""
+
+
+def test_retention_that_fails_is_tried_again_now_and_then(tmp_path: Path) -> None:
+    """Without a request for the topic, also where it cannot even be opened."""
+    faults: list[tuple[Kind, int, str]] = [
+        ("open", errno.EMFILE, "max_age"),
+        ("create", errno.ENOSPC, "age_limit"),
+    ]
+    for kind, problem, setting in faults:
+        broker = MemoryBroker(tmp_path / kind)
+        broker.ask(pending(CreateTopic({setting: 600.0})))
+        opened(broker)
+        entry = broker.dispatcher.registry.entries[NAME]
+
+        def pass_seconds(count: int, broker: MemoryBroker = broker) -> None:
+            for _ in range(count):
+                broker.pass_time(1.0)
+                broker.settle()
+
+        pass_seconds(500)
+        assert entry.state is State.HIBERNATING
+        broker.disk.fail(kind, problem=problem, lasting=True)
+        before = broker.disk.count(kind)
+        pass_seconds(300)
+        assert 0 < broker.disk.count(kind) - before < 40, kind
+        assert entry.info is not None
+        assert (entry.info.first_ordinal, entry.info.counters["rolls"]) == (0, kind == "open")
+        broker.disk.heal()
+        pass_seconds(20)
+        assert (entry.info.first_ordinal, entry.info.counters["rolls"]) == (2 * (kind == "open"), 1)
 
 
 @pytest.mark.parametrize(("last", "name"), [(Closed, "hibernating"), (Deleted, "delete")])

@@ -20,7 +20,7 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk
 from kit.scale import times
 from quothd import Broker
-from quothd.threads.wakeup import Wakeup
+from quothd.threads.outbox import Outbox
 from quothlog import Log
 from quothwire.errors import Conflict, Disconnected
 from quothwire.pointer import POINTER_MAX
@@ -267,13 +267,13 @@ def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(
 ) -> None:
     """Its last events may be taken before it rings, and the descriptor be the one of another file then."""
     found: list[bool] = []
-    real = Wakeup.ring
+    real = Outbox.wake
 
-    def ring(wakeup: Wakeup) -> None:
+    def ring(outbox: Outbox[Any]) -> None:
         if threading.current_thread().name.startswith("quoth-topic"):
             pause(0.1)
-            found.append(Path(f"/dev/fd/{wakeup.fd}").exists())
-        real(wakeup)
+            found.append(Path(f"/dev/fd/{outbox.fd}").exists())
+        real(outbox)
 
     def ends_with_a_ring() -> bool:
         """Return True if a thread has rung: it rings only while the front end polls."""
@@ -281,7 +281,7 @@ def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(
         with FastPeer(broker.context, broker.url) as fast:
             fast.publish("t", [b"x"])
         with monkeypatch.context() as patched:
-            patched.setattr(Wakeup, "ring", ring)
+            patched.setattr(Outbox, "wake", ring)
             broker.stop()
         return bool(found)
 

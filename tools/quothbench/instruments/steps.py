@@ -25,7 +25,7 @@ from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
 from quothcli.cli.quantities import span
 from quothd.requests.pending_request import BinaryResponder
-from quothd.threads.wakeup import Wakeup
+from quothd.threads.outbox import Outbox
 from quothlog import Log
 from quothwire import batch
 from quothwire.protocol import binary_codec
@@ -125,14 +125,14 @@ class StepsBench(NamedTuple):
         finally:
             there.put(False)
             thread.join()
-        wakeup = Wakeup()
+        outbox: Outbox[Any] = Outbox()
 
         def ring_and_hush() -> None:
-            wakeup.ring()
-            wakeup.hush()
+            outbox.wake()
+            outbox.attend(rung=True)
 
         self._time("threads: ring and hush, no thread sleeps", "both", ring_and_hush)
-        wakeup.close()
+        outbox.close()
 
     def _records(self) -> None:
         """Measure the cost of a record: in a batch of a thousand, and in an embedded log."""
