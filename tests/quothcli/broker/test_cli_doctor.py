@@ -7,7 +7,6 @@ import re
 import resource
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.deadlines import DEADLINE_S
-from kit.machine.commands import Command, Ended, Running
+from kit.machine.commands import Command, Ended
 from kit.machine.processes import listing, needs_proc
 from quoth import Disconnected
 from quoth import connect as quoth_connect
@@ -68,61 +67,45 @@ def test_every_finding_is_a_line_with_an_advice(quoth: Command, tmp_path: Path) 
     assert listing(tmp_path) == []
 
 
+SILENT: dict[str, list[str]] = {
+    # an address: the verdicts about its ports
+    "tcp://127.0.0.1:FREE": ["ok", "ok"],
+    "tcp://127.0.0.1:99999": ["fail"],
+    "tcp://[::1:5": ["fail"],
+    "tcp://127.0.0.1:65535": ["ok"],
+    "tcp://a..b:5": ["ok", "ok"],
+}
+
+
 def test_missing_broker_is_a_failure_only_if_it_was_named(alone: Command, tmp_path: Path) -> None:
-    url = f"tcp://127.0.0.1:{free_port()}"
-    named = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    assert (named.status, found(named)["broker"]["verdict"]) == (1, "fail")
-    text = found(named)["broker"]["text"]
-    assert url in text
-    assert text.endswith("(from --url)")
+    for address, verdicts in SILENT.items():
+        url = address.replace("FREE", str(free_port()))
+        told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
+        assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail"), address
+        assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts, address
+        text = found(told)["broker"]["text"]
+        assert (url in text, text.endswith("(from --url)")) == (True, True), text
     problem = Disconnected("disconnected", "of the test")
-    (first, *ports) = broker_checks.silent(BrokerAddress(url, None, DEFAULT), problem)
+    (first, *_) = broker_checks.silent(BrokerAddress("tcp://a..b:5", None, DEFAULT), problem)
     assert first.verdict == "warn"
-    assert [one.verdict for one in ports] == ["ok", "ok"]
 
 
-@pytest.fixture
-def stranger() -> Iterator[int]:
-    """A port at which another program listens."""
-    with socket.create_server(("127.0.0.1", free_port())) as listening:
-        yield listening.getsockname()[1]
-
-
-def test_another_program_at_the_port_is_reported(alone: Command, tmp_path: Path, stranger: int) -> None:
-    url = f"tcp://127.0.0.1:{stranger}"
-    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    assert told.status == 1
-    ports = [one for one in told.objects if one["check"] == "port"]
-    assert [one["verdict"] for one in ports] == ["fail", "ok"]
-    assert f"127.0.0.1:{stranger} and speaks no ZeroMQ" in ports[0]["text"]
-
-
-@pytest.mark.parametrize(
-    ("url", "verdicts_of_ports"),
-    [
-        ("tcp://127.0.0.1:99999", ["fail"]),
-        ("tcp://[::1:5", ["fail"]),
-        ("tcp://127.0.0.1:65535", ["ok"]),
-        ("tcp://a..b:5", ["ok", "ok"]),
-    ],
-)
-def test_impossible_address_is_a_failure(
-    alone: Command, tmp_path: Path, url: str, verdicts_of_ports: list[str]
+def test_program_that_listens_and_does_not_answer_is_reported(
+    alone: Command, start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
-    assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail")
-    assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts_of_ports
-
-
-def test_broker_that_hangs_is_a_failure(alone: Command, start_broker: StartBroker, tmp_path: Path) -> None:
+    """Another program, and a broker that hangs."""
+    with socket.create_server(("127.0.0.1", free_port())) as listening:
+        url = "tcp://{}:{}".format(*listening.getsockname())
+        told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
+    ports = [one for one in told.objects if one["check"] == "port"]
+    assert (told.status, [one["verdict"] for one in ports]) == (1, ["fail", "ok"])
+    assert f"{url.removeprefix('tcp://')} and speaks no ZeroMQ" in ports[0]["text"]
     broker = start_broker()
     broker.freeze()
-    url = broker.url
-    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail")
+    told = alone("doctor", str(tmp_path), "--url", broker.url, "--timeout", "0.1", "--format", "json")
     ports = [one for one in told.objects if one["check"] == "port"]
+    assert (told.status, len(ports), found(told)["broker"]["verdict"]) == (1, 2, "fail")
     assert all("a broker that hangs" in one["advice"] for one in ports if one["verdict"] == "fail")
-    assert len(ports) == 2
 
 
 def test_directory_that_is_missing_is_looked_at_above_and_a_file_is_a_failure(
@@ -136,16 +119,17 @@ def test_directory_that_is_missing_is_looked_at_above_and_a_file_is_a_failure(
     assert (status, findings["directory"]["verdict"]) == (1, "fail")
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_lock_that_is_no_file_is_a_failure(quoth: Command, tmp_path: Path, kind: str) -> None:
-    data, secret = tmp_path / "data", tmp_path / "secret"
-    data.mkdir()
+def test_lock_that_is_no_file_is_a_failure(quoth: Command, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
     secret.write_text("of another user")
-    (data / "lock").symlink_to(secret) if kind == "link" else os.mkfifo(data / "lock")
-    status, findings = doctor(quoth, str(data), seconds=DEADLINE_S)
-    assert (status, findings["lock"]["verdict"]) == (1, "fail")
-    assert str(data / "lock") in findings["lock"]["text"]
-    assert "of another user" not in str(findings)
+    for kind in ("link", "pipe"):
+        lock = tmp_path / kind / "lock"
+        lock.parent.mkdir()
+        lock.symlink_to(secret) if kind == "link" else os.mkfifo(lock)
+        status, findings = doctor(quoth, str(lock.parent), seconds=DEADLINE_S)
+        assert (status, findings["lock"]["verdict"]) == (1, "fail")
+        assert str(lock) in findings["lock"]["text"]
+        assert "of another user" not in str(findings)
 
 
 def test_directory_that_others_may_write_is_a_warning(quoth: Command, tmp_path: Path) -> None:
@@ -194,27 +178,27 @@ def test_descriptors_are_those_of_the_broker(alone: Command, start_broker: Start
     assert "--workers-max 33" in finding["advice"]
 
 
-def test_torn_bytes_of_the_broker_are_a_warning(alone: Command, start_broker: StartBroker) -> None:
+def test_torn_bytes_of_the_broker_are_a_warning_and_its_lock_is_free_after_a_kill(
+    alone: Command, start_broker: StartBroker
+) -> None:
     broker = start_broker()
+    pid = broker.pid
     assert alone("pub", "t", "one", "--url", broker.url).status == 0
     broker.kill()
+    findings = doctor(alone, str(broker.directory))[1]
+    assert findings["lock"]["text"] == f"free; process {pid} had it last"
     (path,) = broker.topics_directory.glob("*/*.seg")
     with path.open("ab") as file:
         file.write(DAMAGE)
     broker.restart()
     assert alone("read", "t", "--url", broker.url).status == 0
-    told = alone("doctor", "--url", broker.url, "--format", "json")
-    finding = found(told)["its disk"]
-    assert (finding["verdict"], told.status) == ("warn", 0)
-    assert f"torn_bytes {len(DAMAGE)}" in finding["text"]
-
-
-def test_lock_of_a_killed_broker_is_free(quoth: Command, start_broker: StartBroker) -> None:
-    broker = start_broker()
-    pid = broker.pid
-    broker.kill()
-    told = quoth("doctor", str(broker.directory), "--format", "json")
-    assert found(told)["lock"]["text"] == f"free; process {pid} had it last"
+    status, findings = doctor(alone, "--url", broker.url)
+    assert (status, findings["its disk"]["verdict"]) == (0, "warn")
+    assert f"torn_bytes {len(DAMAGE)}" in findings["its disk"]["text"]
+    _, said = alone("status", "--url", broker.url).err.splitlines()
+    assert f"torn_bytes {len(DAMAGE)}, quarantined_bytes {len(DAMAGE)}; " in said
+    assert f"`quoth log verify {broker.directory}`" in said
+    assert "quarantined_bytes" in alone("topic", "info", "t", "--url", broker.url).out.decode()
 
 
 # -- the probe ----------------------------------------------------------------------------------------------
@@ -225,14 +209,18 @@ def publish_findings(told: Ended) -> list[dict[str, Any]]:
     return [one for one in told.objects if one["check"] == "publish"]
 
 
-def test_probe_measures_each_step_and_removes_its_topic(alone: Command, start_broker: StartBroker) -> None:
+def test_probes_of_several_doctors_measure_each_step_and_remove_their_topics(
+    alone: Command, start_broker: StartBroker
+) -> None:
     broker = start_broker(auto_create=False)
-    told = alone("doctor", "--url", broker.url, "--format", "json")
-    (finding,) = publish_findings(told)
-    assert (finding["verdict"], told.status) == ("ok", 0)
-    spans = re.findall(r"(written|synced|read) in ([\d.]+) ms", finding["text"])
-    assert [what for what, _ in spans] == ["written", "synced", "read"]
-    assert all(float(span) > 0 for _, span in spans)
+    doctors = [alone.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
+    for one in doctors:
+        told = one.end()
+        (finding,) = publish_findings(told)
+        assert (finding["verdict"], told.status) == ("ok", 0)
+        spans = re.findall(r"(written|synced|read) in ([\d.]+) ms", finding["text"])
+        assert [what for what, _ in spans] == ["written", "synced", "read"]
+        assert all(float(span) > 0 for _, span in spans)
     assert listing(broker.topics_directory) == []
 
 
@@ -279,17 +267,6 @@ def test_topic_of_a_killed_doctor_is_removed_by_a_later_one(
     findings = publish_findings(told)
     assert [one["verdict"] for one in findings] == ["warn", "ok"]
     assert strange in findings[0]["text"]
-
-
-def test_several_doctors_run_at_once(
-    alone: Command, running: list[Running], start_broker: StartBroker
-) -> None:
-    broker = start_broker()
-    doctors = [alone.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
-    for doctor in doctors:
-        (finding,) = publish_findings(doctor.end())
-        assert finding["verdict"] == "ok"
-    assert listing(broker.topics_directory) == []
 
 
 @needs_proc

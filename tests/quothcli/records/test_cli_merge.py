@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import quoth as library
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, pass_on
 from kit.machine.commands import Command, Running
 from quoth import Client
 from quothwire.errors import error
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    """A client that publishes."""
-    with library.connect(broker.url) as client:
-        yield client
 
 
 @pytest.fixture
