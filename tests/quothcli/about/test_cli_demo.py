@@ -134,6 +134,7 @@ def test_different_lines_are_not_equal() -> None:
 
 
 LOSES_A_LINE = """
+from quothcli.commands.about import demo
 
 run = demo.run
 

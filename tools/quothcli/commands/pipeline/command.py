@@ -7,12 +7,12 @@ from quothcli.cli.command import LazyCommand, group
 COMMANDS = {
     name: LazyCommand(f"quothcli.commands.pipeline.{module}", sentence)
     for name, module, sentence in (
-        ("audit", "audit", "Verify every checksum of every segment, with or without a broker."),
-        ("archive", "archive", "Keep topics as Parquet files, each record once."),
-        ("verify", "archive", "Compare every file of an archive with its manifest."),
-        ("compact", "archive", "Merge the small files of an archive into large ones, day by day."),
+        ("audit", "jobs", "Verify every checksum of every segment, with or without a broker."),
+        ("archive", "jobs", "Keep topics as Parquet files, each record once."),
+        ("verify", "jobs", "Compare every file of an archive with its manifest."),
+        ("compact", "jobs", "Merge the small files of an archive into large ones, day by day."),
         ("replay", "replay", "Put archived records, or any Parquet files, into topics, once."),
-        ("stats", "stats", "Tell what topics hold, window by window."),
+        ("stats", "jobs", "Tell what topics hold, window by window."),
     )
 }
 """Each job with its module."""
