@@ -16,7 +16,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Peers
 from kit.deadlines import eventually
 from kit.machine.commands import Command
-from kit.machine.processes import listing, python_of
+from kit.machine.processes import listing
 from kit.machine.tracing import needs_strace
 from quothd.config import template
 from quothwire.protocol.messages import DeleteTopic, RollTopic
@@ -143,24 +143,6 @@ def test_service_of_a_user_needs_no_root(alone: Command, root: Path) -> None:
     assert "--dir %h/.local/share/quoth" in unit
     assert alone("service", "uninstall", "--user", environment=environment).status == 0
     assert files(root) == []
-
-
-def test_wheel_contains_the_units(root: Path, tmp_path: Path) -> None:
-    """The wheel is built and unpacked outside of the checkout."""
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=SYSTEMD.parent, capture_output=True, timeout=60, check=True,
-    )  # fmt: skip
-    (wheel,) = tmp_path.glob("*.whl")
-    unpacked = tmp_path / "unpacked"
-    shutil.unpack_archive(wheel, unpacked, "zip")
-    done = subprocess.run(
-        [*python_of("quothcli.main"), "service", "install", "--prefix", str(root)],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(unpacked)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert files(root) == FILES
-    assert (unpacked / "quothcli/systemd/user/quothd.service").is_file()
 
 
 # -- the unit -----------------------------------------------------------------------------------------------

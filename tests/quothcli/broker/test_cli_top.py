@@ -19,7 +19,7 @@ from kit.machine.commands import Command, Running
 from kit.machine.screens import Screen
 from quoth import Client, Cursor, connect
 from quothcli.commands.broker.top import _columns, _lines
-from quothcli.commands.broker.watch import BrokerView, Sort, TopicRow, Watch
+from quothcli.commands.broker.watch import BrokerView, Sort, Watch
 
 PATIENT = ("--timeout", "20")
 """A broker on a busy machine may need longer for an answer than a person waits for one."""
@@ -259,9 +259,3 @@ def test_header_with_long_values_fits_a_screen(client: Client) -> None:
     assert second == "100,000 topics, 10,000 active, 100,000 waiting, 999,999 req/s, 99,999 syncs/s"
     assert _lines("tcp://127.0.0.1:5555", view, width=80)[0].startswith("tcp://127.0.0.1:5555  ")
     assert _lines(url, view)[0].startswith(f"{url}  ")
-
-
-def test_ages_are_printed_in_short_words(client: Client) -> None:
-    row = TopicRow("t", 1.0, 1.0, 1, 1, 5_400.0, None, 0.0123, "w", "")
-    line = _lines("tcp://a:1", BrokerView(client.status(), 1.0, 1.0, 1.0, [row]))[-1]
-    assert line.split()[-4:] == ["1h30m", "12.3ms", "w", "t"]

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import termios
 from collections.abc import Callable
@@ -15,10 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually, pause
-from kit.machine.commands import COMMAND, COMMAND_S, Command
-from kit.machine.tracing import calls_in, needs_strace, traced
+from kit.machine.commands import Command
 from kit.scale import times
 from quoth import Cursor
 
@@ -139,21 +136,6 @@ def test_records_that_could_not_be_written_are_not_done(
             ended = quoth.start(name, topic, *options, "--cursor", str(path), stdout=full).end()
         assert (ended.status, len(ended.err.splitlines())) == (1, 2), ended.err
     assert quoth("read", topic, "--cursor", str(path), "--format", "raw").out == b"1\n2\n"
-
-
-@needs_strace
-def test_burst_of_records_saves_the_cursor_a_few_times(
-    broker: BrokerProcess, fill: Fill, topic: str, path: Path
-) -> None:
-    """The file is not synced for each of 20,000 records."""
-    fill(*[b"x"] * 20_000)
-    trace = path.with_name("trace")
-    line = ("--url", broker.url, "tail", topic, "--after", "0", "--limit", "20000", "--cursor", str(path))
-    command = [*traced(trace), *COMMAND, *line, "--format", "raw"]
-    ended = subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=True)
-    assert ended.stdout == b"x\n" * 20_000
-    renames = [call for call in calls_in(trace) if call.name == "rename" and call.path == str(path)]
-    assert 1 <= len(renames) <= 10
 
 
 def test_kills_at_any_time_skip_no_record(

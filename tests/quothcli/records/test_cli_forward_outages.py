@@ -9,19 +9,15 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-import quoth as client_package
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess
 from kit.broker.proxies import Wire
-from kit.client.forwarding import count_of, stored, value, values
+from kit.client.forwarding import count_of, stored, values
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.logs import segments
 from kit.machine.commands import Command, Running
@@ -153,42 +149,3 @@ def test_every_record_of_a_device_arrives_once(
         assert siege.end(client, goal) == values(goal)
     left = sum(path.stat().st_size for path in segments(log))
     assert left < 64_000, "the writer has let go of what is forwarded"
-
-
-@pytest.mark.timeout(900)
-def test_every_record_of_a_topic_arrives_once(
-    alone: Command,
-    broker: BrokerProcess,
-    client: Client,
-    topic: str,
-    start_broker: StartBroker,
-    rng: random.Random,
-    tmp_path: Path,
-) -> None:
-    """From one broker to another, both of which are killed."""
-    source = start_broker(directory=tmp_path / "source", count_limit=500)
-    over = threading.Event()
-
-    def feed() -> int:
-        """Publish numbers until the end; returns how many."""
-        with client_package.connect(source.url) as there, there.producer("orders", batch=20) as producer:
-            for number in count():
-                producer.send(value(number))
-                if number % 50 == 0 and over.wait(0.01):
-                    return number + 1
-        raise AssertionError
-
-    def kill_source() -> None:
-        source.kill()
-        source.restart()
-
-    with ThreadPoolExecutor() as pool, Wire(broker.url) as wire:
-        fed = pool.submit(feed)
-        try:
-            state = str(tmp_path / "orders.forward")
-            siege = Siege(alone, broker, wire, rng, topic, source.url, "--from", "orders", "--state", state)
-            siege.lay(times(BLOWS, 60 * BLOWS), kill_source)
-        finally:
-            over.set()
-        goal = fed.result(DEADLINE_S)
-        assert siege.end(client, goal) == values(goal)
