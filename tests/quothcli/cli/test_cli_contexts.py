@@ -213,7 +213,7 @@ def test_commands_at_once_lose_no_context(alone: Command) -> None:
 
 def test_file_of_a_killed_command_is_replaced(alone: Command, file: Path) -> None:
     file.parent.mkdir(parents=True)
-    file.with_suffix(".tmp").write_text("half of")
+    file.with_name(f"{file.name}.tmp").write_text("half of")
     assert alone("ctx", "add", "a", "tcp://a:5555").status == 0
     assert os.listdir(file.parent) == [file.name]
 
