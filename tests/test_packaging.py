@@ -74,16 +74,23 @@ def test_sdist_has_the_changes_and_the_documents(built: Built) -> None:
         assert (built.sdist / name).read_text("utf-8") == (ROOT / name).read_text("utf-8")
 
 
-def test_installed_command_has_its_pages_without_a_checkout(built: Built, tmp_path: Path) -> None:
-    code = "from quothcli.commands.about import pages; "
-    code += f"print(pages.__file__, *map(pages.page, {list(FILES)}), sep='')"
+def test_installed_command_has_its_pages_and_units_without_a_checkout(built: Built, tmp_path: Path) -> None:
+    code = "from quothcli.application import run; from quothcli.commands.about import pages; "
+    code += f"print(pages.__file__, *map(pages.page, {list(FILES)}), sep='', flush=True); "
+    code += "run(['service', 'install', '--prefix', 'root', '--format', 'raw'])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
         env={**os.environ, "PYTHONPATH": str(built.wheel)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     pages = [(ROOT / path).read_text("utf-8") for path in FILES.values()]
-    assert done.stdout == "".join([str(built.wheel / "quothcli/commands/about/pages.py"), *pages, "\n"])
+    assert done.stdout.startswith(
+        "".join([str(built.wheel / "quothcli/commands/about/pages.py"), *pages, "\n"])
+    )
+    for unit in ("quothd.service", "user/quothd.service"):
+        shipped = (built.wheel / "quothcli" / "systemd" / unit).read_text("utf-8")
+        assert shipped == (ROOT / "systemd" / unit).read_text("utf-8")
+    assert "ExecStart=" in (tmp_path / "root/etc/systemd/system/quothd.service").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])

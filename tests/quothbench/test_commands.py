@@ -1,4 +1,4 @@
-"""`quoth bench`: each command once, with its rows, and mistakes in what is typed."""
+"""`quoth bench`: each command once, as small as possible, with its rows; mistakes in what is typed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import Command, Ended
 from kit.machine.processes import needs_proc
-from quothbench.instruments import aio, api
-from quothbench.instruments.ratio import FIGURES
+from quothbench.figures import Goal
+from quothbench.instruments import aio, api, ratio
 from quothbench.instruments.table import Row, rows
+from quothbench.load.clients import Clients
+from quothbench.load.driver import VALUE
+from quothbench.load.target import own_broker
+from quothbench.report import Report
+from quothcli.application import run
+from quothcli.printing.output import Format, Printer
 
 QUANTILES = ("p50", "p90", "p99", "p99.9")
 
@@ -40,24 +46,23 @@ def check_rates(row: dict[str, Any], size: int) -> None:
         assert 0 < quantiles[0] < 20
 
 
-def check_ratio(row: dict[str, Any], one: float, other: float, name: str = "ratio") -> None:
+def check_ratio(row: dict[str, Any], one: float, other: float) -> None:
     """Check the ratio of a single pair of measurements."""
-    assert row[name]["median"] == pytest.approx(other / one)
-    assert 0.01 < row[name]["low"] <= row[name]["high"] < 100
+    assert row["ratio"]["median"] == pytest.approx(other / one)
+    assert 0.01 < row["ratio"]["low"] <= row["ratio"]["high"] < 100
 
 
 def test_api_measures_every_method_and_deletes_its_topics(alone: Command, broker: BrokerProcess) -> None:
-    conditions, found = measured(
-        alone("--url", broker.url, "bench", "api", "--messages", "300", "--format", "json"), "api"
-    )
+    typed = "bench api --messages 30 --records 10 --size 20000 --format json --url"
+    conditions, found = measured(alone(*typed.split(), broker.url), "api")
     assert (conditions["broker"], conditions["directory"]) == (broker.url, str(broker.directory))
-    assert (conditions["clients"], conditions["messages"], conditions["batch"]) == (1, 300, 100)
+    assert (conditions["clients"], conditions["messages"], conditions["batch"]) == (1, 30, 10)
     expected = [(name, level) for name in api.WRITES for level in ("written", "synced")]
     assert [(row["method"], row["durability"]) for row in found] == [
         *expected, *((name, None) for name in api.READS),
     ]  # fmt: skip
     for row in found:
-        check_rates(row, 100)
+        check_rates(row, 20_000)
         assert (row["calls_per_second"] is None) == (row["method"] in ("send()", "batches()", "tail()"))
         assert row["clients_microseconds_per_message"] > 0
     with quoth.connect(broker.url) as client:
@@ -65,8 +70,8 @@ def test_api_measures_every_method_and_deletes_its_topics(alone: Command, broker
 
 
 def test_aio_measures_all_three_in_turn(alone: Command, broker: BrokerProcess) -> None:
-    typed = "bench aio --rounds 1 --seconds 20ms --durability written --format json"
-    _, found = measured(alone(*typed.split(), "--url", broker.url), "aio")
+    typed = "bench aio --rounds 1 --seconds 10ms --size 1000 --durability written --format json --url"
+    _, found = measured(alone(*typed.split(), broker.url), "aio")
     expected = [(name, "written") for name in (*aio.WRITES, *aio.READS)]
     assert [(row["figure"], row["durability"]) for row in found] == expected
     for row in found:
@@ -78,63 +83,59 @@ def test_aio_measures_all_three_in_turn(alone: Command, broker: BrokerProcess) -
 
 def test_ratio_measures_the_figures_that_begin_as_asked(alone: Command, tmp_path: Path) -> None:
     typed = "bench ratio --pairs 1 --figure publish --format json --dir"
-    chosen = ("--figure", "read 1 MB, s", "--figure", "write 100")
-    conditions, found = measured(alone(*typed.split(), str(tmp_path), *chosen), "ratio")
+    conditions, (row,) = measured(alone(*typed.split(), str(tmp_path)), "ratio")
     assert (conditions["durability"], conditions["pairs"]) == ("written", 1)
-    goals = {row["figure"]: (row["unit"], row["required"], row["aim"]) for row in found}
-    goals.pop("  processor a call", None)  # the system counts processor time, or not
-    assert goals == {
-        "write 100 x 100 B": ("calls/s", 0.70, 0.85),
-        "read 1 MB, sealed": ("calls/s", 0.90, 0.97),
-        "publish of 1 x 100 B, p50": ("us", 2.0, 1.5),
-    }
-    for row in found:
-        check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
+    assert (row["figure"], row["unit"], row["required"], row["aim"]) == (ratio.TRIP, "us", 2.0, 1.5)
+    check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
     assert not list(tmp_path.iterdir())
 
 
-def test_table_measures_every_combination(alone: Command, broker: BrokerProcess) -> None:
-    typed = "bench table --topics 3 --clients 1 --clients 2 --records 10 --size 10000 --seconds 50ms"
-    conditions, found = measured(alone(*typed.split(), "--url", broker.url, "--format", "json"), "table")
-    assert (conditions["batch"], conditions["value_bytes"], conditions["seconds"]) == (10, 10_000, 0.05)
-    assert [Row(*(row[name] for name in Row._fields)) for row in found] == rows(topics=(3,), clients=(1, 2))
+def test_ratio_measures_writes_and_reads(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    report = Report(Printer(Format.JSON), "ratio", {}, ratio.COLUMNS)
+    with own_broker(tmp_path / "data") as broker, Clients(1) as clients:
+        bench = ratio.RatioBench(broker, clients, tmp_path, report, 1, stored=20)
+        bench.writes(ratio.Writes(ratio.WRITES[0].name, 100, VALUE, 1_000, Goal(0.7)))
+        for sealed in (False, True):
+            bench.reads(ratio.ReadRow(f"read, {sealed}", 10, 10**6, 40, sealed, Goal()))
+    _, found = measured(Ended(0, capsysbinary.readouterr().out, ""), "ratio")
+    costs = [row for row in found if row["unit"] == "us"]  # the system counts processor time, or not
+    rates = [row for row in found if row not in costs]
+    assert [row["figure"] for row in rates] == [ratio.WRITES[0].name, "read, False", "read, True"]
     for row in found:
-        check_rates(row, 10_000)
-        assert row["messages_per_second"] == pytest.approx(row["calls_per_second"] * 10)
+        check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
+
+
+def test_table_measures_every_combination_beside_poe(alone: Command, broker: BrokerProcess) -> None:
+    typed = "bench table --topics 1 --clients 1 --seconds 200ms --format json --url"
+    conditions, found = measured(alone(*typed.split(), broker.url), "table")
+    assert (conditions["batch"], conditions["value_bytes"], conditions["seconds"]) == (100, 100, 0.2)
+    assert [Row(*(row[name] for name in Row._fields)) for row in found] == rows(topics=(1,), clients=(1,))
+    for row in found:
+        check_rates(row, 100)
+        assert row["messages_per_second"] == pytest.approx(row["calls_per_second"] * 100)
         assert row["clients_microseconds_per_call"] > 0
-        assert row["poe"] is None, "Poe was measured with another payload"
-
-
-def test_table_shows_poe_and_the_broker_s_processor_time(alone: Command) -> None:
-    """The system counts processor time in steps of 10 ms, so this takes a second."""
-    typed = "bench table --work write --topics 1 --clients 1 --durability written --seconds 1 --format json"
-    _, (row,) = measured(alone(*typed.split()), "table")
-    assert row["poe"] == {"published": None, "measured": 9_300}
-    assert 10 < row["broker_microseconds_per_call"] < 100_000
+    assert found[0]["poe"] == {"published": None, "measured": 9_300}
+    assert found[1]["poe"] is None, "Poe did not sync"
+    assert 10 < found[0]["broker_microseconds_per_call"] < 100_000
 
 
 def test_latency_measures_calls_schedules_and_tails(alone: Command, tmp_path: Path) -> None:
-    typed = (
-        "bench latency --calls 20 --rate 100 --rate 400 --tail-rate 100 --seconds 100ms --format json --dir"
-    )
+    typed = "bench latency --calls 20 --rate 100 --tail-rate 100 --seconds 100ms --format json --dir"
     _, found = measured(alone(*typed.split(), str(tmp_path)), "latency")
     publish = "publish of 1 x 100 B"
-    alone_rows, scheduled, tailed = found[:4], found[4:8], found[8:]
+    alone_rows, scheduled, tailed = found[:4], found[4:6], found[6:]
     assert [(row["figure"], row["durability"]) for row in alone_rows] == [
         (publish, "written"), (publish, "synced"), ("fetch of 1 x 100 B", None), ("ping", None),
     ]  # fmt: skip
-    assert [(row["durability"], row["rate"], row["calls"]) for row in scheduled] == [
-        (durability, rate, rate / 10) for durability in ("written", "synced") for rate in (100, 400)
-    ]
-    assert {row["held"] for row in scheduled} == {0}
+    assert [(row["durability"], row["rate"], row["calls"], row["held"]) for row in scheduled] == [
+        ("written", 100, 10, 0), ("synced", 100, 10, 0),
+    ]  # fmt: skip
     for record, published, pinged in zip(tailed[::3], tailed[1::3], tailed[2::3], strict=True):
         assert record["calls"] == published["calls"] == pinged["calls"] == record["rate"] / 10
         assert record["ratio"] > 0
         assert record["required"] == (3 if record["rate"] == 20 else None)
-    assert [row["figure"].removeprefix("to tail, ") for row in tailed[::3]] == [
-        "long poll",
-        "client.tail",
-    ] * 2
+    ways = [row["figure"].removeprefix("to tail, ") for row in tailed[::3]]
+    assert ways == ["long poll", "client.tail"] * 2
     for row in found:
         quantiles = [row[f"{name}_seconds"] for name in (*QUANTILES, "max")]
         assert 0 < quantiles[0] < 10
@@ -144,11 +145,11 @@ def test_latency_measures_calls_schedules_and_tails(alone: Command, tmp_path: Pa
 
 @needs_proc
 def test_memory_measures_bytes_and_growth(alone: Command, tmp_path: Path) -> None:
-    typed = "bench memory --batches 200 --topics 50 --waits 200 --pairs 1 --sizes 1 2 --records 1000 20000"
+    typed = "bench memory --batches 100 --topics 30 --waits 50 --pairs 1 --sizes 1 2 --records 1000 10000"
     _, found = measured(alone(*typed.split(), "--format", "json", "--dir", str(tmp_path)), "memory")
     of = {row["figure"]: row for row in found}
     assert [(row["how_many"], row["unit"]) for row in found] == [
-        *[(20_000, "B")] * 2, (50, "B"), (200, "B"), *[(2 * 2**20, "ms")] * 2, (20_000, "us"),
+        *[(10_000, "B")] * 2, (30, "B"), (50, "B"), *[(2 * 2**20, "ms")] * 2, (10_000, "us"),
     ]  # fmt: skip
     sparse, all_of_it = (of[f"a record, {part} of a log"]["each"] for part in ("sparse index", "all"))
     assert 24 / 2**16 * 100 < sparse < 10
@@ -162,6 +163,7 @@ def test_memory_measures_bytes_and_growth(alone: Command, tmp_path: Path) -> Non
 
 
 def test_steps_measures_every_step(alone: Command) -> None:
+    """In JSON; as text it has the conditions and a line for each row."""
     _, found = measured(alone("bench", "steps", "--trial", "1ms", "--format", "json"), "steps")
     assert all(0 < row["nanoseconds"]["low"] <= row["nanoseconds"]["median"] for row in found)
     assert {row["of"] for row in found} == {"call", "both", "record"}
@@ -169,50 +171,40 @@ def test_steps_measures_every_step(alone: Command) -> None:
     steps = {row["step"]: row["nanoseconds"] for row in found}
     whole = steps["publish: check, append, write, alone"]
     assert steps["publish: check the batch"]["low"] < whole["median"]
-
-
-def test_text_has_conditions_and_a_line_for_each_row(alone: Command, tmp_path: Path) -> None:
-    typed = "bench api --seconds 50ms --clients 2 --records 10 --size 50 --durability written --dir"
-    ended = alone(*typed.split(), str(tmp_path))
-    assert (ended.status, ended.err) == (0, "")
-    conditions, table = ended.lines[: ended.lines.index("")], ended.lines[ended.lines.index("") + 1 :]
-    assert conditions[0].split() == ["clients", "2"]
-    assert table[0].split()[:3] == ["method", "durability", "messages/s"]
-    assert [line.split()[:2] for line in table[1:]] == [
-        *([name, "written"] for name in api.WRITES), *([name, "-"] for name in api.READS),
-    ]  # fmt: skip
-    assert not list(tmp_path.iterdir())
+    lines = alone("bench", "steps", "--trial", "1ms").lines
+    conditions, table = lines[: lines.index("")], lines[lines.index("") + 1 :]
+    assert conditions[0].split() == ["trials", "9"]
+    assert table[0].split()[:3] == ["step", "of", "ns"]
+    assert [line[:46].rstrip() for line in table[1:]] == list(steps)
 
 
 MISTAKES = {
-    "api --seconds 1h": (2, "--seconds is at least 10 milliseconds and at most 10 minutes"),
-    "api --seconds 1 --messages 5": (2, "--messages"),
-    "api --durability none": (2, "--durability"),
-    "latency --rate 0": (2, "--rate"),
-    "latency --records 1000 --size 10000": (1, "too_large"),
-    "memory --sizes 64 1": (2, "--sizes"),
-    "memory --sizes 0 1": (2, "--sizes"),
-    "memory --records 1000 10": (2, "--records"),
-    "peers --peer kafka": (2, "kafka"),
-    "ratio --figure write --figure Read": (2, f"'Read', only {'; '.join(FIGURES)}"),
-    "spark --figure sauce": (2, "--figure"),
-    "spark --size -1": (2, "--size"),
-    "table --work wirte": (2, "--work"),
-    "table --url tcp://127.0.0.1:1 --dir .": (2, "--dir"),
-    "table --dir no/such/directory": (3, "not_found"),
-    "--timeout 0.1 table --url tcp://127.0.0.1:1": (4, "disconnected"),
+    "bench api --seconds 1h": (2, "--seconds is at least 10 milliseconds and at most 10 minutes"),
+    "bench api --seconds 1 --messages 5": (2, "--messages"),
+    "bench api --durability none": (2, "--durability"),
+    "bench latency --rate 0": (2, "--rate"),
+    "bench latency --records 1000 --size 10000": (1, "too_large"),
+    "bench memory --sizes 64 1": (2, "--sizes"),
+    "bench memory --sizes 0 1": (2, "--sizes"),
+    "bench memory --records 1000 10": (2, "--records"),
+    "bench peers --peer kafka": (2, "kafka"),
+    "bench ratio --figure write --figure Read": (2, f"'Read', only {'; '.join(ratio.FIGURES)}"),
+    "bench spark --figure sauce": (2, "--figure"),
+    "bench spark --size -1": (2, "--size"),
+    "bench table --work wirte": (2, "--work"),
+    "bench table --url tcp://127.0.0.1:1 --dir .": (2, "--dir"),
+    "bench table --dir no/such/directory": (3, "not_found"),
+    "--timeout 0.1 bench table --url tcp://127.0.0.1:1": (4, "disconnected"),
 }
 
 
-@pytest.mark.parametrize("typed", MISTAKES)
-def test_mistake_is_an_error_with_a_hint(alone: Command, typed: str) -> None:
-    words = typed.split()
-    before, words = (words[:2], words[2:]) if words[0].startswith("-") else ([], words)
-    status, text = MISTAKES[typed]
-    ended = alone(*before, "bench", *words)
-    assert (ended.status, ended.out) == (status, b"")
-    assert text in ended.err
-    assert "\nhint: " in ended.err
+def test_mistake_is_an_error_with_a_hint(capfd: pytest.CaptureFixture[str]) -> None:
+    for typed, (status, text) in MISTAKES.items():
+        ended = run(typed.split())
+        out, err = capfd.readouterr()
+        assert (ended, out) == (status, ""), typed
+        assert text in err
+        assert "\nhint: " in err
 
 
 def test_payload_that_no_batch_holds_is_an_error_of_the_broker(alone: Command, broker: BrokerProcess) -> None:

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
-from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import zmq
@@ -20,12 +18,12 @@ from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from quothbench.instruments.table import Filled, Load, requests
 from quothbench.load import driver, schedule
-from quothbench.load.processes import free_ports, serving
+from quothbench.load.processes import serving
 from quothbench.load.rates import Payload
 from quothbench.load.target import Target, running_broker
 from quothbench.load.topics import BenchTopics
 from quothwire import batch
-from quothwire.errors import Disconnected, Unavailable, error
+from quothwire.errors import Disconnected
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Fetched, Operation, Ping, Pong
 
@@ -60,9 +58,8 @@ def test_reads_go_on_by_pointer_and_begin_anew_at_the_end(broker: BrokerProcess)
     assert len(set(seen)) == stored
 
 
-@pytest.mark.parametrize("work", [Load.WRITE, Load.ALTERNATING])
-def test_each_write_is_stored_once(broker: BrokerProcess, work: Load) -> None:
-    payload = Payload(5, 1)
+def test_each_write_is_stored_once(broker: BrokerProcess) -> None:
+    payload, work = Payload(5, 1), Load.ALTERNATING
     with quoth.connect(broker.url) as client, BenchTopics(client, payload) as topics:
         filled = [Filled(name, [0]) for name in topics.make(3, "synced")]
         endless = requests(work, filled, payload)
@@ -70,9 +67,7 @@ def test_each_write_is_stored_once(broker: BrokerProcess, work: Load) -> None:
             first = driver.round_trips(socket, endless, 0)
             others = driver.round_trips(socket, islice(endless, 11))
         assert (len(first), len(others)) == (1, 11), "time was over, or it was not"
-        batches = 12 if work is Load.WRITE else 6
-        counts = [client.topic(one.topic).count for one in filled]
-        assert counts == [batches // 3 * payload.records] * 3
+        assert [client.topic(one.topic).count for one in filled] == [2 * payload.records] * 3
 
 
 def test_process_of_a_broker_is_known_if_it_is_here(broker: BrokerProcess) -> None:
@@ -86,18 +81,6 @@ def test_server_that_does_not_start_is_an_error_with_its_last_line() -> None:
     command = [sys.executable, "-c", "print('a'); print('no room'); print()"]
     with pytest.raises(Disconnected, match="it did not start: no room"), serving("it", command, "ready"):
         pass
-
-
-def test_server_ends_with_the_block() -> None:
-    code = "print('so ready', flush=True); import signal; signal.pause()"
-    with serving("it", [sys.executable, "-c", code], "ready") as server:
-        assert server.line == "so ready"
-        assert Path(f"/proc/{server.pid}").exists() or sys.platform != "linux"
-    assert not Path(f"/proc/{server.pid}").exists()
-
-
-def test_free_ports_differ() -> None:
-    assert len(set(free_ports(5))) == 5
 
 
 # -- schedules --------------------------------------------------------------------------------------------
@@ -135,26 +118,15 @@ def test_stall_counts_for_every_call_that_it_delays(answerer: zmq.Socket[bytes])
 
 def test_calls_beyond_the_bound_wait_and_are_counted(answerer: zmq.Socket[bytes]) -> None:
     bound = schedule.ON_THEIR_WAY_MAX
-    is_held = Event()
-    with kept_schedule(answerer, bound + 1, 1e6, is_held) as kept:
+    with kept_schedule(answerer, bound + 1, 1e6) as kept:
         pings = [answerer.recv_multipart() for _ in range(bound)]
-        assert is_held.wait(DEADLINE_S), "it sends one more, or does not wait"
+        assert not answerer.poll(50), "it sends one more"
         for request in pings:
             answer(answerer, request)
         answer(answerer, answerer.recv_multipart())
     assert kept.result().held == 1
     assert kept.result().late >= 1
     assert len(kept.result().took) == bound + 1
-
-
-def test_error_of_the_broker_is_raised(answerer: zmq.Socket[bytes]) -> None:
-    with kept_schedule(answerer, 1, 100) as kept:
-        client, empty, *request = answerer.recv_multipart()
-        problem = error("busy", "later")
-        frames = binary_codec.encode_error(Operation.PING, binary_codec.correlation_of(request), problem)
-        answerer.send_multipart([client, empty, *frames])
-    with pytest.raises(Unavailable, match="later"):
-        kept.result()
 
 
 def test_calls_are_not_sent_before_they_are_due(broker: BrokerProcess) -> None:
@@ -167,33 +139,16 @@ def test_calls_are_not_sent_before_they_are_due(broker: BrokerProcess) -> None:
     assert min(kept.took) > 0
 
 
-class PolledSocket:
-    """A socket that reports when an answer is waited for that has to come before anything else is sent."""
-
-    def __init__(self, socket: zmq.Socket[bytes], waits: Event) -> None:
-        self._socket = socket
-        self._waits = waits
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
-
-    def poll(self, milliseconds: int) -> int:
-        """Wait for an answer."""
-        self._waits.set()
-        return self._socket.poll(milliseconds)
-
-
 @contextmanager
 def kept_schedule(
-    answerer: zmq.Socket[bytes], calls: int, rate: float, waits: Event | None = None
+    answerer: zmq.Socket[bytes], calls: int, rate: float
 ) -> Iterator[Future[schedule.ScheduleResult]]:
-    """Keep a schedule of pings in another thread. waits: set once it waits for answers."""
+    """Keep a schedule of pings in another thread."""
     url = answerer.get_string(zmq.LAST_ENDPOINT)
 
     def keep() -> schedule.ScheduleResult:
         with driver.dealer(url) as socket:
-            watched = cast("zmq.Socket[bytes]", PolledSocket(socket, waits or Event()))
-            return schedule.keep(watched, driver.numbered(Ping(), "", calls), rate)
+            return schedule.keep(socket, driver.numbered(Ping(), "", calls), rate)
 
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(keep)

@@ -72,7 +72,7 @@ def test_row_that_fails_has_a_problem_and_the_next_one_follows(
     starts: bool, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """The peer is a broker, which is no Redis to read from."""
-    ways = [Way(Work.READ, "", 10, redis._read, (10, True)), quoth.QUOTH.ways[0]]
+    ways = [Way(Work.READ, "", 10, redis._read, (10, True)), quoth.QUOTH.ways[0]._replace(messages=1_000)]
     server = quoth.QUOTH.serving if starts else not_starting
     peer = Peer("everysec", "as it is", {}, "json", lambda: "1.0", server, lambda _: None, ways)
     assert not run(Printer(Format.JSON), {PeerName.REDIS: peer}, tmp_path, 1)

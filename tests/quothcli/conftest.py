@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.client import forwarding
-from kit.client.forwarding import Forward
-from kit.machine.commands import Command, Ended, Running
+from kit.broker.brokers import BrokerProcess
+from kit.client.forwarding import Forwarding
+from kit.machine.commands import Command, Running
 from quoth import Client, connect
 from quothlog import Log, LogOptions
 
@@ -57,29 +56,13 @@ def _no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def target(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
-    """The broker to which a log is forwarded."""
-    return start_broker(directory=tmp_path / "target")
-
-
-@pytest.fixture
-def client(target: BrokerProcess) -> Iterator[Client]:
-    """A client of `target`."""
-    with connect(target.url) as connected:
+def client(broker: BrokerProcess) -> Iterator[Client]:
+    """A client of the broker of this file."""
+    with connect(broker.url) as connected:
         yield connected
 
 
 @pytest.fixture
-def readings(tmp_path: Path) -> Path:
-    """The directory of the embedded log that is forwarded."""
-    return tmp_path / forwarding.TOPIC
-
-
-@pytest.fixture
-def forward(alone: Command, target: BrokerProcess, readings: Path) -> Forward:
-    """Forwards the embedded log to `target`, or to another address, until its end."""
-
-    def forward(*options: str, url: str = "") -> Ended:
-        return alone("forward", str(readings), url or target.url, "--once", *options)
-
-    return forward
+def forward(alone: Command, client: Client, topic: str, tmp_path: Path) -> Forwarding:
+    """Forwards an embedded log to the broker of this file."""
+    return Forwarding(alone, client, tmp_path / topic)

@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
-from kit.machine.commands import Ended
+from kit.machine.commands import Command, Ended
 from quoth import Client
 from quothlog import Log, LogOptions
 
-TOPIC = "readings"
 
+class Forwarding:
+    """An embedded log of numbers and the topic to which `quoth forward` carries it, named as its folder."""
 
-class Forward(Protocol):
-    """Forwards a log until its end, to an address that a test has by default."""
+    def __init__(self, command: Command, client: Client, log: Path) -> None:
+        self.command = command
+        self.client = client
+        self.log = log
+        self.topic = log.name
 
     def __call__(self, *options: str, url: str = "") -> Ended:
-        """Return the outcome of the command."""
+        """Forward the log until its end; returns the outcome of the command."""
+        return self.command("forward", str(self.log), url or self.client.url, "--once", *options)
+
+    def count(self, *options: str) -> int:
+        """Forward the log until its end, silently; returns the number of records that were sent."""
+        told = self(*options, "--format", "raw")
+        assert (told.status, told.err) == (0, ""), told
+        return int(told.out)
+
+    def fill(self, *numbers: int, batch: int = 5, count_limit: int = 0) -> None:
+        """Write the numbers of a range to the log."""
+        values = [value(number) for number in range(*numbers)]
+        with Log.open(self.log, options=LogOptions(count_limit=count_limit)) as log:
+            for first in range(0, len(values), batch):
+                log.append(values[first : first + batch])
+
+    @property
+    def mark(self) -> Path:
+        """The one mark that lies beside the log."""
+        (found,) = self.log.glob("*.forward")
+        return found
+
+    @property
+    def stored(self) -> list[bytes]:
+        """The values of the topic."""
+        return [one.value for one in self.client.read(self.topic, limit=100_000)]
 
 
 def value(number: int) -> bytes:
@@ -26,20 +54,12 @@ def value(number: int) -> bytes:
     return b"%d" % number
 
 
-def fill(directory: Path, numbers: range, batch: int = 7, count_limit: int = 0) -> None:
-    """Write numbers to an embedded log."""
-    with Log.open(directory, options=LogOptions(count_limit=count_limit)) as log:
-        for first in range(numbers.start, numbers.stop, batch):
-            log.append([value(number) for number in range(first, min(first + batch, numbers.stop))])
+def values(*numbers: int) -> list[bytes]:
+    """Return the values of the numbers of a range."""
+    return [value(number) for number in range(*numbers)]
 
 
-def mark_of(directory: Path) -> Path:
-    """The one mark that lies there."""
-    (found,) = directory.glob("*.forward")
-    return found
-
-
-def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
+def stored(client: Client, topic: str) -> list[bytes]:
     """Read all values of a topic, which must have no gap."""
     found: list[bytes] = []
     for batch in client.batches(topic, on_gap=lambda gap: pytest.fail(f"{gap}")):
@@ -47,6 +67,6 @@ def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
     return found
 
 
-def count_of(client: Client) -> int:
-    """Count the records of the topic, 0 if there is none yet."""
-    return client.topic(TOPIC).count if TOPIC in client.topics() else 0
+def count_of(client: Client, topic: str) -> int:
+    """Count the records of a topic, 0 if there is none yet."""
+    return client.topic(topic).count if topic in client.topics() else 0

@@ -1,19 +1,28 @@
-"""The command `quoth` as a real process."""
+"""The command `quoth`: run to its end in this process, started as a process of its own."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
+from unittest import mock
 
 from kit.machine.forkserver import start
 from kit.machine.processes import python_of
+from kit.scale import LONG
+from quothcli.application import run
 
 COMMAND = python_of("quothcli.main")
 COMMAND_S = 60.0
 """The time for a whole command, on a busy machine."""
+_ALONE = {"serve", "service", "demo", "pipeline", "bench"}
+"""Commands that change their process, or take long to load."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 
@@ -109,23 +118,61 @@ class Command:
         *arguments: str,
         stdin: bytes = b"",
         environment: Mapping[str, str] | None = None,
-        seconds: float = COMMAND_S,
+        seconds: float | None = None,
     ) -> Ended:
-        """Run the command to its end, within so many seconds."""
-        running = self.start(*arguments, environment=environment, stdin=subprocess.PIPE)
-        process = running.process
-        out, err = process.communicate(stdin, timeout=seconds)
-        ended = Ended(process.returncode, out, err.decode())
+        """Run the command to its end: in this process, unless it is limited to some seconds or a long run."""
+        if LONG or seconds or self._command != COMMAND or _ALONE.intersection(arguments):
+            process = self.start(*arguments, environment=environment, stdin=subprocess.PIPE).process
+            out, err = process.communicate(stdin, timeout=seconds or COMMAND_S)
+            ended = Ended(process.returncode, out, err.decode())
+        else:
+            ended = _in_this_process(arguments, stdin, self._environment(environment))
         assert not any(sign in ended.err for sign in _WENT_WRONG), ended.err
         return ended
 
     def start(self, *arguments: str, environment: Mapping[str, str] | None = None, **popen: Any) -> Running:
         """Start the command. The end of the test kills it if it still runs."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}
-        url = {"QUOTH_URL": self.url} if self.url else {}
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = start(
-            [*self._command, *arguments], env={**kept, **url, **(environment or {})}, **{**streams, **popen}
-        )
+        command = [*self._command, *arguments]
+        process = start(command, env=self._environment(environment), **{**streams, **popen})
         self._running.append(Running(process))
         return self._running[-1]
+
+    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}
+        return {**kept, **({"QUOTH_URL": self.url} if self.url else {}), **(more or {})}
+
+
+def _in_this_process(arguments: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> Ended:
+    with mock.patch.dict(os.environ, environment, clear=True), _streams(stdin) as (out, err):
+        status = run(arguments)
+        return Ended(status, _content(out), _content(err).decode())
+
+
+@contextmanager
+def _streams(stdin: bytes) -> Iterator[tuple[int, int]]:
+    """Replace the standard streams of this process; yields the files of stdout and stderr."""
+    with ExitStack() as stack:
+        reading, writing = os.pipe()
+        writer = threading.Thread(target=_write, args=(writing, stdin))
+        writer.start()
+        stack.callback(writer.join)
+        out, err = (stack.enter_context(TemporaryFile()).fileno() for _ in range(2))
+        for number, (fd, name) in enumerate(((reading, "stdin"), (out, "stdout"), (err, "stderr"))):
+            kept = os.dup(number)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, number)
+            os.dup2(fd, number)
+            stream = stack.enter_context(open(number, "w" if number else "r", closefd=False))
+            stack.enter_context(mock.patch.object(sys, name, stream))
+        os.close(reading)
+        yield out, err
+
+
+def _write(fd: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), open(fd, "wb") as pipe:
+        pipe.write(data)
+
+
+def _content(fd: int) -> bytes:
+    return os.pread(fd, os.fstat(fd).st_size, 0)

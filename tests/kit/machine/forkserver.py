@@ -38,7 +38,7 @@ MODULES = (
     *(f"quothcli.commands.broker.{name}" for name in ("serve", "service", "status", "top", "topics")),
     *("quothcli.commands.broker.transaction", "quothcli.commands.doctor.command"),
     *(f"quothcli.commands.doctor.{name}" for name in ("broker", "directory", "machine", "probe")),
-    *(f"quothcli.commands.files.{name}" for name in ("backup", "segments", "verify")),
+    *(f"quothcli.commands.files.{name}" for name in ("backup", "log")),
     *(f"quothcli.commands.records.{name}" for name in ("forward", "publish", "ranges", "reading")),
     *("quothd.config.template", "quothd.config.check", "quothlog.recovery.repair", "quothlog.writer"),
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
-from kit.machine.commands import Command
+from kit.machine.commands import COMMAND_S, Command, Ended
+from kit.machine.forkserver import start
 from kit.machine.processes import python_of
 from quothd.config import template
 from quothd.config.config import KEYS
@@ -63,26 +64,16 @@ def test_raw_output_of_show_is_a_file_with_the_same_values(
 def test_misspelt_variable_is_refused(alone: Command) -> None:
     """The daemon and every command refuse it."""
     wrong = {"QUOTH_PROT": "1"}
-    daemon = subprocess.run(
-        [*python_of("quothd.main"), "--check"],
-        env=os.environ | wrong,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    ended = [alone(*typed, environment=wrong) for typed in (("config", "show"), ("ping",))]
-    for status, err in [(daemon.returncode, daemon.stderr), *((told.status, told.err) for told in ended)]:
-        assert status == 2
-        assert "QUOTH_PROT: there is no such variable" in err
-        assert "did you mean QUOTH_PORT?" in err
+    commands = [alone(*typed.split(), environment=wrong) for typed in ("config show", "ping")]
+    for told in (quothd("--check", **wrong), *commands):
+        assert told.status == 2
+        assert "QUOTH_PROT: there is no such variable" in told.err
+        assert "did you mean QUOTH_PORT?" in told.err
 
 
 def test_help_of_the_keys_names_spans_and_sizes(alone: Command) -> None:
-    daemon = subprocess.run(
-        [*python_of("quothd.main"), "--help"], capture_output=True, text=True, timeout=60, check=True
-    )
-    helps = [alone(*typed, "--help").out.decode() for typed in (("serve",), ("config", "show"))]
-    for text in (daemon.stdout, *helps):
+    commands = [alone(*typed, "--help") for typed in (("serve",), ("config", "show"))]
+    for text in (told.out.decode() for told in (quothd("--help"), *commands)):
         words = " ".join(text.replace("\u2502", " ").split())
         assert re.search(r"--max-age SPAN Age above which records are removed; infinity: never\.", words), (
             text
@@ -92,58 +83,52 @@ def test_help_of_the_keys_names_spans_and_sizes(alone: Command) -> None:
         assert not re.search(r"SPAN Seconds|SIZE Bytes|VALUE (Seconds|Bytes)", words)
 
 
-def checkers() -> list[tuple[str, ...]]:
-    """The three ways to check."""
-    return [("config", "check"), ("serve", "--check"), ("quothd", "--check")]
+def quothd(*arguments: str, **variables: str) -> Ended:
+    """Run the daemon to its end."""
+    command = [*python_of("quothd.main"), *arguments]
+    with start(command, env=os.environ | variables, stdout=PIPE, stderr=PIPE) as process:
+        out, err = process.communicate(timeout=COMMAND_S)
+    return Ended(process.returncode, out, err.decode())
 
 
-def ask(alone: Command, checker: tuple[str, ...], *arguments: str) -> tuple[int, str, str]:
-    """Check in one way; returns exit status, output and errors."""
-    if checker[0] != "quothd":
-        told = alone(*checker, *arguments)
-        return told.status, told.out.decode(), told.err
-    done = subprocess.run(
-        [*python_of("quothd.main"), *checker[1:], *arguments], capture_output=True, text=True, timeout=60
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-@pytest.mark.parametrize("checker", checkers(), ids=" ".join)
-def test_check_prints_ok_and_what_differs(
-    alone: Command, checker: tuple[str, ...], file: Path, tmp_path: Path
-) -> None:
-    arguments = ("--config", str(file), "--dir", str(tmp_path / "data"), "--port", "5555")
-    status, out, err = ask(alone, checker, *arguments)
-    assert (status, err) == (0, "")
-    ok, *lines = out.splitlines()
-    assert ok == "ok"
-    assert [line.split() for line in lines[:-1]] == [
-        ["dir", "=", f'"{tmp_path / "data"}"', "--dir"],
-        ["durability", "=", '"synced"', f"{file}:1"],
+def checked(alone: Command, *arguments: str) -> list[Ended]:
+    """Check in all three ways."""
+    return [
+        alone("config", "check", *arguments),
+        alone("serve", "--check", *arguments),
+        quothd("--check", *arguments),
     ]
-    assert lines[-1] == "everything else is as by default"
-    assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("checker", checkers(), ids=" ".join)
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("prot = 1\n", ":1: there is no key 'prot' (did you mean port?)"),
-        ("\nport = 'x'\n", ":2: port cannot be 'x' (it is a whole number)"),
-        ('host = "0.0.0.0"\n', "--insecure"),
-        ('dir = "/dev/null/x"\n', "/dev/null is no directory"),
-        ("port\n", "is no TOML"),
-    ],
-)
-def test_check_names_what_is_wrong_in_a_line(
-    alone: Command, checker: tuple[str, ...], file: Path, text: str, said: str
-) -> None:
-    file.write_text(text)
-    status, out, err = ask(alone, checker, "--config", str(file))
-    assert (status, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
+def test_check_prints_ok_and_what_differs(alone: Command, file: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for told in checked(alone, "--config", str(file), "--dir", str(data), "--port", "5555"):
+        assert (told.status, told.err) == (0, "")
+        ok, *lines, last = told.lines
+        assert ok == "ok"
+        assert [line.split() for line in lines] == [
+            ["dir", "=", f'"{data}"', "--dir"],
+            ["durability", "=", '"synced"', f"{file}:1"],
+        ]
+        assert last == "everything else is as by default"
+    assert not data.exists()
+
+
+WRONG = {
+    "prot = 1\n": ":1: there is no key 'prot' (did you mean port?)",
+    "\nport = 'x'\n": ":2: port cannot be 'x' (it is a whole number)",
+    'host = "0.0.0.0"\n': "--insecure",
+    'dir = "/dev/null/x"\n': "/dev/null is no directory",
+    "port\n": "is no TOML",
+}
+
+
+def test_check_names_what_is_wrong_in_a_line(alone: Command, file: Path) -> None:
+    for text, said in WRONG.items():
+        file.write_text(text)
+        for told in checked(alone, "--config", str(file)):
+            assert (told.status, told.out, told.err.count("\n")) == (2, b"", 1)
+            assert said in told.err
 
 
 def test_missing_file_is_refused(alone: Command, tmp_path: Path) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from kit.machine.commands import Command
-from quothcli.application import COMMANDS, run
+from quothcli.application import COMMANDS
 from quothcli.commands.about.pages import FILES, PAGES, page
 from quothd.config.config import KEYS
 from quothwire.errors import CODES
@@ -29,22 +27,19 @@ def test_pages_are_listed_and_printed(alone: Command) -> None:
     assert told.out.decode() == (ROOT / "client" / "PROTOCOL.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_page_is_the_document(name: str) -> None:
-    assert page(name) == (ROOT / FILES[name]).read_text("utf-8")
-
-
-@pytest.mark.parametrize("name", sorted(set(PAGES) - set(FILES)))
-def test_generated_page_is_complete(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    wanted = {
+def test_pages_are_the_documents_and_the_generated_ones_are_complete(alone: Command) -> None:
+    for name, file in FILES.items():
+        assert page(name) == (ROOT / file).read_text("utf-8")
+    generated = {
         "errors": CODES,
         "variables": [*variables.OTHERS, *map(variables.variable, KEYS)],
         "configuration": KEYS,
         "quantities": ["7d", "1GiB", "infinity", "-15m"],
-    }[name]
-    assert run(["help", name]) == 0
-    text = capfd.readouterr().out
-    assert [one for one in wanted if one not in text] == []
+    }
+    assert generated.keys() == set(PAGES) - set(FILES)
+    for name, wanted in generated.items():
+        text = alone("help", name).out.decode()
+        assert [one for one in wanted if one not in text] == []
 
 
 def test_examples_of_quantities_can_be_parsed() -> None:
@@ -62,31 +57,26 @@ def test_examples_of_quantities_can_be_parsed() -> None:
         parse(time, now)
 
 
-def test_help_of_a_command_is_that_of_its_option(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_is_that_of_its_option(alone: Command) -> None:
     for words in (["topic", "create"], ["ping"], ["bench", "aio"]):
-        assert run(["help", *words]) == 0
-        text = capfd.readouterr().out
-        assert run([*words, "--help"]) == 0
-        assert text == capfd.readouterr().out
+        assert alone("help", *words) == alone(*words, "--help")
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        ("protcol", "did you mean `quoth help protocol`?"),
-        ("topic crete", "did you mean `quoth help topic create`?"),
-        ("topc", "did you mean `quoth help topic`?"),
-        ("ls", "did you mean `quoth help topic ls`?"),
-        ("topic delete", "did you mean `quoth help topic rm`?"),
-        ("ping pong", "`quoth help` lists the pages"),
-        ("xyzzy", "`quoth help` lists the pages"),
-    ],
-)
-def test_unknown_page_suggests_a_similar_one(
-    words: str, meant: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["help", *words.split()]) == 3
-    assert meant in capfd.readouterr().err
+MEANT = {
+    "protcol": "did you mean `quoth help protocol`?",
+    "topic crete": "did you mean `quoth help topic create`?",
+    "topc": "did you mean `quoth help topic`?",
+    "ls": "did you mean `quoth help topic ls`?",
+    "topic delete": "did you mean `quoth help topic rm`?",
+    "ping pong": "`quoth help` lists the pages",
+    "xyzzy": "`quoth help` lists the pages",
+}
+
+
+def test_unknown_page_suggests_a_similar_one(alone: Command) -> None:
+    for words, meant in MEANT.items():
+        _, hint = alone("help", *words.split()).refused(3)
+        assert meant in hint, words
 
 
 def test_pages_hide_only_two_commands() -> None:

@@ -7,7 +7,6 @@ import re
 import resource
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.deadlines import DEADLINE_S
-from kit.machine.commands import Command, Ended, Running
+from kit.machine.commands import Command, Ended
 from kit.machine.processes import listing, needs_proc
 from quoth import Disconnected
 from quoth import connect as quoth_connect
@@ -68,89 +67,74 @@ def test_every_finding_is_a_line_with_an_advice(quoth: Command, tmp_path: Path) 
     assert listing(tmp_path) == []
 
 
+SILENT: dict[str, list[str]] = {
+    # an address: the verdicts about its ports
+    "tcp://127.0.0.1:FREE": ["ok", "ok"],
+    "tcp://127.0.0.1:99999": ["fail"],
+    "tcp://[::1:5": ["fail"],
+    "tcp://127.0.0.1:65535": ["ok"],
+    "tcp://a..b:5": ["ok", "ok"],
+}
+
+
 def test_missing_broker_is_a_failure_only_if_it_was_named(alone: Command, tmp_path: Path) -> None:
-    url = f"tcp://127.0.0.1:{free_port()}"
-    named = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    assert (named.status, found(named)["broker"]["verdict"]) == (1, "fail")
-    text = found(named)["broker"]["text"]
-    assert url in text
-    assert text.endswith("(from --url)")
+    for address, verdicts in SILENT.items():
+        url = address.replace("FREE", str(free_port()))
+        told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
+        assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail"), address
+        assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts, address
+        text = found(told)["broker"]["text"]
+        assert (url in text, text.endswith("(from --url)")) == (True, True), text
     problem = Disconnected("disconnected", "of the test")
-    (first, *ports) = broker_checks.silent(BrokerAddress(url, None, DEFAULT), problem)
+    (first, *_) = broker_checks.silent(BrokerAddress("tcp://a..b:5", None, DEFAULT), problem)
     assert first.verdict == "warn"
-    assert [one.verdict for one in ports] == ["ok", "ok"]
 
 
-@pytest.fixture
-def stranger() -> Iterator[int]:
-    """A port at which another program listens."""
-    with socket.create_server(("127.0.0.1", free_port())) as listening:
-        yield listening.getsockname()[1]
-
-
-def test_another_program_at_the_port_is_reported(alone: Command, tmp_path: Path, stranger: int) -> None:
-    url = f"tcp://127.0.0.1:{stranger}"
-    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    assert told.status == 1
-    ports = [one for one in told.objects if one["check"] == "port"]
-    assert [one["verdict"] for one in ports] == ["fail", "ok"]
-    assert f"127.0.0.1:{stranger} and speaks no ZeroMQ" in ports[0]["text"]
-
-
-@pytest.mark.parametrize(
-    ("url", "verdicts_of_ports"),
-    [
-        ("tcp://127.0.0.1:99999", ["fail"]),
-        ("tcp://[::1:5", ["fail"]),
-        ("tcp://127.0.0.1:65535", ["ok"]),
-        ("tcp://a..b:5", ["ok", "ok"]),
-    ],
-)
-def test_impossible_address_is_a_failure(
-    alone: Command, tmp_path: Path, url: str, verdicts_of_ports: list[str]
+def test_program_that_listens_and_does_not_answer_is_reported(
+    alone: Command, start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
-    assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail")
-    assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts_of_ports
-
-
-def test_broker_that_hangs_is_a_failure(alone: Command, start_broker: StartBroker, tmp_path: Path) -> None:
+    """Another program, and a broker that hangs."""
+    with socket.create_server(("127.0.0.1", free_port())) as listening:
+        url = "tcp://{}:{}".format(*listening.getsockname())
+        told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
+    ports = [one for one in told.objects if one["check"] == "port"]
+    assert (told.status, [one["verdict"] for one in ports]) == (1, ["fail", "ok"])
+    assert f"{url.removeprefix('tcp://')} and speaks no ZeroMQ" in ports[0]["text"]
     broker = start_broker()
     broker.freeze()
-    url = broker.url
-    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail")
+    told = alone("doctor", str(tmp_path), "--url", broker.url, "--timeout", "0.1", "--format", "json")
     ports = [one for one in told.objects if one["check"] == "port"]
+    assert (told.status, len(ports), found(told)["broker"]["verdict"]) == (1, 2, "fail")
     assert all("a broker that hangs" in one["advice"] for one in ports if one["verdict"] == "fail")
-    assert len(ports) == 2
 
 
-def test_directory_that_is_missing_is_looked_at_above_and_a_file_is_a_failure(
-    quoth: Command, tmp_path: Path
-) -> None:
-    status, findings = doctor(quoth, str(tmp_path / "a" / "b"))
-    assert (status, f"looked at {tmp_path}" in findings["directory"]["text"]) == (0, True)
-    assert listing(tmp_path) == []
-    (tmp_path / "file").touch()
-    status, findings = doctor(quoth, str(tmp_path / "file"))
-    assert (status, findings["directory"]["verdict"]) == (1, "fail")
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_lock_that_is_no_file_is_a_failure(quoth: Command, tmp_path: Path, kind: str) -> None:
-    data, secret = tmp_path / "data", tmp_path / "secret"
-    data.mkdir()
+def test_directory_and_configuration_that_cannot_be_used_are_reported(quoth: Command, tmp_path: Path) -> None:
+    secret, file = tmp_path / "secret", tmp_path / "file"
     secret.write_text("of another user")
-    (data / "lock").symlink_to(secret) if kind == "link" else os.mkfifo(data / "lock")
-    status, findings = doctor(quoth, str(data), seconds=DEADLINE_S)
-    assert (status, findings["lock"]["verdict"]) == (1, "fail")
-    assert str(data / "lock") in findings["lock"]["text"]
-    assert "of another user" not in str(findings)
-
-
-def test_directory_that_others_may_write_is_a_warning(quoth: Command, tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    assert doctor(quoth, str(tmp_path))[1]["owner"]["verdict"] == "warn"
+    file.touch()
+    link, pipe, full, wrong, shared = (
+        tmp_path / name for name in ("link", "pipe", "full", "wrong", "shared")
+    )
+    for folder in (link, pipe, full, wrong, shared):
+        folder.mkdir()
+    (link / "lock").symlink_to(secret)
+    os.mkfifo(pipe / "lock")
+    shared.chmod(0o777)
+    cases: list[tuple[Path, dict[str, str], str, str, str]] = [
+        (tmp_path / "a" / "b", {}, "directory", "ok", f"looked at {tmp_path}"),
+        (file, {}, "directory", "fail", f"{file}"),
+        (link, {}, "lock", "fail", f"{link / 'lock'}"),
+        (pipe, {}, "lock", "fail", f"{pipe / 'lock'}"),
+        (shared, {}, "owner", "warn", f"{shared}"),
+        (full, {"QUOTH_DISK_FREE_MIN": str(2**60)}, "room", "fail", "nothing can be written"),
+        (wrong, {"QUOTH_WORKERS_MAX": "many"}, "environment", "fail", "QUOTH_WORKERS_MAX"),
+    ]
+    for path, environment, check, verdict, text in cases:
+        status, findings = doctor(quoth, str(path), environment=environment, seconds=DEADLINE_S)
+        assert (status, findings[check]["verdict"]) == (int(verdict == "fail"), verdict), path
+        assert text in findings[check]["text"]
+        assert "of another user" not in str(findings)
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
@@ -158,14 +142,6 @@ def test_directory_that_cannot_be_written_is_a_failure(quoth: Command, tmp_path:
     tmp_path.chmod(0o500)
     status, findings = doctor(quoth, str(tmp_path))
     assert [status, findings["owner"]["verdict"], findings["fsync"]["verdict"]] == [1, "fail", "fail"]
-
-
-def test_full_disk_and_wrong_environment_are_failures(quoth: Command, tmp_path: Path) -> None:
-    status, findings = doctor(quoth, str(tmp_path), environment={"QUOTH_DISK_FREE_MIN": str(2**60)})
-    assert (status, findings["room"]["verdict"]) == (1, "fail")
-    status, findings = doctor(quoth, str(tmp_path), environment={"QUOTH_WORKERS_MAX": "many"})
-    assert (status, findings["environment"]["verdict"]) == (1, "fail")
-    assert "QUOTH_WORKERS_MAX" in findings["environment"]["text"]
 
 
 class WithoutBootId(SystemClock):
@@ -194,27 +170,27 @@ def test_descriptors_are_those_of_the_broker(alone: Command, start_broker: Start
     assert "--workers-max 33" in finding["advice"]
 
 
-def test_torn_bytes_of_the_broker_are_a_warning(alone: Command, start_broker: StartBroker) -> None:
+def test_torn_bytes_of_the_broker_are_a_warning_and_its_lock_is_free_after_a_kill(
+    alone: Command, start_broker: StartBroker
+) -> None:
     broker = start_broker()
+    pid = broker.pid
     assert alone("pub", "t", "one", "--url", broker.url).status == 0
     broker.kill()
+    findings = doctor(alone, str(broker.directory))[1]
+    assert findings["lock"]["text"] == f"free; process {pid} had it last"
     (path,) = broker.topics_directory.glob("*/*.seg")
     with path.open("ab") as file:
         file.write(DAMAGE)
     broker.restart()
     assert alone("read", "t", "--url", broker.url).status == 0
-    told = alone("doctor", "--url", broker.url, "--format", "json")
-    finding = found(told)["its disk"]
-    assert (finding["verdict"], told.status) == ("warn", 0)
-    assert f"torn_bytes {len(DAMAGE)}" in finding["text"]
-
-
-def test_lock_of_a_killed_broker_is_free(quoth: Command, start_broker: StartBroker) -> None:
-    broker = start_broker()
-    pid = broker.pid
-    broker.kill()
-    told = quoth("doctor", str(broker.directory), "--format", "json")
-    assert found(told)["lock"]["text"] == f"free; process {pid} had it last"
+    status, findings = doctor(alone, "--url", broker.url)
+    assert (status, findings["its disk"]["verdict"]) == (0, "warn")
+    assert f"torn_bytes {len(DAMAGE)}" in findings["its disk"]["text"]
+    _, said = alone("status", "--url", broker.url).err.splitlines()
+    assert f"torn_bytes {len(DAMAGE)}, quarantined_bytes {len(DAMAGE)}; " in said
+    assert f"`quoth log verify {broker.directory}`" in said
+    assert "quarantined_bytes" in alone("topic", "info", "t", "--url", broker.url).out.decode()
 
 
 # -- the probe ----------------------------------------------------------------------------------------------
@@ -225,37 +201,38 @@ def publish_findings(told: Ended) -> list[dict[str, Any]]:
     return [one for one in told.objects if one["check"] == "publish"]
 
 
-def test_probe_measures_each_step_and_removes_its_topic(alone: Command, start_broker: StartBroker) -> None:
+def test_probes_of_several_doctors_measure_each_step_and_remove_their_topics(
+    alone: Command, start_broker: StartBroker
+) -> None:
     broker = start_broker(auto_create=False)
-    told = alone("doctor", "--url", broker.url, "--format", "json")
-    (finding,) = publish_findings(told)
-    assert (finding["verdict"], told.status) == ("ok", 0)
-    spans = re.findall(r"(written|synced|read) in ([\d.]+) ms", finding["text"])
-    assert [what for what, _ in spans] == ["written", "synced", "read"]
-    assert all(float(span) > 0 for _, span in spans)
+    doctors = [alone.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
+    for one in doctors:
+        told = one.end()
+        (finding,) = publish_findings(told)
+        assert (finding["verdict"], told.status) == ("ok", 0)
+        spans = re.findall(r"(written|synced|read) in ([\d.]+) ms", finding["text"])
+        assert [what for what, _ in spans] == ["written", "synced", "read"]
+        assert all(float(span) > 0 for _, span in spans)
     assert listing(broker.topics_directory) == []
 
 
-def test_broker_that_cannot_store_a_record_is_a_failure(alone: Command, start_broker: StartBroker) -> None:
+def test_broker_that_cannot_store_a_record_is_a_failure_and_one_without_room_for_topics_a_warning(
+    alone: Command, start_broker: StartBroker
+) -> None:
     """A broker that has started and answers."""
-    broker = start_broker()
+    broker = start_broker(topics_max=1)
+    assert alone("pub", "t", "x", "--url", broker.url).status == 0
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(told)
+    assert (told.status, finding["verdict"], "topics_max" in finding["text"]) == (0, "warn", True)
+    assert alone("topic", "rm", "t", "--yes", "--url", broker.url).status == 0
     topics = broker.topics_directory
     topics.rename(topics.with_name("elsewhere"))
     topics.touch()
     told = alone("doctor", "--url", broker.url, "--format", "json")
     (finding,) = publish_findings(told)
-    assert (finding["verdict"], told.status) == ("fail", 1)
-    assert f"{topics}" in finding["text"], "it names the path"
+    assert (told.status, finding["verdict"], f"{topics}" in finding["text"]) == (1, "fail", True)
     assert "hidden by a sandbox" in finding["advice"]
-
-
-def test_broker_that_takes_no_more_topics_is_a_warning(alone: Command, start_broker: StartBroker) -> None:
-    broker = start_broker(topics_max=1)
-    assert alone("pub", "t", "x", "--url", broker.url).status == 0
-    told = alone("doctor", "--url", broker.url, "--format", "json")
-    (finding,) = publish_findings(told)
-    assert (finding["verdict"], told.status) == ("warn", 0)
-    assert "topics_max" in finding["text"]
 
 
 def test_topic_of_a_killed_doctor_is_removed_by_a_later_one(
@@ -279,17 +256,6 @@ def test_topic_of_a_killed_doctor_is_removed_by_a_later_one(
     findings = publish_findings(told)
     assert [one["verdict"] for one in findings] == ["warn", "ok"]
     assert strange in findings[0]["text"]
-
-
-def test_several_doctors_run_at_once(
-    alone: Command, running: list[Running], start_broker: StartBroker
-) -> None:
-    broker = start_broker()
-    doctors = [alone.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
-    for doctor in doctors:
-        (finding,) = publish_findings(doctor.end())
-        assert finding["verdict"] == "ok"
-    assert listing(broker.topics_directory) == []
 
 
 @needs_proc

@@ -16,7 +16,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Peers
 from kit.deadlines import eventually
 from kit.machine.commands import Command
-from kit.machine.processes import listing, python_of
+from kit.machine.processes import listing
 from kit.machine.tracing import needs_strace
 from quothd.config import template
 from quothwire.protocol.messages import DeleteTopic, RollTopic
@@ -58,6 +58,9 @@ def installed(alone: Command, root: Path) -> Path:
 
 
 def test_install_writes_files_and_prints_what_to_type_next(alone: Command, root: Path) -> None:
+    told = alone("service", "install", "--prefix", str(root), "--dry-run")
+    assert f"would be written: {root / UNIT}" in told.lines
+    assert files(root) == []
     told = alone("service", "install", "--prefix", str(root))
     assert told.status == 0
     assert files(root) == FILES
@@ -86,21 +89,14 @@ def test_uninstall_removes_what_install_has_written(alone: Command, installed: P
     (installed / "etc/quoth-other").write_text("x")
     (installed / "var/lib/quoth").mkdir(parents=True)
     (installed / "var/lib/quoth/lock").write_text("x")
+    told = alone("service", "uninstall", "--prefix", str(installed), "--dry-run")
+    assert f"would be removed: {installed / UNIT}" in told.lines
+    assert UNIT in files(installed)
     told = alone("service", "uninstall", "--prefix", str(installed))
     assert told.status == 0
     assert files(installed) == ["etc/quoth-other", "var/lib/quoth/lock"]
     assert "the data stays, if there is any: /var/lib/quoth" in told.lines
     assert alone("service", "uninstall", "--prefix", str(installed)).status == 0
-
-
-def test_dry_run_changes_nothing(alone: Command, root: Path) -> None:
-    told = alone("service", "install", "--prefix", str(root), "--dry-run")
-    assert f"would be written: {root / UNIT}" in told.lines
-    assert files(root) == []
-    alone("service", "install", "--prefix", str(root))
-    told = alone("service", "uninstall", "--prefix", str(root), "--dry-run")
-    assert f"would be removed: {root / UNIT}" in told.lines
-    assert files(root) == FILES
 
 
 def test_enabled_service_is_not_removed(alone: Command, installed: Path) -> None:
@@ -125,16 +121,15 @@ sys.exit(run(sys.argv[1:]))
 """Runs a command as another user, who cannot read this environment: the modules are loaded before."""
 
 
-@pytest.mark.parametrize("verb", ["install", "uninstall"])
-def test_service_of_the_system_without_root_names_the_line_to_type(verb: str) -> None:
+def test_service_of_the_system_without_root_names_the_line_to_type() -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", AS_ANOTHER_USER, "service", verb],
+        [sys.executable, "-W", "error", "-c", AS_ANOTHER_USER, "service", "install"],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 1
     happened, advice = done.stderr.splitlines()
     assert happened.startswith("quoth: needs_root: ")
-    assert re.fullmatch(rf"hint: sudo .* service {verb}, or --user for one of your own", advice)
+    assert re.fullmatch(r"hint: sudo .* service install, or --user for one of your own", advice)
 
 
 def test_service_of_a_user_needs_no_root(alone: Command, root: Path) -> None:
@@ -148,24 +143,6 @@ def test_service_of_a_user_needs_no_root(alone: Command, root: Path) -> None:
     assert "--dir %h/.local/share/quoth" in unit
     assert alone("service", "uninstall", "--user", environment=environment).status == 0
     assert files(root) == []
-
-
-def test_wheel_contains_the_units(root: Path, tmp_path: Path) -> None:
-    """The wheel is built and unpacked outside of the checkout."""
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=SYSTEMD.parent, capture_output=True, timeout=60, check=True,
-    )  # fmt: skip
-    (wheel,) = tmp_path.glob("*.whl")
-    unpacked = tmp_path / "unpacked"
-    shutil.unpack_archive(wheel, unpacked, "zip")
-    done = subprocess.run(
-        [*python_of("quothcli.main"), "service", "install", "--prefix", str(root)],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(unpacked)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert files(root) == FILES
-    assert (unpacked / "quothcli/systemd/user/quothd.service").is_file()
 
 
 # -- the unit -----------------------------------------------------------------------------------------------
@@ -185,19 +162,14 @@ def test_unit_starts_the_quothd_of_this_environment(installed: Path) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize("options", [(), ("--user",)], ids=["system", "user"])
-def test_systemd_finds_no_error_in_the_unit(alone: Command, root: Path, options: tuple[str, ...]) -> None:
-    assert alone("service", "install", "--prefix", str(root), *options).status == 0
-    unit = root / (USER_UNIT if options else UNIT)
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *options, str(unit)],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": str(root)},
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@needs_systemd
-def test_exposure_of_the_sandbox_is_small(installed: Path) -> None:
+def test_systemd_finds_no_error_in_the_units_and_little_exposure(alone: Command, installed: Path) -> None:
+    assert alone("service", "install", "--prefix", str(installed), "--user").status == 0
+    for options, unit in (((), UNIT), (("--user",), USER_UNIT)):
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", *options, str(installed / unit)],
+            capture_output=True, text=True, timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": str(installed)},
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(installed / UNIT)],
         capture_output=True, text=True, timeout=60,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-import pytest
-
-from kit.machine.commands import Command
+from kit.machine.commands import Command, Ended
 from quothcli.commands.broker import topics
 from quothwire import pointer as pointers
 from quothwire.settings import NAMES
@@ -35,6 +33,8 @@ def test_create_and_set_take_every_setting(quoth: Command, topic: str) -> None:
     assert (shown["max_age"], shown["max_bytes"]) == ("no limit", "10 GiB"), "not in words"
     assert (shown["size_limit"], shown["count_limit"]) == ("1 MB", "1,000")
     assert shown["age_limit"] == "1 minute 30 seconds"
+    unlimited = quoth("topic", "set", topic, "--max-age", "infinity", "--max-bytes", "infinity")
+    assert unlimited.out.count(b"no limit") == 2
     again = quoth("topic", "create", topic)
     assert (again.status, again.out) == (1, b"")
     assert again.err.startswith("quoth: topic_exists: ")
@@ -78,24 +78,33 @@ def test_rm_without_a_terminal_needs_yes(quoth: Command, topic: str, fill: Fill)
     assert quoth("topic", "rm", topic, "--yes").status == 3
 
 
-@pytest.mark.parametrize(
-    ("answer", "status", "left"), [("y\n", 0, 3), ("n\n", 1, 0), ("\n", 1, 0), ("\x04", 130, 0)]
-)
-def test_rm_on_a_terminal_asks(
-    quoth: Command, topic: str, fill: Fill, answer: str, status: int, left: int
-) -> None:
-    fill(b"one")
+def answered(quoth: Command, answer: str, *typed: str) -> Ended:
+    """Type a command at a terminal, and the answer to its question."""
     keyboard, terminal = os.openpty()
     try:
-        rm = quoth.start("topic", "rm", topic, stdin=terminal)
+        running = quoth.start(*typed, stdin=terminal)
         os.write(keyboard, answer.encode())
-        ended = rm.end()
+        return running.end()
     finally:
         os.close(terminal)
         os.close(keyboard)
-    assert ended.status == status, ended
-    assert ended.err.startswith(f"Delete topic '{topic}' with 1 record? [y/N]:")
-    assert quoth("topic", "info", topic).status == left
+
+
+def test_rm_and_trim_ask_at_a_terminal(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    assert quoth("topic", "roll", topic).status == 0
+    (last,) = fill(b"two")
+    for typed, question, declined, left in (
+        (("trim", topic, "--before", str(last)), f"Only whole segments go, and topic '{topic}' has 2. "
+         "Remove up to 1 record (", 2, 1),
+        (("rm", topic), f"Delete topic '{topic}' with 1 record? [y/N]:", 1, 0),
+    ):  # fmt: skip
+        for answer, status, lines in (("n\n", 1, declined), ("\n", 1, declined), ("\x04", 130, declined),
+                                      ("y\n", 0, left)):  # fmt: skip
+            ended = answered(quoth, answer, "topic", *typed)
+            assert ended.status == status, ended
+            assert ended.err.startswith(question)
+            assert len(quoth("read", topic).lines) == lines
 
 
 def test_trim_without_a_terminal_needs_yes(quoth: Command, topic: str, fill: Fill) -> None:
@@ -117,58 +126,28 @@ def test_trim_without_a_terminal_needs_yes(quoth: Command, topic: str, fill: Fil
     assert quoth(*trim, "--yes", "--format", "raw").lines == ["2"]
 
 
-@pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 1), ("n\n", 1, 2), ("\n", 1, 2)])
-def test_trim_on_a_terminal_asks(
-    quoth: Command, topic: str, fill: Fill, answer: str, status: int, left: int
-) -> None:
-    fill(b"one")
-    assert quoth("topic", "roll", topic).status == 0
-    (last,) = fill(b"two")
-    keyboard, terminal = os.openpty()
-    try:
-        trim = quoth.start("topic", "trim", topic, "--before", str(last), stdin=terminal)
-        os.write(keyboard, answer.encode())
-        ended = trim.end()
-    finally:
-        os.close(terminal)
-        os.close(keyboard)
-    assert ended.status == status, ended
-    assert ended.err.startswith(f"Only whole segments go, and topic '{topic}' has 2. Remove up to 1 record (")
-    assert len(quoth("read", topic).lines) == left
-
-
-@pytest.mark.parametrize("options", [(), ("--yes",)], ids=["asks", "does not ask"])
-def test_trim_with_nothing_older_does_not_ask(
-    quoth: Command, topic: str, fill: Fill, options: tuple[str, ...]
-) -> None:
+def test_trim_with_nothing_older_does_not_ask(quoth: Command, topic: str, fill: Fill) -> None:
     (first,) = fill(b"one")
-    trim = ("topic", "trim", topic, "--before", str(first), *options)
-    assert quoth(*trim) == (0, f"nothing is older than {pointers.to_text(first)}\n".encode(), "")
-    (told,) = quoth(*trim, "--format", "json").objects
-    assert told == {"topic": topic, "records": 0, "bytes": 0, "first": first}
-    assert quoth(*trim, "--format", "raw").out == b"0\n"
+    for options in ((), ("--yes",)):
+        trim = ("topic", "trim", topic, "--before", str(first), *options)
+        assert quoth(*trim) == (0, f"nothing is older than {pointers.to_text(first)}\n".encode(), "")
+        (told,) = quoth(*trim, "--format", "json").objects
+        assert told == {"topic": topic, "records": 0, "bytes": 0, "first": first}
+        assert quoth(*trim, "--format", "raw").out == b"0\n"
 
 
-@pytest.mark.parametrize("typed", ["topic info", "read", "count", "topic rm --yes", "topic roll"])
-def test_wrong_name_suggests_a_similar_one(quoth: Command, topic: str, fill: Fill, typed: str) -> None:
+def test_wrong_name_suggests_a_similar_one(quoth: Command, topic: str, fill: Fill) -> None:
     fill(b"one")
-    command = typed.split()
-    told = quoth(*command[:2], topic[:-1] + "x", *command[2:])
-    assert told.status == 3
-    assert told.err.splitlines()[1] == f"hint: did you mean '{topic}'? `quoth topic ls` lists them"
-    assert "did you mean" not in quoth(*command[:2], "ZZZZZZZZ", *command[2:]).err
+    for typed in ("topic info", "read", "count", "topic rm --yes", "topic roll"):
+        command = typed.split()
+        told = quoth(*command[:2], topic[:-1] + "x", *command[2:])
+        assert told.status == 3
+        assert told.err.splitlines()[1] == f"hint: did you mean '{topic}'? `quoth topic ls` lists them"
+        assert "did you mean" not in quoth(*command[:2], "ZZZZZZZZ", *command[2:]).err
 
 
 def test_every_setting_of_a_topic_is_an_option() -> None:
     assert tuple(topics._SETTINGS) == NAMES
-
-
-def test_infinity_means_no_limit(quoth: Command, topic: str) -> None:
-    made = quoth(
-        "topic", "create", topic, "--max-age", "infinity", "--max-bytes", "infinity", "--format", "json"
-    )
-    assert made.status == 0, made
-    assert (made.objects[0]["settings"]["max_age"], made.objects[0]["settings"]["max_bytes"]) == (0.0, 0)
 
 
 def test_setting_that_the_broker_refuses_makes_no_topic(quoth: Command, topic: str) -> None:

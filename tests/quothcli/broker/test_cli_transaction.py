@@ -71,18 +71,12 @@ def test_abort_of_a_published_one_fails_and_removes_nothing(quoth: Command, topi
     assert quoth("read", topic, "--format", "raw").out == b"a\n"
 
 
-@pytest.mark.parametrize(
-    ("typed", "status", "says"),
-    [
+def test_names_that_do_not_exist_or_cannot_are_refused(quoth: Command) -> None:
+    for typed, status, says in (
         (("t", "", "0"), 2, "bad_request"),
         (("a/b", "app", "0"), 2, "bad_topic"),
         (("no such topic", "app", "0"), 3, "unknown_topic"),
-    ],
-    ids=lambda part: " ".join(part) if isinstance(part, tuple) else None,
-)
-def test_names_that_do_not_exist_or_cannot_are_refused(
-    quoth: Command, typed: tuple[str, ...], status: int, says: str
-) -> None:
-    for verb in ("status", "abort"):
-        happened, _ = quoth("transaction", verb, *typed).refused(status)
-        assert says in happened
+    ):
+        for verb in ("status", "abort"):
+            happened, _ = quoth("transaction", verb, *typed).refused(status)
+            assert says in happened

@@ -11,13 +11,9 @@ from typing import Any
 
 import pytest
 
-import quoth
-from kit.broker.peers import refused
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Command
 from quothcli.application import run, tree
-from quothd.config.check import check
-from quothd.config.sources import load
 
 PATHS = re.compile(r"(DIR|FILE|DATADIR|BACKUP|DIRECTORY|INPUT)")
 
@@ -73,21 +69,6 @@ def test_variable_that_is_not_set_makes_nothing_in_the_current_directory(
         assert "is an empty path" in ended.stderr
     assert list(here.iterdir()) == []
     assert alone.start("serve", "--check", "--dir", ".", "--port", "0", cwd=here).end().status == 0
-
-
-def test_every_source_refuses_an_empty_directory(tmp_path: Path) -> None:
-    file = tmp_path / "quoth.toml"
-    file.write_text('dir = ""\n')
-    for settings, environment, path in (
-        ({"dir": ""}, {}, None),
-        ({}, {"QUOTH_DIR": ""}, None),
-        ({}, {}, file),
-    ):
-        with pytest.raises(quoth.RequestError, match="dir is an empty path") as caught:
-            load(settings, environment, path)
-        assert caught.value.code == "bad_setting"
-    with refused("bad_setting"):
-        check(load({"listen": "ipc://"}, {}))
 
 
 LIBRARY = """

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-import pytest
-
-from kit.machine.commands import Command, Ended
-from quothcli.application import run
+from kit.machine.commands import Command
 
 WRONG: dict[str, tuple[str, str, str]] = {
     # what was typed: code, text, hint
@@ -77,18 +74,13 @@ WRONG: dict[str, tuple[str, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("typed", WRONG)
-def test_mistyped_command_is_refused_in_two_lines(capfd: pytest.CaptureFixture[str], typed: str) -> None:
-    code, text, hint = WRONG[typed]
-    status = run(shlex.split(typed))
-    said = capfd.readouterr()
-    happened, advice = Ended(status, said.out.encode(), said.err).refused(2)
-    assert happened.startswith(f"quoth: {code}: ")
-    assert text in happened
-    assert advice.startswith(f"hint: {hint}")
+def test_mistyped_command_is_refused_in_two_lines(alone: Command) -> None:
+    for typed, (code, text, hint) in WRONG.items():
+        happened, advice = alone(*shlex.split(typed)).refused(2)
+        assert happened.startswith(f"quoth: {code}: "), typed
+        assert text in happened
+        assert advice.startswith(f"hint: {hint}")
 
 
-def test_process_refuses_a_wrong_format_and_takes_spans_with_units(quoth: Command) -> None:
+def test_spans_may_have_units(quoth: Command) -> None:
     assert quoth("ping", "--timeout", "1m30s").status == 0
-    happened, _ = quoth("read", "t", "--format", "xml").refused(2)
-    assert happened == "quoth: usage: --format is text, json, jsonl or raw, not 'xml'"

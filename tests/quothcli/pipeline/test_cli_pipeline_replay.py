@@ -64,10 +64,9 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_mistyped_replay_is_refused_in_two_lines(typed: Typed, case: str) -> None:
-    arguments, status, text = WRONG[case]
-    assert text in "".join(typed(*arguments).refused(status))
+def test_mistyped_replay_is_refused_in_two_lines(typed: Typed) -> None:
+    for case, (arguments, status, text) in WRONG.items():
+        assert text in "".join(typed(*arguments).refused(status)), case
 
 
 def test_time_that_moves_needs_an_archive_and_a_name(typed: Typed, tmp_path: Path) -> None:
@@ -81,13 +80,13 @@ def test_time_that_moves_needs_an_archive_and_a_name(typed: Typed, tmp_path: Pat
     assert (ended.status, "is another time in every run" in ended.err) == (2, True)
 
 
-@pytest.mark.parametrize("path", ["nowhere", "empty", "s3://bucket/archive"])
-def test_path_without_anything_to_replay_is_refused(typed: Typed, tmp_path: Path, path: str) -> None:
+def test_path_without_anything_to_replay_is_refused(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    ended = typed("--to", "new", path=path if ":" in path else tmp_path / path)
-    assert ended.status in (2, 3)
-    assert path.partition(":")[0] in ended.err
-    assert len(ended.err.splitlines()) == 2
+    for path in ("nowhere", "empty", "s3://bucket/archive"):
+        ended = typed("--to", "new", path=path if ":" in path else tmp_path / path)
+        assert ended.status in (2, 3)
+        assert path.partition(":")[0] in ended.err
+        assert len(ended.err.splitlines()) == 2
 
 
 def test_dry_run_prints_a_plan_and_does_nothing(typed: Typed, broker: BrokerProcess) -> None:

@@ -35,42 +35,37 @@ JOBS = {
 AT_A_BROKER = ("archive", "stats", "replay")
 
 
-@pytest.mark.parametrize("job", JOBS)
 def test_unknown_topic_is_refused(
-    job: str,
-    broker: BrokerProcess,
-    topic: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    broker: BrokerProcess, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with connect(broker.url) as client:
         client.publish(topic, b"x")
     archive, new = tmp_path / "archive", tmp_path / "new"
     write_archive(archive, topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
-    places = {"there": topic, "name": "no-such-topic", "archive": archive, "new": new}
-    words = [one.format(**places, data=broker.topics_directory.parent) for one in JOBS[job]]
-    at = ["--url", broker.url] if words[0] in AT_A_BROKER else []
     before = files_in(archive)
-    said, hint = refused(["pipeline", *words, *at], CommandStatus.NOT_FOUND, capfd)
-    assert said.startswith("quoth: unknown_topic: ")
-    assert "no-such-topic" in said
-    assert topic not in said.replace("no-such-topic", "")
-    if words[0] in ("compact", "replay"):
-        assert f"it has {topic}" in hint
-    assert files_in(archive) == before
-    assert not new.exists()
+    places = {"there": topic, "name": "no-such-topic", "archive": archive, "new": new}
+    for job, typed in JOBS.items():
+        words = [one.format(**places, data=broker.topics_directory.parent) for one in typed]
+        at = ["--url", broker.url] if words[0] in AT_A_BROKER else []
+        said, hint = refused(["pipeline", *words, *at], CommandStatus.NOT_FOUND, capfd)
+        assert said.startswith("quoth: unknown_topic: "), job
+        assert "no-such-topic" in said
+        assert topic not in said.replace("no-such-topic", "")
+        assert words[0] not in ("compact", "replay") or f"it has {topic}" in hint
+        assert files_in(archive) == before
+        assert not new.exists()
 
 
-@pytest.mark.parametrize("job", ["archive", "compact", "replay"])
 def test_damaged_archive_is_refused(
-    job: str, broker: BrokerProcess, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    broker: BrokerProcess, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with connect(broker.url) as client:
         client.publish(topic, b"x")
     (tmp_path / NAME).write_bytes(b"{}")
-    words = {"archive": [topic, "--url", broker.url], "compact": [], "replay": ["--url", broker.url]}[job]
-    said, _ = refused(["pipeline", job, str(tmp_path), *words], CommandStatus.FAILED, capfd)
-    assert said.startswith(f"quoth: damaged: {tmp_path / NAME} is no manifest")
+    at = ["--url", broker.url]
+    for job, words in {"archive": [topic, *at], "compact": [], "replay": at}.items():
+        said, _ = refused(["pipeline", job, str(tmp_path), *words], CommandStatus.FAILED, capfd)
+        assert said.startswith(f"quoth: damaged: {tmp_path / NAME} is no manifest")
 
 
 def refused(words: list[str], status: CommandStatus, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:

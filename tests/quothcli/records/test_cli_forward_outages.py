@@ -9,26 +9,22 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-import quoth as client_package
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess
 from kit.broker.proxies import Wire
-from kit.client.forwarding import TOPIC, count_of, stored, value
+from kit.client.forwarding import count_of, stored, values
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.logs import segments
 from kit.machine.commands import Command, Running
 from kit.scale import times
 from quoth import Client
 
-BLOWS = 14
+BLOWS = 8
 
 WRITER = """
 import random, sys, time
@@ -86,9 +82,16 @@ class Siege:
     """Kills a forwarder and its broker, and cuts the connection between them."""
 
     def __init__(
-        self, alone: Command, target: BrokerProcess, wire: Wire, rng: random.Random, *arguments: str
+        self,
+        alone: Command,
+        target: BrokerProcess,
+        wire: Wire,
+        rng: random.Random,
+        topic: str,
+        *arguments: str,
     ) -> None:
         self._alone = alone
+        self._topic = topic
         self._target = target
         self._wire = wire
         self._rng = rng
@@ -97,9 +100,8 @@ class Siege:
 
     def _forward(self) -> Running:
         source, *options = self._arguments
-        return self._alone.start(
-            "forward", source, self._wire.url, "--topic", TOPIC, "--timeout", "1", *options
-        )
+        typed = ("forward", source, self._wire.url, "--topic", self._topic, "--timeout", "1")
+        return self._alone.start(*typed, *options)
 
     def lay(self, blows: int, *others: Callable[[], None]) -> None:
         """Strike a number of times, at random, also in other ways."""
@@ -128,59 +130,22 @@ class Siege:
 
     def end(self, client: Client, goal: int) -> list[bytes]:
         """Wait until everything has arrived; returns it."""
-        eventually(lambda: count_of(client) >= goal, "all arrive", 60.0)
+        eventually(lambda: count_of(client, self._topic) >= goal, "all arrive", 60.0)
         self.forwarder.end(signal.SIGTERM)
-        return stored(client)
+        return stored(client, self._topic)
 
 
 @pytest.mark.timeout(900)
 def test_every_record_of_a_device_arrives_once(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path, rng: random.Random
+    alone: Command, broker: BrokerProcess, client: Client, topic: str, rng: random.Random, tmp_path: Path
 ) -> None:
     blows = times(BLOWS, 60 * BLOWS)
     goal = blows * 400
-    with closing(Device(readings, rng, goal)) as device, Wire(target.url) as wire:
-        siege = Siege(alone, target, wire, rng, str(readings), "--trim")
+    log = tmp_path / "readings"
+    with closing(Device(log, rng, goal)) as device, Wire(broker.url) as wire:
+        siege = Siege(alone, broker, wire, rng, topic, str(log), "--trim")
         siege.lay(blows, device.kill)
         device.finish()
-        assert siege.end(client, goal) == [value(number) for number in range(goal)]
-    left = sum(path.stat().st_size for path in segments(readings))
+        assert siege.end(client, goal) == values(goal)
+    left = sum(path.stat().st_size for path in segments(log))
     assert left < 64_000, "the writer has let go of what is forwarded"
-
-
-@pytest.mark.timeout(900)
-def test_every_record_of_a_topic_arrives_once(
-    alone: Command,
-    target: BrokerProcess,
-    client: Client,
-    start_broker: StartBroker,
-    rng: random.Random,
-    tmp_path: Path,
-) -> None:
-    """From one broker to another, both of which are killed."""
-    source = start_broker(directory=tmp_path / "source", count_limit=500)
-    over = threading.Event()
-
-    def feed() -> int:
-        """Publish numbers until the end; returns how many."""
-        with client_package.connect(source.url) as there, there.producer("orders", batch=20) as producer:
-            for number in count():
-                producer.send(value(number))
-                if number % 50 == 0 and over.wait(0.01):
-                    return number + 1
-        raise AssertionError
-
-    def kill_source() -> None:
-        source.kill()
-        source.restart()
-
-    with ThreadPoolExecutor() as pool, Wire(target.url) as wire:
-        fed = pool.submit(feed)
-        try:
-            state = str(tmp_path / "orders.forward")
-            siege = Siege(alone, target, wire, rng, source.url, "--from", "orders", "--state", state)
-            siege.lay(times(BLOWS, 60 * BLOWS), kill_source)
-        finally:
-            over.set()
-        goal = fed.result(DEADLINE_S)
-        assert siege.end(client, goal) == [value(number) for number in range(goal)]

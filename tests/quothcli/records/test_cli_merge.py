@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import quoth as library
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, pass_on
 from kit.machine.commands import Command, Running
 from quoth import Client
 from quothwire.errors import error
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    """A client that publishes."""
-    with library.connect(broker.url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -115,14 +106,3 @@ def test_topic_that_a_merge_waits_for_is_reported_once(
         assert said == f"quoth: records wait for topic {names[1]!r}: of the test"
         meddler.on_request = pass_on
         assert tail.end() == (0, b"old\nold\nold\n", "")
-
-
-def test_deleted_topic_ends_a_tail_of_several(quoth: Command, client: Client, names: list[str]) -> None:
-    for name in names:
-        client.publish(name, b"v")
-    tail = quoth.start("tail", *names, "--after", "0", "--format", "raw")
-    assert [tail.line() for _ in names] == ["v"] * 3
-    client.delete_topic(names[2])
-    ended = tail.end()
-    assert ended.status == 3
-    assert ended.err.startswith("quoth: unknown_topic: ")

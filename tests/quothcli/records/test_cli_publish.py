@@ -1,55 +1,83 @@
-"""`quoth pub` publishes values that are typed and lines of a pipe."""
+"""`quoth pub`: values that are typed, whole files, lines of a pipe, also NUL-delimited and as JSON."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import random
 import signal
 import struct
 import subprocess
 import termios
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
 from kit.machine.commands import Command, Running
+from quoth import Client, Message
+from quothcli.cli.exit_status import Refused
+from quothcli.printing.output import message_object
+from quothcli.records import record_parser
+from quothcli.records.lines import JSON_LINE_BYTES_MAX, LINE_BYTES_MAX
+from quothcli.records.record_parser import json_object
+
+Stored = list[tuple[bytes, bytes | None, dict[str, bytes]]]
+Kept = Callable[[str], Stored]
 
 
-def test_value_is_published_and_its_pointer_printed(quoth: Command, topic: str) -> None:
+@pytest.fixture
+def kept(client: Client) -> Kept:
+    """Reads the records of a topic, without pointers."""
+    return lambda topic: [(one.value, one.key, dict(one.headers)) for one in client.read(topic, limit=10**6)]
+
+
+# -- values -------------------------------------------------------------------------------------------------
+
+
+def test_every_format_prints_the_pointers(quoth: Command, topic: str, kept: Kept) -> None:
     told = quoth("pub", topic, "hello, world", "--format", "json")
     assert told.status == 0, told
     (ack,) = told.objects
     assert (ack["topic"], ack["count"], ack["durability"]) == (topic, 1, "written")
     assert ack["first"] == ack["last"]
-    assert quoth("get", topic, str(ack["first"]), "--format", "raw").out == b"hello, world\n"
-
-
-def test_every_format_prints_the_pointer(quoth: Command, topic: str) -> None:
-    text = quoth("pub", topic, "one").out.decode().rstrip("\n").split("\t")
+    text = quoth("pub", topic, "two").lines[0].split("\t")
     assert text[2] == "1 record, written"
-    raw = quoth("pub", topic, "two", "--format", "raw")
-    assert int(raw.out) > int(text[0])
+    assert int(quoth("pub", topic, "three", "--format", "raw").out) > int(text[0])
+    (ack,) = quoth("pub", topic, "4", "", "6", "--key", "k", "--format", "json").objects
+    assert (ack["count"], ack["last"] - ack["first"]) == (3, 2)
+    assert kept(topic)[3:] == [(value, b"k", {}) for value in (b"4", b"", b"6")]
 
 
-def test_record_gets_key_and_headers(quoth: Command, topic: str) -> None:
-    told = quoth("pub", topic, "v", "--key", "k", "--header", "a=1", "--header", "b=x=y", "--header", "c=")
-    assert told.status == 0, told
-    (found,) = quoth("read", topic, "--format", "json").objects
-    assert (found["key"], found["headers"]) == ("k", {"a": "1", "b": "x=y", "c": ""})
+ARGUMENTS: dict[str, tuple[list[str], bytes | None, bytes, dict[str, bytes]]] = {
+    "key and headers": (
+        ["v", "--key", "k", "--header", "a=1", "--header", "b=x=y", "--header", "c="],
+        *(b"k", b"v", {"a": b"1", "b": b"x=y", "c": b""}),
+    ),
+    "any bytes": ([os.fsdecode(b"\xff\xfe"), "--key", os.fsdecode(b"\xff")], b"\xff", b"\xff\xfe", {}),
+    "a dash": (["--", "-5"], None, b"-5", {}),
+    "a key before the separator": (["a => b", "--key-separator", " => "], b"a", b"b", {}),
+}
 
 
-def test_arguments_with_any_bytes_are_published(quoth: Command, topic: str) -> None:
-    value = os.fsdecode(b"\xff\xfe")
-    assert quoth("pub", topic, value, "--key", value).status == 0
-    (found,) = quoth("read", topic, "--format", "json").objects
-    assert (found["value_base64"], found["key_base64"]) == ("//4=", "//4=")
+def test_values_keys_and_headers_are_published_as_they_are_typed(
+    quoth: Command, topic: str, kept: Kept
+) -> None:
+    for case, (typed, key, value, headers) in ARGUMENTS.items():
+        assert quoth("pub", topic, *typed).status == 0
+        assert kept(topic)[-1] == (value, key, headers), case
 
 
-def test_value_that_begins_with_a_dash_is_published(quoth: Command, topic: str) -> None:
-    assert quoth("pub", topic, "--", "-5").status == 0
-    assert quoth("read", topic, "--format", "raw").out == b"-5\n"
+def test_level_of_durability_is_reached(quoth: Command, topic: str) -> None:
+    for words, stdin, count in ((["v"], b"", 1), ([], b"a\nb\n", 2)):
+        told = quoth("pub", topic, *words, "--durability", "synced", "--format", "json", stdin=stdin)
+        assert (told.objects[0]["durability"], told.objects[0]["count"]) == ("synced", count)
 
+
+# -- lines --------------------------------------------------------------------------------------------------
 
 LINES = {
     "one line": b"one\n",
@@ -58,26 +86,30 @@ LINES = {
     "empty lines are records": b"\n\na\n\n",
     "binary": bytes(range(256)) + b"\n\xff\xfe\n",
     "a long line": b"x" * 3_000_000 + b"\ny\n",
+    "more than a batch": b"".join(b"%d\n" % number for number in range(25_000)),
 }
 
 
-@pytest.mark.parametrize("content", LINES.values(), ids=LINES)
-def test_lines_of_stdin(quoth: Command, topic: str, content: bytes) -> None:
-    told = quoth("pub", topic, "--format", "json", stdin=content)
-    assert told.status == 0, told
-    whole = content if content.endswith(b"\n") else content + b"\n"
-    assert told.objects[0]["count"] == whole.count(b"\n")
-    assert quoth("read", topic, "--format", "raw").out == whole
+def test_lines_of_stdin_become_records_in_their_order(quoth: Command, topic: str) -> None:
+    for number, (case, content) in enumerate(LINES.items()):
+        name = f"{topic}-{number}"
+        told = quoth("pub", name, "--key", "k", "--format", "json", stdin=content)
+        whole = content if content.endswith(b"\n") else content + b"\n"
+        assert told.objects[0]["count"] == whole.count(b"\n"), case
+        assert quoth("read", name, "--format", "raw").out == whole, case
 
 
-def test_many_lines_with_a_key_keep_their_order(quoth: Command, topic: str) -> None:
-    content = b"".join(b"%d\n" % number for number in range(25_000))
-    told = quoth("pub", topic, "--key", "k", "--header", "h=1", "--format", "json", stdin=content)
-    (ack,) = told.objects
-    assert ack["count"] == 25_000
-    assert ack["last"] - ack["first"] >= 24_999
-    assert quoth("read", topic, "--format", "raw").out == content
-    assert quoth("get", topic, str(ack["last"]), "--format", "json").objects[0]["value"] == "24999"
+@pytest.mark.parametrize("content", [b"a\nb\0\0c", b"a\nb\0\0c\0"])
+def test_records_that_end_with_nul_are_split(quoth: Command, topic: str, kept: Kept, content: bytes) -> None:
+    assert quoth("pub", topic, "--null", stdin=content).status == 0
+    assert [value for value, _, _ in kept(topic)] == [b"a\nb", b"", b"c"]
+
+
+def test_key_before_the_separator_is_split_off(quoth: Command, topic: str, kept: Kept) -> None:
+    lines = b"k:v\nk:v:w\n:v\nk:\nnone\n"
+    assert quoth("pub", topic, "-K", ":", "--key", "other", stdin=lines).status == 0
+    expected = [(b"v", b"k"), (b"v:w", b"k"), (b"v", b""), (b"", b"k"), (b"none", b"other")]
+    assert [(value, key) for value, key, _ in kept(topic)] == expected
 
 
 def test_empty_stdin_publishes_nothing(quoth: Command, topic: str) -> None:
@@ -87,45 +119,39 @@ def test_empty_stdin_publishes_nothing(quoth: Command, topic: str) -> None:
     assert quoth("topic", "info", topic).status == 3, "a topic was made"
 
 
-def test_line_is_published_while_the_pipe_is_open(quoth: Command, topic: str) -> None:
+def test_lines_are_published_while_the_pipe_is_open_and_counted_when_it_is_interrupted(
+    quoth: Command, topic: str
+) -> None:
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
     for line in ("first", "second"):
         pub.write(f"{line}\n".encode())
         assert tail.line() == line
-    assert pub.end().status == 0
-    tail.end(signal.SIGINT)
-
-
-def test_interrupted_pipe_publishes_its_lines_and_reports_their_number(quoth: Command, topic: str) -> None:
-    pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
-    tail = quoth.start("tail", topic, "--after", "0", "--limit", "2")
-    pub.write(b"one\ntwo\nthr")
-    assert tail.end().status == 0
+    pub.write(b"thr")
     ended = pub.end(signal.SIGINT)
-    assert (ended.status, ended.out) == (130, b"")
-    assert "published 2 records of stdin" in ended.err
+    assert (ended.status, ended.out, ended.err) == (130, b"", "quoth: published 2 records of stdin\n")
 
 
-def test_interrupt_ends_it_at_once_while_the_broker_is_away(
+def test_pipe_outlives_a_restart_of_the_broker_and_an_interrupt_ends_it_at_once_while_that_is_away(
     start_broker: StartBroker, running: list[Running], topic: str
 ) -> None:
     broker = start_broker()
     quoth = Command(broker.url, running)
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
-    tail = quoth.start("tail", topic, "--after", "0", "--limit", "1")
+    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
+    pub.write(b"one\n")
+    assert tail.line() == "one"
+    broker.kill()
+    pub.write(b"two\n")
+    broker.restart()
+    assert tail.line() == "two"
+    broker.kill()
+    pub.write(b"three\n")
     pipe = pub.process.stdin
     assert pipe is not None
-    pipe.write(b"one\n")
-    pipe.flush()
-    assert tail.end().status == 0
-    broker.kill()
-    pipe.write(b"two\n")
-    pipe.flush()
     eventually(lambda: unread(pipe.fileno()) == 0, "it has read that")
     ended = pub.end(signal.SIGINT)
-    assert (ended.status, ended.out) == (130, b"")
-    assert ended.err == "quoth: published 1 record of stdin\n"
+    assert (ended.status, ended.out, ended.err) == (130, b"", "quoth: published 2 records of stdin\n")
 
 
 def unread(pipe: int) -> int:
@@ -134,27 +160,13 @@ def unread(pipe: int) -> int:
     return int(count)
 
 
-def test_level_of_durability_is_reached(quoth: Command, topic: str) -> None:
-    (ack,) = quoth("pub", topic, "v", "--durability", "synced", "--format", "json").objects
-    assert ack["durability"] == "synced"
-    (ack,) = quoth("pub", topic, "--durability", "synced", "--format", "json", stdin=b"a\nb\n").objects
-    assert (ack["durability"], ack["count"]) == ("synced", 2)
-
-
-def test_line_too_long_for_a_record_is_refused(quoth: Command, topic: str) -> None:
-    told = quoth("pub", topic, stdin=b"fine\n" + b"x" * (17 * 2**20) + b"\n")
-    assert told.status == 1
-    assert "published 1 record of stdin" in told.err
-    assert "too_large: line 2 has more than" in told.err
-
-
 def test_broker_that_goes_away_fails_it_with_the_number_of_records(
     start_broker: StartBroker, running: list[Running], topic: str
 ) -> None:
     broker = start_broker()
     quoth = Command(broker.url, running)
     assert quoth("topic", "create", topic).status == 0  # so that nothing is waited for but the first answer
-    pub = quoth.start("pub", topic, "--timeout", "4", stdin=subprocess.PIPE)
+    pub = quoth.start("pub", topic, "--timeout", "2", stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--limit", "1")
     pub.write(b"one\n")
     assert tail.end().status == 0
@@ -167,19 +179,113 @@ def test_broker_that_goes_away_fails_it_with_the_number_of_records(
     assert "2 records" in said[1]
 
 
-def test_pipe_and_tail_outlive_a_restart_of_the_broker(
-    start_broker: StartBroker, running: list[Running], topic: str
+# -- files --------------------------------------------------------------------------------------------------
+
+
+def test_file_or_pipe_becomes_a_record(quoth: Command, topic: str, kept: Kept, tmp_path: Path) -> None:
+    contents = {"a.bin": bytes(range(256)), "b.txt": b"two\nlines\n", "empty": b"", "large": b"x" * 9_000_000}
+    options = []
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        options += ["--file", str(tmp_path / name)]
+    (ack,) = quoth("pub", topic, *options, "--header", "source=here", "--format", "json").objects
+    assert ack["count"] == len(contents)
+    assert kept(topic) == [(content, None, {"source": b"here"}) for content in contents.values()]
+    path = tmp_path / os.fsdecode(b"n\xe4me")
+    path.write_bytes(b"x")
+    assert quoth("pub", topic, "--file", str(path), "--file-names").status == 0
+    assert kept(topic)[-1] == (b"x", None, {"filename": b"n\xe4me"})
+    assert quoth("pub", topic, "--file", "/dev/stdin", stdin=b"a\nb\n").status == 0
+    assert kept(topic)[-1] == (b"a\nb\n", None, {})
+
+
+def test_unusable_file_prevents_all_others(quoth: Command, topic: str, tmp_path: Path) -> None:
+    fine, large, folder = (tmp_path / name for name in ("fine", "large", "folder"))
+    fine.write_bytes(b"fine")
+    large.touch()
+    os.truncate(large, LINE_BYTES_MAX + 1)
+    folder.mkdir()
+    for other, status in ((large, 1), (tmp_path / "missing", 3), (folder, 1)):
+        happened, _ = quoth("pub", topic, "--file", str(fine), "--file", str(other)).refused(status)
+        assert str(other) in happened
+        assert quoth("topic", "info", topic).status == 3, "a topic was made"
+    told = quoth("pub", topic, "--file", "/dev/stdin", stdin=b"x" * (LINE_BYTES_MAX + 1))
+    assert told.status == 1
+    assert "too_large: /dev/stdin has too much" in told.err
+
+
+# -- objects ------------------------------------------------------------------------------------------------
+
+
+def random_bytes(rng: random.Random) -> bytes:
+    """Choose text, binary, nothing, or characters that JSON escapes."""
+    kinds = (b"", b"plain", 'ä"\\\n\t\0\u2028'.encode(), rng.randbytes(rng.randrange(40)), b"\x7f", b"null")
+    return rng.choice(kinds)
+
+
+def test_read_and_pub_copy_a_topic_exactly(
+    quoth: Command, client: Client, topic: str, kept: Kept, rng: random.Random
 ) -> None:
-    broker = start_broker()
-    quoth = Command(broker.url, running)
-    pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
-    tail = quoth.start("tail", topic, "--after", "0", "--limit", "2", "--format", "raw")
-    pub.write(b"one\n")
-    assert tail.line() == "one"
-    broker.kill()
-    pub.write(b"two\n")
-    broker.restart()
-    assert tail.line() == "two"
-    assert pub.end().status == 0
-    assert tail.end().status == 0
-    assert quoth("read", topic, "--format", "raw").out == b"one\ntwo\n"
+    with client.producer(topic) as producer:
+        for number in range(1_000):
+            key = random_bytes(rng) if rng.random() < 0.5 else None
+            headers = {f"h{place}": random_bytes(rng) for place in range(rng.randrange(3))}
+            producer.send(b"%d " % number + random_bytes(rng), key=key, headers=headers)
+    read = quoth("read", topic, "--format", "json")
+    (ack,) = quoth("pub", f"{topic}-copy", "--json", "--format", "json", stdin=read.out).objects
+    assert ack["count"] == 1_000
+    assert kept(f"{topic}-copy") == kept(topic)
+
+
+def test_largest_record_fits_into_the_longest_line() -> None:
+    value = b"\0" * (LINE_BYTES_MAX - 100)
+    line = json.dumps(message_object(Message("t", 1, value, None, {}))).encode()
+    assert 5 * len(value) < len(line) < JSON_LINE_BYTES_MAX
+    assert json_object(line) == (value, None, {})
+
+
+def test_key_and_headers_of_a_record_win_over_the_options(quoth: Command, topic: str, kept: Kept) -> None:
+    lines = b'{"value": "a", "key": "own", "headers": {"h": "own"}}\n{"value": "b"}\n'
+    options = ("--json", "--key", "k", "--header", "h=1", "--header", "i=2")
+    assert quoth("pub", topic, *options, stdin=lines).status == 0
+    assert kept(topic) == [(b"a", b"own", {"h": b"own", "i": b"2"}), (b"b", b"k", {"h": b"1", "i": b"2"})]
+
+
+BAD = {
+    "no JSON": "{",
+    "no object": "[1]",
+    "no value": '{"key": "k"}',
+    "a value of null": '{"value": null}',
+    "a number for a value": '{"value": 7}',
+    "no base64": '{"value": null, "value_base64": "%%%"}',
+    "base64 of another kind": '{"value_base64": 7}',
+    "two values": '{"value": "a", "value_base64": "YQ=="}',
+    "another member": '{"value": "a", "heders": {}}',
+    "headers that are none": '{"value": "a", "headers": []}',
+    "a header without a value": '{"value": "a", "headers": {"h": null}}',
+    "half a pair of surrogates": '{"value": "\\ud800"}',
+    "too deep": "[" * 100_000,
+}
+
+
+def test_line_that_is_no_record_is_refused_with_its_number() -> None:
+    for case, line in BAD.items():
+        found = record_parser.parsed([b'{"value": "fine"}', line.encode()], json_object, 10)
+        assert next(found) == (b"fine", None, {})
+        with pytest.raises(Refused, match="line 12 ") as refused:
+            next(found)
+        assert (refused.value.code, refused.value.status) == ("bad_line", 2), case
+
+
+def test_lines_before_a_refused_one_are_published(quoth: Command, topic: str, kept: Kept) -> None:
+    for options, lines, status, said in (
+        (["--json"], b'{"value": "a"}\n{"valeu": "b"}\n{"value": "c"}\n', 2, "bad_line: line 2 is no record: "
+         "there is no member 'valeu', did you mean value?"),
+        ([], b"a\n" + b"x" * (17 * 2**20) + b"\n", 1, "too_large: line 2 has more than"),
+    ):  # fmt: skip
+        told = quoth("pub", topic, *options, stdin=lines)
+        assert (told.status, told.out) == (status, b"")
+        happened, reason = told.err.splitlines()[:2]
+        assert happened == "quoth: published 1 record of stdin"
+        assert said in reason
+    assert [value for value, _, _ in kept(topic)] == [b"a", b"a"]

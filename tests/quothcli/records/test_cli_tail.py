@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,6 @@ from quoth import Client, Cursor
 from quothwire import pointer as pointers
 
 Fill = Callable[..., list[int]]
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    """A client that publishes."""
-    with library.connect(broker.url) as client:
-        yield client
 
 
 def numbers(count: int, begin: int = 0) -> list[bytes]:
@@ -76,26 +69,6 @@ def test_last_records_of_several_topics_are_of_each_or_of_all_merged(
     assert quoth(*line, "--merge", "--limit", "4").lines == ["16", "17", "18", "19"]
 
 
-@pytest.fixture
-def damage(start_broker: StartBroker) -> Callable[[Iterable[int]], str]:
-    """Damage some of five batches of two records, in segments of two batches; returns the broker's URL."""
-
-    def damage(numbers_of_batches: Iterable[int]) -> str:
-        broker = start_broker()
-        with library.connect(broker.url) as client:
-            log_id = client.create_topic("t", count_limit=4).log
-            for begin in range(0, 10, 2):
-                client.publish("t", numbers(2, begin))
-            client.roll("t")
-        assert broker.terminate() == 0
-        stored = stored_batches(broker.topics_directory, log_id)
-        for path, start, end, _ in map(stored.__getitem__, numbers_of_batches):
-            zero(path, start, end)
-        return broker.restart().url
-
-    return damage
-
-
 DAMAGED: dict[str, tuple[tuple[int, ...], int, str, str]] = {
     # which batches are damaged, -n: values that are printed, what is reported to be damaged
     "oldest": ((0, 1), 4, "7 8 9 new", ""),
@@ -103,36 +76,44 @@ DAMAGED: dict[str, tuple[tuple[int, ...], int, str, str]] = {
     "oldest, and all are asked for": ((0, 1), 20, "4 5 6 7 8 9 new", "4 records"),
     "in the middle": ((3,), 6, "5 8 9 new", "2 records"),
     "newest": ((4,), 4, "7 new", "2 records"),
+    "newest, and none is asked for": ((4,), 0, "new", ""),
     "all": ((0, 1, 2, 3, 4), 3, "new", "an unknown number of records"),
+    "all, and none is asked for": ((0, 1, 2, 3, 4), 0, "new", ""),
 }
 
 
-@pytest.mark.parametrize("what", DAMAGED)
 def test_damaged_records_count_among_the_last_ones(
-    damage: Callable[[Iterable[int]], str], alone: Command, what: str
+    start_broker: StartBroker, alone: Command, tmp_path: Path
 ) -> None:
-    batches, number, values, missing = DAMAGED[what]
-    url = damage(batches)
-    with library.connect(url) as client:
-        client.publish("t", b"new")
-    options = ("-n", str(number), "--limit", str(len(values.split())), "--format", "raw", "--url", url)
-    status, out, said = alone("tail", "t", *options, seconds=DEADLINE_S)
-    assert out.decode().split() == values.split()
-    assert (status, said.count("\n")) == ((1, 1) if missing else (0, 0)), said
-    assert said.startswith(f"quoth: {missing} gone, damaged: " if missing else "")
-
-
-@pytest.mark.parametrize("batches", [(4,), (0, 1, 2, 3, 4)], ids=["newest", "all"])
-def test_none_of_the_last_records_begins_behind_damage(
-    damage: Callable[[Iterable[int]], str], alone: Command, tmp_path: Path, batches: tuple[int, ...]
-) -> None:
-    url, path = damage(batches), tmp_path / "cursor"
-    options = ("-n", "0", "--limit", "1", "--cursor", str(path), "--format", "raw", "--url", url)
-    tail = alone.start("tail", "t", *options)
-    eventually(path.exists, "it has found where to begin")
-    with library.connect(url) as client:
-        client.publish("t", b"new")
-    assert tail.end() == (0, b"new\n", "")
+    """Each topic has five batches of two records, in segments of two batches."""
+    broker = start_broker()
+    names = [f"t{number}" for number in range(len(DAMAGED))]
+    with library.connect(broker.url) as client:
+        logs = [client.create_topic(name, count_limit=4).log for name in names]
+        for name in names:
+            for begin in range(0, 10, 2):
+                client.publish(name, numbers(2, begin))
+            client.roll(name)
+    assert broker.terminate() == 0
+    for log, (batches, *_) in zip(logs, DAMAGED.values(), strict=True):
+        stored = stored_batches(broker.topics_directory, log)
+        for path, start, end, _ in map(stored.__getitem__, batches):
+            zero(path, start, end)
+    alone.url = broker.restart().url
+    with library.connect(broker.url) as client:
+        for name, (case, (_, number, values, missing)) in zip(names, DAMAGED.items(), strict=True):
+            cursor = tmp_path / name
+            options = ("-n", str(number), "--limit", str(len(values.split())), "--cursor", str(cursor))
+            if number:
+                client.publish(name, b"new")
+            tail = alone.start("tail", name, *options, "--format", "raw")
+            if not number:
+                eventually(cursor.exists, "it has found where to begin")
+                client.publish(name, b"new")
+            status, out, said = tail.end()
+            assert out.decode().split() == values.split(), case
+            assert (status, said.count("\n")) == ((1, 1) if missing else (0, 0)), (case, said)
+            assert said.startswith(f"quoth: {missing} gone, damaged: " if missing else ""), case
 
 
 # -- filters ----------------------------------------------------------------------------------------
@@ -165,23 +146,21 @@ def test_filters_choose_records(quoth: Command, client: Client, topic: str, comm
     assert found("--key", "k", "--grep", "two") == [r"two \xff"]
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("[ä]", "ä"),
-        ("^.$", "é 日 ä …"),
-        ("(?i)^É", "é"),
-        (r"^\W+$", "…"),
-        (r"^\w+$", "é 日 ä öl"),
-        (r"\xe4", "ä"),
-    ],
-)
-def test_values_are_searched_by_characters(
-    quoth: Command, client: Client, topic: str, expression: str, expected: str
-) -> None:
+SEARCHES = {
+    "[ä]": "ä",
+    "^.$": "é 日 ä …",
+    "(?i)^É": "é",
+    r"^\W+$": "…",
+    r"^\w+$": "é 日 ä öl",
+    r"\xe4": "ä",
+}
+
+
+def test_values_are_searched_by_characters(quoth: Command, client: Client, topic: str) -> None:
     client.publish(topic, [text.encode() for text in ("é", "日", "ä", "öl", "…")])
-    told = quoth("read", topic, "--grep", expression, "--format", "raw")
-    assert (told.status, told.out.decode().split(), told.err) == (0, expected.split(), "")
+    for expression, expected in SEARCHES.items():
+        told = quoth("read", topic, "--grep", expression, "--format", "raw")
+        assert (told.status, told.out.decode(), told.err) == (0, expected.replace(" ", "\n") + "\n", "")
 
 
 def test_filtered_records_are_done_for_the_cursor(
@@ -265,34 +244,24 @@ def test_terminal_shows_columns(quoth: Command, client: Client, topic: str) -> N
     assert "\x1b[36mcustomer-1\x1b[0m" in screen.seen
 
 
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
-def test_terminal_without_colours_gets_none(
-    quoth: Command, fill: Fill, topic: str, environment: dict[str, str]
-) -> None:
-    fill(b"one")
-    screen = Screen(24, 80, environment)
-    _, line = shown(screen, screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1"))
-    assert line.endswith("  one")
-    assert "\x1b" not in screen.seen
-
-
-def test_terminal_shows_pointers_and_topics_on_demand(quoth: Command, fill: Fill, topic: str) -> None:
+def test_terminal_without_colours_gets_none(quoth: Command, fill: Fill, topic: str) -> None:
     (pointer,) = fill(b"one")
-    screen = Screen(24, 80)
-    tail = screen.show(quoth, "tail", topic, f"{topic}-not-yet", "-n", "1", "--limit", "1", "--pointers")
-    _, line = shown(screen, tail)
-    parts = line.split()
-    assert (parts[0], parts[2:]) == (str(pointer), [topic, "one"])
+    for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        screen = Screen(24, 80, environment)
+        names = (topic, f"{topic}-not-yet")
+        tail = screen.show(quoth, "tail", *names, "-n", "1", "--limit", "1", "--pointers")
+        _, line = shown(screen, tail)
+        parts = line.split()
+        assert (parts[0], parts[2:]) == (str(pointer), [topic, "one"])
+        assert "\x1b" not in screen.seen
 
 
-@pytest.mark.parametrize("options", [("--format", "text"), ("--template", "{pointer}\t{time}\t{value}")])
-def test_terminal_gets_a_chosen_format_as_a_pipe_does(
-    quoth: Command, fill: Fill, topic: str, options: tuple[str, str]
-) -> None:
+def test_terminal_gets_a_chosen_format_as_a_pipe_does(quoth: Command, fill: Fill, topic: str) -> None:
     fill(b"one")
-    piped = quoth("tail", topic, "-n", "1", "--limit", "1", *options).lines
-    screen = Screen(24, 80)
-    assert shown(screen, screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1", *options)) == piped
+    for options in (("--format", "text"), ("--template", "{pointer}\t{time}\t{value}")):
+        piped = quoth("tail", topic, "-n", "1", "--limit", "1", *options).lines
+        screen = Screen(24, 80)
+        assert shown(screen, screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1", *options)) == piped
 
 
 # -- progress ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ encoded beforehand, decodes the replies, and does not handle timeouts, errors, g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -61,12 +61,21 @@ def publish_in_threads(client: quoth.Client, stock: Stock, budget: Budget) -> Co
 # -- the client for asyncio ---------------------------------------------------------------------------------
 
 
-async def publish(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
-    """Publish one value after the other."""
+async def _repeat(step: Callable[[], Awaitable[int]], budget: Budget) -> int:
+    """Repeat a step, which returns its number of messages, until the budget is used up."""
     is_over, messages = budget.meter(), 0
     while not is_over(messages):
-        messages += (await client.publish(stock.topic, stock.values[0])).count
+        messages += await step()
     return messages
+
+
+async def publish(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Publish one value after the other."""
+
+    async def publish() -> int:
+        return (await client.publish(stock.topic, stock.values[0])).count
+
+    return await _repeat(publish, budget)
 
 
 async def publish_in_tasks(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
@@ -76,34 +85,37 @@ async def publish_in_tasks(client: quoth.aio.Client, stock: Stock, budget: Budge
 
 async def send(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
     """Send through a producer."""
-    is_over, messages = budget.meter(), 0
     async with client.producer(stock.topic) as producer:
-        while not is_over(messages):
+
+        async def send() -> int:
             for value in stock.values:
                 await producer.send(value)
-            messages += len(stock.values)
-    return messages
+            return len(stock.values)
+
+        return await _repeat(send, budget)
 
 
 async def batches(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
     """Read all batches, again and again."""
-    is_over, messages = budget.meter(), 0
-    while not is_over(messages):
-        async for found in client.batches(stock.topic):
-            messages += len(found)
-    return messages
+
+    async def read() -> int:
+        return sum([len(found) async for found in client.batches(stock.topic)])
+
+    return await _repeat(read, budget)
 
 
 async def tail(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
     """Tail all messages, again and again."""
-    is_over, messages = budget.meter(), 0
-    while not is_over(messages):
-        wanted = messages + stock.stored
+
+    async def read() -> int:
+        count = 0
         async for _message in client.tail(stock.topic, after=0):
-            messages += 1
-            if messages == wanted:
+            count += 1
+            if count == stock.stored:
                 break
-    return messages
+        return count
+
+    return await _repeat(read, budget)
 
 
 # -- the bare socket ----------------------------------------------------------------------------------------
@@ -127,37 +139,24 @@ async def bare_write(window: int, size: int | None, socket: Socket, stock: Stock
     return messages
 
 
-async def bare_batches(socket: Socket, stock: Stock, budget: Budget) -> int:
-    """Read all batches, again and again."""
-    is_over, messages, cursor = budget.meter(), 0, 0
-    while not is_over(messages):
-        found, cursor = await _fetch(socket, stock.topic, cursor)
-        messages += sum(len(one.values) for one in found)
-    return messages
+async def bare_read(one_by_one: bool, socket: Socket, stock: Stock, budget: Budget) -> int:
+    """Read all batches, again and again. one_by_one: look at each message."""
+    cursor = 0
 
+    async def fetch() -> int:
+        nonlocal cursor
+        (request,) = driver.numbered(Fetch(after=cursor, bytes_max=FETCH_BYTES), stock.topic, 1)
+        await socket.send_multipart(request)
+        frames: driver.Frames = await socket.recv_multipart()
+        driver.correlation(frames)
+        answer = binary_codec.decode_answer(frames[1:])
+        reply = answer.reply
+        assert isinstance(reply, Fetched)
+        found = [batch.decode(raw, reply.log).values for raw in batch.split(answer.payload, reply.log)]
+        cursor = reply.next if found else 0  # it begins anew at the end of the topic
+        return sum(1 for values in found for _ in values) if one_by_one else sum(map(len, found))
 
-async def bare_tail(socket: Socket, stock: Stock, budget: Budget) -> int:
-    """Read all messages one by one, again and again."""
-    is_over, messages, cursor = budget.meter(), 0, 0
-    while not is_over(messages):
-        found, cursor = await _fetch(socket, stock.topic, cursor)
-        for one in found:
-            for _value in one.values:
-                messages += 1
-    return messages
-
-
-async def _fetch(socket: Socket, topic: str, after: int) -> tuple[list[batch.DecodedBatch], int]:
-    """Return the next batches and the cursor behind them, which is 0 at the end of the topic."""
-    (frames,) = driver.numbered(Fetch(after=after, bytes_max=FETCH_BYTES), topic, 1)
-    await socket.send_multipart(frames)
-    reply_frames: driver.Frames = await socket.recv_multipart()
-    driver.correlation(reply_frames)
-    answer = binary_codec.decode_answer(reply_frames[1:])
-    reply = answer.reply
-    assert isinstance(reply, Fetched)
-    found = [batch.decode(raw, reply.log) for raw in batch.split(answer.payload, reply.log)]
-    return found, reply.next if found else 0
+    return await _repeat(fetch, budget)
 
 
 # -- all of them --------------------------------------------------------------------------------------------
@@ -170,8 +169,8 @@ WRITES = {
     "send(), batches of 1,000": Uses(api.send, partial(bare_write, WINDOW, None), send),
 }
 READS = {
-    "batches()": Uses(api.batches, bare_batches, batches),
-    "tail()": Uses(api.tail, bare_tail, tail),
+    "batches()": Uses(api.batches, partial(bare_read, False), batches),
+    "tail()": Uses(api.tail, partial(bare_read, True), tail),
 }
 READ_AT = "written"
 """The durability of the records that are read."""

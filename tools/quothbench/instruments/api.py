@@ -16,7 +16,7 @@ import typer
 import quoth
 from quothbench import options
 from quothbench.load.clients import Clients, Ready
-from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, columns, tally
+from quothbench.load.rates import SECONDS, Counted, Payload, Rates, columns
 from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn
@@ -155,15 +155,15 @@ class ApiBench(NamedTuple):
             self._measure(name, None, use, stock, budget)
 
     def _measure(self, name: str, durability: str | None, use: Use, stock: Stock, budget: Budget) -> None:
-        measured = Rates.of(self.clients.run(_use, (self.target, use, stock, budget)))
+        measured = Rates.measure(self.clients, self.target, _use, (self.target.url, use, stock, budget))
         self.report.row(name, durability, *measured.figures(self.payload.size, measured.messages))
 
 
-def _use(ready: Ready, target: Target, use: Use, stock: Stock, budget: Budget) -> Tally:
-    with quoth.connect(target.url) as client:
-        return tally(
-            ready, target, lambda: use(client, stock, budget.warm_up), lambda: use(client, stock, budget)
-        )
+def _use(ready: Ready, url: str, use: Use, stock: Stock, budget: Budget) -> Counted:
+    with quoth.connect(url) as client:
+        use(client, stock, budget.warm_up)
+        ready()
+        return use(client, stock, budget)
 
 
 def _calls(call: Callable[[], int], budget: Budget) -> Counted:

@@ -1,24 +1,38 @@
-"""`quoth bench latency`: the time of a call, alone and on a schedule, and from publish to tail."""
+"""`quoth bench latency`: the time of a call, alone and on a schedule, and from publish to tail.
+
+A tailed value holds the time at which its publish began, by the monotonic clock, which all processes of a
+machine share. It has arrived when the consumer holds the value, checked and decoded. In between the producer
+publishes to a topic without readers, and pings, so that round trips are measured at the same time and in the
+same way, encoding included.
+"""
 
 from __future__ import annotations
 
+import secrets
+import struct
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from statistics import median
 from typing import Annotated, Any, NamedTuple
+
+import zmq
 
 import quoth
 from quothbench import options
 from quothbench.figures import QUANTILES, Goal, quantiles
-from quothbench.instruments import tailing
 from quothbench.load import driver, schedule
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import Payload
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, seconds
 from quothcli.cli.command import command, group
+from quothwire import batch
+from quothwire.batch import Bytes
 from quothwire.errors import error
-from quothwire.protocol.messages import Ping
+from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.messages import Fetch, Fetched, Ping, Publish
 from quothwire.settings import DURABILITIES
 
 Requests = Callable[[], list[driver.Frames]]
@@ -33,10 +47,12 @@ IDLE_RATE = 20.0
 """Records a second between which a broker is idle."""
 TAIL_GOAL = Goal(3.0, 2.0)
 """Round trips of a publish, from its beginning until the record has reached a tail of an idle broker."""
-WAYS: dict[str, Callable[..., list[float]]] = {
-    "long poll": tailing.by_long_poll,
-    "client.tail": tailing.by_client,
-}
+TAIL_WARM = 3
+"""Records in front of each tail that do not count."""
+LEAD_S = 0.1
+"""Seconds between the beginning of the consumer's wait and the first publish."""
+WAIT_MS = 10_000
+_STAMP = struct.Struct("<q92x")
 
 COLUMNS = (
     ReportColumn("figure", "figure", width=29),
@@ -120,11 +136,11 @@ class LatencyBench(NamedTuple):
         calls = max(1, round(rate * self.plan.lasts))
         tailed_topic, alone = self.topics.make(2)
         published, tailed = self.pair.run(
-            tailing.play,
-            (tailing.produce, self.url, tailed_topic, alone, rate, calls),
+            _play,
+            (_produce, self.url, tailed_topic, alone, rate, calls),
             (WAYS[way], self.url, tailed_topic, calls),
         )
-        trips: tailing.Trips = published.result
+        trips: Trips = published.result
         ratio = median(tailed.result) / median(trips.publishes)
         goal = TAIL_GOAL if rate <= IDLE_RATE else Goal()
         self._row(f"to tail, {way}", tailed.result, "written", rate, None, None, ratio, *goal)
@@ -162,6 +178,118 @@ def _schedule(
         return schedule.keep(socket, requests, rate)
 
 
+# -- from publish to tail -----------------------------------------------------------------------------------
+
+
+class Trips(NamedTuple):
+    """Seconds of each round trip of the producer: publishes to a topic without readers, and pings."""
+
+    publishes: list[float]
+    pings: list[float]
+
+
+class _Writer:
+    """Publishes single records of 100 bytes that hold the time."""
+
+    def __init__(self, socket: zmq.Socket[bytes], topic: str) -> None:
+        self._socket = socket
+        self._topic = topic
+        self._producer = secrets.randbits(63) + 1
+        self._sequence = 0
+
+    def publish(self) -> float:
+        """Publish one; return the seconds until it was acknowledged."""
+        began = time.monotonic_ns()
+        self._sequence += 1
+        payload = batch.encode([_STAMP.pack(began)], producer=self._producer, sequence=self._sequence)
+        driver.ask(self._socket, Publish(), self._topic, payload)
+        return (time.monotonic_ns() - began) / 1e9
+
+
+class _Arrivals:
+    """Records behind those that a topic held at first, and the seconds of each."""
+
+    def __init__(self, socket: zmq.Socket[bytes], topic: str) -> None:
+        self.took: list[float] = []
+        self._socket = socket
+        self._topic = topic
+        self._after = self._ask(Fetch(after=POINTER_MAX))[0].newest
+
+    def fetch(self) -> None:
+        """Wait for new records and fetch them."""
+        reply, payload = self._ask(Fetch(after=self._after, wait_ms=WAIT_MS))
+        for raw in batch.split(payload, reply.log):
+            self.took += [_age(value) for value in batch.decode(raw, reply.log).values]
+        self._after = reply.next
+
+    def _ask(self, request: Fetch) -> tuple[Fetched, Bytes]:
+        answer = driver.ask(self._socket, request, self._topic)
+        assert isinstance(answer.reply, Fetched)
+        return answer.reply, answer.payload
+
+
+def _age(value: bytes) -> float:
+    """Return the seconds since the publish of a value began."""
+    began: int = _STAMP.unpack(value)[0]
+    return (time.monotonic_ns() - began) / 1e9
+
+
+def _ping(socket: zmq.Socket[bytes]) -> float:
+    began = time.monotonic()
+    driver.ask(socket, Ping())
+    return time.monotonic() - began
+
+
+def _sleep_until(due: float) -> None:
+    time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _play(ready: Ready, part: Callable[..., Any], *arguments: Any) -> Any:
+    """Run the part of one of two clients."""
+    return part(ready, *arguments)
+
+
+def _produce(ready: Ready, url: str, topic: str, other_topic: str, rate: float, calls: int) -> Trips:
+    """Publish `calls` records that count, `rate` of them a second, and measure round trips in between."""
+    with driver.dealer(url) as socket:
+        tailed, alone = _Writer(socket, topic), _Writer(socket, other_topic)
+        trips = Trips([], [])
+        alone.publish()
+        ready()
+        begin = time.monotonic() + LEAD_S
+        for number in range(TAIL_WARM + calls):
+            _sleep_until(begin + number / rate)
+            tailed.publish()
+            _sleep_until(begin + (number + 1 / 3) / rate)
+            trips.publishes.append(alone.publish())
+            _sleep_until(begin + (number + 2 / 3) / rate)
+            trips.pings.append(_ping(socket))
+        return Trips(trips.publishes[TAIL_WARM:], trips.pings[TAIL_WARM:])
+
+
+def _by_long_poll(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
+    """Fetch with a wait, again behind the last record; return the seconds of each."""
+    with driver.dealer(url) as socket:
+        _Writer(socket, topic).publish()
+        arrivals = _Arrivals(socket, topic)
+        ready()
+        while len(arrivals.took) < TAIL_WARM + calls:
+            arrivals.fetch()
+        return arrivals.took[TAIL_WARM:]
+
+
+def _by_client(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
+    """Tail with the Python client; return the seconds of each record."""
+    with driver.dealer(url) as socket:
+        _Writer(socket, topic).publish()
+    with quoth.connect(url) as client:
+        messages = client.tail(topic)
+        ready()
+        return [_age(message.value) for message in islice(messages, TAIL_WARM + calls)][TAIL_WARM:]
+
+
+WAYS: dict[str, Callable[..., list[float]]] = {"long poll": _by_long_poll, "client.tail": _by_client}
+"""The ways to wait for a record."""
 ENCODED_BYTES_MAX = 2**30
 """Requests of one measurement, which are encoded beforehand."""
 

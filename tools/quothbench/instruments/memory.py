@@ -11,6 +11,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count as numbers
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,14 +21,13 @@ import typer
 import zmq
 
 from quothbench import options
-from quothbench.figures import Goal, Spread
-from quothbench.instruments import growth
-from quothbench.instruments.growth import FewMany
+from quothbench.figures import Goal, Spread, alternate
 from quothbench.load import driver
-from quothbench.load.clients import Clients
+from quothbench.load.clients import Clients, Ready, elapsed
 from quothbench.load.driver import BATCH, VALUE
 from quothbench.load.processes import private_bytes
 from quothbench.load.target import Target, own_broker
+from quothbench.load.topics import fill
 from quothbench.report import Report, ReportColumn, count, goal_columns, spread
 from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
@@ -47,6 +47,12 @@ WARM_MAX = 500
 HIBERNATING_S = 0.05
 """The idle time after which a topic hibernates."""
 PAUSE_S = 0.02
+
+CALLS = 1_000
+"""Publishes of one measurement: 100,000 records, so a small topic is made anew for each."""
+VALUES = (VALUE,) * RECORDS
+BATCH_RECORDS = 10_000
+TOPIC = "stored"
 
 _LOG_FILES = tuple(str(Path(file).with_name("*")) for file in (index.__file__, batch.__file__))
 """The modules of a log: this process does other things meanwhile."""
@@ -73,6 +79,20 @@ COLUMNS = (
 )
 
 
+class FewMany(NamedTuple):
+    """A small and a large number of the same things."""
+
+    few: int
+    many: int
+
+
+class Start(NamedTuple):
+    """Seconds from the start of the process until it is ready, and until it has answered two requests."""
+
+    ready: float
+    answered: float
+
+
 class MemoryPlan(NamedTuple):
     """The amount of work: batches of a topic, hibernating topics, long polls, pairs of measurements.
 
@@ -82,8 +102,8 @@ class MemoryPlan(NamedTuple):
     batches: int
     topics: int
     waits: int
-    sizes: growth.FewMany
-    records: growth.FewMany
+    sizes: FewMany
+    records: FewMany
     pairs: int
 
 
@@ -153,7 +173,7 @@ class MemoryBench(NamedTuple):
 
     def _starts(self) -> None:
         with self._folder("starts") as made, progress("data to start with") as advance:
-            pairs = growth.starts(made, self.plan.sizes, self.plan.pairs, advance)
+            pairs = _timed_starts(made, self.plan.sizes, self.plan.pairs, advance)
         for figure, part in ("start-up until ready", 0), ("start-up until read and published", 1):
             seconds = [(few[part], many[part]) for few, many in pairs]
             self._compare(figure, "ms", self.plan.sizes.many, seconds, 1e3, Goal())
@@ -164,7 +184,7 @@ class MemoryBench(NamedTuple):
             Clients(1) as client,
             progress("records to append to") as advance,
         ):
-            pairs = growth.appends(broker, client, self.plan.records, self.plan.pairs, advance)
+            pairs = _timed_appends(broker, client, self.plan.records, self.plan.pairs, advance)
         self._compare("publish of 100 x 100 B", "us", self.plan.records.many, pairs, 1e6, APPEND_GOAL)
 
     @contextmanager
@@ -201,6 +221,59 @@ def _growth(broker: Target, act: Callable[[], object]) -> int | None:
     act()
     after = private_bytes(broker.pid)
     return None if before is None or after is None else after - before
+
+
+def _timed_starts(directory: Path, sizes: FewMany, pairs: int, advance: Advance) -> list[tuple[Start, Start]]:
+    """Start brokers on a small and on a large topic in turn. sizes: bytes of their records."""
+    values = [bytes(1_000)] * 64
+    paths = [directory / f"{size} bytes" for size in sizes]
+    for path, size in zip(paths, sizes, strict=True):
+        with own_broker(path) as broker:
+            fill(broker.url, TOPIC, values, -(-size // sum(map(len, values))), advance)
+    few, many = paths
+    return alternate(lambda: _start(few), lambda: _start(many), pairs)
+
+
+def _timed_appends(
+    broker: Target, client: Clients, records: FewMany, pairs: int, advance: Advance
+) -> list[tuple[float, float]]:
+    """Publish to a topic with few and to one with many records in turn; return seconds of a call."""
+    small_topics = (f"few records {number}" for number in numbers())
+
+    def append(topic: str) -> float:
+        return elapsed(client.run(_append, (broker.url, topic))) / CALLS
+
+    def append_to_few() -> float:
+        topic = next(small_topics)
+        _store(broker.url, topic, records.few, advance)
+        return append(topic)
+
+    _store(broker.url, TOPIC, records.many, advance)
+    return alternate(append_to_few, lambda: append(TOPIC), pairs)
+
+
+def _store(url: str, topic: str, records: int, advance: Advance) -> None:
+    """Store records of 10 bytes in large batches."""
+    size = min(records, BATCH_RECORDS)
+    fill(url, topic, [bytes(10)] * size, records // size, advance)
+
+
+def _start(directory: Path) -> Start:
+    began = time.monotonic()
+    with own_broker(directory) as broker:
+        ready = time.monotonic() - began
+        with driver.dealer(broker.url) as socket:
+            driver.round_trips(socket, driver.fetches(TOPIC, [0], 1, 1))
+            driver.round_trips(socket, driver.repeated(TOPIC, VALUES, 1))
+        return Start(ready, time.monotonic() - began)
+
+
+def _append(ready: Ready, url: str, topic: str) -> None:
+    requests = driver.publishes(topic, VALUES, driver.WINDOW + CALLS)
+    with driver.dealer(url) as socket:
+        driver.keep_window(socket, requests[: driver.WINDOW])
+        ready()
+        driver.keep_window(socket, requests[driver.WINDOW :])
 
 
 def _embedded_growth(directory: Path, batches: int, advance: Advance) -> tuple[int, int]:
@@ -289,7 +362,5 @@ def _ascending(option: str, numbers: tuple[int, int], unit: int = 1) -> FewMany:
     """Check two numbers and multiply them by a unit. Raises typer.BadParameter."""
     few, many = numbers
     if not 0 < few <= many:
-        raise typer.BadParameter(
-            f"{few} {many} are not a small options.number and a large one", param_hint=option
-        )
+        raise typer.BadParameter(f"{few} {many} are not a small number and a large one", param_hint=option)
     return FewMany(few * unit, many * unit)

@@ -91,35 +91,38 @@ Measure = Callable[[Target], Sample]
 
 
 class RatioBench(NamedTuple):
-    """Measures one figure after the other. directory: for the files of the bare loop."""
+    """Measures one figure after the other. directory: for the files of the bare loop. stored: batches."""
 
     broker: Target
     clients: Clients
     directory: Path
     report: Report
     pairs: int
+    stored: int = STORED
 
-    def run(self, figures: Collection[str] = FIGURES) -> None:
+    def run(self, figures: Collection[str]) -> None:
         """Measure the named ones of `FIGURES`, a row for each."""
         for row in (*WRITES, *READS):
             if row.name in figures:
-                self._writes(row) if isinstance(row, Writes) else self._reads(row)
+                self.writes(row) if isinstance(row, Writes) else self.reads(row)
         if TRIP in figures:
             self._row(TRIP, "us", self._alternate(self._trip), TRIP_GOAL)
 
-    def _writes(self, row: Writes) -> None:
+    def writes(self, row: Writes) -> None:
+        """Measure publishes."""
         values = [row.value] * row.records
         pairs = self._alternate(lambda one: self._rate(one, row.calls, _write, row.name, values, row.calls))
         self._row(row.name, "calls/s", pairs, row.goal)
         costs = [(Sample(bare.cpu), Sample(quoth.cpu)) for bare, quoth in pairs]
-        if row is WRITES[0] and all(one.figure for pair in costs for one in pair):
+        if row.name == WRITES[0].name and all(one.figure for pair in costs for one in pair):
             self._row("  processor a call", "us", costs, CPU_GOAL)
 
-    def _reads(self, row: ReadRow) -> None:
+    def reads(self, row: ReadRow) -> None:
+        """Store records and measure reads of them."""
         stored_at = self._store(row.name, sealed=row.sealed)
         file = self.directory / "stored"
-        file.write_bytes(bytes(len(BATCH) * STORED))
-        places = [number % (STORED // row.batches) * row.batches for number in range(row.calls)]
+        file.write_bytes(bytes(len(BATCH) * self.stored))
+        places = [number % (self.stored // row.batches) * row.batches for number in range(row.calls)]
         after, ordinals = [stored_at[place] for place in places], [100 * place for place in places]
         requests = driver.fetches(row.name, after, 100 * row.batches, row.bytes_max, ordinals)
         size = row.batches * len(BATCH)
@@ -129,7 +132,7 @@ class RatioBench(NamedTuple):
     def _store(self, topic: str, *, sealed: bool) -> list[int]:
         """Store the records to read; return the cursor in front of each batch."""
         with progress("storing what is read") as advance:
-            fill(self.broker.url, topic, [VALUE] * 100, STORED, advance)
+            fill(self.broker.url, topic, [VALUE] * 100, self.stored, advance)
         with quoth.connect(self.broker.url) as client:
             if sealed:
                 client.roll(topic)

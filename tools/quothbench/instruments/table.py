@@ -18,7 +18,7 @@ import typer
 from quothbench import options
 from quothbench.load import driver
 from quothbench.load.clients import Clients, Ready
-from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, columns, tally
+from quothbench.load.rates import SECONDS, Counted, Payload, Rates, columns
 from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn, count
@@ -143,10 +143,10 @@ class TableBench(NamedTuple):
         for number in range(row.clients):
             first = number * row.topics // row.clients  # the clients begin at different topics
             rotated = filled[first:] + filled[:first]
-            shares.append((self.target, row.work, rotated, self.payload, self.seconds))
-        done = clients.run(_call, *shares)
+            shares.append((self.target.url, row.work, rotated, self.payload, self.seconds))
+        measured = Rates.measure(clients, self.target, _call, *shares)
         self.topics.delete(names)
-        return Rates.of(done)
+        return measured
 
     def _poe(self, row: Row) -> dict[str, int | None] | None:
         """Return Poe's figures. Poe did not sync before it answered."""
@@ -157,16 +157,14 @@ class TableBench(NamedTuple):
 
 
 def _call(
-    ready: Ready, target: Target, work: Load, filled: Sequence[Filled], payload: Payload, seconds: float
-) -> Tally:
+    ready: Ready, url: str, work: Load, filled: Sequence[Filled], payload: Payload, seconds: float
+) -> Counted:
     endless = requests(work, filled, payload)
-    with driver.dealer(target.url) as socket:
-
-        def call(seconds: float) -> Counted:
-            took = driver.round_trips(socket, endless, seconds)
-            return len(took) * payload.records, took
-
-        return tally(ready, target, lambda: call(min(WARM_UP_S, seconds)), lambda: call(seconds))
+    with driver.dealer(url) as socket:
+        driver.round_trips(socket, endless, min(WARM_UP_S, seconds))
+        ready()
+        took = driver.round_trips(socket, endless, seconds)
+        return len(took) * payload.records, took
 
 
 def requests(work: Load, filled: Sequence[Filled], payload: Payload) -> Iterator[driver.Frames]:

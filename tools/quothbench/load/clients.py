@@ -58,16 +58,19 @@ class Clients:
             process.terminate()
             process.join()
 
-    def run(self, task: Task, *arguments: Sequence[Any]) -> list[ClientResult]:
+    def run(
+        self, task: Task, *arguments: Sequence[Any], at_begin: Callable[[], object] = lambda: None
+    ) -> list[ClientResult]:
         """Let each client execute a task. arguments: a tuple for each client, or one for all of them.
 
-        Raises the `QuothError` of a client that failed.
+        at_begin: called when all clients are prepared. Raises the `QuothError` of a client that failed.
         """
         shares = arguments if len(arguments) > 1 else arguments * self.count
         for pipe, share in zip(self._pipes, shares, strict=True):
             pipe.send((task, tuple(share)))
         for pipe in self._pipes:
             _receive(pipe)
+        at_begin()
         for pipe in self._pipes:
             pipe.send(_READY)
         return [_receive(pipe) for pipe in self._pipes]

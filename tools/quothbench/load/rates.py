@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from quothbench.figures import QUANTILES, quantiles
-from quothbench.load.clients import ClientResult, Ready, elapsed
+from quothbench.load.clients import Clients, Task, elapsed
 from quothbench.load.driver import VALUE
 from quothbench.load.target import Target
 from quothbench.report import ReportColumn, count, seconds
@@ -30,15 +30,6 @@ class Payload(NamedTuple):
         return [(VALUE * (self.size // len(VALUE) + 1))[: self.size]] * self.records
 
 
-class Tally(NamedTuple):
-    """The work of one client. before, after: processor seconds of the broker, None if unknown."""
-
-    messages: int
-    took: list[float]
-    before: float | None
-    after: float | None
-
-
 class Rates(NamedTuple):
     """The work of all clients in some seconds. broker, clients: processor seconds.
 
@@ -52,16 +43,16 @@ class Rates(NamedTuple):
     clients: float
 
     @classmethod
-    def of(cls, done: Sequence[ClientResult]) -> Rates:
-        """Add up the results of clients that ran `tally`."""
-        tallies: list[Tally] = [one.result for one in done]
-        befores = [one.before for one in tallies if one.before is not None]
-        afters = [one.after for one in tallies if one.after is not None]
+    def measure(cls, clients: Clients, target: Target, task: Task, *arguments: Sequence[Any]) -> Rates:
+        """Let clients run a task whose result is `Counted`, and add up the results."""
+        before: list[float | None] = []
+        done = clients.run(task, *arguments, at_begin=lambda: before.append(target.cpu()))
+        (began,), ended = before, target.cpu()
         return cls(
-            sum(one.messages for one in tallies),
-            [call for one in tallies for call in one.took],
+            sum(one.result[0] for one in done),
+            [call for one in done for call in one.result[1]],
             elapsed(done),
-            (max(afters) - min(befores) or None) if befores and afters else None,
+            None if began is None or ended is None else ended - began or None,
             sum(one.cpu for one in done),
         )
 
@@ -92,12 +83,3 @@ def columns(cost_of: str, cost: Callable[[float], str]) -> tuple[ReportColumn, .
         ReportColumn(f"broker_microseconds_per_{cost_of}", "broker us", cost),
         ReportColumn(f"clients_microseconds_per_{cost_of}", "clients us", cost, 10),
     )
-
-
-def tally(ready: Ready, target: Target, warm_up: Callable[[], object], work: Callable[[], Counted]) -> Tally:
-    """Warm up, wait for the other clients, work, and measure the broker's processor time meanwhile."""
-    warm_up()
-    ready()
-    before = target.cpu()
-    messages, took = work()
-    return Tally(messages, took, before, target.cpu())

@@ -15,7 +15,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +106,8 @@ def load() -> Contexts:
 
 def change(how: Callable[[Contexts], Contexts]) -> tuple[Contexts, Contexts]:
     """Change the file; returns the contexts before and after. Raises as `load` does."""
+    from quothlog.storage.filesystem import PosixFileSystem, write_durably
+
     file = path().resolve()  # a link stays one
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(file.parent, os.O_RDONLY | os.O_CLOEXEC)
@@ -115,27 +116,11 @@ def change(how: Callable[[Contexts], Contexts]) -> tuple[Contexts, Contexts]:
         old = load()
         new = how(old)
         if new != old:
-            _replace(file, json.dumps(asdict(new), ensure_ascii=False, indent=2) + "\n")
-            os.fsync(lock)
+            text = json.dumps(asdict(new), ensure_ascii=False, indent=2) + "\n"
+            write_durably(PosixFileSystem(), file, [text.encode()])
     finally:
         os.close(lock)
     return old, new
-
-
-def _replace(file: Path, text: str) -> None:
-    unfinished = file.with_suffix(".tmp")
-    with suppress(FileNotFoundError):
-        unfinished.unlink()  # of a command that was killed: the lock is ours
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(fd)
-        unfinished.replace(file)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def _decode(content: Any) -> Contexts:

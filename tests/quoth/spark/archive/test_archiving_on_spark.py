@@ -27,7 +27,7 @@ from quoth.spark.archive.manifest import NAME
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.jobs import archive, compact
 from quoth.spark.workers import LocalWorkers
-from quothcli.commands.pipeline import archive as typed_archive
+from quothcli.commands.pipeline import command as typed_archive
 
 Connect = Callable[..., Client]
 FILE_BYTES = 300_000

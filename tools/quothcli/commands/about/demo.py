@@ -70,29 +70,27 @@ class Side:
         self.size += size
         return size
 
-    @property
-    def rate(self) -> str:
-        """Records and bytes a second."""
+    def content(self) -> dict[str, Any]:
+        """Return the object of this side."""
         seconds = max(self.seconds, 1e-9)
-        return f"{self.count / seconds:,.0f} records/s, {self.size / seconds / 1e6:,.1f} MB/s"
+        return {
+            "records": self.count,
+            "bytes": self.size,
+            "seconds": self.seconds,
+            "records_per_second": self.count / seconds,
+            "megabytes_per_second": self.size / seconds / 1e6,
+            "xxh3_128": self.digest.hexdigest(),
+        }
 
 
-class DemoSample(NamedTuple):
-    """A record that is printed."""
-
-    pointer: int
-    value: bytes
-
-
-@dataclass
-class DemoResult:
-    """The result of a demonstration."""
+class DemoResult(NamedTuple):
+    """The result of a demonstration. samples: pointers and values of a few records."""
 
     source: str
     durability: str
     published: Side
     read: Side
-    samples: list[DemoSample]
+    samples: list[tuple[int, bytes]]
 
     @property
     def equal(self) -> bool:
@@ -162,10 +160,10 @@ def _publish(client: Client, source: LineSource) -> Side:
     return side
 
 
-def _read(client: Client, published: Side) -> tuple[Side, list[DemoSample]]:
+def _read(client: Client, published: Side) -> tuple[Side, list[tuple[int, bytes]]]:
     """Read the topic; keep the first record, one in the middle and the last one."""
     side = Side()
-    samples: dict[int, DemoSample] = {}
+    samples: dict[int, tuple[int, bytes]] = {}
     wanted = [0, published.count // 2, published.count - 1]
     began = time.perf_counter()
     with progress("reading back", published.size or None) as advance:
@@ -173,7 +171,7 @@ def _read(client: Client, published: Side) -> tuple[Side, list[DemoSample]]:
             for place in wanted:
                 row = place - side.count
                 if 0 <= row < len(batch):
-                    samples[place] = DemoSample(batch.first + row, batch.values[row])
+                    samples[place] = batch.first + row, batch.values[row]
             advance(len(batch), side.take(batch.values))
     side.seconds = time.perf_counter() - began
     return side, [samples[place] for place in sorted(samples)]
@@ -203,25 +201,26 @@ def _default_file() -> str:
 
 
 def _print(printer: Printer, result: DemoResult) -> None:
+    sides = {"published": result.published.content(), "read": result.read.content()}
     if printer.form is Format.JSON:
-        printer.object(_content(result))
+        pointers = [{"pointer": pointer, "time": time_or_dash(pointer)} for pointer, _ in result.samples]
+        about = {"source": result.source, "equal": result.equal, "durability": result.durability}
+        printer.object({**about, "pointers": pointers, **sides})
         return
     if not result.published.count:
         printer.line(f"{result.source} is empty: nothing was published, nothing came back")
         return
-    sides = (("published", result.published), ("read back", result.read))
     printer.line(f"lines of    {result.source}: {bytes_text(result.published.size)}")
-    for name, side in sides:
-        printer.line(f"{name:<12}{records_text(side.count)} in {side.seconds:.2f} s: {side.rate}")
+    for name, side in zip(("published", "read back"), sides.values(), strict=True):
+        rate = f"{side['records_per_second']:,.0f} records/s, {side['megabytes_per_second']:,.1f} MB/s"
+        printer.line(f"{name:<12}{records_text(side['records'])} in {side['seconds']:.2f} s: {rate}")
     printer.line(f"durability  {result.durability}: acknowledged records survive the death of the broker")
-    printer.line(
-        f"equal       {'yes' if result.equal else 'NO'}, "
-        + " and ".join(dict.fromkeys(f"xxh3-128 {side.digest.hexdigest()}" for _, side in sides))
-    )
+    hashes = dict.fromkeys(f"xxh3-128 {side['xxh3_128']}" for side in sides.values())
+    printer.line(f"equal       {'yes' if result.equal else 'NO'}, {' and '.join(hashes)}")
     printer.line("\npointers, each of which is a time")
-    for sample in result.samples:
-        preview = shown(sample.value[:_PREVIEW_LENGTH])[:_PREVIEW_LENGTH]
-        printer.line(f"  {sample.pointer}  {time_or_dash(sample.pointer)}  {preview}")
+    for pointer, value in result.samples:
+        preview = shown(value[:_PREVIEW_LENGTH])[:_PREVIEW_LENGTH]
+        printer.line(f"  {pointer}  {time_or_dash(pointer)}  {preview}")
     printer.line("\nnext\n" + "\n".join(f"  {line}" for line in _NEXT))
 
 
@@ -232,25 +231,3 @@ _NEXT = (
     "quoth read greetings --format json       what is there now",
     "quoth log ls quoth-data                  the files, with or without a broker",
 )
-
-
-def _content(result: DemoResult) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "source": result.source,
-        "equal": result.equal,
-        "durability": result.durability,
-        "pointers": [
-            {"pointer": sample.pointer, "time": time_or_dash(sample.pointer)} for sample in result.samples
-        ],
-    }
-    for name, side in (("published", result.published), ("read", result.read)):
-        seconds = max(side.seconds, 1e-9)
-        content[name] = {
-            "records": side.count,
-            "bytes": side.size,
-            "seconds": side.seconds,
-            "records_per_second": side.count / seconds,
-            "megabytes_per_second": side.size / seconds / 1e6,
-            "xxh3_128": side.digest.hexdigest(),
-        }
-    return content
