@@ -1,120 +1,72 @@
 """Opening after a crash: every whole batch is there, nothing else is, and what did not check is quarantined.
 
-The wreck of a log with several segments and a tail of several batches is damaged in every way, at every byte
-of the tail. The clock stands still all the while, so a pointer that came a second time would be noticed.
+`test_log_corruptions` has what each corruption costs; here are torn ends, adversarial values and other files.
+The clock stands still all the while, so a pointer that came a second time would be noticed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from kit.clocks import DAY, HOUR
-from kit.disk.logs import copy, encoded, salvaged, segments
+from kit.disk.damage import zero
+from kit.disk.logs import copy, encoded, fill, salvaged, segments, values
 from kit.disk.wreck import LOG_ID, TAIL, Wreck, assert_goes_on, restamped, torn_files
+from kit.machine.processes import peak_of
 from kit.scale import some
 from quothlog import Log, file_format
+from quothlog.file_format import BLOCK_BYTES, HORIZON_US, Block
+from quothlog.recovery import verify
+from quothlog.recovery.repair import repair
+from quothlog.recovery.verify import Damage, Unfinished
+from quothlog.storage.clock import SystemClock
+from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
-from quothwire.errors import Damaged
+from quothwire.errors import Conflict, Damaged
 from quothwire.record import Record
 
 OpenLog = Callable[..., Log]
 
 
-# -- the tail cut, changed, lengthened ----------------------------------------------------------------------
+# -- the end of the last segment ----------------------------------------------------------------------------
 
 
-def test_undamaged_wreck_opens_without_a_finding(wreck: Wreck) -> None:
-    log = wreck.open(wreck.with_tail(wreck.tail))
-    findings = log.findings
-    assert (findings.torn_bytes, findings.damaged_bytes, findings.zero_bytes) == (0, 0, 0)
-    assert (findings.set_aside, findings.strays) == ([], [])
-    assert log.info().end_ordinal == len(wreck.records)
-    assert_goes_on(wreck, log, wreck.records, wreck.records)
+def assert_quarantined(wreck: Wreck, target: Path, expected: list[Record], torn: bytes) -> Log:
+    """Verify a log with a torn end, then open it: the bytes are kept in a file, unless all are zeros."""
+    path = segments(target)[-1]
+    start, end = path.stat().st_size - len(torn), path.stat().st_size
+    found = list(verify.records(target))
+    assert [one for one in found if isinstance(one, Record)] == expected
+    wrong = [one for one in found if not isinstance(one, Record)]
+    assert not torn or (wrong[0].path, wrong[0].start, wrong[-1].end) == (path, start, end)
+    assert bool(wrong) == bool(torn)
+    log = wreck.open(target)
+    findings, kept = log.findings, torn if any(torn) else b""
+    name = f"{path.name}.{start}.torn"
+    assert torn_files(target) == ({name: kept} if kept else {})
+    assert findings.set_aside == ([name] if kept else [])
+    assert (findings.torn_bytes, findings.damaged_bytes) == (len(kept), 0)
+    assert findings.zero_bytes == len(torn) - len(kept)
+    assert log.end_ordinal == len(expected)
+    return log
 
 
-def test_tail_cut_at_any_byte(wreck: Wreck, rng: random.Random) -> None:
-    """The whole batches are there, the torn bytes stand in a file of their own."""
+def test_tail_cut_at_any_byte_is_unfinished_and_quarantined(wreck: Wreck, rng: random.Random) -> None:
+    """The whole batches are there; afterwards verifying finds nothing wrong."""
     data, offsets = wreck.tail, wreck.offsets
-    for cut in some(range(offsets[0], offsets[-1]), rng, 2):
-        log = wreck.open(wreck.with_tail(data[:cut]))
+    for cut in some(range(offsets[0], offsets[-1] + 1), rng, 4):
         whole = sum(offset <= cut for offset in offsets) - 1
-        torn = data[offsets[whole] : cut]
-        name = f"{segments(wreck.directory)[-1].name}.{offsets[whole]}.torn"
-        assert torn_files(log.directory) == ({name: torn} if torn else {}), cut
-        assert log.findings.set_aside == ([name] if torn else []), cut
-        assert (log.findings.torn_bytes, log.findings.damaged_bytes) == (len(torn), 0), cut
-        expected = wreck.upto(wreck.before_tail + whole)
-        assert log.end_ordinal == len(expected)
+        expected, torn = wreck.upto(wreck.before_tail + whole), data[offsets[whole] : cut]
+        log = assert_quarantined(wreck, wreck.with_tail(data[:cut]), expected, torn)
         # of a batch of which not one byte is left nothing can be known
-        seen = wreck.upto(wreck.before_tail + whole + bool(torn))
-        assert_goes_on(wreck, log, expected, seen)
-
-
-def test_last_segment_cut_inside_its_header_block(wreck: Wreck) -> None:
-    """The log goes on behind the segments before it, ordinals included."""
-    data = wreck.tail
-    for cut in (1, 8, 50, 95, 96, wreck.offsets[0] - 1):  # an empty file is a stray
-        log = wreck.open(wreck.with_tail(data[:cut]))
-        expected = wreck.upto(wreck.before_tail)
-        assert log.end_ordinal == len(expected)
-        assert log.findings.damaged_bytes == cut
-        assert segments(log.directory)[2].read_bytes() == data[:cut], "it is left as it is"
-        assert_goes_on(wreck, log, expected, wreck.records)
-
-
-@pytest.mark.parametrize("flip", [0x01, 0xFF])
-def test_any_byte_of_the_tail_changed(wreck: Wreck, rng: random.Random, flip: int) -> None:
-    """Reads return all intact batches and no wrong record, and report damage."""
-    data, offsets = wreck.tail, wreck.offsets
-    for lost in range(TAIL):
-        start, end = offsets[lost], offsets[lost + 1]
-        last = lost == TAIL - 1
-        for place in some(range(start, end), rng, 3):
-            damaged = bytearray(data)
-            damaged[place] ^= flip
-            log = wreck.open(wreck.with_tail(bytes(damaged)))
-            findings = log.findings
-            assert findings.damaged_bytes == (0 if last else end - start), place
-            assert findings.torn_bytes == (end - start if last else 0), place
-            assert list(torn_files(log.directory).values()) == ([damaged[start:]] if last else []), place
-            assert_goes_on(wreck, log, wreck.without(lost), wreck.records)
-
-
-def test_error_for_damage_has_the_cursor_behind_it(wreck: Wreck) -> None:
-    """An error with its place, and the reader may go on."""
-    data = bytearray(wreck.tail)
-    data[wreck.offsets[2] - 1] ^= 1
-    log = wreck.open(wreck.with_tail(bytes(data)))
-    lost = wreck.batches[wreck.before_tail + 1]
-    found: list[Record] = []
-    with pytest.raises(Damaged) as problem:
-        found.extend(log.read())
-    assert found == wreck.upto(wreck.before_tail + 1)
-    assert f"{len(lost)} records from pointer {lost[0].pointer}" in problem.value.text
-    assert problem.value.hint == f"read on after {lost[-1].pointer}"
-    assert list(log.read(lost[-1].pointer)) == wreck.records[-2:]
-    log.close()
-
-
-def test_error_for_damage_has_the_number_of_its_records(wreck: Wreck) -> None:
-    """Damaged records before an extract are counted apart from removed ones."""
-    data = bytearray(wreck.tail)
-    data[wreck.offsets[1] + 9] ^= 1
-    log = wreck.open(wreck.with_tail(bytes(data)))
-    lost, cursor = wreck.batches[wreck.before_tail + 1], wreck.batches[wreck.before_tail][-1].pointer
-    found = log.fetch(cursor)
-    assert found is not None
-    ordinal = len(wreck.upto(wreck.before_tail + 1))
-    for known in (ordinal, -1):
-        assert log.loss(cursor, known, found) == (len(lost), len(lost))
-    log.trim(wreck.records[9].pointer)
-    found = log.fetch(0)
-    assert found is not None
-    assert log.loss(0, 0, found) == (9, 0)
-    log.close()
+        assert_goes_on(wreck, log, expected, wreck.upto(wreck.before_tail + whole + bool(torn)))
+        assert not any(one.damages for one in verify.summaries(log.directory))
 
 
 TAILS: dict[str, Callable[[Wreck], bytes]] = {
@@ -132,6 +84,7 @@ TAILS: dict[str, Callable[[Wreck], bytes]] = {
     "a batch with a false pointer": lambda wreck: restamped(wreck, LOG_ID, -HOUR),
     "half a batch and zeros": lambda wreck: restamped(wreck, LOG_ID, 1)[:70] + bytes(500),
     "zeros, then a byte": lambda wreck: bytes(4_000) + b"x",
+    **{f"{zeros} zeros": lambda _wreck, zeros=zeros: bytes(zeros) for zeros in (1, 7, 8, 64, 4_096)},  # type: ignore[misc]
     "the footer of another log": lambda wreck: file_format.encode_footer(
         file_format.Footer(LOG_ID + 1, file_format.LogPosition(wreck.offsets[-1], 1, 1), 1)
     ),
@@ -143,59 +96,68 @@ TAILS: dict[str, Callable[[Wreck], bytes]] = {
 
 @pytest.mark.parametrize("more", TAILS.values(), ids=TAILS)
 def test_bytes_that_are_no_next_batch_are_quarantined(wreck: Wreck, more: Callable[[Wreck], bytes]) -> None:
-    """Neither a repeated batch nor one of another log nor anything else becomes a record."""
+    """Neither a repeated batch nor one of another log becomes a record; zeros, which some file systems leave
+    behind, are cut off."""
     appended = more(wreck)
-    log = wreck.open(wreck.with_tail(wreck.tail + appended))
-    assert list(torn_files(log.directory).values()) == [appended]
-    assert log.findings.torn_bytes == len(appended)
+    target = wreck.with_tail(wreck.tail + appended)
+    log = assert_quarantined(wreck, target, wreck.records, appended)
+    assert log.info().bytes == sum(path.stat().st_size for path in segments(target))
     assert_goes_on(wreck, log, wreck.records, wreck.records)
 
 
-@pytest.mark.parametrize("zeros", [1, 7, 8, 64, 4_096, 2**20 + 5])
-def test_zeros_are_no_data(wreck: Wreck, zeros: int) -> None:
-    """Some file systems leave them behind; they are cut off, and there is nothing to keep of them."""
-    log = wreck.open(wreck.with_tail(wreck.tail + bytes(zeros)))
-    assert torn_files(log.directory) == {}
-    assert (log.findings.zero_bytes, log.findings.torn_bytes) == (zeros, 0)
-    assert segments(log.directory)[-1].stat().st_size == len(wreck.tail)
-    assert_goes_on(wreck, log, wreck.records, wreck.records)
-
-
-def test_zeros_behind_the_last_batch_are_gone_from_all_sizes_after_a_loss_of_power(wreck: Wreck) -> None:
-    wreck.clock.reboot()
-    log = wreck.open(wreck.with_tail(wreck.tail + bytes(4_096)))
-    assert log.info().bytes == sum(path.stat().st_size for path in segments(log.directory))
-    assert_goes_on(wreck, log, wreck.records, wreck.records)
+def test_tail_of_this_boot_is_damaged_if_it_is_rubbish(open_log: OpenLog, directory: Path) -> None:
+    """Without a loss of power nothing but zeros or the beginning of a batch can stand there."""
+    with open_log(clock=SystemClock()) as log:
+        fill(log, 2, 4)
+    (path,) = segments(directory)
+    whole = path.read_bytes()
+    for rubbish in (b"x", b"QUOTHING", b"x" * 100, bytes(100) + b"x"):
+        path.write_bytes(whole + rubbish)
+        (found,) = (one for one in verify.records(directory) if isinstance(one, Damage))
+        assert found[:4] == (path, len(whole), len(whole) + len(rubbish), -1)
+    for unfinished in (bytes(1), bytes(5_000), b"QUOBx"):
+        path.write_bytes(whole + unfinished)
+        *_, last = verify.records(directory)
+        assert last == Unfinished(path, len(whole), len(whole) + len(unfinished))
 
 
 def test_pointers_in_a_torn_tail_are_not_given_out_again(wreck: Wreck) -> None:
-    """The next pointer lies above any that can be read in the quarantined bytes."""
-    far = 3 * DAY
-    torn = restamped(wreck, LOG_ID, far)[:-1]
-    log = wreck.open(wreck.with_tail(wreck.tail + torn))
-    assert log.append(b"x").first > wreck.records[-1].pointer + far
-    log.close()
+    """The next pointer lies above any that can be read in the quarantined bytes, or 10 s after a boot."""
+    torn = restamped(wreck, LOG_ID, 3 * DAY)[:-1]
+    with wreck.open(wreck.with_tail(wreck.tail + torn)) as log:
+        assert log.append(b"x").first > wreck.records[-1].pointer + 3 * DAY
+    wreck.clock.reboot()
+    with wreck.open(wreck.with_tail(wreck.tail[:-1])) as log:
+        assert log.append(b"x").first > wreck.records[-1].pointer + HORIZON_US
 
 
-def test_damage_in_the_middle_is_stepped_over_whatever_it_is(wreck: Wreck) -> None:
-    """Bytes lost, bytes put in between, a batch twice."""
-    data, offsets = wreck.tail, wreck.offsets
-    between = {
-        "garbage": random.Random(7).randbytes(777),
-        "zeros": bytes(5_000),
-        "an earlier batch": data[offsets[0] : offsets[1]],
-        "a batch of another log": restamped(wreck, LOG_ID + 1, 0),
-        "half a batch": data[offsets[1] : offsets[2] - 9],
-    }
-    for name, middle in between.items():
-        damaged = data[: offsets[2]] + middle + data[offsets[2] :]
-        log = wreck.open(wreck.with_tail(damaged))
-        assert log.findings.damaged_bytes == len(middle), name
-        assert list(log.read()) == wreck.records, name
-        assert_goes_on(wreck, log, wreck.records, wreck.records)
-    for lost in range(1, 30):
-        log = wreck.open(wreck.with_tail(data[: offsets[1] + 20] + data[offsets[1] + 20 + lost :]))
-        assert_goes_on(wreck, log, wreck.without(1), wreck.records)
+# -- what readers are told of damage, and what it must not lead to -------------------------------------------
+
+
+def test_damage_is_told_with_its_number_of_records_and_the_cursor_behind_it(wreck: Wreck) -> None:
+    """Damaged records before an extract are counted apart from removed ones."""
+    data = bytearray(wreck.tail)
+    data[wreck.offsets[2] - 1] ^= 1
+    lost, before = wreck.batches[wreck.before_tail + 1], wreck.upto(wreck.before_tail + 1)
+    found: list[Record] = []
+    with wreck.open(wreck.with_tail(bytes(data))) as log:
+        with pytest.raises(Damaged) as problem:
+            found.extend(log.read())
+        assert found == before
+        assert f"{len(lost)} records from pointer {lost[0].pointer}" in problem.value.text
+        assert problem.value.hint == f"read on after {lost[-1].pointer}"
+        assert list(log.read(lost[-1].pointer)) == wreck.records[-2:]
+    data = bytearray(wreck.tail)
+    data[wreck.offsets[1] + 9] ^= 1
+    with wreck.open(wreck.with_tail(bytes(data))) as log:
+        extract = log.fetch(before[-1].pointer)
+        assert extract is not None
+        for ordinal in (len(before), -1):
+            assert log.loss(before[-1].pointer, ordinal, extract) == (2, 2)
+        log.trim(wreck.records[9].pointer)
+        extract = log.fetch(0)
+        assert extract is not None
+        assert log.loss(0, 0, extract) == (9, 0)
 
 
 def test_fetch_never_serves_damaged_headers_or_a_batch_twice(wreck: Wreck) -> None:
@@ -270,13 +232,168 @@ def test_wreck_upon_wreck_keeps_every_torn_byte(wreck: Wreck) -> None:
         log._lock.release()
 
 
-def test_crash_within_a_quarantine_is_no_second_loss(wreck: Wreck) -> None:
-    """The torn bytes are safe before they are cut off: a copy that is there already is made again."""
-    torn = b"torn bytes"
-    target = wreck.with_tail(wreck.tail + torn)
-    name = f"{segments(target)[-1].name}.{len(wreck.tail)}.torn"
-    (target / f"{name}.tmp").write_bytes(b"to")
-    (target / name).write_bytes(torn)
-    log = wreck.open(target)
-    assert torn_files(target) == {name: torn}
-    assert_goes_on(wreck, log, wreck.records, wreck.records)
+# -- header blocks, ids, other files ------------------------------------------------------------------------
+
+
+def test_retention_counts_right_behind_a_damaged_header_block(wreck: Wreck) -> None:
+    target = copy(wreck.directory, next(wreck.copies))
+    path = segments(target)[1]
+    path.write_bytes(bytes(96) + path.read_bytes()[96:])
+    with wreck.open(target) as log:
+        assert log.trim(wreck.records[9].pointer)[0] == 9
+        assert (log.first_ordinal, list(log.read())) == (9, wreck.records[9:])
+        assert log.trim(wreck.records[18].pointer)[0] == 9
+        assert list(log.read()) == wreck.records[18:]
+
+
+def test_log_without_any_header_block_needs_its_id(wreck: Wreck) -> None:
+    """Without one nothing is done: nobody knows which log it is."""
+    target = copy(wreck.directory, next(wreck.copies))
+    for path in segments(target):
+        zero(path, 0, BLOCK_BYTES)
+    looks: list[Callable[[Path], Iterable[object]]] = [verify.records, verify.summaries, repair]
+    for look in looks:
+        with pytest.raises(Damaged):
+            list(look(target))
+    with pytest.raises(Damaged):
+        Log.open(target)
+    list(repair(mended := copy(target, next(wreck.copies)), log_id=LOG_ID))
+    assert not any(one.unmended for one in verify.summaries(mended))
+    for directory in (mended, target):
+        assert_goes_on(wreck, wreck.open(directory), wreck.records, wreck.records)
+
+
+def test_opening_under_a_false_id_is_refused_and_changes_nothing(wreck: Wreck) -> None:
+    """Or a second log would begin among the first one's segments."""
+    target = wreck.with_tail(wreck.tail)
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    with pytest.raises(Damaged, match=f"holds log {LOG_ID}, not log 5"):
+        Log.open(target, clock=wreck.clock, log_id=5)
+    assert {path.name for path in target.iterdir()} == set(before)
+    assert all((target / name).read_bytes() == data for name, data in before.items() if name != "lock")
+    assert_goes_on(wreck, wreck.open(target), wreck.records, wreck.records)
+
+
+class Overtaken(PosixFileSystem):
+    """A disk on which another process begins the log right after the first look at the directory."""
+
+    def list(self, path: Path) -> dict[str, int]:
+        files = super().list(path)
+        with contextlib.suppress(Conflict), Log.open(path) as other:
+            other.append(b"first")
+        return files
+
+
+def test_log_that_another_process_began_just_before_is_that_log(open_log: OpenLog) -> None:
+    """Two programs begin a log at the same moment: there is one log."""
+    log = open_log(filesystem=Overtaken())
+    stored = fill(log, 1)
+    log.close()
+    again = open_log()
+    assert list(again.read())[-1:] == stored
+    assert len(list(again.read())) == again.end_ordinal
+
+
+def test_other_files_are_kept_and_reported_and_leftovers_are_removed(wreck: Wreck) -> None:
+    """Leftovers are half-made files, and an index whose segment was trimmed."""
+    target = wreck.with_tail(wreck.tail)
+    kept = [path.name for path in target.glob("*.idx")]
+    name = segments(target)[-1].name
+    leftovers = [f"{name}.tmp", f"{name[:-4]}.idx.tmp", "09999999999999999.seg.tmp", f"{name}.96.torn.tmp"]
+    leftovers.append("00000000000000007.idx")
+    strays = [".DS_Store", "README", "1.seg", "000000000000000001.seg", "00000000000000001.segment", "x.tmp"]
+    for other in (*leftovers, *strays, "topic.json"):
+        (target / other).write_bytes(b"other")
+    (target / "lost+found").mkdir()
+    (target / "link").symlink_to(target / "README")
+    with Log.open(target, clock=wreck.clock, others=["topic.json"]) as log:
+        assert log.findings.strays == sorted(strays)
+        assert log.info().gauges["unknown_files"] == len(strays)
+        assert salvaged(log) == wreck.records
+    assert not [other for other in leftovers if (target / other).exists()]
+    assert all((target / other).exists() for other in kept)
+    assert all((target / other).read_bytes() == b"other" for other in strays)
+
+
+# -- memory and time ----------------------------------------------------------------------------------------
+
+
+def peak_of_opening(wreck: Wreck, target: Path, lost: int = TAIL) -> int:
+    """Open and read a log; returns the most bytes that this takes at a time."""
+
+    def look() -> None:
+        with wreck.open(target) as log:
+            assert salvaged(log) == wreck.without(lost)
+
+    return peak_of(look)
+
+
+def test_corrupt_lengths_and_large_indexes_allocate_nothing(wreck: Wreck) -> None:
+    """Even if the checksum of a header matches."""
+    raw = wreck.tail[wreck.offsets[3] :]
+    header = batch.parse_header(raw, LOG_ID)
+    for body_bytes in (16 * 2**20, 2**31, 2**32 - 8):
+        lying = batch.stamp(header._replace(body_bytes=body_bytes), LOG_ID) + raw[batch.HEADER_BYTES :]
+        target = wreck.with_tail(wreck.tail[: wreck.offsets[3]] + lying)
+        assert peak_of_opening(wreck, target, lost=3) < 4 * 2**20, body_bytes
+    for table_bytes in (2**63, 2**40, 15 * 2**20):
+        block = bytearray(file_format.encode_block(Block(LOG_ID, 1, 0, 0, 0, bytes(16), b"")))
+        block[72:80] = table_bytes.to_bytes(8, "little")
+        block[88:96] = xxh3_64_intdigest(bytes(block[:88])).to_bytes(8, "little")
+        target = wreck.with_tail(bytes(block) + wreck.tail[wreck.offsets[0] :])
+        assert peak_of_opening(wreck, target) < 4 * 2**20, table_bytes
+    target = wreck.with_tail(wreck.tail)
+    for path in target.glob("*.idx"):
+        with path.open("ab") as file:
+            file.truncate(2**34)
+    assert peak_of_opening(wreck, target) < 4 * 2**20
+
+
+@pytest.mark.parametrize("end", [b"", b"\xff"], ids=["zeros", "zeros and one byte"])
+def test_large_tail_is_scanned_and_quarantined_in_pieces(wreck: Wreck, end: bytes) -> None:
+    """A preallocated segment costs neither memory nor, if it holds nothing, a copy."""
+    target = wreck.with_tail(wreck.tail)
+    path = segments(target)[-1]
+    with path.open("ab") as file:
+        file.truncate(48 * 2**20)
+        file.write(end)
+    assert peak_of_opening(wreck, target) < 6 * 2**20
+    assert path.stat().st_size == len(wreck.tail)
+    torn = list(target.glob("*.torn"))
+    assert len(torn) == len(end)
+    for one in torn:
+        one.unlink()  # 48 MiB
+
+
+def test_opening_reads_the_last_segment_from_its_checkpoint_only(open_log: OpenLog) -> None:
+    """A clean start looks at nothing twice, one after a crash only at what came since."""
+    log = open_log()
+    for _ in range(20):
+        log.append([bytes(1_000)] * 50)
+    log.close()
+    log = open_log()
+    assert log.findings.scanned_bytes == 0
+    before = log.info().bytes
+    log.append(bytes(1_000))
+    log.sync()
+    log._lock.release()
+    again = open_log()
+    assert again.findings.scanned_bytes == again.info().bytes - before
+    assert len(values(again)) == 1_001
+
+
+def test_problem_of_a_log_is_raised_as_a_quoth_error(wreck: Wreck) -> None:
+    """Nothing but documented errors comes out of a directory full of noise."""
+    rng = random.Random(20260102)
+    for _ in range(60):
+        target = copy(wreck.directory, next(wreck.copies))
+        for path in sorted(target.iterdir()):
+            data = bytearray(path.read_bytes())
+            for _ in range(rng.randrange(4)):
+                if data:
+                    data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+            path.write_bytes(data[: rng.choice((len(data), len(data), rng.randint(0, len(data))))])
+        known = {record.pointer: record for record in wreck.records}
+        with contextlib.suppress(Damaged), wreck.open(target) as log:
+            assert all(known[record.pointer] == record for record in salvaged(log))
+            log.append(b"x")

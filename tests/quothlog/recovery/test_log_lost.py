@@ -15,7 +15,7 @@ import pytest
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate, zero
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import boundaries, fill, segments, values
+from kit.disk.logs import boundaries, copy, fill, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.backup.backup import Archiver
 from quothlog.file_format import HORIZON_US
@@ -76,40 +76,39 @@ HARMS: dict[str, Callable[[Path, int], None]] = {
 }
 
 
-@pytest.mark.parametrize("kept", range(BATCHES))
 @pytest.mark.parametrize("harm", HARMS)
 def test_synced_records_that_are_gone_are_reported_and_never_replaced(
-    open_log: OpenLog, directory: Path, clock: ManualClock, stored: list[Record], harm: str, kept: int
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, stored: list[Record], harm: str
 ) -> None:
     """Inspection and opening report it, and afterwards the gap in the ordinals does, until it is repaired."""
-    path = segments(directory)[-1]
-    index = path.with_suffix(file_format.INDEX_SUFFIX)
-    proof = index.read_bytes()
-    HARMS[harm](path, boundaries(path, LOG_ID)[kept])
-    lost = (BATCHES - kept) * RECORDS
-    left, first = stored[:-lost], stored[-lost]
-    if "header block" not in harm:
-        assert lost_in(directory) == [(len(left), lost)]
     clock.step(-HOUR)  # or the clock alone would keep the pointers apart
-    log = open_log(log_id=LOG_ID)
-    assert log.findings.lost_records == log.info().counters["lost_records"] == lost
-    assert log.findings.lost_after < first.pointer <= stored[-1].pointer == log.findings.lost_until
-    more = fill(log, 1)
-    assert more[0].pointer > stored[-1].pointer
-    assert list(log.read()) == left + more
-    assert index.read_bytes() == proof
-    found = log.fetch(left[-1].pointer)
-    assert found is not None
-    assert found.ordinal == len(stored)
-    assert log.loss(left[-1].pointer, len(left), found) == (lost, lost)
-    assert log.loss(left[-1].pointer, -1, found).damaged >= lost
-    log.close()
-    again = open_log(log_id=LOG_ID)
-    assert again.findings.lost_records == 0, "one opening reports it"
-    again.close()
-    assert sum(records for _, records in lost_in(directory)) == lost, "and by verifying until it is repaired"
-    list(repair(directory, log_id=LOG_ID))
-    assert [(one.records, one.closed) for one in damages(directory)] == [(lost, True)]
+    for kept in range(BATCHES):
+        target = copy(directory, tmp_path / str(kept))
+        path = segments(target)[-1]
+        index = path.with_suffix(file_format.INDEX_SUFFIX)
+        proof = index.read_bytes()
+        HARMS[harm](path, boundaries(path, LOG_ID)[kept])
+        lost = (BATCHES - kept) * RECORDS
+        left, first = stored[:-lost], stored[-lost]
+        if "header block" not in harm:
+            assert lost_in(target) == [(len(left), lost)]
+        with open_log(target, log_id=LOG_ID) as log:
+            assert log.findings.lost_records == log.info().counters["lost_records"] == lost
+            assert log.findings.lost_after < first.pointer <= stored[-1].pointer == log.findings.lost_until
+            more = fill(log, 1)
+            assert more[0].pointer > stored[-1].pointer
+            assert list(log.read()) == left + more
+            assert index.read_bytes() == proof
+            found = log.fetch(left[-1].pointer)
+            assert found is not None
+            assert found.ordinal == len(stored)
+            assert log.loss(left[-1].pointer, len(left), found) == (lost, lost)
+            assert log.loss(left[-1].pointer, -1, found).damaged >= lost
+        with open_log(target, log_id=LOG_ID) as again:
+            assert again.findings.lost_records == 0, "one opening reports it"
+        assert sum(records for _, records in lost_in(target)) == lost, "and verifying until it is repaired"
+        list(repair(target, log_id=LOG_ID))
+        assert [(one.records, one.closed) for one in damages(target)] == [(lost, True)]
 
 
 @pytest.mark.parametrize("row", range(3))
@@ -176,27 +175,6 @@ def test_newest_segment_overwritten_by_another_is_not_unknown(
     assert sum(max(one.records, 0) for one in damages(directory)) == BATCHES * RECORDS
 
 
-def test_emptied_segment_without_an_index_keeps_its_damage(
-    open_log: OpenLog, directory: Path, clock: ManualClock
-) -> None:
-    """As a kill leaves the last one: the log goes on above its name, and verifying tells of it for good."""
-    log = open_log(log_id=LOG_ID)
-    stored = fill(log, 2)
-    log.roll()
-    lost = fill(log, 2)
-    log.discard()
-    path = segments(directory)[-1]
-    truncate(path, 0)
-    clock.step(-HOUR)
-    for _ in range(2):
-        with open_log(log_id=LOG_ID) as log:
-            assert log.findings.strays_set_aside == []
-            more = fill(log, 1)
-            assert more[0].pointer > lost[-1].pointer
-            assert values(log)[:2] == [one.value for one in stored]
-        assert [(one.path, one.kind) for one in damages(directory)] == [(path, Wrong.BLOCK)]
-
-
 @pytest.mark.parametrize("log_id", [0, LOG_ID])
 def test_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
     open_log: OpenLog, directory: Path, log_id: int
@@ -244,21 +222,20 @@ def test_index_of_another_segment_proves_no_loss(
     assert open_log().findings.lost_records == 0
 
 
-@pytest.mark.parametrize("removed", [False, True], ids=["closed", "removed"])
 def test_segment_closed_or_removed_during_a_verify_has_lost_nothing(
-    open_log: OpenLog, directory: Path, removed: bool
+    open_log: OpenLog, directory: Path
 ) -> None:
     """The index tells of records that were not there when the inspection began."""
-    log = open_log()
-    fill(log, 2)
-    looking = verify.steps(directory)
-    next(looking)
-    fill(log, 2)
-    log.close()
-    if removed:
-        (path,) = segments(directory)
-        path.unlink()
-    assert not [step for _, step in looking if isinstance(step, Damage)]
+    for removed in (False, True):
+        log = open_log()
+        fill(log, 2)
+        looking = verify.steps(directory)
+        next(looking)
+        fill(log, 2)
+        log.close()
+        if removed:
+            segments(directory)[-1].unlink()
+        assert not [step for _, step in looking if isinstance(step, Damage)]
 
 
 # -- what is derived ----------------------------------------------------------------------------------------
@@ -290,6 +267,9 @@ def test_derived_parts_taken_by_a_power_cut_are_no_damage_and_are_rebuilt(
     assert {damage.kind for one in found for damage in one.damages} <= {Wrong.FOOTER}
     if cut != "no footer":  # a reader does without, and cannot tell that there has to be one
         assert [one.derived for one in found] == [2 if cut == "neither" else 1] * 2 + [0]
+    after_a_death = copy(directory, directory.with_name("of a process"))
+    open_log(after_a_death, log_id=LOG_ID).close()
+    assert segments(after_a_death)[1].read_bytes() == whole[1], "the one in whose roll the process died"
     clock.reboot()
     with open_log(log_id=LOG_ID) as log:
         assert list(log.read()) == stored
@@ -298,30 +278,15 @@ def test_derived_parts_taken_by_a_power_cut_are_no_damage_and_are_rebuilt(
     assert [(one.damages, one.derived, one.indexed) for one in again[:2]] == [((), 0, True)] * 2
 
 
-def test_derived_parts_missing_after_a_death_in_a_roll_are_rebuilt(
-    open_log: OpenLog, directory: Path
-) -> None:
-    log = open_log(options=LogOptions(count_limit=6))
-    fill(log, 6, 2)
-    log.discard()
-    path = segments(directory)[-2]
-    CUTS["neither"](path)
-    truncate(path, path.stat().st_size - 30)
-    open_log().close()
-    found = list(verify.summaries(directory))
-    assert [(one.damages, one.derived) for one in found] == [((), 0)] * 2
-
-
 def test_damaged_segment_gets_no_new_footer(open_log: OpenLog, directory: Path, clock: ManualClock) -> None:
     """An opening rebuilds nothing where records are missing: that is left to a repair."""
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
     fill(log, 6, 2)
-    log.discard()
     path = segments(directory)[0]
     flip(path, boundaries(path, LOG_ID)[1] + 5)
-    CUTS["neither"](path)
+    take_both(path)
     left = path.read_bytes()
-    clock.reboot()
+    lose_power(log, clock)
     open_log(log_id=LOG_ID).close()
     assert path.read_bytes() == left
     assert (2, 2) in lost_in(directory)
@@ -365,34 +330,22 @@ class UnwritableFile(PosixFileSystem):
         return super().open(path, append=append, overwrite=overwrite)
 
 
-@pytest.mark.parametrize(("row", "whole"), [(2, 1), (-1, 2)])
-def test_damaged_header_block_does_not_keep_other_segments_from_a_rebuild(
-    open_log: OpenLog, directory: Path, clock: ManualClock, row: int, whole: int
+def test_segment_that_cannot_be_rebuilt_keeps_no_other_from_it(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """Only the segment in front of it has to do without: nothing tells where that one ended."""
+    """Without a header block the one in front of it does without, too: nothing tells where that one ended."""
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
     stored = fill(log, 13, 2)
-    paths = segments(directory)
-    flip(paths[row], 20)
-    for path in paths[:2]:
-        take_both(path)
     lose_power(log, clock)
-    log = open_log(log_id=LOG_ID)
-    assert log.findings.rebuilt == [path.name for path in reversed(paths[:whole])]
-    assert list(log.read()) == stored
-    assert [one.derived for one in verify.summaries(directory)][:whole] == [0] * whole
-
-
-def test_unreadable_segment_does_not_keep_others_from_a_rebuild(
-    open_log: OpenLog, directory: Path, clock: ManualClock
-) -> None:
-    """The newest one is tried first."""
-    log = open_log(options=LogOptions(count_limit=6))
-    fill(log, 13, 2)
-    paths = segments(directory)
-    for path in paths[:-1]:
+    names = [path.name for path in segments(directory)]
+    for path in segments(directory)[:2]:
         take_both(path)
-    lose_power(log, clock)
-    disk = UnwritableFile(paths[-2].name)
-    log = open_log(filesystem=disk)
-    assert log.findings.rebuilt == [path.name for path in reversed(paths[:-2])]
+    for row, rebuilt in ((2, names[:1]), (-1, [names[1], names[0]])):
+        target = copy(directory, tmp_path / str(row))
+        flip(segments(target)[row], 20)
+        log = open_log(target, log_id=LOG_ID)
+        assert log.findings.rebuilt == rebuilt
+        assert list(log.read()) == stored
+    take_both(segments(directory)[-2])
+    log = open_log(filesystem=UnwritableFile(names[-2]), log_id=LOG_ID)
+    assert log.findings.rebuilt == [names[1], names[0]]

@@ -7,18 +7,15 @@ import random
 import shutil
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from kit.clocks import ManualClock
 from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
 from kit.disk.logs import boundaries, fill, put, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
 from quothlog.recovery.verify import Damage, Unfinished, Wrong, records, summaries, summaries_in
-from quothlog.storage.clock import SystemClock
 from quothwire import batch
 from quothwire.errors import Damaged
 from quothwire.headers import encode_headers
@@ -75,40 +72,30 @@ def test_verify_reads_on_after_any_pointer(stored: list[Record], directory: Path
     assert seen(directory, 0) == stored
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_summaries_have_the_bounds_of_each_segment(
-    stored: list[Record], directory: Path, quick: bool
-) -> None:
-    found = list(summaries(directory, quick=quick))
-    assert [one.path for one in found] == segments(directory)
-    assert [(one.first, one.last, one.records) for one in found] == [
-        (stored[row].pointer, stored[row + 11].pointer, 12) for row in (0, 12, 24)
-    ]
-    assert [one.bytes for one in found] == [path.stat().st_size for path in segments(directory)]
-    assert [one.sealed for one in found] == [True, True, False]
-    assert [(one.unfinished, one.damages) for one in found] == [(0, ())] * 3
+def test_summaries_have_the_bounds_of_each_segment(stored: list[Record], directory: Path) -> None:
+    for quick in (False, True):
+        found = list(summaries(directory, quick=quick))
+        assert [one.path for one in found] == segments(directory)
+        assert [(one.first, one.last, one.records) for one in found] == [
+            (stored[row].pointer, stored[row + 11].pointer, 12) for row in (0, 12, 24)
+        ]
+        assert [one.bytes for one in found] == [path.stat().st_size for path in segments(directory)]
+        assert [one.sealed for one in found] == [True, True, False]
+        assert [(one.unfinished, one.damages) for one in found] == [(0, ())] * 3
 
 
-def test_empty_log_has_no_records_and_no_damage(log: Log, directory: Path) -> None:
-    assert seen(directory) == []
-    (found,) = summaries(directory)
-    assert (found.first, found.last, found.records, found.sealed) == (0, 0, 0, False)
-
-
-def test_verify_writes_nothing_and_takes_no_lock(open_log: OpenLog, directory: Path) -> None:
+def test_verify_writes_nothing_and_keeps_no_file_open(open_log: OpenLog, directory: Path) -> None:
+    """Nor does it take the lock: the log is open."""
     log = open_log()
-    fill(log, 3)
+    (found,) = summaries(directory)
+    assert (found.first, found.last, found.records, found.sealed, found.damages) == (0, 0, 0, False, ())
+    stored = fill(log, 3)
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in directory.iterdir()}
-    assert len(seen(directory)) == 3
-    assert len(list(summaries(directory))) == 1
-    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in directory.iterdir()} == before
-
-
-def test_verify_closes_its_files(stored: list[Record], directory: Path) -> None:
-    before = len(os.listdir("/dev/fd"))
+    descriptors = len(os.listdir("/dev/fd"))
     assert next(iter(records(directory))) == stored[0]  # the generator is dropped half-way
-    assert len(seen(directory)) == len(stored)
-    assert len(os.listdir("/dev/fd")) <= before
+    assert seen(directory) == stored
+    assert len(os.listdir("/dev/fd")) <= descriptors
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in directory.iterdir()} == before
 
 
 def test_directory_without_a_log_is_not_found(tmp_path: Path) -> None:
@@ -122,129 +109,12 @@ def test_directory_without_a_log_is_not_found(tmp_path: Path) -> None:
 # -- damage -----------------------------------------------------------------------------------------
 
 
-def test_changed_byte_costs_its_batch_alone(stored: list[Record], directory: Path) -> None:
-    number = 0
-    for path in segments(directory):
-        offsets = boundaries(path, LOG_ID)
-        for begin, end in pairwise(offsets):
-            for offset in {begin, begin + 20, begin + batch.HEADER_BYTES, end - 1}:
-                whole = path.read_bytes()
-                flip(path, offset)
-                found, damages, unfinished = split(directory)
-                assert found == stored[: 4 * number] + stored[4 * number + 4 :], offset
-                assert not unfinished
-                (damage,) = damages
-                assert (damage.path, damage.start, damage.end, damage.records) == (path, begin, end, 4)
-                (summary,) = [one for one in summaries(directory) if one.damages]
-                assert [one[:4] for one in summary.damages] == [damage[:4]]
-                path.write_bytes(whole)
-            number += 1
-    assert number == 9
-
-
 def test_damage_before_the_cursor_is_not_told(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
     flip(path, boundaries(path, LOG_ID)[1] + 70)
     assert split(directory, stored[15].pointer)[1], "a damaged batch directly behind the cursor"
     assert split(directory, stored[18].pointer)[1], "a cursor inside of it"
     assert split(directory, stored[19].pointer) == (stored[20:], [], [])
-
-
-def test_end_cut_at_any_byte_is_unfinished(stored: list[Record], directory: Path) -> None:
-    path = segments(directory)[-1]
-    path.with_suffix(file_format.INDEX_SUFFIX).unlink()  # it would prove that what is cut off had been synced
-    whole, offsets = path.read_bytes(), boundaries(path, LOG_ID)
-    for size in range(offsets[-2] + 1, offsets[-1]):
-        path.write_bytes(whole[:size])
-        expected = Unfinished(path, offsets[-2], size)
-        assert split(directory) == (stored[:-4], [], [expected]), size
-        *_, last = summaries(directory)
-        assert (last.unfinished, last.damages) == (size - offsets[-2], ())
-    path.write_bytes(whole[: offsets[-2]])
-    assert split(directory) == (stored[:-4], [], [])
-
-
-RUBBISH = [b"x", b"QUOTHING", b"x" * 100, bytes(100) + b"x"]
-
-
-@pytest.mark.parametrize(
-    ("more", "lost_power"),
-    [
-        *((bytes(zeros), lost_power) for zeros in (1, 8, 63, 64, 5_000) for lost_power in (False, True)),
-        *((rubbish, lost_power) for rubbish in RUBBISH for lost_power in (False, True)),
-        (b"QUOBx", False),
-    ],
-)
-def test_tail_is_unfinished_unless_it_is_rubbish_of_this_boot(
-    open_log: OpenLog, directory: Path, more: bytes, lost_power: bool
-) -> None:
-    """Some file systems leave zeros behind, and a loss of power anything that no sync had reached."""
-    with open_log(clock=ManualClock() if lost_power else SystemClock()) as log:
-        stored = fill(log, 2, 4)
-    (path,) = segments(directory)
-    size = path.stat().st_size
-    path.write_bytes(path.read_bytes() + more)
-    found, damages, unfinished = split(directory)
-    assert found == stored
-    if more in RUBBISH and not lost_power:
-        assert ([one[:4] for one in damages], unfinished) == ([(path, size, size + len(more), -1)], [])
-    else:
-        assert (damages, unfinished) == ([], [Unfinished(path, size, size + len(more))])
-
-
-def test_cut_in_a_sealed_segment_is_damage(stored: list[Record], directory: Path) -> None:
-    path = segments(directory)[0]
-    end = boundaries(path, LOG_ID)[2]
-    path.write_bytes(path.read_bytes()[: end + 80])
-    found, damages, unfinished = split(directory)
-    assert found == stored[:8] + stored[12:]
-    assert ([one[:4] for one in damages], unfinished) == ([(path, end, end + 80, 4)], [])
-    path.write_bytes(path.read_bytes()[:end])
-    assert [one[:4] for one in split(directory)[1]] == [(path, end, end, 4)], "cut between two batches"
-
-
-def test_missing_segment_is_damage(stored: list[Record], directory: Path) -> None:
-    path = segments(directory)[1]
-    path.unlink()
-    found, damages, _ = split(directory)
-    assert found == stored[:12] + stored[24:]
-    assert [(one.path, one.start, one.end, one.records) for one in damages] == [
-        (segments(directory)[1], 0, 0, 12)
-    ]
-    path = segments(directory)[0]
-    path.unlink()
-    assert split(directory) == (stored[24:], [], []), "what retention removes is no damage"
-
-
-@pytest.mark.parametrize("row", [0, 1, 2])
-def test_damaged_header_block_costs_no_batch(stored: list[Record], directory: Path, row: int) -> None:
-    path = segments(directory)[row]
-    flip(path, 20)
-    found, damages, _ = split(directory)
-    assert found == stored, "the batches are still there"
-    (damage,) = damages
-    assert (damage.path, damage.start) == (path, 0)
-    assert damage.records == (0 if row else -1)
-
-
-def test_log_without_any_header_block_is_damaged(stored: list[Record], directory: Path) -> None:
-    for path in segments(directory):
-        flip(path, 20)
-    with pytest.raises(Damaged):
-        next(records(directory))
-    with pytest.raises(Damaged):
-        next(summaries(directory))
-
-
-def test_segment_of_another_log_is_damage(stored: list[Record], directory: Path, tmp_path: Path) -> None:
-    with Log.open(tmp_path / "other") as other:
-        fill(other, 2)
-    (foreign,) = segments(tmp_path / "other")
-    name = f"{stored[14].pointer:017d}.seg"
-    shutil.copy(foreign, directory / name)
-    found, damages, _ = split(directory)
-    assert found == stored
-    assert [one.path.name for one in damages] == [name]
 
 
 def test_malformed_headers_are_no_damage_and_come_as_they_are(log: Log, directory: Path) -> None:
@@ -260,20 +130,6 @@ def test_malformed_headers_are_no_damage_and_come_as_they_are(log: Log, director
     ]
     assert damages == []
     assert [one.raw_headers for one in found] == [b"", NO_MAP, b""]
-
-
-def test_recovered_log_has_no_damage(open_log: OpenLog, directory: Path) -> None:
-    """A quarantined end is not the log's any more, and the segment before the new one has no footer."""
-    with open_log() as log:
-        stored = fill(log, 3, 2)
-    path = segments(directory)[-1]
-    path.write_bytes(path.read_bytes()[:-5])
-    path.with_suffix(
-        file_format.INDEX_SUFFIX
-    ).unlink()  # it would prove that what was cut off had been synced
-    with open_log() as log:
-        stored = stored[:-2] + fill(log, 2)
-    assert seen(directory) == stored
 
 
 # -- beside the owner -------------------------------------------------------------------------------
