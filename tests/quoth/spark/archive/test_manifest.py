@@ -89,7 +89,7 @@ def test_manifest_from_before_the_freeze_is_refused_with_a_way_out(tmp_path: Pat
 
 
 def test_one_program_at_a_time_goes_on_with_an_archive(tmp_path: Path) -> None:
-    with ArchiveStore(tmp_path), pytest.raises(Conflict, match="locked"):
+    with ArchiveStore(tmp_path), pytest.raises(Conflict, match=r"locked.*in use by process"):
         ArchiveStore(tmp_path)
     ArchiveStore(tmp_path).close()
 

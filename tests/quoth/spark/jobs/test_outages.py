@@ -6,7 +6,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +15,7 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.scale import times
 from kit.spark.archives import of_archive, of_topic
 from quoth import Client
-from quoth.spark.archive import archiver as archiver_module
-from quoth.spark.archive.archiver import Policy, TopicArchiver
+from quoth.spark.archive.archiver import TopicArchiver
 from quoth.spark.workers import LocalWorkers
 
 RESUMED_S = 2.0
@@ -28,7 +26,7 @@ TIMEOUT = "900s"
 
 @pytest.mark.alone
 def test_a_job_that_follows_goes_on_soon_though_it_looks_once_an_hour(
-    start_broker: StartBroker, connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, connect: Any, tmp_path: Path
 ) -> None:
     broker = start_broker()
     client: Client = connect(broker)
@@ -47,8 +45,9 @@ def test_a_job_that_follows_goes_on_soon_though_it_looks_once_an_hour(
         if over.is_set():
             raise InterruptedError
 
-    monkeypatch.setattr(archiver_module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-    archiver = TopicArchiver(impatient, tmp_path / "archive", LocalWorkers(), "orders", Policy(), told.append)
+    archiver = TopicArchiver(
+        impatient, tmp_path / "archive", LocalWorkers(), "orders", tell=told.append, sleep=sleep
+    )
     with ThreadPoolExecutor() as pool:
         try:
             following = pool.submit(archiver.follow, 3_600.0)

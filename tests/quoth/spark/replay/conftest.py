@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from kit.spark.replays import (
-    SMALL,
-)
+from kit.spark.replays import SMALL
 from quoth import Client
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import ReplayRequest, input_of

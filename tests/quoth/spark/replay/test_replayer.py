@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +58,9 @@ def test_every_record_comes_as_it_was_archived_with_its_pointer_in_a_header(
     assert replayed(client, topic) == records
     assert (done.records, done.duplicates, done.began) == (500, 0, 0)
     assert done.chunks > 5
-    assert done.bytes == sum(
-        len(value) + len(key or b"") + len(encoded(headers, pointer))
-        for pointer, key, value, headers in records
-    )
-
-
-def encoded(headers: dict[str, bytes], pointer: int) -> bytes:
-
-    return encode_headers({**headers, POINTER_HEADER: b"%d" % pointer})
+    headers = [encode_headers({**one.headers, POINTER_HEADER: b"%d" % one.pointer}) for one in records]
+    sizes = [len(one.value) + len(one.key or b"") for one in records]
+    assert done.bytes == sum(sizes) + sum(map(len, headers))
 
 
 def test_records_whose_headers_cannot_be_decoded_come_without_them_and_are_counted(
@@ -186,7 +180,7 @@ def test_pointer_of_a_replay_before_gives_way(
 
 @pytest.mark.parametrize(
     ("step", "at"),
-    [("stage", 1), ("stage", 9), ("publish", 1), ("publish", 4), ("published", 1), ("published", 6)],
+    [("stage", 9), ("publish", 1), ("published", 4)],
 )
 def test_run_whose_driver_was_killed_is_gone_on_with(
     client: Client,
@@ -228,29 +222,18 @@ def test_broker_that_is_killed_in_the_middle_is_waited_for(
     assert replayed(client, topic) == records
 
 
-@pytest.mark.parametrize("chunks", [(40, 40), (40, 7, 50)], ids=["cut alike", "cut otherwise"])
-def test_runs_at_once_replay_once(
-    client: Client,
-    connect: Any,
-    broker: BrokerProcess,
-    root: Path,
-    topic: str,
-    rng: random.Random,
-    told: list[str],
-    chunks: tuple[int, ...],
+def test_runs_at_the_same_time_store_each_record_once(
+    client: Client, connect: Any, broker: BrokerProcess, root: Path, topic: str, rng: random.Random
 ) -> None:
     records = some_records(rng, 400)
     write_archive(root, "orders", parts_of(records, 10))
     runs = [
-        replay_of(root, connect(broker), topic, LocalWorkers(), told.append, ChunkLimits(records=size))
-        for size in chunks
+        replay_of(root, connect(broker), topic, LocalWorkers(), print, ChunkLimits(records=size))
+        for size in (40, 40, 7, 50)
     ]
-    threads = [threading.Thread(target=one.run) for one in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    assert not any(thread.is_alive() for thread in threads)
+    with ThreadPoolExecutor() as pool:
+        for run in [pool.submit(one.run) for one in runs]:
+            run.result(DEADLINE_S)
     assert replayed(client, topic) == records
 
 
@@ -292,11 +275,8 @@ def test_staged_chunk_that_is_gone_is_staged_again(
     assert done.records == 300
 
 
-_VALUE = COLUMNS.index("value")
-
-
-@pytest.mark.parametrize("harm", ["missing", "flipped", "cut", "another"])
-def test_harmed_file_ends_the_run_before_its_chunk_and_names_it(
+@pytest.mark.parametrize("harm", ["missing", "flipped"])
+def test_damaged_file_ends_the_run_before_its_chunk_and_is_named(
     client: Client, replay: Replay, root: Path, topic: str, rng: random.Random, harm: str
 ) -> None:
     records = some_records(rng, 200)
@@ -304,13 +284,9 @@ def test_harmed_file_ends_the_run_before_its_chunk_and_names_it(
     kept = paths[2].read_bytes()
     if harm == "missing":
         paths[2].unlink()
-    elif harm == "flipped":
-        column = pq.read_metadata(paths[2]).row_group(0).column(_VALUE)
-        flip(paths[2], column.data_page_offset + column.total_compressed_size // 2)
-    elif harm == "cut":
-        paths[2].write_bytes(kept[: len(kept) // 2])
     else:
-        paths[2].write_bytes(paths[1].read_bytes())
+        column = pq.read_metadata(paths[2]).row_group(0).column(COLUMNS.index("value"))
+        flip(paths[2], column.data_page_offset + column.total_compressed_size // 2)
     with pytest.raises(Damaged) as raised:
         replay(limits=ChunkLimits(records=50))
     assert str(paths[2]) in raised.value.text

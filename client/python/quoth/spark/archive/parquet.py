@@ -47,6 +47,9 @@ _ENCODINGS = {**dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"), "value": "DELTA_L
 time."""
 
 
+_HINT = "nothing was changed; put a copy of the file back"
+
+
 class Lineage(NamedTuple):
     """The log of some records. generation: the number of the log among those of its topic."""
 
@@ -156,17 +159,17 @@ class _DayFile:
 
     def _footer(self) -> dict[str, str]:
         topic, log, generation = self._lineage
-        facts = {"topic": topic, "log": f"{log:016x}", "generation": generation, **self._facts()}
-        return {f"quoth.{name}": str(value) for name, value in facts.items()}
-
-    def _facts(self) -> dict[str, object]:
-        return {
+        facts = {
+            "topic": topic,
+            "log": f"{log:016x}",
+            "generation": generation,
             "first": self._first,
             "last": self._last,
             "rows": self._rows,
             "ordinal": self._ordinal,
             "hash": f"{self._hash:016x}",
         }
+        return {f"quoth.{name}": str(value) for name, value in facts.items()}
 
 
 def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
@@ -175,7 +178,7 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
     Raises `Damaged`; FileNotFoundError or another OSError if the file cannot be read.
     """
     path = root / file.name
-    with _damage_of(path):
+    with damage_of(path, _HINT):
         found = pq.read_metadata(path)
     said = found.metadata or {}
     expected = {
@@ -189,14 +192,6 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
         raise _damaged(path, "its footer does not say what the manifest says of it")
 
 
-def require_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
-    """Compare a file's footer with the manifest; raises `Damaged` for a missing file, too."""
-    try:
-        check_footer(root, lineage, file)
-    except FileNotFoundError:
-        raise _damaged(root / file.name, "there is no such file") from None
-
-
 def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
     """Read the records of a file, in the order of their pointers.
 
@@ -205,7 +200,7 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
     """
     path = root / file.name
     rows, hashed, last, ordinal = 0, 0, file.first - 1, file.ordinal - 1
-    with _damage_of(path), pq.ParquetFile(path, page_checksum_verification=True) as opened:
+    with damage_of(path, _HINT), pq.ParquetFile(path, page_checksum_verification=True) as opened:
         if not opened.schema_arrow.equals(SCHEMA):
             raise _damaged(path, "its columns are not those of an archive")
         for number in range(opened.num_row_groups):  # one at a time, which bounds the memory
@@ -224,14 +219,14 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _damage_of(path: Path) -> Iterator[None]:
+def damage_of(path: Path | str, hint: str) -> Iterator[None]:
     """Raise `Damaged` for an invalid Parquet file; errors of the file system pass unchanged."""
     try:
         yield
     except (OSError, ValueError, pa.ArrowException) as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
             raise
-        raise _damaged(path, str(problem)) from None  # Arrow raises OSError for a wrong checksum, too
+        raise error("damaged", f"{path}: {problem}", hint) from None  # Arrow: OSError for a wrong checksum
 
 
 def _check_order(path: Path, records: pa.RecordBatch, last: int, ordinal: int) -> None:
@@ -280,4 +275,4 @@ def _days(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _damaged(path: Path, why: str) -> QuothError:
-    return error("damaged", f"{path}: {why}", "nothing was changed; put a copy of the file back")
+    return error("damaged", f"{path}: {why}", _HINT)

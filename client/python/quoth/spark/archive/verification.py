@@ -57,6 +57,14 @@ def absent(root: Path, files: Iterable[Named]) -> list[FileFinding]:
     return [found for lineage, file in files if (found := _absent(root, lineage, file)) is not None]
 
 
+def require(root: Path, named: Named) -> None:
+    """Compare a file's presence, size and footer with the manifest. Raises `Damaged`, OSError."""
+    for found in absent(root, [named]):
+        if found.kind != "unreadable":
+            raise error("damaged", found.text)
+    check_footer(root, *named)
+
+
 def verified(root: str, files: Iterable[Named]) -> list[FileFinding]:
     """Read files whole, in a worker; returns those that are missing, unreadable or damaged."""
     found = (_verified(Path(root), lineage, file) for lineage, file in files)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -79,16 +80,10 @@ def summary_of(tally: ArchiveTally, root: Path, seconds: float) -> JobSummary:
     lines += findings_lines(tally.findings)
     content = {
         "archive": str(root),
+        **vars(tally),
         "topics": sorted(tally.topics),
-        "records": tally.records,
-        "bytes": tally.bytes,
-        "files": tally.files,
         "seconds": round(seconds, 3),
         "records_per_s": round(rate, 1),
-        "lost": tally.lost,
-        "trimmed": tally.trimmed,
-        "removed_files": tally.removed,
-        "commits": tally.commits,
         "findings": [one._asdict() for one in tally.findings],
     }
     return JobSummary(lines, content, good=not tally.lost and not tally.findings)
@@ -96,24 +91,20 @@ def summary_of(tally: ArchiveTally, root: Path, seconds: float) -> JobSummary:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run it as a module."""
-    parser = session.arguments(__doc__)
+    parser = session.arguments(__doc__, broker=True)
     parser.add_argument("archive", metavar="DIR", help="the archive's folder; it is made")
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
-    parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
     parser.add_argument("--trim", action="store_true", help="let the topics go of what is archived")
     parser.add_argument("--fail-on-loss", action="store_true", help="end if records are gone already")
     parser.add_argument("--follow", metavar="SPAN", type=session.span, help="go on, looking so often")
     parser.add_argument("--file-bytes", metavar="SIZE", type=session.size, default=FILE_BYTES)
     parser.add_argument("--keep-replaced", metavar="SPAN", type=session.span, default=KEEP_REPLACED_S)
-    typed = parser.parse_args(arguments)
-    policy = Policy(typed.fail_on_loss, typed.trim, typed.file_bytes, typed.keep_replaced)
 
-    def prepare() -> session.Job:
-        where = {"url": typed.url, "timeout": typed.timeout, "follow": typed.follow}
-        return job(typed.archive, typed.topics, policy=policy, tell=session.tell, **where)
+    def prepare(**given: Any) -> session.Job:
+        policy = Policy(**{name: given.pop(name) for name in Policy._fields})
+        return job(policy=policy, tell=session.tell, **given)
 
-    session.run("archive", prepare, typed)
+    session.run("archive", prepare, parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

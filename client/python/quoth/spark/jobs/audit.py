@@ -52,13 +52,13 @@ class AuditFinding(NamedTuple):
     kind: str
     damage: bool
     path: str
-    start: int
-    end: int
-    after: int
-    next: int
-    ordinal: int
-    records: int
-    text: str
+    start: int = 0
+    end: int = 0
+    after: int = 0
+    next: int = 0
+    ordinal: int = -1
+    records: int = 0
+    text: str = ""
 
 
 KINDS = {
@@ -69,10 +69,7 @@ KINDS = {
     "set_aside": "bytes that were kept by a start or a repair: a note",
     "foreign": "a file that is none of a log's: a note",
 }
-_FINDING = (
-    "topic string, directory string, kind string, damage boolean, path string, start long, end long, "
-    "after long, next long, ordinal long, records long, text string"
-)
+_FINDING = session.schema_of(AuditFinding)
 _SEGMENT = (
     "topic string, directory string, path string, log string, floor long, first long, last long, "
     "ordinal long, batches long, records long, bytes long, sealed boolean, indexed boolean"
@@ -162,13 +159,11 @@ def job(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job as a module."""
     parser = session.arguments(__doc__)
-    parser.add_argument(
-        "directories", metavar="DIR", nargs="+", help="a log, a topic's folder, a data directory"
-    )
-    parser.add_argument("--topic", metavar="TOPIC", help="only this topic")
-    parser.add_argument("--out", metavar="DIR", help="keep segments and findings there, as Parquet")
-    typed = parser.parse_args(arguments)
-    session.run("audit", lambda: job(typed.directories, topic=typed.topic, out=typed.out), typed)
+    add = parser.add_argument
+    add("directories", metavar="DIR", nargs="+", help="a log, a topic's folder, a data directory")
+    add("--topic", metavar="TOPIC", help="only this topic")
+    add("--out", metavar="DIR", help="keep segments and findings there, as Parquet")
+    session.run("audit", job, parser.parse_args(arguments))
 
 
 # -- in the driver ------------------------------------------------------------------------------------------
@@ -233,7 +228,7 @@ def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = 
     """A finding for a whole file, or for the directory."""
     directory = str(place.directory)
     path = os.path.join(directory, name) if name else directory
-    return AuditFinding(place.topic, directory, kind, damage, path, 0, 0, 0, 0, -1, 0, text)
+    return AuditFinding(place.topic, directory, kind, damage, path, text=text)
 
 
 # -- in the executors ---------------------------------------------------------------------------------------
@@ -250,39 +245,21 @@ def _inspected(share: list[SegmentRun], logs: list[tuple[str, Listing]]) -> Iter
                 last = one.last
         except (QuothError, OSError) as problem:
             text = f"{problem}; what lies behind was not looked at"
-            finding = AuditFinding(
-                topic, directory, "unreadable", True, directory, 0, 0, last, 0, -1, -1, text
-            )  # fmt: skip
+            where = topic, directory, "unreadable", True, directory
+            finding = AuditFinding(*where, after=last, records=-1, text=text)
             yield (topic, directory, *[None] * 11, [finding])
 
 
 def _row(topic: str, directory: str, one: verify.Summary) -> tuple[Any, ...]:
     found = [_of_damage(topic, directory, damage) for damage in one.damages]
     if one.unfinished:
-        start, text = (
-            one.bytes - one.unfinished,
-            "no whole batch: it is being written, or a crash has torn it",
-        )
-        found.append(
-            AuditFinding(
-                topic,
-                directory,
-                "unfinished",
-                False,
-                str(one.path),
-                start,
-                one.bytes,
-                one.last,
-                0,
-                -1,
-                0,
-                text,
-            )
-        )
+        text = "no whole batch: it is being written, or a crash has torn it"
+        span = {"start": one.bytes - one.unfinished, "end": one.bytes, "after": one.last}
+        found.append(AuditFinding(topic, directory, "unfinished", False, str(one.path), **span, text=text))
     if one.sealed and not one.indexed:
         path = one.path.with_suffix(file_format.INDEX_SUFFIX)
         text = "no index that agrees: readers do without, `quoth log repair` makes it anew"
-        found.append(AuditFinding(topic, directory, "index", False, str(path), 0, 0, 0, 0, -1, 0, text))
+        found.append(AuditFinding(topic, directory, "index", False, str(path), text=text))
     return (
         topic, directory, str(one.path), f"{one.log_id:016x}", one.floor, one.first, one.last,
         one.ordinal, one.batches, one.records, one.bytes, one.sealed, one.indexed, found,

@@ -15,13 +15,13 @@ LOOK_S = 5.0
 
 
 @contextmanager
-def awaited(url: str, timeout: float, tell: Callable[[str], None]) -> Iterator[Client]:
+def awaited(url: str, timeout: float, tell: Callable[[str], None], look: float = LOOK_S) -> Iterator[Client]:
     """Connect a client that waits for its broker as long as tasks do, or longer if timeout says so.
 
     tell: called from another thread when the broker stops answering, and when it answers again.
     """
     limit, over = max(timeout, TIMEOUT_S), Event()
-    with Client(url, None, limit) as client, Client(url, None, LOOK_S) as asking:
+    with Client(url, None, limit) as client, Client(url, None, look) as asking:
         watcher = Thread(target=_watch, args=(asking, limit, tell, over), name="broker", daemon=True)
         watcher.start()
         try:
@@ -34,7 +34,7 @@ def awaited(url: str, timeout: float, tell: Callable[[str], None]) -> Iterator[C
 
 def _watch(asking: Client, limit: float, tell: Callable[[str], None], over: Event) -> None:
     there = True
-    while not over.wait(LOOK_S):
+    while not over.wait(asking.timeout):
         try:
             asking.ping()
         except Disconnected as problem:

@@ -11,7 +11,6 @@ command continues a run that was interrupted, and does nothing after a complete 
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -126,62 +125,38 @@ def summary_of(tallies: list[StreamTally], seconds: float, behind: float | None 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job as a module."""
-    parser = session.arguments(__doc__)
-    parser.add_argument("input", metavar="INPUT", help="an archive, a Parquet file, or a folder of such")
-    for name, metavar, text in (
-        ("--topic", "TOPIC", "only these topics of an archive: names, patterns"),
-        ("--to", "TOPIC", "into which topic: a name, or OLD=NEW"),
+    parser = session.arguments(__doc__, broker=True)
+    parser.add_argument("path", metavar="INPUT", help="an archive, a Parquet file, or a folder of such")
+    for option, name, metavar, text in (
+        ("--topic", "topics", "TOPIC", "only these topics of an archive: names, patterns"),
+        ("--to", "to", "TOPIC", "into which topic: a name, or OLD=NEW"),
     ):
-        parser.add_argument(name, metavar=metavar, action="append", default=[], help=text)
-    for name, metavar, text in (
-        ("--since", "TIME", "from this time on"),
-        ("--until", "TIME", "before this time"),
-        ("--value-column", "NAME", "of a table (default: value)"),
-        ("--key-column", "NAME", "of a table (default: key, if it is there)"),
-        ("--headers-column", "NAME", "of a table (default: headers, if it is there)"),
-        ("--time-column", "NAME", "of a table, for --since, --until and --speed"),
-        ("--pointer-column", "NAME", "of a table, goes into a header"),
-        ("--application", "NAME", "by which a replay is known, instead of by what it replays"),
+        parser.add_argument(option, dest=name, metavar=metavar, action="append", default=[], help=text)
+    for option, name, metavar, text in (
+        ("--since", "since", "TIME", "from this time on"),
+        ("--until", "until", "TIME", "before this time"),
+        ("--value-column", "value", "NAME", "of a table (default: value)"),
+        ("--key-column", "key", "NAME", "of a table (default: key, if it is there)"),
+        ("--headers-column", "headers", "NAME", "of a table (default: headers, if it is there)"),
+        ("--time-column", "time", "NAME", "of a table, for --since, --until and --speed"),
+        ("--pointer-column", "pointer", "NAME", "of a table, goes into a header"),
+        ("--application", "name", "NAME", "by which a replay is known, instead of by what it replays"),
     ):
-        parser.add_argument(name, metavar=metavar, help=text)
+        parser.add_argument(option, dest=name, metavar=metavar, help=text)
     parser.add_argument("--speed", metavar="X", type=float, help="X seconds of original time in one")
     parser.add_argument("--chunk-bytes", metavar="SIZE", type=session.size, default=ChunkLimits().bytes)
     parser.add_argument("--same-topic", action="store_true", help="even into what it was archived from")
     parser.add_argument("--dry-run", action="store_true", help="tell what would be done")
-    parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
-    typed = parser.parse_args(arguments)
-    session.run("replay", lambda: _typed(typed), typed)
+
+    def prepare(topics: list[str], to: list[str], chunk_bytes: int, **given: Any) -> session.Job | JobSummary:
+        columns = {name: given.pop(name) for name in ("value", "key", "headers", "time", "pointer", "name")}
+        request = ReplayRequest(tuple(topics), tuple(to), **columns)
+        return job(request=request, limits=ChunkLimits(bytes=chunk_bytes), tell=tell, **given)
+
+    session.run("replay", prepare, parser.parse_args(arguments))
 
 
 # -- what can be refused without Spark ----------------------------------------------------------------------
-
-
-def _typed(typed: argparse.Namespace) -> session.Job | JobSummary:
-    """Prepare the job of a command line."""
-    request = ReplayRequest(
-        topics=tuple(typed.topic),
-        to=tuple(typed.to),
-        value=typed.value_column,
-        key=typed.key_column,
-        headers=typed.headers_column,
-        time=typed.time_column,
-        pointer=typed.pointer_column,
-        name=typed.application,
-    )
-    return job(
-        typed.input,
-        request=request,
-        since=typed.since,
-        until=typed.until,
-        url=typed.url,
-        timeout=typed.timeout,
-        limits=ChunkLimits(bytes=typed.chunk_bytes),
-        speed=typed.speed,
-        same_topic=typed.same_topic,
-        dry_run=typed.dry_run,
-        tell=tell,
-    )
 
 
 def _check_fixed(since: Timestamp | None, until: Timestamp | None) -> None:

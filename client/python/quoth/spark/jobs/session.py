@@ -17,12 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, get_args, get_type_hints
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.core.deadline import SECONDS_MAX
 from quoth.spark.jobs.reasons import reason
 from quothwire.errors import QuothError, error
@@ -36,6 +37,7 @@ JAVA_HINT = "Spark 4 runs on Java 17 or newer: apt-get install openjdk-17-jre-he
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _LOOK_S = 0.25
 _CLEAR = "\r\033[K"
+_SCHEMA = {int: "long", float: "double", bool: "boolean"}
 
 
 class JobSummary(NamedTuple):
@@ -149,8 +151,11 @@ def progress(spark: SparkSession, what: str) -> Iterator[None]:
         watcher.join()
 
 
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with what all jobs take when they are started as modules: --master, --conf, --format."""
+def arguments(description: str | None, *, broker: bool = False) -> argparse.ArgumentParser:
+    """A parser with the common options of jobs: --master, --conf, --format; broker: --url and --timeout, too.
+
+    Each argument is a parameter of the function that `run` gets.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -164,6 +169,9 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
         help="a setting of Spark; may be repeated",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print the summary")
+    if broker:
+        parser.add_argument("--url", default=DEFAULT_URL, help=f"of the broker (default: {DEFAULT_URL})")
+        parser.add_argument("--timeout", metavar="SPAN", type=span, default=DEFAULT_TIMEOUT_S)
     return parser
 
 
@@ -192,18 +200,25 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def schema_of(row: type) -> str:
+    """The schema in Spark of rows with these fields: numbers, text, and what is text or None."""
+    kinds = {name: (get_args(kind) or (kind,))[0] for name, kind in get_type_hints(row).items()}
+    return ", ".join(f"{name} {_SCHEMA.get(kind, 'string')}" for name, kind in kinds.items())
+
+
 def printable(text: str) -> str:
     """Escape characters that a terminal would interpret."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def run(what: str, prepare: Callable[[], Job | JobSummary], typed: argparse.Namespace) -> NoReturn:
+def run(what: str, prepare: Callable[..., Job | JobSummary], typed: argparse.Namespace) -> NoReturn:
     """Run a job that was started as a module: print its summary and exit as the command does.
 
-    prepare: makes the job, and refuses what can be refused without Spark.
+    prepare: makes the job of the arguments, and refuses what can be refused without Spark.
     """
+    given = {name: value for name, value in vars(typed).items() if name not in ("master", "conf", "format")}
     try:
-        summary = perform(what, prepare(), typed.master, typed.conf)
+        summary = perform(what, prepare(**given), typed.master, typed.conf)
     except (QuothError, SparkFailed) as problem:
         sys.exit(f"quoth: {problem.code}: {problem.text}\nhint: {problem.hint}")
     except (OSError, ValueError) as problem:

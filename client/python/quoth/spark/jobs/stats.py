@@ -43,12 +43,6 @@ WINDOW_MIN_US = 1_000
 ROWS_MAX = 10_000
 """Windows that a summary lists, the newest ones; --out keeps all of them."""
 
-_WINDOWS = (
-    "topic string, start long, end long, records long, missing long, value_bytes long, key_bytes long, "
-    "records_per_s double, bytes_per_s double, keyed long, keys long, largest long, largest_pointer long, "
-    "first long, last long, behind_records long, behind_s double, age_s double"
-)
-_GAPS = "topic string, after long, next long, records long, reason string, ordinal long"
 _COLUMNS = "{:<16}  {:<20}  {:>11}  {:>11}  {:>15}  {:>13}  {:>10}  {:>10}  {:>8}  {:>11}"
 HEADING = _COLUMNS.format(
     "topic", "window", "records", "records/s", "bytes", "bytes/s", "keys", "largest", "missing", "behind"
@@ -169,10 +163,10 @@ def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None)
 
     number: of a look; then in folders look=NUMBER of these, in the place of what is there.
     """
-    windows = _frame(spark, seen.rows, _WINDOWS)
+    windows = _frame(spark, seen.rows, WindowRow)
     for name in ("start", "end"):
         windows = windows.withColumn(name, functions.timestamp_micros(name))
-    for frame, kind in ((windows, "windows"), (_frame(spark, map(astuple, seen.gaps), _GAPS), "gaps")):
+    for frame, kind in ((windows, "windows"), (_frame(spark, map(astuple, seen.gaps), Gap), "gaps")):
         if number is None:
             frame.write.parquet(f"{out}/{kind}")
         else:
@@ -254,10 +248,8 @@ def shown(write: Callable[[str], object], *, as_json: bool) -> Callable[[Survey]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job as a module."""
-    parser = session.arguments(__doc__)
+    parser = session.arguments(__doc__, broker=True)
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
-    parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
     parser.add_argument("--window", metavar="SPAN", default=WINDOW, help=f"its length (default: {WINDOW})")
     parser.add_argument("--since", metavar="TIME", help="begin at this time")
     parser.add_argument("--until", metavar="TIME", help="stop before this time")
@@ -265,16 +257,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--follow", metavar="SPAN", type=session.span, help="go on, looking so often")
     parser.add_argument("--checkpoint", metavar="DIR", help="remembers how far --follow is")
     typed = parser.parse_args(arguments)
-    where = {"url": typed.url, "timeout": typed.timeout, "window": typed.window}
-    where |= {"since": typed.since, "out": typed.out}
 
-    def prepare() -> session.Job:
-        refuse_together(typed.follow, typed.until, typed.checkpoint)
-        if typed.follow is None:
-            return job(typed.topics, until=typed.until, tell=tell, **where)
-        steps = {"every": typed.follow, "checkpoint": typed.checkpoint}
+    def prepare(follow: float | None, until: str | None, checkpoint: str | None, **rest: Any) -> session.Job:
+        refuse_together(follow, until, checkpoint)
+        if follow is None:
+            return job(until=until, tell=tell, **rest)
         show = shown(partial(print, flush=True), as_json=typed.format == "json")
-        return following(typed.topics, show=show, tell=tell, **steps, **where)
+        return following(every=follow, checkpoint=checkpoint, show=show, tell=tell, **rest)
 
     session.run("stats", prepare, typed)
 
@@ -297,8 +286,8 @@ def _selected(topics: str | Iterable[str], url: str, timeout: float) -> list[str
     return selection
 
 
-def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) -> DataFrame:
-    return spark.createDataFrame(list(rows), schema).coalesce(1)
+def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], kind: type) -> DataFrame:
+    return spark.createDataFrame(list(rows), session.schema_of(kind)).coalesce(1)
 
 
 def _of_topic(topic: str, rows: list[WindowRow], gaps: list[Gap]) -> dict[str, Any]:

@@ -46,10 +46,7 @@ def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
     Raises `RequestError` if there is no archive, or for a bad selection, `NotFound` ``unknown_topic`` for
     topics that it does not have, `Damaged` for its manifest.
     """
-    root, selection = local_path(archive), Selection(topics or "*")
-    if not (root / manifest.NAME).is_file():
-        raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
-    selected(root, selection)
+    root, selection = archive_at(archive, topics)
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
@@ -57,6 +54,15 @@ def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
         return summary_of(root, logs, findings, time.monotonic() - began)
 
     return session.Job(run, "nothing was changed: run it again")
+
+
+def archive_at(archive: str | Path, topics: Sequence[str]) -> tuple[Path, Selection]:
+    """The folder of an archive, and a selection of its topics, by default of all. Raises as `job`."""
+    root, selection = local_path(archive), Selection(topics or "*")
+    if not (root / manifest.NAME).is_file():
+        raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
+    selected(root, selection)
+    return root, selection
 
 
 def selected(root: Path, selection: Selection) -> list[ArchivedLog]:
@@ -162,8 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = session.arguments(__doc__)
     parser.add_argument("archive", metavar="DIR", help="the archive's folder")
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")
-    typed = parser.parse_args(arguments)
-    session.run("verify", lambda: job(typed.archive, typed.topics), typed)
+    session.run("verify", job, parser.parse_args(arguments))
 
 
 if __name__ == "__main__":
