@@ -73,10 +73,10 @@ def test_archive_that_spark_wrote_is_read_by_spark(
     assert (part.count(), read_archive(spark, tmp_path, "no*", until=3).count()) == (38, 0)
 
 
-@pytest.mark.parametrize("folder", ["plain", "glob[1]{x,y} ?*", "per%20cent", "a:b"])
 def test_archive_is_read_wherever_it_lies_and_topics_by_their_names(
-    spark: Any, client: Client, tmp_path: Path, topic: str, folder: str
+    spark: Any, client: Client, tmp_path: Path, topic: str
 ) -> None:
+    folder = "a:b per%20cent glob[1]{x,y} ?*"
     names = [f"{topic}-{'#' * 70}", f"{topic}-{':' * 80}", f"{topic} %41", "__HIVE_DEFAULT_PARTITION__"]
     for name in names:
         client.publish(name, name.encode())
