@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from quoth.spark.workers import LocalWorkers, Workers
 def archiver(client: Client, root: Path, topic: str, told: list[str]) -> Callable[..., TopicArchiver]:
     """Makes an archiver of the test's topic, in small files: `archiver(trim=True)`."""
 
-    def make(topics: Any = topic, broker: Client = client, **policy: Any) -> TopicArchiver:
+    def make(
+        topics: Any = topic, broker: Client = client, sleep: Any = time.sleep, **policy: Any
+    ) -> TopicArchiver:
         wanted = Policy(**{"file_bytes": FILE_BYTES, **policy})
-        return TopicArchiver(broker, root, LocalWorkers(), topics, wanted, told.append)
+        return TopicArchiver(broker, root, LocalWorkers(), topics, wanted, told.append, sleep)
 
     return make
 

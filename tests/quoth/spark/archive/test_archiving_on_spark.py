@@ -10,14 +10,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import pytest
-
 from kit.deadlines import eventually
-from kit.machine.commands import Command
 from kit.machine.processes import children, runs
-from kit.scale import long_form
 from kit.spark.archives import files_in, of_archive, of_topic, publish, run
-from kit.spark.sparks import JOB_S
 from quoth import Client
 from quoth.spark.archive import archived_files, archiver, compaction, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
@@ -129,26 +124,6 @@ def test_workers_that_are_killed_while_they_write_cost_nothing(
     assert of_archive(tmp_path) == of_topic(client, topic)
     run("compact", client, tmp_path)
     assert files_in(tmp_path) == archived_files(tmp_path)
-
-
-@long_form
-@pytest.mark.timeout(2 * JOB_S)
-def test_command_archives_and_compacts(
-    spark: Any, command: Command, client: Client, tmp_path: Path, topic: str
-) -> None:
-    publish(client, topic, [20, 3], "before")
-    run("archive", client, tmp_path, topic)
-    publish(client, topic, [8], "since")
-    typed = ("pipeline", "archive", str(tmp_path), topic, "--format", "json", "--master", "local[2]")
-    ended = command(*typed, seconds=JOB_S)
-    assert ended.status == 0, ended.err
-    [summary] = ended.objects
-    assert (summary["topics"], summary["records"], summary["files"]) == ([topic], 8, 1)
-    assert summary["records_per_s"] > 0
-    ended = command("pipeline", "compact", str(tmp_path), "--master", "local[2]", seconds=JOB_S)
-    assert ended.status == 0, ended.err
-    assert "into 1, 31 records" in ended.lines[0]
-    assert of_archive(tmp_path) == of_topic(client, topic)
 
 
 def test_command_and_job_agree_on_what_is_usual() -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import StartBroker
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.spark.archives import of_archive, of_topic, publish
 from quoth import Client
 from quoth.spark.archive.archiver import TopicArchiver
 from quoth.spark.archive.store import ArchiveStore
 from quothwire.errors import Conflict, NotFound
 
+RESUMED_S = 2.0
 Archiver = Callable[..., TopicArchiver]
 
 
@@ -61,6 +62,28 @@ def test_following_continues_through_restarts_and_other_work_until_its_topic_is_
     with pytest.raises(NotFound, match="unknown_topic"):
         following.result(DEADLINE_S)
     assert of_archive(root) == expected
+
+
+def test_following_looks_again_soon_after_an_outage_however_long_its_interval_is(
+    start_broker: StartBroker, connect: Any, archiver: Archiver, told: list[str], pool: ThreadPoolExecutor
+) -> None:
+    def sleep(seconds: float) -> None:
+        if seconds > RESUMED_S:
+            raise InterruptedError("it has looked")
+        pause(seconds)
+
+    broker = start_broker()
+    client: Client = connect(broker)
+    client.timeout = 1.0
+    publish(client, "orders", [5])
+    archive = archiver("orders", client, sleep)
+    broker.kill()
+    following = pool.submit(archive.follow, 3_600.0)
+    eventually(lambda: len(told) > 1, "it has waited in vain, and again")
+    broker.restart()
+    with pytest.raises(InterruptedError):
+        following.result(DEADLINE_S)
+    assert archive.tally.records == 5
 
 
 class DeletingClient(Client):

@@ -14,8 +14,7 @@ from kit.broker.peers import Context
 from kit.broker.proxies import Meddler
 from kit.deadlines import DEADLINE_S, eventually
 from quoth.spark import connections
-from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import Job, JobSummary
+from quoth.spark.jobs.session import Job, JobSummary, awaited
 from quothwire.errors import Damaged, Disconnected, error
 
 LOOK_S = 0.5

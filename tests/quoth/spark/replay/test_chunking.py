@@ -83,15 +83,11 @@ def test_only_a_group_that_cannot_be_divided_exceeds_the_limits(files: Positions
 
 
 @settings(deadline=None)
-@given(files(), st.integers(0, 4_000))
-def test_run_that_goes_on_takes_what_lies_behind_and_ends_its_chunks_where_the_first_did(
-    files: Positions, position: int
-) -> None:
+@given(files())
+def test_continued_run_divides_the_rest_as_the_first_run_did(files: Positions) -> None:
     whole = list(by_size(files, 0, 10_000, LIMITS))
-    left = [chunk for chunk in (one.behind(position) for one in whole) if chunk is not None]
-    assert [chunk.until for chunk in left] == [chunk.until for chunk in whole if chunk.until > position]
-    taken = [one for chunk in records_of(left, files) for one in chunk]
-    assert taken == [one for one in everything(files) if one > position]
+    for number, chunk in enumerate(whole, 1):
+        assert list(by_size(files, chunk.until, 10_000, LIMITS)) == whole[number:]
 
 
 @settings(deadline=None)

@@ -25,7 +25,7 @@ sees the archive after one commit or another. Unknown keys are ignored, and drop
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -143,10 +143,6 @@ class ArchiveManifest:
         """The newest log of a topic."""
         logs = (log for log in self.logs if log.topic == topic)
         return max(logs, key=attrgetter("generation"), default=None)
-
-    def files(self, topics: Callable[[str], bool]) -> list[ArchivedFile]:
-        """The files of the topics that match."""
-        return [file for log in self.logs if topics(log.topic) for file in log.files]
 
     def with_log(self, log: ArchivedLog) -> ArchiveManifest:
         """Return the manifest with this state of a log."""

@@ -24,7 +24,7 @@ from quoth.spark.archive.manifest import ArchivedFile
 from quoth.spark.atomic_files import AtomicFile, make_directory
 from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.source.arrow import TYPES
-from quothwire.errors import QuothError, error
+from quothwire.errors import error
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "ordinal")
 _ALWAYS = ("offset", "timestamp", "value", "ordinal")
@@ -178,9 +178,6 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
     Raises `Damaged`; FileNotFoundError or another OSError if the file cannot be read.
     """
     path = root / file.name
-    with damage_of(path, _HINT):
-        found = pq.read_metadata(path)
-    said = found.metadata or {}
     expected = {
         b"quoth.topic": lineage.topic,
         b"quoth.log": f"{lineage.log:016x}",
@@ -188,8 +185,13 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
         b"quoth.last": str(file.last),
         b"quoth.hash": f"{file.hash:016x}",
     }
-    if found.num_rows != file.rows or any(said.get(name) != text.encode() for name, text in expected.items()):
-        raise _damaged(path, "its footer does not say what the manifest says of it")
+    with damage_of(path, _HINT):
+        found = pq.read_metadata(path)
+        said = found.metadata or {}
+        if found.num_rows != file.rows or any(
+            said.get(name) != text.encode() for name, text in expected.items()
+        ):
+            raise ValueError("its footer does not say what the manifest says of it")
 
 
 def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
@@ -202,20 +204,20 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
     rows, hashed, last, ordinal = 0, 0, file.first - 1, file.ordinal - 1
     with damage_of(path, _HINT), pq.ParquetFile(path, page_checksum_verification=True) as opened:
         if not opened.schema_arrow.equals(SCHEMA):
-            raise _damaged(path, "its columns are not those of an archive")
+            raise ValueError("its columns are not those of an archive")
         for number in range(opened.num_row_groups):  # one at a time, which bounds the memory
             for records in opened.read_row_group(number, list(COLUMNS)).to_batches():
-                _check_order(path, records, last, ordinal)
+                _check_order(records, last, ordinal)
                 last, ordinal = (records.column(name)[-1].as_py() for name in ("offset", "ordinal"))
                 rows += records.num_rows
                 hashed = (hashed + fingerprint(records)) % MODULUS
                 yield records
-    if (rows, hashed) != (file.rows, file.hash):
-        raise _damaged(path, f"its {rows} rows are not the {file.rows} that the manifest says")
-    if last != file.last:
-        raise _damaged(path, f"it ends at {last} instead of {file.last}")
-    if naming.day_of(file.first) != naming.day_of(last):
-        raise _damaged(path, "its records are of more than one day")
+        if (rows, hashed) != (file.rows, file.hash):
+            raise ValueError(f"its {rows} rows are not the {file.rows} that the manifest says")
+        if last != file.last:
+            raise ValueError(f"it ends at {last} instead of {file.last}")
+        if naming.day_of(file.first) != naming.day_of(last):
+            raise ValueError("its records are of more than one day")
 
 
 @contextmanager
@@ -229,16 +231,16 @@ def damage_of(path: Path | str, hint: str) -> Iterator[None]:
         raise error("damaged", f"{path}: {problem}", hint) from None  # Arrow: OSError for a wrong checksum
 
 
-def _check_order(path: Path, records: pa.RecordBatch, last: int, ordinal: int) -> None:
-    """Raise `Damaged` unless pointers and ordinals rise from the last ones before."""
+def _check_order(records: pa.RecordBatch, last: int, ordinal: int) -> None:
+    """Raise ValueError unless pointers and ordinals rise from the last ones before."""
     offsets, ordinals = (np.from_dlpack(records.column(name)) for name in ("offset", "ordinal"))
     times = np.from_dlpack(records.column("timestamp").cast(pa.int64()))
     if (np.diff(offsets, prepend=last) <= 0).any():
-        raise _damaged(path, "its pointers do not rise from the first one of the manifest")
+        raise ValueError("its pointers do not rise from the first one of the manifest")
     if (np.diff(ordinals, prepend=ordinal) <= 0).any():
-        raise _damaged(path, "its ordinals do not rise from the first one of the manifest")
+        raise ValueError("its ordinals do not rise from the first one of the manifest")
     if (times != offsets).any():
-        raise _damaged(path, "a time is not that of its pointer")
+        raise ValueError("a time is not that of its pointer")
 
 
 def _writer(file: AtomicFile, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
@@ -272,7 +274,3 @@ def _days(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         stop = bisect_left(offsets, midnight, start, end)
         yield records.slice(start, stop - start)
         start = stop
-
-
-def _damaged(path: Path, why: str) -> QuothError:
-    return error("damaged", f"{path}: {why}", _HINT)

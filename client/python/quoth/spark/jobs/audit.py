@@ -1,8 +1,6 @@
 """Audits logs of any size: verifies every segment file, without a broker.
 
     quoth pipeline audit DIR...
-    python -m quoth.spark.jobs.audit DIR... [--topic TOPIC] [--out DIR] [--master URL] [--format json]
-    spark-submit .../quoth/spark/jobs/audit.py DIR...
 
 A directory is that of an embedded log, a topic's folder or a broker's data directory, on a file system that
 all executors have. Nothing is locked or changed, so a broker may write there: an unfinished batch is no
@@ -15,7 +13,7 @@ that the verdict does not depend on the division among tasks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +40,14 @@ FOUND_MAX = 1_000
 class AuditFinding(NamedTuple):
     """A finding in a log.
 
-    kind: one of `verify.Wrong`, or a key of `KINDS`. damage: False for a note. start, end: offsets in the
-    file, both 0 if it concerns the whole file. after, next: the pointers between which records are missing.
-    ordinal: of the first missing record; records: the number of missing ones; each -1 if unknown.
+    kind: one of `verify.Wrong`; ``unreadable``: a log, or what is left of it from somewhere on; ``settings``:
+    a topic's settings file; or a note: ``index``: a sealed segment without an index that agrees with it;
+    ``unfinished``: the end of the last segment, which is being written or was torn by a crash; ``set_aside``:
+    bytes that a start or a repair has kept; ``foreign``: a file of something else.
+
+    damage: False for a note. start, end: offsets in the file, both 0 if it concerns the whole file. after,
+    next: the pointers between which records are missing. ordinal: of the first missing record; records: the
+    number of missing ones; each -1 if unknown.
     """
 
     topic: str
@@ -61,14 +64,6 @@ class AuditFinding(NamedTuple):
     text: str = ""
 
 
-KINDS = {
-    "unreadable": "a log, or what is left of it from somewhere on, that cannot be looked at",
-    "settings": "a topic's settings file that does not check",
-    "index": "a sealed segment without an index that agrees with it: a note, readers do without",
-    "unfinished": "the end of the last segment, which is being written, or which a crash has torn: a note",
-    "set_aside": "bytes that were kept by a start or a repair: a note",
-    "foreign": "a file that is none of a log's: a note",
-}
 _FINDING = session.schema_of(AuditFinding)
 _SEGMENT = (
     "topic string, directory string, path string, log string, floor long, first long, last long, "
@@ -154,16 +149,6 @@ def job(
         return done.summary()
 
     return session.looking(run, out)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job as a module."""
-    parser = session.arguments(__doc__)
-    add = parser.add_argument
-    add("directories", metavar="DIR", nargs="+", help="a log, a topic's folder, a data directory")
-    add("--topic", metavar="TOPIC", help="only this topic")
-    add("--out", metavar="DIR", help="keep segments and findings there, as Parquet")
-    session.run("audit", job, parser.parse_args(arguments))
 
 
 # -- in the driver ------------------------------------------------------------------------------------------
@@ -341,6 +326,4 @@ def _line(one: AuditFinding) -> str:
 
 
 if __name__ == "__main__":
-    from quoth.spark.jobs.audit import main as installed  # what tasks run has to be importable by its name
-
-    installed()
+    session.main(__file__)

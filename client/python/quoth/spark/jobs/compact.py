@@ -1,8 +1,6 @@
 """Merges the small files of an archive into large ones, a day at a time, with the same records.
 
     quoth pipeline compact DIR [TOPIC...]
-    python -m quoth.spark.jobs.compact DIR [TOPIC...] [--keep-replaced SECONDS] [--master URL]
-    spark-submit .../quoth/spark/jobs/compact.py DIR [TOPIC...]
 
 DIR is an archive's folder, which the driver and all executors have. Merged records are compared with the
 manifest, and a reader of the manifest sees the old files or the new ones. Files that are missing or damaged
@@ -69,15 +67,5 @@ def summary_of(done: Compacted, root: Path, seconds: float) -> JobSummary:
     return JobSummary([*found, line, *findings_lines(done.findings)], content, not done.findings)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job as a module."""
-    parser = session.arguments(__doc__)
-    parser.add_argument("archive", metavar="DIR", help="the archive's folder")
-    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")
-    parser.add_argument("--target-bytes", metavar="SIZE", type=session.size, default=TARGET_BYTES)
-    parser.add_argument("--keep-replaced", metavar="SPAN", type=session.span, default=KEEP_REPLACED_S)
-    session.run("compact", job, parser.parse_args(arguments))
-
-
 if __name__ == "__main__":
-    main()
+    session.main(__file__)

@@ -1,9 +1,6 @@
 """Computes statistics of topics by windows of time: records, bytes, rates, keys, gaps, largest records, lag.
 
     quoth pipeline stats TOPIC... [--window 1m]
-    python -m quoth.spark.jobs.stats TOPIC... [--since TIME] [--until TIME] [--out DIR] [--master URL]
-    python -m quoth.spark.jobs.stats TOPIC... --follow SECONDS [--checkpoint DIR] [--out DIR]
-    spark-submit .../quoth/spark/jobs/stats.py TOPIC...
 
 Windows begin at multiples of their length since 1970, so that those of two runs or two topics match. The
 number of keys is exact up to 1,023 distinct ones in a window; above, it is within 3 % in two cases of three.
@@ -15,9 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -26,8 +22,7 @@ from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.message import Gap
 from quoth.spark.atomic_files import local_path, refuse_existing
 from quoth.spark.jobs import session
-from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import JobSummary, printable, tell
+from quoth.spark.jobs.session import JobSummary, awaited, printable
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.following import Follower, StatsCheckpoint
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
@@ -246,28 +241,6 @@ def shown(write: Callable[[str], object], *, as_json: bool) -> Callable[[Survey]
     return show
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job as a module."""
-    parser = session.arguments(__doc__, broker=True)
-    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
-    parser.add_argument("--window", metavar="SPAN", default=WINDOW, help=f"its length (default: {WINDOW})")
-    parser.add_argument("--since", metavar="TIME", help="begin at this time")
-    parser.add_argument("--until", metavar="TIME", help="stop before this time")
-    parser.add_argument("--out", metavar="DIR", help="keep windows and gaps there, as Parquet")
-    parser.add_argument("--follow", metavar="SPAN", type=session.span, help="go on, looking so often")
-    parser.add_argument("--checkpoint", metavar="DIR", help="remembers how far --follow is")
-    typed = parser.parse_args(arguments)
-
-    def prepare(follow: float | None, until: str | None, checkpoint: str | None, **rest: Any) -> session.Job:
-        refuse_together(follow, until, checkpoint)
-        if follow is None:
-            return job(until=until, tell=tell, **rest)
-        show = shown(partial(print, flush=True), as_json=typed.format == "json")
-        return following(every=follow, checkpoint=checkpoint, show=show, tell=tell, **rest)
-
-    session.run("stats", prepare, typed)
-
-
 def refuse_together(follow: float | None, until: str | None, checkpoint: str | None) -> None:
     """Raise ``bad_request`` for options that exclude or need --follow, ``bad_setting`` for an empty path."""
     if checkpoint is not None:
@@ -316,4 +289,4 @@ def _topic_line(one: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    session.main(__file__)

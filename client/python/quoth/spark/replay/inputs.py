@@ -125,11 +125,15 @@ class ReplayStream:
         """Format a position for the user: its time, or the number of the row."""
         return pointers.to_text(position) if self.log else f"row {position:,}"
 
-    def chunks(self, limits: ChunkLimits, tick: int | None = None) -> Iterator[Chunk]:
-        """Divide the selected records into chunks. tick: microseconds; then each chunk is of one tick."""
+    def chunks(self, limits: ChunkLimits, tick: int | None = None, began: int = 0) -> Iterator[Chunk]:
+        """Divide the selected records behind a position into chunks.
+
+        tick: microseconds; then each chunk is of one tick.
+        """
+        after = max(self.after, began)
         if tick is None:
-            return by_size(self.groups, self.after, self.until, limits)
-        return by_time(self.groups, self.after, self.until, limits, tick, _Times(self.columns))
+            return by_size(self.groups, after, self.until, limits)
+        return by_time(self.groups, after, self.until, limits, tick, _Times(self.columns))
 
 
 class ArchiveInput:
@@ -275,7 +279,11 @@ def files_of(root: Path) -> list[Path]:
                 "read here",
                 "let Spark read it and write it as plain Parquet, or write it with format('quoth')",
             )
-    found = sorted(path for path in root.rglob("*.parquet") if _counts(path.relative_to(root)))
+    found = sorted(
+        path
+        for path in root.rglob("*.parquet")
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    )
     if not found:
         raise error("bad_request", f"{root} has no Parquet files", "they end in .parquet")
     return found
@@ -354,7 +362,3 @@ def _by_row(footers: Iterable[FileFooter], columns: ParquetColumns) -> Iterator[
 def _check(footers: list[FileFooter], root: Path) -> int:
     facts = [(Path(footer.path).relative_to(root).as_posix(), footer.size, footer.rows) for footer in footers]
     return xxh3_64_intdigest(repr(facts).encode()) & ((1 << _CHECK_BITS) - 1)
-
-
-def _counts(path: Path) -> bool:
-    return not any(part.startswith(("_", ".")) for part in path.parts)
