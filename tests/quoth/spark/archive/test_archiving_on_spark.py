@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import pytest
-
-from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
-from kit.machine.commands import Command
-from kit.machine.processes import children, python_of, runs
-from kit.scale import long_form
-from kit.spark.archives import DIED, files_in, of_archive, of_topic, publish, run
-from kit.spark.sparks import JOB_S
+from kit.machine.processes import children, runs
+from kit.spark.archives import files_in, of_archive, of_topic, publish, run
 from quoth import Client
 from quoth.spark.archive import archived_files, archiver, compaction, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
-from quoth.spark.archive.manifest import NAME
-from quoth.spark.archive.store import read_manifest
 from quoth.spark.jobs import archive, compact
 from quoth.spark.workers import LocalWorkers
 from quothcli.commands.pipeline import command as typed_archive
@@ -55,11 +46,6 @@ def unfinished(root: Path) -> list[Path]:
     return list(root.rglob(".*.tmp"))
 
 
-def finished(root: Path) -> list[Path]:
-    """Files that are written, whether they belong to the archive or not."""
-    return list(root.rglob("*.parquet"))
-
-
 def test_archive_that_spark_wrote_is_read_by_spark(
     spark: Any, client: Client, tmp_path: Path, topic: str
 ) -> None:
@@ -82,10 +68,10 @@ def test_archive_that_spark_wrote_is_read_by_spark(
     assert (part.count(), read_archive(spark, tmp_path, "no*", until=3).count()) == (38, 0)
 
 
-@pytest.mark.parametrize("folder", ["plain", "glob[1]{x,y} ?*", "per%20cent", "a:b"])
 def test_archive_is_read_wherever_it_lies_and_topics_by_their_names(
-    spark: Any, client: Client, tmp_path: Path, topic: str, folder: str
+    spark: Any, client: Client, tmp_path: Path, topic: str
 ) -> None:
+    folder = "a:b per%20cent glob[1]{x,y} ?*"
     names = [f"{topic}-{'#' * 70}", f"{topic}-{':' * 80}", f"{topic} %41", "__HIVE_DEFAULT_PARTITION__"]
     for name in names:
         client.publish(name, name.encode())
@@ -140,133 +126,7 @@ def test_workers_that_are_killed_while_they_write_cost_nothing(
     assert files_in(tmp_path) == archived_files(tmp_path)
 
 
-def test_broker_that_is_killed_and_started_again_meanwhile_costs_nothing(
-    spark: Any, start_broker: StartBroker, connect: Connect, tmp_path: Path
-) -> None:
-    broker, root = start_broker(size_limit=2**20), tmp_path / "archive"
-    client = connect(broker)
-    fill(client, "orders")
-
-    def restart() -> None:
-        eventually(lambda: unfinished(root) or finished(root), "a file is written", JOB_S)
-        broker.kill()
-        broker.restart()
-
-    restarting = Thread(target=restart)
-    restarting.start()
-    try:
-        summary = archived(spark, client, root, "orders")
-    finally:
-        restarting.join()
-    assert summary["lost"] == 0
-    assert of_archive(root) == of_topic(client, "orders")
-
-
-# -- drivers of their own -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def start_driver(spark: Any) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts jobs as modules; they and their Java are ended whatever happens."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(module: str, *arguments: object, first: str = "") -> subprocess.Popen[bytes]:
-        """first: code that the driver runs before the job."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
-        *python, code = python_of(f"quoth.spark.jobs.{module}")
-        command = [*python, f"{first}\n{code}", *map(str, arguments), "--master", "local[2]"]
-        started.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        )
-        return started[-1]
-
-    yield start
-    for driver in started:
-        driver.kill()
-        driver.communicate()
-
-
-NO_COMMIT = """
-import time
-from quoth.spark.archive.store import ArchiveStore
-ArchiveStore.commit = lambda *_: time.sleep(3_600)
-"""
-"""Lets a driver that would commit wait until it is killed."""
-
-
-@long_form
-@pytest.mark.timeout(2 * JOB_S)
-@pytest.mark.parametrize("moment", ["a file is finished", "the manifest is there"])
-def test_driver_that_is_killed_is_followed_by_one_that_goes_on(
-    start_driver: Callable[..., subprocess.Popen[bytes]],
-    client: Client,
-    tmp_path: Path,
-    topic: str,
-    moment: str,
-) -> None:
-    fill(client, topic, 200)
-    manifest = tmp_path / NAME
-    come: dict[str, Callable[[], object]] = {
-        "a file is finished": lambda: finished(tmp_path),
-        "the manifest is there": manifest.exists,
-    }
-    first = NO_COMMIT if moment == "a file is finished" else ""
-    typed = tmp_path, topic, "--url", client.url, "--file-bytes", FILE_BYTES
-    driver = start_driver("archive", *typed, first=first)
-    eventually(lambda: come[moment]() or driver.poll() is not None, moment, JOB_S)
-    assert driver.poll() is None, driver.communicate()
-    of_driver = [one for child in children(driver.pid) for one in (child, *children(child))]
-    driver.kill()
-    assert driver.wait() == DIED
-    assert manifest.exists() == (not first)
-    eventually(lambda: not any(map(runs, of_driver)), "its Java and its workers have ended", JOB_S)
-    before = read_manifest(tmp_path).logs[0].rows if manifest.exists() else 0
-    run("archive", client, tmp_path, topic)
-    assert of_archive(tmp_path) == of_topic(client, topic)
-    assert read_manifest(tmp_path).logs[0].rows == 80_000 >= before
-    run("compact", client, tmp_path)
-    assert files_in(tmp_path) == archived_files(tmp_path)
-
-
-@long_form
-@pytest.mark.timeout(2 * JOB_S)
-def test_command_archives_and_compacts(
-    spark: Any, command: Command, client: Client, tmp_path: Path, topic: str
-) -> None:
-    publish(client, topic, [20, 3], "before")
-    run("archive", client, tmp_path, topic)
-    publish(client, topic, [8], "since")
-    typed = ("pipeline", "archive", str(tmp_path), topic, "--format", "json", "--master", "local[2]")
-    ended = command(*typed, seconds=JOB_S)
-    assert ended.status == 0, ended.err
-    [summary] = ended.objects
-    assert (summary["topics"], summary["records"], summary["files"]) == ([topic], 8, 1)
-    assert summary["records_per_s"] > 0
-    ended = command("pipeline", "compact", str(tmp_path), "--master", "local[2]", seconds=JOB_S)
-    assert ended.status == 0, ended.err
-    assert "into 1, 31 records" in ended.lines[0]
-    assert of_archive(tmp_path) == of_topic(client, topic)
-
-
 def test_command_and_job_agree_on_what_is_usual() -> None:
     """The command does not load Spark and pyarrow to tell."""
     assert typed_archive._KEEP_REPLACED_S == KEEP_REPLACED_S
     assert typed_archive._FILE_BYTES == archiver.FILE_BYTES == compaction.TARGET_BYTES
-
-
-@pytest.mark.parametrize(
-    ("typed", "status", "code"),
-    [
-        (("archive", "s3://bucket/x", "orders"), 2, "bad_request"),
-        (("archive", "here", "no-such-topic"), 3, "unknown_topic"),
-        (("archive", "here", "no/topic"), 2, "bad_topic"),
-        (("compact", "nowhere"), 2, "bad_request"),
-    ],
-)
-def test_command_that_was_typed_wrongly_says_so_at_once(
-    command: Command, typed: tuple[str, ...], status: int, code: str
-) -> None:
-    ended = command("pipeline", *typed)
-    assert (ended.status, ended.out) == (status, b"")
-    assert f"quoth: {code}: " in ended.err
-    assert "hint: " in ended.err

@@ -72,24 +72,22 @@ def test_keys_of_a_later_program_are_passed_over() -> None:
     assert decoded(with_checksum(with_news(body)), "here") == FULL
 
 
-def test_manifest_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    body = {"archive": manifests.VERSION + 1, "news": True}
-    (tmp_path / manifests.NAME).write_bytes(with_checksum(body))
-    with pytest.raises(RequestError, match="unsupported_version"):
-        ArchiveStore(tmp_path)
-
-
-def test_manifest_from_before_the_freeze_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_manifest_of_another_version_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
     wide = FILES[0]._replace(hash=0x2A276C6345F13496F0AB0C66AA566862)
-    (tmp_path / manifests.NAME).write_bytes(ArchiveManifest(1, (LOG.grown(19, 20, [wide], []),)).encoded(1))
-    with pytest.raises(
-        RequestError, match=r"unsupported_version.*128 bits.*archive anew, into another folder"
+    for content, text in (
+        (with_checksum({"archive": manifests.VERSION + 1, "news": True}), "is of version 2"),
+        (
+            ArchiveManifest(1, (LOG.grown(19, 20, [wide], []),)).encoded(1),
+            "128 bits.*archive anew, into another folder",
+        ),
     ):
-        ArchiveStore(tmp_path)
+        (tmp_path / manifests.NAME).write_bytes(content)
+        with pytest.raises(RequestError, match=f"unsupported_version.*{text}"):
+            ArchiveStore(tmp_path)
 
 
 def test_one_program_at_a_time_goes_on_with_an_archive(tmp_path: Path) -> None:
-    with ArchiveStore(tmp_path), pytest.raises(Conflict, match="locked"):
+    with ArchiveStore(tmp_path), pytest.raises(Conflict, match=r"locked.*in use by process"):
         ArchiveStore(tmp_path)
     ArchiveStore(tmp_path).close()
 
@@ -104,27 +102,22 @@ def test_commit_that_does_not_follow_the_one_it_began_with_is_refused(tmp_path: 
     assert read_manifest(tmp_path) == ArchiveManifest(2)
 
 
-def test_many_losses_are_all_counted_and_the_newest_are_kept() -> None:
-    log = ArchivedLog("t", 1, 1)
-    for n in range(manifests.LOSSES_MAX + 5):
-        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "trimmed")])
-    assert log.lost == 2 * (manifests.LOSSES_MAX + 5)
-    assert len(log.losses) == manifests.LOSSES_MAX
-    assert log.losses[-1].after == 10 * (manifests.LOSSES_MAX + 4)
-
-
-def test_where_the_oldest_damage_lies_is_kept_beside_any_number_of_losses() -> None:
-    log = ArchivedLog("t", 1, 1)
-    for n in range(1, 2 * manifests.LOSSES_MAX):
-        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "damaged")])
+@pytest.mark.parametrize("oldest", ["trimmed", "damaged"])
+def test_all_losses_are_counted_and_the_newest_kept_behind_one_that_sums_up_older_damage(oldest: str) -> None:
+    log, count = ArchivedLog("t", 1, 1), 2 * manifests.LOSSES_MAX
+    for n in range(1, count):
+        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, oldest)])
     first, *newest = log.losses
-    assert (first.after, first.next, first.reason) == (10, 10 * manifests.LOSSES_MAX + 5, "damaged")
-    assert sum(loss.records for loss in log.losses) == log.lost == 2 * (2 * manifests.LOSSES_MAX - 1)
+    assert log.lost == 2 * (count - 1)
     assert len(newest) == manifests.LOSSES_MAX - 1
-    for n in range(300, 600):
+    assert newest[-1].after == 10 * (count - 1)
+    summed = 10, 10 * (count - manifests.LOSSES_MAX) + 5, 2 * manifests.LOSSES_MAX
+    alone = 10 * manifests.LOSSES_MAX, 10 * manifests.LOSSES_MAX + 5, 2
+    assert first[:3] == (summed if oldest == "damaged" else alone)
+    for n in range(count, 2 * count):
         log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "trimmed")])
     assert len(log.losses) == manifests.LOSSES_MAX
-    assert log.losses[0].after == 10
+    assert (log.losses[0].after == 10) == (oldest == "damaged")
     assert {loss.reason for loss in log.losses[1:]} == {"trimmed"}
 
 

@@ -1,12 +1,9 @@
-"""Outages of a broker under a job and under a stream: both go on within two seconds of its return."""
+"""An outage of a broker under a stream, which continues within two seconds of its return."""
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,59 +11,12 @@ import pytest
 from kit.broker.brokers import StartBroker
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.scale import times
-from kit.spark.archives import of_archive, of_topic
 from quoth import Client
-from quoth.spark.archive import archiver as archiver_module
-from quoth.spark.archive.archiver import Policy, TopicArchiver
-from quoth.spark.workers import LocalWorkers
 
 RESUMED_S = 2.0
 OUTAGE_S = times(3, 600)
 TIMEOUT = "900s"
 """How long the broker may be away before the query fails: by default a minute."""
-
-
-@pytest.mark.alone
-def test_a_job_that_follows_goes_on_soon_though_it_looks_once_an_hour(
-    start_broker: StartBroker, connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = start_broker()
-    client: Client = connect(broker)
-    client.publish("orders", b"a")
-    told: list[str] = []
-    impatient: Client = connect(broker)
-    impatient.timeout = 1.0
-    over, hour_is_over = threading.Event(), threading.Event()
-
-    def sleep(seconds: float) -> None:
-        if seconds > RESUMED_S:
-            hour_is_over.wait()
-            hour_is_over.clear()
-        else:
-            over.wait(seconds)
-        if over.is_set():
-            raise InterruptedError
-
-    monkeypatch.setattr(archiver_module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-    archiver = TopicArchiver(impatient, tmp_path / "archive", LocalWorkers(), "orders", Policy(), told.append)
-    with ThreadPoolExecutor() as pool:
-        try:
-            following = pool.submit(archiver.follow, 3_600.0)
-            eventually(lambda: archiver.tally.records == 1, "it has looked once")
-            client.publish("orders", b"b")
-            broker.kill()
-            hour_is_over.set()
-            eventually(lambda: len(told) > 1, "it has waited in vain, and again")
-            broker.restart()
-            began = time.monotonic()
-            eventually(lambda: archiver.tally.records == 2, "all of it is archived")
-            assert time.monotonic() - began < RESUMED_S
-        finally:
-            over.set()
-            hour_is_over.set()
-    with pytest.raises(InterruptedError):
-        following.result()
-    assert of_archive(tmp_path / "archive") == of_topic(client, "orders")
 
 
 @pytest.mark.alone

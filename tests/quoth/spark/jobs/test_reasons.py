@@ -54,16 +54,6 @@ def test_error_of_a_worker_is_named_with_its_host(spark: Any, work: Any, error: 
 
 
 @pytest.mark.usefixtures("by_value")
-def test_error_of_a_query_is_named_with_its_host(spark: Any) -> None:
-    def fail(batches: Any) -> Any:
-        refuse(batches)
-        yield
-
-    said = said_of(spark, spark.range(1).mapInArrow(fail, "id LONG").collect)
-    assert re.fullmatch("ValueError: the record is too long" + WHERE, said), said
-
-
-@pytest.mark.usefixtures("by_value")
 def test_host_is_that_of_the_task_with_the_error_and_not_of_one_that_failed_before(spark: Any) -> None:
     def work(number: int) -> None:
         if number == 1:

@@ -8,11 +8,21 @@ import pytest
 
 from quoth.spark.jobs.runs import TASK_BYTES_MIN, TASK_FILES_MIN, SegmentRun, shares
 
+SMALL, LARGE = [1_000] * 2 * TASK_FILES_MIN, [TASK_BYTES_MIN] * 2
 
-def test_many_small_segments_are_few_tasks() -> None:
-    assert list(shares([[1_000] * 20_000])) == [
-        [SegmentRun(0, start, start + TASK_FILES_MIN)] for start in range(0, 20_000, TASK_FILES_MIN)
-    ]
+
+@pytest.mark.parametrize(
+    ("logs", "expected"),
+    [
+        (SMALL, [[(0, 0, TASK_FILES_MIN)], [(0, TASK_FILES_MIN, 2 * TASK_FILES_MIN)]]),
+        (LARGE, [[(0, 0, 1)], [(0, 1, 2)]]),
+        ([], []),
+    ],
+)
+def test_a_task_gets_as_few_segments_as_are_enough(
+    logs: list[int], expected: list[list[tuple[int, int, int]]]
+) -> None:
+    assert list(shares([logs, []])) == expected
 
 
 def test_small_logs_share_a_task() -> None:
@@ -21,29 +31,19 @@ def test_small_logs_share_a_task() -> None:
     ]
 
 
-def test_a_large_segment_is_a_task() -> None:
-    assert list(shares([[TASK_BYTES_MIN] * 3])) == [[SegmentRun(0, row, row + 1)] for row in range(3)]
-
-
-def test_nothing_is_no_task() -> None:
-    assert list(shares([])) == list(shares([[], []])) == []
-
-
-@pytest.mark.parametrize("turn", range(20))
-def test_each_segment_belongs_to_one_task(rng: random.Random, turn: int) -> None:
+def test_each_segment_belongs_to_one_task(rng: random.Random) -> None:
     limits = (100, 1_000, TASK_BYTES_MIN // 10, 2 * TASK_BYTES_MIN)
-    logs = [
-        [rng.randrange(limit) for _ in range(rng.choice((0, 1, 30, 2_500)))]
-        for limit in rng.choices(limits, k=rng.randrange(8))
-    ]
-    found = list(shares(logs))
-    rows = [(run.log, row) for share in found for run in share for row in range(run.start, run.stop)]
-    assert rows == [(log, row) for log, sizes in enumerate(logs) for row in range(len(sizes))]
-    for share in found:
-        assert all(run.start < run.stop for run in share)
-        sizes = [logs[run.log][row] for run in share for row in range(run.start, run.stop)]
-        enough = sum(sizes) >= TASK_BYTES_MIN or len(sizes) >= TASK_FILES_MIN
-        assert enough or share is found[-1]
-        before = sizes[:-1]
-        assert sum(before) < TASK_BYTES_MIN
-        assert len(before) < TASK_FILES_MIN, "it had enough to do already"
+    for _ in range(20):
+        logs = [
+            [rng.randrange(limit) for _ in range(rng.choice((0, 1, 30, 2_500)))]
+            for limit in rng.choices(limits, k=rng.randrange(8))
+        ]
+        found = list(shares(logs))
+        rows = [(run.log, row) for share in found for run in share for row in range(run.start, run.stop)]
+        assert rows == [(log, row) for log, sizes in enumerate(logs) for row in range(len(sizes))]
+        for share in found:
+            sizes = [logs[run.log][row] for run in share for row in range(run.start, run.stop)]
+            enough = sum(sizes) >= TASK_BYTES_MIN or len(sizes) >= TASK_FILES_MIN
+            assert enough or share is found[-1]
+            assert sum(sizes[:-1]) < TASK_BYTES_MIN
+            assert len(sizes) <= TASK_FILES_MIN, "it had enough to do already"

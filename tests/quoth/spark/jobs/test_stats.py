@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
-from kit.machine.commands import Command
-from kit.machine.processes import children, runs
-from kit.scale import LONG
-from kit.spark.sparks import JOB_S
+from kit.machine.commands import Ended
 from quoth import Client
 from quoth.spark.jobs import stats
 from quoth.spark.statistics.survey import Survey
+from quothcli.application import run as run_command
 from quothwire import pointer as pointers
-from quothwire.errors import Disconnected, NotFound, RequestError
 
 WIDTH = 1_000
 
@@ -81,27 +76,6 @@ def test_one_giant_window_and_a_stretch_of_time(spark: Any, client: Client, topi
     assert nothing.lines == [f"{topic}: no records"]
 
 
-def test_a_trimmed_topic_says_what_is_gone(spark: Any, client: Client, topic: str) -> None:
-    publish(client, topic)
-    client.roll(topic)
-    client.trim(topic, publish(client, topic))
-    summary = stats.job(topic, url=client.url)(spark)
-    assert summary.lines[-1].endswith("; 3,000 missing")
-    assert summary.good, "that is what retention is for"
-
-
-def test_a_broker_that_is_restarted_meanwhile_costs_nothing(
-    spark: Any, start_broker: StartBroker, connect: Callable[..., Client], topic: str
-) -> None:
-    broker = start_broker()
-    client = connect(broker)
-    publish(client, topic, 50_000)
-    job = stats.job(topic, url=broker.url)
-    broker.kill()
-    broker.restart()
-    assert sum(row["records"] for row in job(spark).content["windows"]) == 50_000
-
-
 class Crashed(Exception):
     """In the middle of a look: it is kept, and not remembered."""
 
@@ -123,29 +97,11 @@ def publish_behind(client: Client, topic: str) -> int:
     return edge
 
 
-def follow_and_die(command: Command, client: Client, topic: str, folder: Path) -> None:
-    """Follow by a command, and kill it when it has shown a window that it has kept."""
-    following = command.start(
-        "pipeline", "stats", topic, "--window", "1ms", "--follow", "0.1", "--format", "json",
-        "--master", "local[2]", "--conf", f"spark.local.dir={folder}",
-        "--checkpoint", str(folder / "checkpoint"), "--out", str(folder / "out"),
-    )  # fmt: skip
-    edge = publish_behind(client, topic)
-    while pointers.parse(json.loads(following.line())["window"]["end"], 0) < edge:
-        pass
-    of_driver = [one for child in children(following.process.pid) for one in (child, *children(child))]
-    following.process.kill()
-    eventually(lambda: not any(map(runs, of_driver)), "its Java and its workers have ended", JOB_S)
-
-
-@pytest.mark.timeout(2 * JOB_S)
 def test_each_window_is_kept_once_through_crashes_of_the_driver(
-    spark: Any, command: Command, client: Client, topic: str, tmp_path: Path
+    spark: Any, client: Client, topic: str, tmp_path: Path
 ) -> None:
     publish(client, topic)
     checkpoint, out = str(tmp_path / "checkpoint"), tmp_path / "out"
-    if LONG:
-        follow_and_die(command, client, topic, tmp_path)
     for _ in range(2):
         show = crash_behind(publish_behind(client, topic))
         following = stats.following(
@@ -162,40 +118,23 @@ def test_each_window_is_kept_once_through_crashes_of_the_driver(
     assert rows[0]["first"] == client.topic(topic).first
 
 
-@pytest.mark.parametrize(
-    ("typed", "status", "code"),
-    [
-        (("no-such-topic",), 3, "unknown_topic"),
-        (("no/topic",), 2, "bad_topic"),
-        (("orders", "--window", "5x"), 2, "bad_request"),
-        (("orders", "--window", "0s"), 2, "bad_request"),
-        (("orders", "--since", "yesterday"), 2, "bad_pointer"),
-        (("orders", "--follow", "1", "--until", "now"), 2, "bad_request"),
-        (("orders", "--checkpoint", "here"), 2, "bad_request"),
-        (("orders", "--follow", "1", "--out", "there"), 2, "bad_request"),
-    ],
-)
-def test_command_that_was_typed_wrongly_says_so_at_once(
-    command: Command, client: Client, tmp_path: Path, typed: tuple[str, ...], status: int, code: str
-) -> None:
-    client.publish("orders", b"x")
-    ended = command("pipeline", "stats", *typed)
-    assert (ended.status, ended.out) == (status, b""), ended.err
-    assert f"quoth: {code}: " in ended.err
-    assert "hint: " in ended.err
-    assert "Traceback" not in ended.err
-
-
-def test_what_cannot_be_is_refused_before_there_is_a_session(
-    client: Client, topic: str, tmp_path: Path
-) -> None:
+def test_mistyped_command_is_refused(client: Client, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
     client.publish(topic, b"x")
-    with pytest.raises(NotFound):
-        stats.job(f"{topic}-*", url=client.url)
-    with pytest.raises(Disconnected):
-        stats.job(topic, url="tcp://127.0.0.1:1", timeout=0.2)
-    for window in ("1us", "minute", "200000w"):
-        with pytest.raises(RequestError):
-            stats.job(topic, url=client.url, window=window)
-    with pytest.raises(RequestError, match="no path"):
-        stats.following(topic, url=client.url, every=1, checkpoint="s3://there", show=print, tell=print)
+    for typed, status, code in (
+        (["no/topic"], 2, "bad_topic"),
+        ([f"{topic}-*"], 3, "unknown_topic"),
+        ([topic, "--window", "5x"], 2, "bad_request"),
+        ([topic, "--window", "0s"], 2, "bad_request"),
+        ([topic, "--window", "1us"], 2, "bad_request"),
+        ([topic, "--window", "200000w"], 2, "bad_request"),
+        ([topic, "--since", "yesterday"], 2, "bad_pointer"),
+        ([topic, "--follow", "1", "--until", "now"], 2, "bad_request"),
+        ([topic, "--checkpoint", "here"], 2, "bad_request"),
+        ([topic, "--follow", "1", "--checkpoint", "s3://there"], 2, "bad_request"),
+        ([topic, "--follow", "1", "--out", "there"], 2, "bad_request"),
+        ([topic, "--url", "tcp://127.0.0.1:1", "--timeout", "0.2"], 4, "disconnected"),
+    ):
+        ended = run_command(["pipeline", "stats", "--url", client.url, *typed])
+        out, err = capfd.readouterr()
+        happened, _ = Ended(ended, out.encode(), err).refused(status)
+        assert happened.startswith(f"quoth: {code}: "), typed

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.spark.replays import (
-    SMALL,
-)
+from kit.spark.replays import SMALL, Record, parts_of, replayed, some_records, write_archive
 from quoth import Client
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import ReplayRequest, input_of
 from quoth.spark.replay.replayer import Replayer, StreamTally
 from quoth.spark.workers import LocalWorkers
 
-Replay = Callable[..., StreamTally]
-
 
 @pytest.fixture
-def replay(client: Client, root: Path, topic: str, told: list[str]) -> Replay:
+def replay(client: Client, root: Path, topic: str, told: list[str]) -> Callable[..., StreamTally]:
     """Replays what lies at `root` into the topic of the test: `replay(since=5)`."""
 
     def run(
@@ -34,3 +31,21 @@ def replay(client: Client, root: Path, topic: str, told: list[str]) -> Replay:
         return one
 
     return run
+
+
+@pytest.fixture
+def archived(root: Path, rng: random.Random) -> Callable[[int, int], list[Record]]:
+    """Writes an archive of the topic `orders` at `root`: `archived(500, 7)` records in files."""
+
+    def write(count: int, files: int) -> list[Record]:
+        records = some_records(rng, count)
+        write_archive(root, "orders", parts_of(records, files))
+        return records
+
+    return write
+
+
+@pytest.fixture
+def stored(client: Client, topic: str) -> Callable[[], list[Record]]:
+    """Reads what was replayed into the topic of the test."""
+    return lambda: replayed(client, topic)

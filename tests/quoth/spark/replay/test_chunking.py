@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,56 +55,39 @@ stretches = st.tuples(st.integers(0, 4_000), st.integers(0, 4_000)).map(sorted)
 
 @settings(deadline=None)
 @given(files(), stretches)
-def test_each_record_of_a_stretch_is_in_one_chunk_in_order(files: Positions, stretch: list[int]) -> None:
-    after, until = stretch
-    taken = records_of(by_size(files, after, until, LIMITS), files)
-    assert [one for chunk in taken for one in chunk] == [
-        one for one in everything(files) if after < one <= until
-    ]
-
-
-@settings(deadline=None)
-@given(files(), stretches)
-def test_chunks_and_their_parts_follow_each_other_without_a_hole(
+def test_each_record_of_a_range_is_in_one_chunk_and_chunks_follow_each_other_without_a_hole(
     files: Positions, stretch: list[int]
 ) -> None:
     after, until = stretch
-    parts = [part for chunk in by_size(files, after, until, LIMITS) for part in chunk.parts]
+    chunks = list(by_size(files, after, until, LIMITS))
+    taken = [one for chunk in records_of(chunks, files) for one in chunk]
+    assert taken == [one for one in everything(files) if after < one <= until]
+    parts = [part for chunk in chunks for part in chunk.parts]
     assert all(part.after < part.until for part in parts)
     assert all(one.until == following.after for one, following in pairwise(parts))
     if parts:
-        assert parts[0].after == after
-        assert parts[-1].until <= until
+        assert (parts[0].after, parts[-1].until <= until) == (after, True)
 
 
 @settings(deadline=None)
-@given(files(dense=True))
-def test_chunk_is_within_the_limits_where_rows_are_numbered(files: Positions) -> None:
+@given(files())
+def test_only_a_group_that_cannot_be_divided_exceeds_the_limits(files: Positions) -> None:
     for chunk in by_size(files, 0, 10_000, LIMITS):
-        assert sum(len(records_in(part, files)) for part in chunk.parts) <= LIMITS.records
-        assert chunk.bytes <= LIMITS.bytes or chunk.records == 1
-        for part in chunk.parts:
-            assert len(records_in(part, files)) <= LIMITS.of_part().records
+        pieces = [(LIMITS, chunk.parts), *((LIMITS.of_part(), (part,)) for part in chunk.parts)]
+        for limits, parts in pieces:
+            groups = {group for part in parts for group in part.groups}
+            records = sum(len(records_in(part, files)) for part in parts)
+            if len(groups) > 1 or any(group.high - group.low + 1 == group.rows for group in groups):
+                assert records <= limits.records
+                assert sum(part.bytes for part in parts) <= limits.bytes or records <= 1
 
 
 @settings(deadline=None)
-@given(files(dense=False))
-def test_chunk_beyond_the_limits_is_one_group_that_cannot_be_cut(files: Positions) -> None:
-    for chunk in by_size(files, 0, 10_000, LIMITS):
-        if chunk.records > LIMITS.records or chunk.bytes > LIMITS.bytes:
-            assert len({group for part in chunk.parts for group in part.groups}) == 1
-
-
-@settings(deadline=None)
-@given(files(), st.integers(0, 4_000))
-def test_run_that_goes_on_takes_what_lies_behind_and_ends_its_chunks_where_the_first_did(
-    files: Positions, position: int
-) -> None:
+@given(files())
+def test_continued_run_divides_the_rest_as_the_first_run_did(files: Positions) -> None:
     whole = list(by_size(files, 0, 10_000, LIMITS))
-    left = [chunk for chunk in (one.behind(position) for one in whole) if chunk is not None]
-    assert [chunk.until for chunk in left] == [chunk.until for chunk in whole if chunk.until > position]
-    taken = [one for chunk in records_of(left, files) for one in chunk]
-    assert taken == [one for one in everything(files) if one > position]
+    for number, chunk in enumerate(whole, 1):
+        assert list(by_size(files, chunk.until, 10_000, LIMITS)) == whole[number:]
 
 
 @settings(deadline=None)
@@ -166,9 +148,9 @@ def test_small_groups_share_a_part() -> None:
     assert (chunk.after, chunk.until, rest.after, rest.until) == (0, 40, 40, 50)
 
 
-@pytest.mark.parametrize("limits", [ChunkLimits(1, 1), ChunkLimits(3, 10**9), ChunkLimits(10**9, 3)])
-def test_the_smallest_limits_still_cut(limits: ChunkLimits) -> None:
+def test_the_smallest_limits_still_divide() -> None:
     files = {FileGroup("a", 0, 7, 70, 1, 7): list(range(1, 8))}
-    taken = records_of(by_size(files, 0, 7, limits), files)
-    assert [one for chunk in taken for one in chunk] == list(range(1, 8))
-    assert all(len(chunk) <= max(limits.records, 1) for chunk in taken)
+    for limits in (ChunkLimits(1, 1), ChunkLimits(3, 10**9), ChunkLimits(10**9, 3)):
+        taken = records_of(by_size(files, 0, 7, limits), files)
+        assert [one for chunk in taken for one in chunk] == list(range(1, 8))
+        assert all(len(chunk) <= limits.records for chunk in taken)

@@ -19,7 +19,7 @@ from kit.spark.replays import Record, some_records, write_archive
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, ReplayStream, input_of
 from quoth.spark.replay.tasks import rows_of, with_pointer
-from quothwire.errors import Damaged, NotFound, QuothError, RequestError
+from quothwire.errors import Damaged, QuothError, RequestError
 from quothwire.headers import encode_headers
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -46,7 +46,7 @@ def as_read(record: Record) -> tuple[bytes | None, bytes, bytes]:
 # -- what tasks read ----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=times(30, 300))
 @given(
     st.lists(
         st.tuples(
@@ -106,8 +106,8 @@ def test_every_change_of_a_bit_in_an_archived_column_is_noticed(
     [path] = write_archive(tmp_path, "orders", [records])
     whole, expected = path.read_bytes(), list(map(as_read, records))
     bits = range(4 * 8, _end_of_columns(path) * 8)
-    head_of_first_page = bits[: 40 * 8]  # heads have no checksum
-    sample = rng.sample(bits[len(head_of_first_page) :], times(100, 1_000))
+    head_of_first_page = rng.sample(bits[: 40 * 8], times(40, 320))  # heads have no checksum
+    sample = rng.sample(bits[40 * 8 :], times(60, 1_000))
     noticed = set()
     for bit in (*head_of_first_page, *sample):
         harmed = bytearray(whole)
@@ -120,7 +120,6 @@ def test_every_change_of_a_bit_in_an_archived_column_is_noticed(
             noticed |= {bit} if str(path) in problem.text else set()
         else:
             assert found == expected  # it is in a column that is not read
-    print(f"noticed {len(noticed)}, {len(noticed.intersection(sample))} of the sample of {len(sample)}")
     assert len(noticed.intersection(sample)) > len(sample) // 2
 
 
@@ -193,17 +192,13 @@ WRONG_WISHES: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG_WISHES)
-def test_wish_that_does_not_go_with_an_archive_is_refused(
-    tmp_path: Path, rng: random.Random, case: str
-) -> None:
-    wish, code, text = WRONG_WISHES[case]
+def test_request_that_does_not_fit_an_archive_is_refused(tmp_path: Path, rng: random.Random) -> None:
     for log, topic in enumerate(("orders", "orders=b")):
         write_archive(tmp_path, topic, [some_records(rng, 3)], log=log + 1)
-    with pytest.raises(QuothError) as raised:
-        streams_of(tmp_path, **wish)
-    assert raised.value.code == code
-    assert text in str(raised.value)
+    for case, (wish, code, text) in WRONG_WISHES.items():
+        with pytest.raises(QuothError) as raised:
+            streams_of(tmp_path, **wish)
+        assert (raised.value.code, text in str(raised.value)) == (code, True), case
 
 
 WRONG_TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -222,15 +217,13 @@ WRONG_TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG_TABLES)
-def test_wish_that_does_not_go_with_a_table_is_refused(tmp_path: Path, case: str) -> None:
-    columns, wish, text = WRONG_TABLES[case]
+def test_request_that_does_not_fit_a_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "one.parquet"
-    pq.write_table(pa.table(columns), path)
-    with pytest.raises(QuothError, match=text) as raised:
-        streams_of(path, **{"to": ("t",), **wish})
-    assert raised.value.code == "bad_request"
-    assert str(path) in raised.value.text
+    for case, (columns, wish, text) in WRONG_TABLES.items():
+        pq.write_table(pa.table(columns), path)
+        with pytest.raises(QuothError, match=text) as raised:
+            streams_of(path, **{"to": ("t",), **wish})
+        assert (raised.value.code, str(path) in raised.value.text) == ("bad_request", True), case
 
 
 def test_file_of_a_folder_that_lacks_a_column_is_named(tmp_path: Path) -> None:
@@ -240,21 +233,22 @@ def test_file_of_a_folder_that_lacks_a_column_is_named(tmp_path: Path) -> None:
         streams_of(tmp_path, to=("t",))
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1PAR1", b"value\na\n" * 100])
-def test_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
     path = tmp_path / "one.parquet"
-    path.write_bytes(content)
-    with pytest.raises(Damaged, match=r"one.parquet"):
-        streams_of(path, to=("t",))
+    for content in (b"", b"PAR1", b"PAR1PAR1", b"value\na\n" * 100):
+        path.write_bytes(content)
+        with pytest.raises(Damaged, match=r"one.parquet"):
+            streams_of(path, to=("t",))
 
 
-@pytest.mark.parametrize("other", ["_delta_log", "_spark_metadata", "metadata"])
-def test_tables_of_other_formats_are_refused(tmp_path: Path, other: str) -> None:
-    pq.write_table(pa.table({"value": ["a"]}), tmp_path / "1.parquet")
-    (tmp_path / other).mkdir()
-    (tmp_path / other / "1.metadata.json").touch()
-    with pytest.raises(QuothError, match=f"count only as {other} says"):
-        streams_of(tmp_path, to=("t",))
+def test_tables_of_other_formats_are_refused(tmp_path: Path) -> None:
+    for other in ("_delta_log", "_spark_metadata", "metadata"):
+        path = tmp_path / f"with{other}"
+        (path / other).mkdir(parents=True)
+        (path / other / "1.metadata.json").touch()
+        pq.write_table(pa.table({"value": ["a"]}), path / "1.parquet")
+        with pytest.raises(QuothError, match=f"count only as {other} says"):
+            streams_of(path, to=("t",))
 
 
 def test_folder_without_files_and_path_without_anything_are_refused(tmp_path: Path) -> None:
@@ -270,15 +264,3 @@ def test_empty_files_and_topics_have_nothing_to_replay(tmp_path: Path) -> None:
     pq.write_table(pa.table({"value": pa.array([], pa.binary())}), tmp_path / "1.parquet")
     [stream] = streams_of(tmp_path, to=("t",))
     assert list(stream.chunks(SMALL)) == []
-
-
-def test_damaged_manifest_is_told(tmp_path: Path) -> None:
-    (tmp_path / "_manifest.json").write_text("{}")
-    with pytest.raises(Damaged, match="no manifest of an archive"):
-        streams_of(tmp_path)
-
-
-def test_archive_without_topics_is_told(tmp_path: Path, rng: random.Random) -> None:
-    write_archive(tmp_path, "orders", [some_records(rng, 3)])
-    with pytest.raises(NotFound, match="it has orders"):
-        streams_of(tmp_path, topics=("clicks",))

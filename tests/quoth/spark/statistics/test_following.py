@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -123,21 +122,7 @@ def test_what_retention_took_before_a_look_is_counted_exactly(client: Client, ke
     assert gap.records > 0
 
 
-def test_a_topic_that_was_made_anew_is_told_and_read_from_its_beginning(
-    client: Client, kept: Kept, topic: str
-) -> None:
-    publish_behind(client, topic)
-    kept.look(topic)
-    client.delete_topic(topic)
-    publish_behind(client, topic)
-    publish_behind(client, topic)
-    (seen,) = kept.look(topic)
-    assert seen is not None
-    assert [(gap.records, gap.reason) for gap in seen.gaps] == [(-1, "recreated")]
-    assert seen.rows[0].first == client.topic(topic).first
-
-
-def test_that_a_topic_was_made_anew_is_told_once_when_it_has_windows(
+def test_a_topic_that_was_created_again_is_reported_once_and_read_from_its_beginning(
     client: Client, kept: Kept, topic: str
 ) -> None:
     one, other = f"{topic}-1", f"{topic}-2"
@@ -149,15 +134,16 @@ def test_that_a_topic_was_made_anew_is_told_once_when_it_has_windows(
     for _ in range(2):
         publish_behind(client, other)
         kept.look(f"{topic}-*")
-    assert [seen.gaps for seen in kept.looks.values()] == [[], [], []]
-    publish_behind(client, one)
+    assert [seen.gaps for seen in kept.looks.values()] == [[], [], []], "it has no windows yet"
+    first, before = publish_behind(client, one), len(kept.rows)
     publish_behind(client, one)
     kept.look(f"{topic}-*", looks=2)
     (gap,) = [gap for seen in kept.looks.values() for gap in seen.gaps]
-    assert (gap.topic, gap.reason) == (one, "recreated")
+    assert (gap.topic, gap.records, gap.reason) == (one, -1, "recreated")
+    assert next(row.first for row in kept.rows[before:] if row.topic == one) == first
 
 
-def test_topics_of_a_pattern_that_come_later_are_read_from_their_beginning(
+def test_topics_that_match_later_are_read_from_their_beginning(
     client: Client, kept: Kept, topic: str
 ) -> None:
     publish_behind(client, f"{topic}-a")
@@ -193,18 +179,16 @@ def test_a_checkpoint_is_for_one_at_a_time_and_for_its_settings(tmp_path: Path) 
     assert not StatsCheckpoint(tmp_path, SETTINGS).is_new
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"stats": 2, "looks": 0}', '{"stats": 1, "looks": "x"}']
-)
-def test_a_checkpoint_that_is_none_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
-    (tmp_path / NAME).write_text(content)
-    with pytest.raises(Damaged):
-        StatsCheckpoint(tmp_path, SETTINGS)
-    assert (tmp_path / NAME).read_text() == content
-
-
-def test_a_checkpoint_of_another_source_is_refused(tmp_path: Path) -> None:
-    content: Any = '{"stats": 1, "looks": 0, "offset": {"kafka": 1}}'
-    (tmp_path / NAME).write_text(content)
-    with pytest.raises(RequestError, match="another source"):
-        StatsCheckpoint(tmp_path, SETTINGS)
+def test_a_damaged_checkpoint_or_one_of_another_source_is_refused_and_not_changed(tmp_path: Path) -> None:
+    for content, problem in (
+        ("", Damaged),
+        ("{}", Damaged),
+        ("[]", Damaged),
+        ('{"stats": 2, "looks": 0}', Damaged),
+        ('{"stats": 1, "looks": "x"}', Damaged),
+        ('{"stats": 1, "looks": 0, "offset": {"kafka": 1}}', RequestError),
+    ):
+        (tmp_path / NAME).write_text(content)
+        with pytest.raises(problem):
+            StatsCheckpoint(tmp_path, SETTINGS)
+        assert (tmp_path / NAME).read_text() == content

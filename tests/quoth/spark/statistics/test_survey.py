@@ -74,7 +74,7 @@ def publish(client: Client, topic: str, rng: random.Random, batches: int) -> Non
 
 
 def test_windows_are_those_of_who_counts_by_hand(client: Client, topic: str, rng: random.Random) -> None:
-    publish(client, topic, rng, times(8, 80))
+    publish(client, topic, rng, times(4, 80))
     messages = client.read(topic, limit=10**9)
     for width, slots in [(GIANT, 1), (GIANT, 7), (MILLISECOND, 1), (MILLISECOND, 7), (3_333, 50), (1, 2)]:
         seen = look(client, topic, width, slots=slots)

@@ -24,9 +24,9 @@ from typing import NamedTuple
 from quoth.client import Client
 from quoth.core.deadline import as_seconds
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchivedLoss
-from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, require_footer
+from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.archive.verification import FileFinding, absent, check_written, named_files
+from quoth.spark.archive.verification import FileFinding, absent, check_written, named_files, require
 from quoth.spark.source.data_loss import DataLoss, into, refuse
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import RangeReader, TopicRange
@@ -62,7 +62,7 @@ class Policy(NamedTuple):
 class ArchiveTally:
     """The counts of an archiving.
 
-    records, files, bytes: archived. lost: records. removed: files that no manifest named. trimmed: records.
+    records, files, bytes: archived. lost, trimmed: records. removed_files: those that no manifest named.
     findings: files of earlier runs that are missing or have another size.
     """
 
@@ -71,7 +71,7 @@ class ArchiveTally:
     files: int = 0
     bytes: int = 0
     lost: int = 0
-    removed: int = 0
+    removed_files: int = 0
     trimmed: int = 0
     commits: int = 0
     findings: list[FileFinding] = field(default_factory=list)
@@ -101,8 +101,8 @@ class TopicArchiver:
     """Archives topics to a folder. Belongs to one thread. `LocalWorkers` need no Spark.
 
     root: the folder, under its path for all workers and this process. topics: names, and patterns such as
-    ``orders.*``. tell: called with each line for the user. Raises ``bad_request`` for a policy with
-    file_bytes below 1.
+    ``orders.*``. tell: called with each line for the user. sleep: waits so many seconds. Raises
+    ``bad_request`` for a policy with file_bytes below 1.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class TopicArchiver:
         topics: str | Iterable[str],
         policy: Policy = Policy(),  # noqa: B008
         tell: Tell = _LOG.warning,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         if policy.file_bytes < 1:
             raise error("bad_request", f"files of {policy.file_bytes} bytes", "some millions are usual")
@@ -123,6 +124,7 @@ class TopicArchiver:
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._policy = policy
         self._tell = tell
+        self._sleep = sleep
 
     def run(self) -> None:
         """Archive the present records.
@@ -134,7 +136,7 @@ class TopicArchiver:
         """
         with ArchiveStore(self._root) as store:
             self._store = store
-            self.tally.removed += store.sweep(keep_replaced=self._policy.keep_replaced)
+            self.tally.removed_files += store.sweep(keep_replaced=self._policy.keep_replaced)
             names = named(self._broker, self._topics)
             self._check_files(set(names) - self.tally.topics)
             self.tally.topics.update(names)
@@ -167,7 +169,7 @@ class TopicArchiver:
             except QuothError as problem:
                 self._tell(f"{problem.code}: {problem.text}; {self._outlook(problem)}")
                 failed = problem
-            time.sleep(until_next_look(began, seconds, failed))
+            self._sleep(until_next_look(began, seconds, failed))
 
     def _outlook(self, problem: QuothError) -> str:
         """Describe how `follow` continues after an error. Raises the error, or another one, if it cannot."""
@@ -220,7 +222,7 @@ class TopicArchiver:
         loss = DataLoss(log.topic, log.until, first + 1, records, "trimmed")
         if self._policy.fail_on_loss:
             refuse(loss)
-        return [_archived(loss)]
+        return [ArchivedLoss(*loss[1:])]
 
     # -- write and commit -------------------------------------------------------------------------------
 
@@ -274,12 +276,9 @@ class TopicArchiver:
         damaged = (loss for loss in log.losses if loss.reason == "damaged")
         there = (one for one in damaged if self._broker.count(topic, one.after, one.next - 1).records)
         safe = next((one.after for one in there), log.until)
-        root, lineage = self._store.root, Lineage(topic, log.log, log.generation)
-        for file in log.files:
-            if info.first <= file.last and file.first <= safe:
-                require_footer(root, lineage, file)
-                for found in absent(root, [(lineage, file)]):
-                    raise error("damaged", found.text)
+        for named_file in named_files([log]):
+            if info.first <= named_file[1].last and named_file[1].first <= safe:
+                require(self._store.root, named_file)
         if safe >= info.first:
             self.tally.trimmed += self._broker.trim(topic, safe + 1).records
 
@@ -295,9 +294,4 @@ def write_range(root: str, strict: bool, part: tuple[TopicRange, int]) -> Writte
     with ArchiveWriter(Path(root), Lineage(one.topic, one.log, generation)) as writer:
         for records in reader.arrow(COLUMNS):
             writer.write(records)
-    return WrittenFiles(writer.written, list(map(_archived, losses)))
-
-
-def _archived(loss: DataLoss) -> ArchivedLoss:
-    """Convert a loss to that of the manifest."""
-    return ArchivedLoss(loss.after, loss.next, loss.records, loss.reason)
+    return WrittenFiles(writer.written, [ArchivedLoss(*loss[1:]) for loss in losses])

@@ -51,15 +51,15 @@ class FileMerge(NamedTuple):
 class Compacted:
     """The counts of a compaction.
 
-    merged: old files. files, records, bytes: of the new files. removed: files that do not belong to the
-    archive. findings: files that are missing, unreadable, damaged or overlapping.
+    merged: old files. files, records, bytes: of the new files. removed_files: those that do not belong to
+    the archive. findings: files that are missing, unreadable, damaged or overlapping.
     """
 
     merged: int = 0
     files: int = 0
     records: int = 0
     bytes: int = 0
-    removed: int = 0
+    removed_files: int = 0
     findings: list[FileFinding] = field(default_factory=list)
 
 
@@ -101,7 +101,7 @@ class Compactor:
         size = MERGES_A_SLOT * self._workers.slots
         for begin in range(0, len(merges), size):
             self._replace(merges[begin : begin + size])
-        self.done.removed += self._store.sweep(
+        self.done.removed_files += self._store.sweep(
             keep_replaced=self._keep_replaced, keep_strays=self._keep_replaced
         )
 

@@ -25,14 +25,15 @@ sees the archive after one commit or another. Unknown keys are ignored, and drop
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_64_hexdigest
 
 from quoth.spark.archive.fingerprint import MODULUS, total
-from quothwire.errors import QuothError, error
+from quothwire.errors import error
 from quothwire.pointer import check_pointer
 
 NAME = "_manifest.json"
@@ -77,6 +78,8 @@ class ReplacedFile(NamedTuple):
 
 
 T = TypeVar("T", ArchivedFile, ArchivedLoss, ReplacedFile)
+_BY_FIRST = attrgetter("first")
+_LOG_KEY = attrgetter("topic", "generation")
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class ArchivedLog:
             self,
             until=until,
             ordinal=ordinal,
-            files=(*self.files, *sorted(files, key=_first)),
+            files=(*self.files, *sorted(files, key=_BY_FIRST)),
             lost=self.lost + sum(loss.records for loss in missing),
             losses=_kept((*self.losses, *missing)),
         )
@@ -125,7 +128,7 @@ class ArchivedLog:
         """Return the log with each new file in place of several old ones."""
         gone = {old for several in merged.values() for old in several}
         kept = [file for file in self.files if file not in gone]
-        return replace(self, files=tuple(sorted([*kept, *merged], key=_first)))
+        return replace(self, files=tuple(sorted([*kept, *merged], key=_BY_FIRST)))
 
 
 @dataclass(frozen=True)
@@ -134,28 +137,24 @@ class ArchiveManifest:
 
     commit: int = 0
     logs: tuple[ArchivedLog, ...] = ()
-    replaced: tuple[ReplacedFile, ...] = field(default=())
+    replaced: tuple[ReplacedFile, ...] = ()
 
     def newest(self, topic: str) -> ArchivedLog | None:
         """The newest log of a topic."""
-        return max((log for log in self.logs if log.topic == topic), key=_generation, default=None)
-
-    def files(self, topics: Callable[[str], bool]) -> list[ArchivedFile]:
-        """The files of the topics that match."""
-        return [file for log in self.logs if topics(log.topic) for file in log.files]
+        logs = (log for log in self.logs if log.topic == topic)
+        return max(logs, key=attrgetter("generation"), default=None)
 
     def with_log(self, log: ArchivedLog) -> ArchiveManifest:
         """Return the manifest with this state of a log."""
-        same = (log.topic, log.generation)
-        others = [one for one in self.logs if (one.topic, one.generation) != same]
-        return replace(self, logs=tuple(sorted([*others, log], key=_log_key)))
+        logs = {_LOG_KEY(one): one for one in (*self.logs, log)}
+        return replace(self, logs=tuple(logs[key] for key in sorted(logs)))
 
     def encoded(self, commit: int) -> bytes:
         """The content of the file for the commit of this number."""
         logs = [_log_object(log) for log in self.logs]
         replaced = [one._asdict() for one in self.replaced]
         content = {"archive": VERSION, "commit": commit, "logs": logs, "replaced": replaced}
-        text = _text(content)
+        text = json.dumps(content, ensure_ascii=False, indent=1)
         return f'{{"checksum": "{_checksum(text)}",\n"manifest": {text}}}\n'.encode()
 
 
@@ -164,7 +163,7 @@ def decoded(content: bytes, where: str) -> ArchiveManifest:
     try:
         said = json.loads(content)
         body = said["manifest"]
-        if said["checksum"] != _checksum(_text(body)):
+        if said["checksum"] != _checksum(json.dumps(body, ensure_ascii=False, indent=1)):
             raise ValueError("its checksum does not match")
         if body["archive"] != VERSION:
             text = f"{where} is of version {body['archive']!r}, this program knows version {VERSION}"
@@ -176,20 +175,18 @@ def decoded(content: bytes, where: str) -> ArchiveManifest:
             int(body["commit"]), logs, tuple(_known(ReplacedFile, one) for one in body["replaced"])
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise _no_manifest(where, f"{type(problem).__name__}: {problem}") from None
+        raise error(
+            "damaged",
+            f"{where} is no manifest of an archive: {type(problem).__name__}: {problem}",
+            "nothing was changed; the files of the archive are all there: put a copy of the manifest back, "
+            "or begin another archive",
+        ) from None
 
 
 def _log_object(log: ArchivedLog) -> dict[str, Any]:
-    return {
-        "topic": log.topic,
-        "log": f"{log.log:016x}",
-        "generation": log.generation,
-        "until": log.until,
-        "ordinal": log.ordinal,
-        "lost": log.lost,
-        "losses": [loss._asdict() for loss in log.losses],
-        "files": [{**file._asdict(), "hash": f"{file.hash:016x}"} for file in log.files],
-    }
+    losses = [loss._asdict() for loss in log.losses]
+    files = [{**file._asdict(), "hash": f"{file.hash:016x}"} for file in log.files]
+    return {**vars(log), "log": f"{log.log:016x}", "losses": losses, "files": files}
 
 
 def _log_of(said: dict[str, Any]) -> ArchivedLog:
@@ -205,21 +202,8 @@ def _known(kind: type[T], said: Mapping[str, Any]) -> T:
     return kind(**{name: said[name] for name in kind._fields})
 
 
-def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, indent=1)
-
-
 def _checksum(text: str) -> str:
     return xxh3_64_hexdigest(text.encode())
-
-
-def _no_manifest(where: str, why: str) -> QuothError:
-    return error(
-        "damaged",
-        f"{where} is no manifest of an archive: {why}",
-        "nothing was changed; the files of the archive are all there: put a copy of the manifest back, "
-        "or begin another archive",
-    )
 
 
 def _kept(losses: Sequence[ArchivedLoss]) -> tuple[ArchivedLoss, ...]:
@@ -232,15 +216,3 @@ def _kept(losses: Sequence[ArchivedLoss]) -> tuple[ArchivedLoss, ...]:
         return (losses[-LOSSES_MAX], *newest)
     records = sum(loss.records for loss in damaged)
     return (ArchivedLoss(damaged[0].after, damaged[-1].next, records, "damaged"), *newest)
-
-
-def _first(file: ArchivedFile) -> int:
-    return file.first
-
-
-def _generation(log: ArchivedLog) -> int:
-    return log.generation
-
-
-def _log_key(log: ArchivedLog) -> tuple[str, int]:
-    return log.topic, log.generation

@@ -72,10 +72,6 @@ def _escaped(character: str) -> str:
 
 
 def _cut(topic: str) -> str:
-    """The escaped beginning of a name, of at most `_CUT_BYTES`."""
-    kept = ""
-    for character in map(_escaped, topic):
-        if len((kept + character).encode()) > _CUT_BYTES:
-            break
-        kept += character
-    return kept
+    """The escaped beginning of a name, of at most `_CUT_BYTES` and without a part of a %XX."""
+    begin = "".join(map(_escaped, topic)).encode()[:_CUT_BYTES].decode(errors="ignore")
+    return re.sub("%.?$", "", begin)

@@ -24,7 +24,7 @@ from quoth.spark.archive.manifest import ArchivedFile
 from quoth.spark.atomic_files import AtomicFile, make_directory
 from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.source.arrow import TYPES
-from quothwire.errors import QuothError, error
+from quothwire.errors import error
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "ordinal")
 _ALWAYS = ("offset", "timestamp", "value", "ordinal")
@@ -45,6 +45,9 @@ _RISING = ["offset", "timestamp", "ordinal"]
 _ENCODINGS = {**dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"), "value": "DELTA_LENGTH_BYTE_ARRAY"}
 """DELTA_LENGTH_BYTE_ARRAY keeps lengths apart from bytes: incompressible values take two thirds of the
 time."""
+
+
+_HINT = "nothing was changed; put a copy of the file back"
 
 
 class Lineage(NamedTuple):
@@ -156,17 +159,17 @@ class _DayFile:
 
     def _footer(self) -> dict[str, str]:
         topic, log, generation = self._lineage
-        facts = {"topic": topic, "log": f"{log:016x}", "generation": generation, **self._facts()}
-        return {f"quoth.{name}": str(value) for name, value in facts.items()}
-
-    def _facts(self) -> dict[str, object]:
-        return {
+        facts = {
+            "topic": topic,
+            "log": f"{log:016x}",
+            "generation": generation,
             "first": self._first,
             "last": self._last,
             "rows": self._rows,
             "ordinal": self._ordinal,
             "hash": f"{self._hash:016x}",
         }
+        return {f"quoth.{name}": str(value) for name, value in facts.items()}
 
 
 def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
@@ -175,9 +178,6 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
     Raises `Damaged`; FileNotFoundError or another OSError if the file cannot be read.
     """
     path = root / file.name
-    with _damage_of(path):
-        found = pq.read_metadata(path)
-    said = found.metadata or {}
     expected = {
         b"quoth.topic": lineage.topic,
         b"quoth.log": f"{lineage.log:016x}",
@@ -185,16 +185,13 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
         b"quoth.last": str(file.last),
         b"quoth.hash": f"{file.hash:016x}",
     }
-    if found.num_rows != file.rows or any(said.get(name) != text.encode() for name, text in expected.items()):
-        raise _damaged(path, "its footer does not say what the manifest says of it")
-
-
-def require_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
-    """Compare a file's footer with the manifest; raises `Damaged` for a missing file, too."""
-    try:
-        check_footer(root, lineage, file)
-    except FileNotFoundError:
-        raise _damaged(root / file.name, "there is no such file") from None
+    with damage_of(path, _HINT):
+        found = pq.read_metadata(path)
+        said = found.metadata or {}
+        if found.num_rows != file.rows or any(
+            said.get(name) != text.encode() for name, text in expected.items()
+        ):
+            raise ValueError("its footer does not say what the manifest says of it")
 
 
 def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
@@ -205,45 +202,45 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
     """
     path = root / file.name
     rows, hashed, last, ordinal = 0, 0, file.first - 1, file.ordinal - 1
-    with _damage_of(path), pq.ParquetFile(path, page_checksum_verification=True) as opened:
+    with damage_of(path, _HINT), pq.ParquetFile(path, page_checksum_verification=True) as opened:
         if not opened.schema_arrow.equals(SCHEMA):
-            raise _damaged(path, "its columns are not those of an archive")
+            raise ValueError("its columns are not those of an archive")
         for number in range(opened.num_row_groups):  # one at a time, which bounds the memory
             for records in opened.read_row_group(number, list(COLUMNS)).to_batches():
-                _check_order(path, records, last, ordinal)
+                _check_order(records, last, ordinal)
                 last, ordinal = (records.column(name)[-1].as_py() for name in ("offset", "ordinal"))
                 rows += records.num_rows
                 hashed = (hashed + fingerprint(records)) % MODULUS
                 yield records
-    if (rows, hashed) != (file.rows, file.hash):
-        raise _damaged(path, f"its {rows} rows are not the {file.rows} that the manifest says")
-    if last != file.last:
-        raise _damaged(path, f"it ends at {last} instead of {file.last}")
-    if naming.day_of(file.first) != naming.day_of(last):
-        raise _damaged(path, "its records are of more than one day")
+        if (rows, hashed) != (file.rows, file.hash):
+            raise ValueError(f"its {rows} rows are not the {file.rows} that the manifest says")
+        if last != file.last:
+            raise ValueError(f"it ends at {last} instead of {file.last}")
+        if naming.day_of(file.first) != naming.day_of(last):
+            raise ValueError("its records are of more than one day")
 
 
 @contextmanager
-def _damage_of(path: Path) -> Iterator[None]:
+def damage_of(path: Path | str, hint: str) -> Iterator[None]:
     """Raise `Damaged` for an invalid Parquet file; errors of the file system pass unchanged."""
     try:
         yield
     except (OSError, ValueError, pa.ArrowException) as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
             raise
-        raise _damaged(path, str(problem)) from None  # Arrow raises OSError for a wrong checksum, too
+        raise error("damaged", f"{path}: {problem}", hint) from None  # Arrow: OSError for a wrong checksum
 
 
-def _check_order(path: Path, records: pa.RecordBatch, last: int, ordinal: int) -> None:
-    """Raise `Damaged` unless pointers and ordinals rise from the last ones before."""
+def _check_order(records: pa.RecordBatch, last: int, ordinal: int) -> None:
+    """Raise ValueError unless pointers and ordinals rise from the last ones before."""
     offsets, ordinals = (np.from_dlpack(records.column(name)) for name in ("offset", "ordinal"))
     times = np.from_dlpack(records.column("timestamp").cast(pa.int64()))
     if (np.diff(offsets, prepend=last) <= 0).any():
-        raise _damaged(path, "its pointers do not rise from the first one of the manifest")
+        raise ValueError("its pointers do not rise from the first one of the manifest")
     if (np.diff(ordinals, prepend=ordinal) <= 0).any():
-        raise _damaged(path, "its ordinals do not rise from the first one of the manifest")
+        raise ValueError("its ordinals do not rise from the first one of the manifest")
     if (times != offsets).any():
-        raise _damaged(path, "a time is not that of its pointer")
+        raise ValueError("a time is not that of its pointer")
 
 
 def _writer(file: AtomicFile, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
@@ -277,7 +274,3 @@ def _days(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         stop = bisect_left(offsets, midnight, start, end)
         yield records.slice(start, stop - start)
         start = stop
-
-
-def _damaged(path: Path, why: str) -> QuothError:
-    return error("damaged", f"{path}: {why}", "nothing was changed; put a copy of the file back")

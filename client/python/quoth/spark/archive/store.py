@@ -100,7 +100,7 @@ class ArchiveStore(Closeable):
 
     def _strays(self, seconds: float) -> Iterator[str]:
         """Files of an archive that the manifest does not name, older than so many seconds."""
-        known = {file.name for file in self.manifest.files(lambda _: True)}
+        known = {file.name for log in self.manifest.logs for file in log.files}
         known.update(one.name for one in self.manifest.replaced)
         before = time.time() - as_seconds(seconds, "keep_strays")
         for pattern in (

@@ -7,6 +7,7 @@ byte. Neither locks or changes anything.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -54,13 +55,20 @@ def named_files(logs: Iterable[ArchivedLog]) -> list[Named]:
 
 def absent(root: Path, files: Iterable[Named]) -> list[FileFinding]:
     """The files that are missing, unreadable, or of another size than the manifest says."""
-    return [found for lineage, file in files if (found := _absent(root, lineage, file)) is not None]
+    return [found for lineage, file in files for found in _absent(root, lineage, file)]
+
+
+def require(root: Path, named: Named) -> None:
+    """Compare a file's presence, size and footer with the manifest. Raises `Damaged`, OSError."""
+    for found in absent(root, [named]):
+        if found.kind != "unreadable":
+            raise error("damaged", found.text)
+    check_footer(root, *named)
 
 
 def verified(root: str, files: Iterable[Named]) -> list[FileFinding]:
     """Read files whole, in a worker; returns those that are missing, unreadable or damaged."""
-    found = (_verified(Path(root), lineage, file) for lineage, file in files)
-    return [one for one in found if one is not None]
+    return [found for lineage, file in files for found in _verified(Path(root), lineage, file)]
 
 
 def read_named(root: Path, lineage: Lineage, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
@@ -121,28 +129,24 @@ def _finding(root: Path, lineage: Lineage, file: ArchivedFile, problem: OSError 
     return FileFinding(lineage.topic, kind, file.name, file.rows, text)
 
 
-def _absent(root: Path, lineage: Lineage, file: ArchivedFile) -> FileFinding | None:
+def _absent(root: Path, lineage: Lineage, file: ArchivedFile) -> list[FileFinding]:
     path = root / file.name
     try:
         size = path.stat().st_size
     except OSError as problem:
-        return _finding(root, lineage, file, problem)
-    if size != file.bytes:
-        text = f"{path}: {size:,} bytes instead of {file.bytes:,}"
-        return FileFinding(lineage.topic, "damaged", file.name, file.rows, text)
-    return None
+        return [_finding(root, lineage, file, problem)]
+    if size == file.bytes:
+        return []
+    text = f"{path}: {size:,} bytes instead of {file.bytes:,}"
+    return [FileFinding(lineage.topic, "damaged", file.name, file.rows, text)]
 
 
-def _verified(root: Path, lineage: Lineage, file: ArchivedFile) -> FileFinding | None:
+def _verified(root: Path, lineage: Lineage, file: ArchivedFile) -> list[FileFinding]:
     found = _absent(root, lineage, file)
-    if found is not None:
-        return found
     try:
-        check_footer(root, lineage, file)
-        for _ in read_named(root, lineage, file):
-            pass
+        if not found:
+            check_footer(root, lineage, file)
+            deque(read_file(root, file), maxlen=0)
     except (OSError, Damaged) as problem:
-        return _finding(root, lineage, file, problem)
-    except BadFile as bad:
-        return bad.finding
-    return None
+        return [_finding(root, lineage, file, problem)]
+    return found

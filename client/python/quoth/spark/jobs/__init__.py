@@ -5,6 +5,6 @@
     spark-submit --master yarn .../quoth/spark/jobs/audit.py /mnt/quoth    on a cluster that has the package
 
 A `session.Job` gets a session and returns a `session.JobSummary`. Invalid arguments are refused before there
-is a session. A job is a module here, with a `main` that parses the command line, and a module in
-`quothcli.commands.pipeline` for the same command.
+is a session. A job is a module here, and a command in `quothcli.commands.pipeline`, which the module runs if
+it is started by itself.
 """

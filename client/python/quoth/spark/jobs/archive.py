@@ -1,8 +1,6 @@
 """Archives topics to Parquet files, each record once, through crashes.
 
     quoth pipeline archive DIR TOPIC...
-    python -m quoth.spark.jobs.archive DIR TOPIC... [--url URL] [--trim] [--follow SECONDS] [--master URL]
-    spark-submit .../quoth/spark/jobs/archive.py DIR TOPIC...
 
 DIR is a folder that the driver and all executors have. The next run goes on where the manifest in it says,
 see `quoth.spark.archive`; one at a time goes on with it.
@@ -11,19 +9,18 @@ see `quoth.spark.archive`; one at a time goes on with it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
-from quoth.spark.archive.archiver import FILE_BYTES, KEEP_REPLACED_S, ArchiveTally, Policy, TopicArchiver
+from quoth.spark.archive.archiver import ArchiveTally, Policy, TopicArchiver
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
 from quoth.spark.jobs import session
-from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import JobSummary
+from quoth.spark.jobs.session import JobSummary, awaited
 from quoth.spark.jobs.verify import findings_lines
 from quoth.spark.source.ranges import named
 from quoth.spark.workers import SparkWorkers
@@ -79,42 +76,14 @@ def summary_of(tally: ArchiveTally, root: Path, seconds: float) -> JobSummary:
     lines += findings_lines(tally.findings)
     content = {
         "archive": str(root),
+        **vars(tally),
         "topics": sorted(tally.topics),
-        "records": tally.records,
-        "bytes": tally.bytes,
-        "files": tally.files,
         "seconds": round(seconds, 3),
         "records_per_s": round(rate, 1),
-        "lost": tally.lost,
-        "trimmed": tally.trimmed,
-        "removed_files": tally.removed,
-        "commits": tally.commits,
         "findings": [one._asdict() for one in tally.findings],
     }
     return JobSummary(lines, content, good=not tally.lost and not tally.findings)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run it as a module."""
-    parser = session.arguments(__doc__)
-    parser.add_argument("archive", metavar="DIR", help="the archive's folder; it is made")
-    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
-    parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
-    parser.add_argument("--trim", action="store_true", help="let the topics go of what is archived")
-    parser.add_argument("--fail-on-loss", action="store_true", help="end if records are gone already")
-    parser.add_argument("--follow", metavar="SPAN", type=session.span, help="go on, looking so often")
-    parser.add_argument("--file-bytes", metavar="SIZE", type=session.size, default=FILE_BYTES)
-    parser.add_argument("--keep-replaced", metavar="SPAN", type=session.span, default=KEEP_REPLACED_S)
-    typed = parser.parse_args(arguments)
-    policy = Policy(typed.fail_on_loss, typed.trim, typed.file_bytes, typed.keep_replaced)
-
-    def prepare() -> session.Job:
-        where = {"url": typed.url, "timeout": typed.timeout, "follow": typed.follow}
-        return job(typed.archive, typed.topics, policy=policy, tell=session.tell, **where)
-
-    session.run("archive", prepare, typed)
-
-
 if __name__ == "__main__":
-    main()
+    session.main(__file__)

@@ -1,8 +1,6 @@
 """Audits logs of any size: verifies every segment file, without a broker.
 
     quoth pipeline audit DIR...
-    python -m quoth.spark.jobs.audit DIR... [--topic TOPIC] [--out DIR] [--master URL] [--format json]
-    spark-submit .../quoth/spark/jobs/audit.py DIR...
 
 A directory is that of an embedded log, a topic's folder or a broker's data directory, on a file system that
 all executors have. Nothing is locked or changed, so a broker may write there: an unfinished batch is no
@@ -15,7 +13,7 @@ that the verdict does not depend on the division among tasks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +40,14 @@ FOUND_MAX = 1_000
 class AuditFinding(NamedTuple):
     """A finding in a log.
 
-    kind: one of `verify.Wrong`, or a key of `KINDS`. damage: False for a note. start, end: offsets in the
-    file, both 0 if it concerns the whole file. after, next: the pointers between which records are missing.
-    ordinal: of the first missing record; records: the number of missing ones; each -1 if unknown.
+    kind: one of `verify.Wrong`; ``unreadable``: a log, or what is left of it from somewhere on; ``settings``:
+    a topic's settings file; or a note: ``index``: a sealed segment without an index that agrees with it;
+    ``unfinished``: the end of the last segment, which is being written or was torn by a crash; ``set_aside``:
+    bytes that a start or a repair has kept; ``foreign``: a file of something else.
+
+    damage: False for a note. start, end: offsets in the file, both 0 if it concerns the whole file. after,
+    next: the pointers between which records are missing. ordinal: of the first missing record; records: the
+    number of missing ones; each -1 if unknown.
     """
 
     topic: str
@@ -52,27 +55,16 @@ class AuditFinding(NamedTuple):
     kind: str
     damage: bool
     path: str
-    start: int
-    end: int
-    after: int
-    next: int
-    ordinal: int
-    records: int
-    text: str
+    start: int = 0
+    end: int = 0
+    after: int = 0
+    next: int = 0
+    ordinal: int = -1
+    records: int = 0
+    text: str = ""
 
 
-KINDS = {
-    "unreadable": "a log, or what is left of it from somewhere on, that cannot be looked at",
-    "settings": "a topic's settings file that does not check",
-    "index": "a sealed segment without an index that agrees with it: a note, readers do without",
-    "unfinished": "the end of the last segment, which is being written, or which a crash has torn: a note",
-    "set_aside": "bytes that were kept by a start or a repair: a note",
-    "foreign": "a file that is none of a log's: a note",
-}
-_FINDING = (
-    "topic string, directory string, kind string, damage boolean, path string, start long, end long, "
-    "after long, next long, ordinal long, records long, text string"
-)
+_FINDING = session.schema_of(AuditFinding)
 _SEGMENT = (
     "topic string, directory string, path string, log string, floor long, first long, last long, "
     "ordinal long, batches long, records long, bytes long, sealed boolean, indexed boolean"
@@ -159,18 +151,6 @@ def job(
     return session.looking(run, out)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job as a module."""
-    parser = session.arguments(__doc__)
-    parser.add_argument(
-        "directories", metavar="DIR", nargs="+", help="a log, a topic's folder, a data directory"
-    )
-    parser.add_argument("--topic", metavar="TOPIC", help="only this topic")
-    parser.add_argument("--out", metavar="DIR", help="keep segments and findings there, as Parquet")
-    typed = parser.parse_args(arguments)
-    session.run("audit", lambda: job(typed.directories, topic=typed.topic, out=typed.out), typed)
-
-
 # -- in the driver ------------------------------------------------------------------------------------------
 
 
@@ -233,7 +213,7 @@ def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = 
     """A finding for a whole file, or for the directory."""
     directory = str(place.directory)
     path = os.path.join(directory, name) if name else directory
-    return AuditFinding(place.topic, directory, kind, damage, path, 0, 0, 0, 0, -1, 0, text)
+    return AuditFinding(place.topic, directory, kind, damage, path, text=text)
 
 
 # -- in the executors ---------------------------------------------------------------------------------------
@@ -250,39 +230,21 @@ def _inspected(share: list[SegmentRun], logs: list[tuple[str, Listing]]) -> Iter
                 last = one.last
         except (QuothError, OSError) as problem:
             text = f"{problem}; what lies behind was not looked at"
-            finding = AuditFinding(
-                topic, directory, "unreadable", True, directory, 0, 0, last, 0, -1, -1, text
-            )  # fmt: skip
+            where = topic, directory, "unreadable", True, directory
+            finding = AuditFinding(*where, after=last, records=-1, text=text)
             yield (topic, directory, *[None] * 11, [finding])
 
 
 def _row(topic: str, directory: str, one: verify.Summary) -> tuple[Any, ...]:
     found = [_of_damage(topic, directory, damage) for damage in one.damages]
     if one.unfinished:
-        start, text = (
-            one.bytes - one.unfinished,
-            "no whole batch: it is being written, or a crash has torn it",
-        )
-        found.append(
-            AuditFinding(
-                topic,
-                directory,
-                "unfinished",
-                False,
-                str(one.path),
-                start,
-                one.bytes,
-                one.last,
-                0,
-                -1,
-                0,
-                text,
-            )
-        )
+        text = "no whole batch: it is being written, or a crash has torn it"
+        span = {"start": one.bytes - one.unfinished, "end": one.bytes, "after": one.last}
+        found.append(AuditFinding(topic, directory, "unfinished", False, str(one.path), **span, text=text))
     if one.sealed and not one.indexed:
         path = one.path.with_suffix(file_format.INDEX_SUFFIX)
         text = "no index that agrees: readers do without, `quoth log repair` makes it anew"
-        found.append(AuditFinding(topic, directory, "index", False, str(path), 0, 0, 0, 0, -1, 0, text))
+        found.append(AuditFinding(topic, directory, "index", False, str(path), text=text))
     return (
         topic, directory, str(one.path), f"{one.log_id:016x}", one.floor, one.first, one.last,
         one.ordinal, one.batches, one.records, one.bytes, one.sealed, one.indexed, found,
@@ -364,6 +326,4 @@ def _line(one: AuditFinding) -> str:
 
 
 if __name__ == "__main__":
-    from quoth.spark.jobs.audit import main as installed  # what tasks run has to be importable by its name
-
-    installed()
+    session.main(__file__)

@@ -1,8 +1,6 @@
 """Merges the small files of an archive into large ones, a day at a time, with the same records.
 
     quoth pipeline compact DIR [TOPIC...]
-    python -m quoth.spark.jobs.compact DIR [TOPIC...] [--keep-replaced SECONDS] [--master URL]
-    spark-submit .../quoth/spark/jobs/compact.py DIR [TOPIC...]
 
 DIR is an archive's folder, which the driver and all executors have. Merged records are compared with the
 manifest, and a reader of the manifest sees the old files or the new ones. Files that are missing or damaged
@@ -17,18 +15,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from quoth.merging.selection import Selection
-from quoth.spark.archive import manifest
 from quoth.spark.archive.archiver import KEEP_REPLACED_S
 from quoth.spark.archive.compaction import TARGET_BYTES, Compacted, Compactor
-from quoth.spark.archive.reading import logs_of
-from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.atomic_files import local_path
+from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import JobSummary, printable
-from quoth.spark.jobs.verify import findings_lines
+from quoth.spark.jobs.verify import archive_at, findings_lines
 from quoth.spark.workers import SparkWorkers
-from quothwire.errors import error
 
 
 def job(
@@ -44,12 +37,7 @@ def job(
     topics that it does not have, `Damaged`. The job raises as `Compactor.run`, and `Conflict` ``locked``
     while another program works on the archive.
     """
-    root, selection = local_path(archive), Selection(topics or "*")
-    if not (root / manifest.NAME).is_file():
-        raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
-    there = read_manifest(root)
-    if topics:
-        logs_of(there, selection)
+    root, selection = archive_at(archive, topics)
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
@@ -71,37 +59,13 @@ def summary_of(done: Compacted, root: Path, seconds: float) -> JobSummary:
     """Summarize a compaction. It is good if no file is missing or damaged."""
     line = (
         f"merged {done.merged:,} files into {done.files:,}, {done.records:,} records, {done.bytes:,} bytes, "
-        f"in {seconds:.1f} s; {done.removed:,} files removed"
+        f"in {seconds:.1f} s; {done.removed_files:,} files removed"
     )
-    content = {
-        "archive": str(root),
-        "merged": done.merged,
-        "files": done.files,
-        "records": done.records,
-        "bytes": done.bytes,
-        "removed_files": done.removed,
-        "seconds": round(seconds, 3),
-        "findings": [one._asdict() for one in done.findings],
-    }
+    findings = [one._asdict() for one in done.findings]
+    content = {"archive": str(root), **vars(done), "seconds": round(seconds, 3), "findings": findings}
     found = [f"{one.kind}: {printable(one.text)}" for one in done.findings]
     return JobSummary([*found, line, *findings_lines(done.findings)], content, not done.findings)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job as a module."""
-    parser = session.arguments(__doc__)
-    parser.add_argument("archive", metavar="DIR", help="the archive's folder")
-    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")
-    parser.add_argument("--target-bytes", metavar="SIZE", type=session.size, default=TARGET_BYTES)
-    parser.add_argument("--keep-replaced", metavar="SPAN", type=session.span, default=KEEP_REPLACED_S)
-    typed = parser.parse_args(arguments)
-
-    def prepare() -> session.Job:
-        sizes = {"target_bytes": typed.target_bytes, "keep_replaced": typed.keep_replaced}
-        return job(typed.archive, typed.topics, **sizes)
-
-    session.run("compact", prepare, typed)
-
-
 if __name__ == "__main__":
-    main()
+    session.main(__file__)

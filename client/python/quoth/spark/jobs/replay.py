@@ -2,8 +2,6 @@
 table.
 
     quoth pipeline replay INPUT [--topic TOPIC] [--to TOPIC] [--since TIME] [--until TIME] [--speed X]
-    python -m quoth.spark.jobs.replay INPUT ... [--url URL] [--master URL] [--format json]
-    spark-submit .../quoth/spark/jobs/replay.py INPUT ...
 
 INPUT is an archive, a Parquet file or a folder of such, which the driver and all executors can read. The same
 command continues a run that was interrupted, and does nothing after a complete one, see `quoth.spark.replay`.
@@ -11,10 +9,9 @@ command continues a run that was interrupted, and does nothing after a complete 
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +19,10 @@ from pyspark.sql import SparkSession
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.spark.jobs import session
-from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import JobSummary, tell
+from quoth.spark.jobs.session import JobSummary, awaited
 from quoth.spark.replay.chunking import Chunk, ChunkLimits
 from quoth.spark.replay.inputs import ReplayRequest, ReplayStream, TableInput, input_of
-from quoth.spark.replay.rate_limit import LATE_S
-from quoth.spark.replay.replayer import Replayer, StreamTally, newest_version
+from quoth.spark.replay.replayer import LATE_S, Replayer, StreamTally, newest_version
 from quoth.spark.workers import SparkWorkers
 from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import NotFound, error
@@ -124,64 +119,7 @@ def summary_of(tallies: list[StreamTally], seconds: float, behind: float | None 
     return JobSummary(lines, content)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job as a module."""
-    parser = session.arguments(__doc__)
-    parser.add_argument("input", metavar="INPUT", help="an archive, a Parquet file, or a folder of such")
-    for name, metavar, text in (
-        ("--topic", "TOPIC", "only these topics of an archive: names, patterns"),
-        ("--to", "TOPIC", "into which topic: a name, or OLD=NEW"),
-    ):
-        parser.add_argument(name, metavar=metavar, action="append", default=[], help=text)
-    for name, metavar, text in (
-        ("--since", "TIME", "from this time on"),
-        ("--until", "TIME", "before this time"),
-        ("--value-column", "NAME", "of a table (default: value)"),
-        ("--key-column", "NAME", "of a table (default: key, if it is there)"),
-        ("--headers-column", "NAME", "of a table (default: headers, if it is there)"),
-        ("--time-column", "NAME", "of a table, for --since, --until and --speed"),
-        ("--pointer-column", "NAME", "of a table, goes into a header"),
-        ("--application", "NAME", "by which a replay is known, instead of by what it replays"),
-    ):
-        parser.add_argument(name, metavar=metavar, help=text)
-    parser.add_argument("--speed", metavar="X", type=float, help="X seconds of original time in one")
-    parser.add_argument("--chunk-bytes", metavar="SIZE", type=session.size, default=ChunkLimits().bytes)
-    parser.add_argument("--same-topic", action="store_true", help="even into what it was archived from")
-    parser.add_argument("--dry-run", action="store_true", help="tell what would be done")
-    parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
-    typed = parser.parse_args(arguments)
-    session.run("replay", lambda: _typed(typed), typed)
-
-
 # -- what can be refused without Spark ----------------------------------------------------------------------
-
-
-def _typed(typed: argparse.Namespace) -> session.Job | JobSummary:
-    """Prepare the job of a command line."""
-    request = ReplayRequest(
-        topics=tuple(typed.topic),
-        to=tuple(typed.to),
-        value=typed.value_column,
-        key=typed.key_column,
-        headers=typed.headers_column,
-        time=typed.time_column,
-        pointer=typed.pointer_column,
-        name=typed.application,
-    )
-    return job(
-        typed.input,
-        request=request,
-        since=typed.since,
-        until=typed.until,
-        url=typed.url,
-        timeout=typed.timeout,
-        limits=ChunkLimits(bytes=typed.chunk_bytes),
-        speed=typed.speed,
-        same_topic=typed.same_topic,
-        dry_run=typed.dry_run,
-        tell=tell,
-    )
 
 
 def _check_fixed(since: Timestamp | None, until: Timestamp | None) -> None:
@@ -220,8 +158,7 @@ def _check_elsewhere(broker: Client, streams: list[ReplayStream]) -> None:
 def _left(broker: Client, stream: ReplayStream, limits: ChunkLimits) -> Remaining:
     """Find the chunks of a stream that are not replayed yet."""
     began = stream.position(newest_version(broker, stream))
-    found = (chunk.behind(began) for chunk in stream.chunks(limits))
-    return Remaining(stream, began, [chunk for chunk in found if chunk is not None])
+    return Remaining(stream, began, list(stream.chunks(limits, began=began)))
 
 
 # -- the summary --------------------------------------------------------------------------------------------
@@ -275,4 +212,4 @@ def _amounts(tallies: list[StreamTally]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    session.main(__file__)

@@ -1,4 +1,4 @@
-"""Runs jobs: starts a Spark session, shows progress, prints the summary, parses common arguments.
+"""Runs jobs: starts a Spark session, waits for the broker, shows progress.
 
 A job that is started as a command or a module has a session and a Java of its own, or the session of
 `spark-submit`. A program with a session calls the job with it.
@@ -6,8 +6,7 @@ A job that is started as a command or a module has a session and a Java of its o
 
 from __future__ import annotations
 
-import argparse
-import json
+import importlib
 import logging
 import os
 import shutil
@@ -17,25 +16,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from quoth.core.deadline import SECONDS_MAX
+from quoth.client import Client
+from quoth.spark.connections import TIMEOUT_S
 from quoth.spark.jobs.reasons import reason
-from quothwire.errors import QuothError, error
-from quothwire.text.quantity import parse_size, parse_span
-
-Quantity = TypeVar("Quantity")
+from quothwire.errors import Disconnected, QuothError, error
 
 MASTER = "local[*,4]"
 """The default master: this machine, all cores, four attempts of a task."""
 JAVA_HINT = "Spark 4 runs on Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+BROKER_LOOK_S = 5.0
+"""Seconds between two pings of the broker, and the time limit of each."""
 _LOOK_S = 0.25
 _CLEAR = "\r\033[K"
+_SCHEMA = {int: "long", float: "double", bool: "boolean"}
 
 
 class JobSummary(NamedTuple):
@@ -149,39 +149,49 @@ def progress(spark: SparkSession, what: str) -> Iterator[None]:
         watcher.join()
 
 
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with what all jobs take when they are started as modules: --master, --conf, --format."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--master", metavar="URL", help=f"where Spark runs (default: {MASTER})")
-    parser.add_argument(
-        "--conf",
-        metavar="NAME=VALUE",
-        type=setting,
-        action="append",
-        default=[],
-        help="a setting of Spark; may be repeated",
-    )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print the summary")
-    return parser
+@contextmanager
+def awaited(
+    url: str, timeout: float, tell: Callable[[str], None], look: float = BROKER_LOOK_S
+) -> Iterator[Client]:
+    """Connect a client that waits for its broker as long as tasks do, or longer if timeout says so.
+
+    tell: called from another thread when the broker stops answering, and when it answers again.
+    """
+    limit, over = max(timeout, TIMEOUT_S), Event()
+    with Client(url, None, limit) as client, Client(url, None, look) as asking:
+        watcher = Thread(target=_watch_broker, args=(asking, limit, tell, over), name="broker", daemon=True)
+        watcher.start()
+        try:
+            yield client
+        finally:
+            over.set()
+            asking.close()
+            watcher.join()
 
 
-def span(text: str) -> float:
-    """Read a span of time as it is typed. Raises argparse.ArgumentTypeError."""
-    return _quantity(lambda: parse_span(text, infinity=SECONDS_MAX))
+def _watch_broker(asking: Client, limit: float, tell: Callable[[str], None], over: Event) -> None:
+    there = True
+    while not over.wait(asking.timeout):
+        try:
+            asking.ping()
+        except Disconnected as problem:
+            if problem.code == "closed":  # the job ended while the broker was asked
+                return
+            if there:
+                tell(f"{asking.url} does not answer; it is waited for, {limit:g} s at least")
+            there = False
+        except QuothError:
+            return
+        else:
+            if not there:
+                tell(f"{asking.url} answers again")
+            there = True
 
 
-def size(text: str) -> int:
-    """Read a size as it is typed. Raises argparse.ArgumentTypeError."""
-    return _quantity(lambda: parse_size(text))
-
-
-def _quantity(parse: Callable[[], Quantity]) -> Quantity:
-    try:
-        return parse()
-    except QuothError as problem:
-        raise argparse.ArgumentTypeError(f"{problem.text} ({problem.hint})") from None
+def main(path: str) -> None:
+    """Run the job of a module as `quoth pipeline` does, with the arguments of this process."""
+    command = importlib.import_module("quothcli.main")  # found by its name: a client needs no command
+    command.main(["pipeline", Path(path).stem, *sys.argv[1:]])
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -192,30 +202,15 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def schema_of(row: type) -> str:
+    """The schema in Spark of rows with these fields: numbers, text, and what is text or None."""
+    kinds = {name: (get_args(kind) or (kind,))[0] for name, kind in get_type_hints(row).items()}
+    return ", ".join(f"{name} {_SCHEMA.get(kind, 'string')}" for name, kind in kinds.items())
+
+
 def printable(text: str) -> str:
     """Escape characters that a terminal would interpret."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
-
-
-def run(what: str, prepare: Callable[[], Job | JobSummary], typed: argparse.Namespace) -> NoReturn:
-    """Run a job that was started as a module: print its summary and exit as the command does.
-
-    prepare: makes the job, and refuses what can be refused without Spark.
-    """
-    try:
-        summary = perform(what, prepare(), typed.master, typed.conf)
-    except (QuothError, SparkFailed) as problem:
-        sys.exit(f"quoth: {problem.code}: {problem.text}\nhint: {problem.hint}")
-    except (OSError, ValueError) as problem:
-        sys.exit(f"quoth: {problem}")
-    for line in [json.dumps(summary.content)] if typed.format == "json" else summary.lines:
-        print(line)
-    sys.exit(0 if summary.good else 1)
-
-
-def tell(text: str) -> None:
-    """Print a line to stderr."""
-    print(f"quoth: {text}", file=sys.stderr, flush=True)
 
 
 def _settings_here(master: str) -> dict[str, str]:

@@ -1,9 +1,6 @@
 """Computes statistics of topics by windows of time: records, bytes, rates, keys, gaps, largest records, lag.
 
     quoth pipeline stats TOPIC... [--window 1m]
-    python -m quoth.spark.jobs.stats TOPIC... [--since TIME] [--until TIME] [--out DIR] [--master URL]
-    python -m quoth.spark.jobs.stats TOPIC... --follow SECONDS [--checkpoint DIR] [--out DIR]
-    spark-submit .../quoth/spark/jobs/stats.py TOPIC...
 
 Windows begin at multiples of their length since 1970, so that those of two runs or two topics match. The
 number of keys is exact up to 1,023 distinct ones in a window; above, it is within 3 % in two cases of three.
@@ -15,9 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -26,8 +22,7 @@ from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.message import Gap
 from quoth.spark.atomic_files import local_path, refuse_existing
 from quoth.spark.jobs import session
-from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import JobSummary, printable, tell
+from quoth.spark.jobs.session import JobSummary, awaited, printable
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.following import Follower, StatsCheckpoint
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
@@ -43,12 +38,6 @@ WINDOW_MIN_US = 1_000
 ROWS_MAX = 10_000
 """Windows that a summary lists, the newest ones; --out keeps all of them."""
 
-_WINDOWS = (
-    "topic string, start long, end long, records long, missing long, value_bytes long, key_bytes long, "
-    "records_per_s double, bytes_per_s double, keyed long, keys long, largest long, largest_pointer long, "
-    "first long, last long, behind_records long, behind_s double, age_s double"
-)
-_GAPS = "topic string, after long, next long, records long, reason string, ordinal long"
 _COLUMNS = "{:<16}  {:<20}  {:>11}  {:>11}  {:>15}  {:>13}  {:>10}  {:>10}  {:>8}  {:>11}"
 HEADING = _COLUMNS.format(
     "topic", "window", "records", "records/s", "bytes", "bytes/s", "keys", "largest", "missing", "behind"
@@ -169,10 +158,10 @@ def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None)
 
     number: of a look; then in folders look=NUMBER of these, in the place of what is there.
     """
-    windows = _frame(spark, seen.rows, _WINDOWS)
+    windows = _frame(spark, seen.rows, WindowRow)
     for name in ("start", "end"):
         windows = windows.withColumn(name, functions.timestamp_micros(name))
-    for frame, kind in ((windows, "windows"), (_frame(spark, map(astuple, seen.gaps), _GAPS), "gaps")):
+    for frame, kind in ((windows, "windows"), (_frame(spark, map(astuple, seen.gaps), Gap), "gaps")):
         if number is None:
             frame.write.parquet(f"{out}/{kind}")
         else:
@@ -252,33 +241,6 @@ def shown(write: Callable[[str], object], *, as_json: bool) -> Callable[[Survey]
     return show
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job as a module."""
-    parser = session.arguments(__doc__)
-    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
-    parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
-    parser.add_argument("--window", metavar="SPAN", default=WINDOW, help=f"its length (default: {WINDOW})")
-    parser.add_argument("--since", metavar="TIME", help="begin at this time")
-    parser.add_argument("--until", metavar="TIME", help="stop before this time")
-    parser.add_argument("--out", metavar="DIR", help="keep windows and gaps there, as Parquet")
-    parser.add_argument("--follow", metavar="SPAN", type=session.span, help="go on, looking so often")
-    parser.add_argument("--checkpoint", metavar="DIR", help="remembers how far --follow is")
-    typed = parser.parse_args(arguments)
-    where = {"url": typed.url, "timeout": typed.timeout, "window": typed.window}
-    where |= {"since": typed.since, "out": typed.out}
-
-    def prepare() -> session.Job:
-        refuse_together(typed.follow, typed.until, typed.checkpoint)
-        if typed.follow is None:
-            return job(typed.topics, until=typed.until, tell=tell, **where)
-        steps = {"every": typed.follow, "checkpoint": typed.checkpoint}
-        show = shown(partial(print, flush=True), as_json=typed.format == "json")
-        return following(typed.topics, show=show, tell=tell, **steps, **where)
-
-    session.run("stats", prepare, typed)
-
-
 def refuse_together(follow: float | None, until: str | None, checkpoint: str | None) -> None:
     """Raise ``bad_request`` for options that exclude or need --follow, ``bad_setting`` for an empty path."""
     if checkpoint is not None:
@@ -297,8 +259,8 @@ def _selected(topics: str | Iterable[str], url: str, timeout: float) -> list[str
     return selection
 
 
-def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) -> DataFrame:
-    return spark.createDataFrame(list(rows), schema).coalesce(1)
+def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], kind: type) -> DataFrame:
+    return spark.createDataFrame(list(rows), session.schema_of(kind)).coalesce(1)
 
 
 def _of_topic(topic: str, rows: list[WindowRow], gaps: list[Gap]) -> dict[str, Any]:
@@ -327,4 +289,4 @@ def _topic_line(one: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    session.main(__file__)

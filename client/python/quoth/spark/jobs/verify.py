@@ -2,8 +2,6 @@
 manifest.
 
     quoth pipeline verify DIR [TOPIC...]
-    python -m quoth.spark.jobs.verify DIR [TOPIC...] [--master URL] [--format json]
-    spark-submit .../quoth/spark/jobs/verify.py DIR [TOPIC...]
 
 DIR is an archive's folder, which the driver and all executors have. It verifies the presence of each file,
 its size, its footer, the checksums of all pages, the number of records, their order and their fingerprint.
@@ -13,6 +11,7 @@ Nothing is locked or changed, so an archiving or a compaction may run meanwhile.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -46,10 +45,7 @@ def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
     Raises `RequestError` if there is no archive, or for a bad selection, `NotFound` ``unknown_topic`` for
     topics that it does not have, `Damaged` for its manifest.
     """
-    root, selection = local_path(archive), Selection(topics or "*")
-    if not (root / manifest.NAME).is_file():
-        raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
-    selected(root, selection)
+    root, selection = archive_at(archive, topics)
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
@@ -57,6 +53,15 @@ def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
         return summary_of(root, logs, findings, time.monotonic() - began)
 
     return session.Job(run, "nothing was changed: run it again")
+
+
+def archive_at(archive: str | Path, topics: Sequence[str]) -> tuple[Path, Selection]:
+    """The folder of an archive, and a selection of its topics, by default of all. Raises as `job`."""
+    root, selection = local_path(archive), Selection(topics or "*")
+    if not (root / manifest.NAME).is_file():
+        raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
+    selected(root, selection)
+    return root, selection
 
 
 def selected(root: Path, selection: Selection) -> list[ArchivedLog]:
@@ -113,17 +118,14 @@ def summary_of(
         content_of_logs.append({
             "topic": log.topic, "log": f"{log.log:016x}", "generation": log.generation,
             "files": len(log.files), "records": log.rows, "bytes": size, "lost": log.lost,
-            "missing_files": _count(found, "missing"), "damaged_files": _count(found, "damaged"),
-            "unreadable_files": _count(found, "unreadable"), "whole": not found,
+            **_files(found), "whole": not found,
         })  # fmt: skip
     content = {
         "archive": str(root),
         "logs": content_of_logs,
         "files": sum(len(log.files) for log in logs),
         "records": sum(log.rows for log in logs),
-        "missing_files": _count(findings, "missing"),
-        "damaged_files": _count(findings, "damaged"),
-        "unreadable_files": _count(findings, "unreadable"),
+        **_files(findings),
         "findings": [one._asdict() for one in findings],
         "seconds": round(seconds, 3),
         "whole": not findings,
@@ -142,29 +144,19 @@ def findings_lines(findings: Sequence[FileFinding]) -> list[str]:
     ]
 
 
-def _count(findings: Sequence[FileFinding], kind: str) -> int:
-    return sum(one.kind == kind for one in findings)
+def _files(findings: Sequence[FileFinding]) -> dict[str, int]:
+    """The number of files of each kind of finding."""
+    counts = Counter(one.kind for one in findings)
+    return {f"{kind}_files": counts[kind] for kind in ("missing", "damaged", "unreadable")}
 
 
 def _counts(findings: Sequence[FileFinding]) -> list[str]:
     """The number of findings of each kind, and of their records."""
-    kinds = [
-        f"{count:,} {kind}"
-        for kind in ("missing", "damaged", "unreadable", "manifest")
-        if (count := _count(findings, kind))
-    ]
-    rows = sum(one.rows for one in findings)
-    return [*kinds, f"{rows:,} records in them"] if kinds else []
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job as a module."""
-    parser = session.arguments(__doc__)
-    parser.add_argument("archive", metavar="DIR", help="the archive's folder")
-    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")
-    typed = parser.parse_args(arguments)
-    session.run("verify", lambda: job(typed.archive, typed.topics), typed)
+    counts = Counter(one.kind for one in findings)
+    kinds = ("missing", "damaged", "unreadable", "manifest")
+    found = [f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind]]
+    return [*found, f"{sum(one.rows for one in findings):,} records in them"] if found else []
 
 
 if __name__ == "__main__":
-    main()
+    session.main(__file__)

@@ -4,8 +4,7 @@
     parquet.py     opens Parquet files; reads footers, row groups and columns
     chunking.py    divides row groups into chunks: a chunk is one transaction, a part of it one task
     tasks.py       converts the rows of a part to batches and stages them, in a worker
-    replayer.py    the driver: stages chunks ahead and publishes them in order
-    rate_limit.py  the time at which a chunk is due
+    replayer.py    the driver: stages chunks ahead and publishes them in order, each when it is due
 
 Only the target topic knows how far a replay is: the version of a chunk's transaction is the position of its
 last record, which is the original pointer in an archive and the number of the row in a table. So a run reads

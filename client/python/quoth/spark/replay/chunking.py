@@ -86,11 +86,6 @@ class Chunk(NamedTuple):
         """Upper bound of its bytes."""
         return sum(part.bytes for part in self.parts)
 
-    def behind(self, position: int) -> Chunk | None:
-        """Return the rest of the chunk behind a position; None if there is none."""
-        left = [_behind(part, position) for part in self.parts if part.until > position]
-        return Chunk(tuple(left)) if left else None
-
 
 Times = Callable[[FileGroup], tuple[Any, Any]]
 """Returns the positions of a group's selected records and their times in microseconds, which do not fall: two
@@ -184,8 +179,3 @@ def _count(records: int, size: int, limits: ChunkLimits) -> int:
     """The number of pieces for so many records and bytes."""
     wanted = max(math.ceil(records / limits.records), math.ceil(size / limits.bytes), 1)
     return min(wanted, max(1, records))
-
-
-def _behind(part: ChunkPart, position: int) -> ChunkPart:
-    groups = tuple(group for group in part.groups if group.high > position)
-    return part._replace(after=max(part.after, position), groups=groups)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
@@ -26,9 +26,9 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 from quoth.merging.selection import Selection
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive.manifest import ArchivedLog
-from quoth.spark.archive.parquet import Lineage, require_footer
 from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import read_manifest
+from quoth.spark.archive.verification import named_files, require
 from quoth.spark.atomic_files import local_path
 from quoth.spark.replay.chunking import Chunk, ChunkLimits, FileGroup, by_size, by_time
 from quoth.spark.replay.parquet import (
@@ -36,7 +36,7 @@ from quoth.spark.replay.parquet import (
     FileFooter,
     ParquetColumns,
     as_micros,
-    damaged,
+    damage_in,
     micros,
     opened,
     read_column,
@@ -125,18 +125,15 @@ class ReplayStream:
         """Format a position for the user: its time, or the number of the row."""
         return pointers.to_text(position) if self.log else f"row {position:,}"
 
-    def chunks(self, limits: ChunkLimits, tick: int | None = None) -> Iterator[Chunk]:
-        """Divide the selected records into chunks. tick: microseconds; then each chunk is of one tick."""
+    def chunks(self, limits: ChunkLimits, tick: int | None = None, began: int = 0) -> Iterator[Chunk]:
+        """Divide the selected records behind a position into chunks.
+
+        tick: microseconds; then each chunk is of one tick.
+        """
+        after = max(self.after, began)
         if tick is None:
-            return by_size(self.groups, self.after, self.until, limits)
-        return by_time(self.groups, self.after, self.until, limits, tick, _Times(self.columns))
-
-
-class ReplayInput(Protocol):
-    """An input of a replay."""
-
-    def streams(self) -> list[ReplayStream]:
-        """Read its present streams; those into one topic follow each other."""
+            return by_size(self.groups, after, self.until, limits)
+        return by_time(self.groups, after, self.until, limits, tick, _Times(self.columns))
 
 
 class ArchiveInput:
@@ -157,9 +154,9 @@ class ArchiveInput:
         self._selection = Selection(request.topics or "*")
 
     def streams(self) -> list[ReplayStream]:
-        """See `ReplayInput.streams`.
+        """Read its present streams; those into one topic follow each other.
 
-        Raises `Damaged` or FileNotFoundError for files that differ from the manifest, and as `logs_of`.
+        Raises `Damaged` or OSError for files that differ from the manifest, and as `logs_of`.
         """
         logs = logs_of(read_manifest(self._root), self._selection)
         targets = self._targets(list(dict.fromkeys(log.topic for log in logs)))
@@ -185,16 +182,16 @@ class ArchiveInput:
         since = None if request.name else request.since
         after = max(0, (request.since or 0) - 1)
         until = log.until if request.until is None else min(log.until, max(0, request.until - 1))
-        files = [file for file in log.files if file.last > after and file.first <= until]
-        lineage = Lineage(log.topic, log.log, log.generation)
+        files = [one for one in named_files([log]) if one[1].last > after and one[1].first <= until]
         with ThreadPoolExecutor(READERS) as pool:
-            list(pool.map(partial(require_footer, self._root, lineage), files))
-        paths = [self._root / file.name for file in files]
+            list(pool.map(partial(require, self._root), files))
+        paths = [self._root / file.name for _, file in files]
         footers = read_footers(paths, _ARCHIVED, _ARCHIVED.axis)
         groups = tuple(group for footer in footers for group in _by_pointer(footer))
         for one, following in pairwise(groups):
-            if following.low <= one.high:
-                raise damaged(following.path, ValueError("its pointers do not lie behind those before"))
+            with damage_in(following.path):
+                if following.low <= one.high:
+                    raise ValueError("its pointers do not lie behind those before")
         application = request.application("archive", f"{log.log:016x}", since)
         return ReplayStream(log.topic, log.log, target, application, _ARCHIVED, groups, after, until)
 
@@ -218,7 +215,7 @@ class TableInput:
             raise error("bad_request", f"{root}: which column has the time?", "--time-column NAME")
 
     def streams(self) -> list[ReplayStream]:
-        """See `ReplayInput.streams`. Raises `Damaged` or `RequestError`, which name the file."""
+        """Read its one stream. Raises OSError, or `Damaged` or `RequestError`, which name the file."""
         request, paths = self._request, files_of(self._root)
         columns = self._columns(paths[0])
         footers = read_footers(paths, columns, columns.time)
@@ -258,6 +255,9 @@ class TableInput:
         )
 
 
+ReplayInput = ArchiveInput | TableInput
+
+
 def input_of(path: str | Path, request: ReplayRequest) -> ReplayInput:
     """Open an archive if the path has a manifest, else a table. Raises as these do."""
     root = local_path(path)
@@ -279,7 +279,11 @@ def files_of(root: Path) -> list[Path]:
                 "read here",
                 "let Spark read it and write it as plain Parquet, or write it with format('quoth')",
             )
-    found = sorted(path for path in root.rglob("*.parquet") if _counts(path.relative_to(root)))
+    found = sorted(
+        path
+        for path in root.rglob("*.parquet")
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    )
     if not found:
         raise error("bad_request", f"{root} has no Parquet files", "they end in .parquet")
     return found
@@ -336,10 +340,11 @@ def _renaming(text: str, topics: list[str]) -> tuple[str, str]:
 
 
 def _by_pointer(footer: FileFooter) -> Iterator[FileGroup]:
-    for one in footer.groups:
-        if one.lowest is None or one.highest is None:
-            raise damaged(footer.path, ValueError("its footer does not tell the pointers of its row groups"))
-        yield FileGroup(footer.path, one.number, one.rows, one.bytes, one.lowest, one.highest)
+    with damage_in(footer.path):
+        for one in footer.groups:
+            if one.lowest is None or one.highest is None:
+                raise ValueError("its footer does not tell the pointers of its row groups")
+            yield FileGroup(footer.path, one.number, one.rows, one.bytes, one.lowest, one.highest)
 
 
 def _by_row(footers: Iterable[FileFooter], columns: ParquetColumns) -> Iterator[FileGroup]:
@@ -357,7 +362,3 @@ def _by_row(footers: Iterable[FileFooter], columns: ParquetColumns) -> Iterator[
 def _check(footers: list[FileFooter], root: Path) -> int:
     facts = [(Path(footer.path).relative_to(root).as_posix(), footer.size, footer.rows) for footer in footers]
     return xxh3_64_intdigest(repr(facts).encode()) & ((1 << _CHECK_BITS) - 1)
-
-
-def _counts(path: Path) -> bool:
-    return not any(part.startswith(("_", ".")) for part in path.parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quothwire.errors import QuothError, error
+from quoth.spark.archive.parquet import damage_of
+from quothwire.errors import error
 
-_HINT = "nothing of its chunk was published; put a copy of the file back and run it again"
+damage_in = partial(
+    damage_of, hint="nothing of its chunk was published; put a copy of the file back and run it again"
+)
+"""Raises `Damaged` for an invalid file; errors of the file system pass unchanged."""
 READERS = 8
 """Threads that read footers, because a shared file system is slow."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,7 +79,7 @@ class FileFooter(NamedTuple):
 def read_footers(paths: Iterable[Path], columns: ParquetColumns, ranked: str | None) -> list[FileFooter]:
     """Read the footers of some files, in their order. ranked: the column whose statistics are wanted.
 
-    Raises FileNotFoundError, `Damaged` for an invalid Parquet file, or `RequestError` ``bad_request`` for a
+    Raises OSError, `Damaged` for an invalid Parquet file, or `RequestError` ``bad_request`` for a
     file without the columns or with other types; each names the file.
     """
     with ThreadPoolExecutor(READERS) as pool:
@@ -82,7 +87,7 @@ def read_footers(paths: Iterable[Path], columns: ParquetColumns, ranked: str | N
 
 
 def schema_of(path: Path) -> pa.Schema:
-    """The columns of a file. Raises FileNotFoundError or `Damaged`."""
+    """The columns of a file. Raises OSError or `Damaged`."""
     with opened(str(path)) as file:
         return file.schema_arrow
 
@@ -130,13 +135,9 @@ def check_columns(schema: pa.Schema, columns: ParquetColumns, path: str) -> None
 
 
 def opened(path: str) -> pq.ParquetFile:
-    """Open a file, with verification of page checksums. Raises FileNotFoundError or `Damaged`."""
-    try:
+    """Open a file, with verification of page checksums. Raises OSError or `Damaged`."""
+    with damage_in(path):
         return pq.ParquetFile(path, page_checksum_verification=True)
-    except FileNotFoundError:
-        raise
-    except (OSError, pa.ArrowException) as problem:
-        raise damaged(path, problem) from None
 
 
 def read_column(file: pq.ParquetFile, path: str, number: int, rows: int, name: str) -> pa.ChunkedArray:
@@ -145,23 +146,16 @@ def read_column(file: pq.ParquetFile, path: str, number: int, rows: int, name: s
     Raises `Damaged`, also for fewer rows: the head of a page has no checksum, and pyarrow skips a page whose
     head has an unknown type.
     """
-    try:
+    with damage_in(path):
         column = file.read_row_group(number, [name]).column(0)
-    except (OSError, pa.ArrowException) as problem:
-        raise damaged(path, problem) from None
-    if len(column) != rows:
-        raise damaged(path, too_few(number, len(column), rows))
+        if len(column) != rows:
+            raise too_few(number, len(column), rows)
     return column
 
 
 def too_few(number: int, found: int, rows: int) -> ValueError:
     """The error for a row group with fewer rows than its footer says."""
     return ValueError(f"row group {number} ends after {found} of {rows} rows")
-
-
-def damaged(path: str, problem: Exception) -> QuothError:
-    """The error for a file that cannot be read."""
-    return error("damaged", f"{path}: {problem}", _HINT)
 
 
 # -- inside -------------------------------------------------------------------------------------------------

@@ -19,13 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from quoth.client import Client
 from quoth.spark.replay.chunking import PARTS_A_CHUNK, Chunk, ChunkLimits
 from quoth.spark.replay.inputs import ReplayInput, ReplayStream
-from quoth.spark.replay.rate_limit import RateLimit
 from quoth.spark.replay.tasks import Destination, StagedChunkPart, stage
 from quoth.spark.workers import Workers, perform
 from quoth.transaction import Transaction
@@ -38,9 +36,55 @@ PROGRESS_S = 10.0
 """Seconds between two reports of progress."""
 CHUNKS_AHEAD_MAX = 32
 """Half of the bytes that may be staged in a topic, by default."""
+LATE_S = 2.0
+"""Seconds that a replay may be late before it reports it."""
 _SUPERSEDED = frozenset(("already_published", "forgotten_sequence", "newest_differs", "not_staged"))
 
 Tell = Callable[[str], None]
+
+
+class RateLimit:
+    """Waits until records are due: its clock starts with the first ones.
+
+    speed: seconds of original time that pass in one second. tell: called when the replay is late, and again
+    when it is twice as late. clock, wait: replaced by tests.
+    """
+
+    def __init__(
+        self,
+        speed: float,
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.behind = 0.0
+        """The largest delay so far, in seconds."""
+        self._speed = speed
+        self._tell = tell
+        self._clock = clock
+        self._wait = wait
+        self._start: tuple[float, int] | None = None
+        self._reported = LATE_S / 2
+
+    @property
+    def tick(self) -> int:
+        """Microseconds of original time that pass in a second, and are published at once."""
+        return max(1, round(self._speed * 1e6))
+
+    def await_(self, time_us: int) -> None:
+        """Return when records are due. time_us: their original time, in microseconds."""
+        now = self._clock()
+        if self._start is None:
+            self._start = now, time_us
+        started, first = self._start
+        late = now - started - (time_us - first) / 1e6 / self._speed
+        if late < 0:
+            self._wait(-late)
+            return
+        self.behind = max(self.behind, late)
+        if late >= 2 * self._reported:
+            self._reported = late
+            self._tell(f"it cannot keep up: {late:.1f} s behind a speed of {self._speed:g}")
 
 
 @dataclass
@@ -138,13 +182,26 @@ class Replayer:
 
     def _pass(self, streams: list[ReplayStream]) -> None:
         """Stage and publish all chunks that are left."""
-        with _Ahead(self._broker, self._workers) as ahead:
+        room = min(self._workers.slots // PARTS_A_CHUNK + 2, CHUNKS_AHEAD_MAX)
+        pool = ThreadPoolExecutor(room, "quoth-staging")
+        ahead: deque[StagedChunk] = deque()
+        try:
             for stream, chunk in self._left(streams):
-                ahead.put(stream, chunk, partial(self._stage, stream, chunk))
-                while ahead.is_full:
+                ahead.append(StagedChunk(stream, chunk, pool.submit(self._stage, stream, chunk)))
+                while len(ahead) >= room:
                     self._publish(ahead)
-            while ahead.ready:
+            while ahead:
                 self._publish(ahead)
+        except (_Superseded, Disconnected):  # another run needs the parts, or no broker answers
+            raise
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            with suppress(QuothError):  # the broker removes staged parts after a day
+                for one in ahead:
+                    transaction_of(self._broker, one).abort()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _left(self, streams: list[ReplayStream]) -> Iterator[tuple[ReplayStream, Chunk]]:
         """The chunks that are not published, in the order in which they are due."""
@@ -160,10 +217,8 @@ class Replayer:
             began = stream.position(newest)
             self.tally.of(stream, began)
             self._newest[stream.application] = newest
-            for chunk in stream.chunks(self._limits, tick):
-                left = chunk.behind(began)
-                if left is not None:
-                    yield stream, left
+            for chunk in stream.chunks(self._limits, tick, began):
+                yield stream, chunk
 
     def _stage(self, stream: ReplayStream, chunk: Chunk) -> list[StagedChunkPart]:
         destination = Destination(
@@ -177,9 +232,9 @@ class Replayer:
         parts = list(enumerate(chunk.parts))
         return perform(self._workers, partial(stage, destination), parts, destination.url)
 
-    def _publish(self, ahead: _Ahead) -> None:
+    def _publish(self, ahead: deque[StagedChunk]) -> None:
         """Publish the first chunk once it is staged and due."""
-        stream, chunk, _ = ready = ahead.ready[0]
+        stream, chunk, _ = ready = ahead[0]
         try:
             staged = ready.staged.result()
             self._wait_for(chunk)
@@ -192,7 +247,7 @@ class Replayer:
             if problem.code not in _SUPERSEDED:
                 raise
             raise _Superseded(f"{stream.target!r}: {problem.text}") from problem
-        ahead.ready.popleft()
+        ahead.popleft()
         if parts:
             tally = self.tally.of(stream, 0)
             tally.chunks += 1
@@ -233,38 +288,3 @@ def transaction_of(broker: Client, ready: StagedChunk) -> Transaction:
 
 class _Superseded(Exception):
     """Raised if staged parts are of no use: another run has published them, or they are gone."""
-
-
-class _Ahead:
-    """The chunks that are being staged, in their order. After an error it aborts them.
-
-    ready: published chunks are taken from its left end.
-    """
-
-    def __init__(self, broker: Client, workers: Workers) -> None:
-        self.ready: deque[StagedChunk] = deque()
-        self._broker = broker
-        self._room = min(workers.slots // PARTS_A_CHUNK + 2, CHUNKS_AHEAD_MAX)
-        self._pool = ThreadPoolExecutor(self._room, "quoth-staging")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        if isinstance(value, _Superseded | Disconnected):  # another run needs the parts, or no broker answers
-            return
-        with suppress(QuothError):  # the broker removes staged parts after a day
-            for one in self.ready:
-                transaction_of(self._broker, one).abort()
-
-    @property
-    def is_full(self) -> bool:
-        """True if no more chunks may be staged ahead."""
-        return len(self.ready) >= self._room
-
-    def put(self, stream: ReplayStream, chunk: Chunk, work: Callable[[], list[StagedChunkPart]]) -> None:
-        """Stage a chunk behind the others."""
-        self.ready.append(StagedChunk(stream, chunk, self._pool.submit(work)))

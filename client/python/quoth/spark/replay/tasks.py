@@ -17,7 +17,7 @@ from quoth import PartWriter, RequestError, StagedPart
 from quoth.spark.connections import client
 from quoth.spark.replay.chunking import ChunkPart, FileGroup
 from quoth.spark.replay.inputs import POINTER_HEADER
-from quoth.spark.replay.parquet import ParquetColumns, damaged, micros, opened, read_column, too_few
+from quoth.spark.replay.parquet import ParquetColumns, damage_in, micros, opened, read_column, too_few
 from quoth.spark.sink.columns import BatchBuilder, ColumnNames, PartColumns, RowColumns
 from quoth.spark.sink.headers import encode_header_column, without_undecoded
 from quoth.spark.source.arrow import TYPES
@@ -78,12 +78,9 @@ def rows_of(part: ChunkPart, columns: ParquetColumns, count: Count = _ignore) ->
     for group in part.groups:
         with opened(group.path) as file:
             try:
-                for records in _read(file, group, part, columns):
-                    yield _rows(_within(records, columns, group.path), columns, count)
-            except FileNotFoundError:
-                raise
-            except (OSError, pa.ArrowException) as problem:
-                raise damaged(group.path, problem) from None
+                with damage_in(group.path):
+                    for records in _read(file, group, part, columns):
+                        yield _rows(_within(records, columns, group.path), columns, count)
             except QuothError as problem:
                 raise _in_files(problem, [group.path]) from None
 
@@ -136,7 +133,7 @@ def _read(
         at += records.num_rows
         if at >= end:
             return
-    raise damaged(group.path, too_few(group.number, at, group.rows))
+    raise too_few(group.number, at, group.rows)
 
 
 def _rows_between(

@@ -21,6 +21,7 @@ from quoth.spark.statistics import distinct
 from quoth.spark.statistics.distinct import EMPTY, Sketch
 
 COLUMNS = ("offset", "ordinal", "key", "value")
+_SUMS = ("records", "missing", "value_bytes", "key_bytes", "keyed")
 
 
 class Window(NamedTuple):
@@ -55,20 +56,13 @@ class Window(NamedTuple):
             return found._replace(missing=self.missing + later.missing)
         sketch = distinct.joined(self.sketch, later.sketch)
         largest = later if later.largest > self.largest else self
-        return Window(
-            topic=self.topic,
-            start=self.start,
-            records=self.records + later.records,
-            missing=self.missing + later.missing,
-            value_bytes=self.value_bytes + later.value_bytes,
-            key_bytes=self.key_bytes + later.key_bytes,
-            keyed=self.keyed + later.keyed,
+        sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMS}
+        return later._replace(
+            **sums,
             keys=distinct.estimate(sketch),
             largest=largest.largest,
             largest_pointer=largest.largest_pointer,
             first=self.first,
-            last=later.last,
-            next_ordinal=later.next_ordinal,
             sketch=sketch,
         )
 
