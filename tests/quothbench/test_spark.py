@@ -15,6 +15,7 @@ from kit.scale import long_form
 from kit.spark.sparks import JOB_S, starts_spark
 
 
+@long_form
 @starts_spark
 def test_source_is_compared_with_parquet(alone: Command, tmp_path: Path) -> None:
     chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1", "--format", "json")

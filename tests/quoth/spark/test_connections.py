@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-
-import pytest
 
 from kit.broker.brokers import BrokerProcess
-from quoth import Client
 from quoth.spark import connections
-
-
-@pytest.fixture(autouse=True)
-def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No clients of earlier tests; those of this one are closed."""
-    clients: dict[tuple[int, str, float], Client] = {}
-    monkeypatch.setattr(connections, "_clients", clients)
-    yield
-    for client in clients.values():
-        client.close()
 
 
 def test_an_address_has_one_client(broker: BrokerProcess) -> None:

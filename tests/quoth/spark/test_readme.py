@@ -17,6 +17,7 @@ from kit.deadlines import eventually
 from quoth import Client
 from quoth.spark import connections, options
 from quoth.spark.sink import sink
+from quoth.spark.source.source import COLUMNS
 from quothcli import application
 
 FOLDER = Path(quoth.spark.__path__[0])
@@ -157,41 +158,25 @@ def test_the_lag_is_told(spark: Any, client: Client, topic: str, run: Run) -> No
             spark._jsparkSession.streams().removeListener(listener)
 
 
-@pytest.mark.parametrize("line", SHELL)
-def test_the_shells_commands_and_their_options_exist(capsys: pytest.CaptureFixture[str], line: str) -> None:
-    words = shlex.split(line)[1:]
-    assert application.run([*words[:2], "--help"]) == 0
-    told = capsys.readouterr().out
-    assert [word for word in words if word.startswith("--") and word not in told] == []
+def test_commands_of_the_page_and_their_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (len(PYTHON), len(SHELL)) == (8, 4), "every block is run by a test"
+    for line in SHELL:
+        words = shlex.split(line)[1:]
+        assert application.run([*words[:2], "--help"]) == 0
+        told = capsys.readouterr().out
+        assert [word for word in words if word.startswith("--") and word not in told] == [], line
 
 
-def test_every_block_is_run_by_a_test() -> None:
-    assert len(PYTHON) == 8
-    assert len(SHELL) == 4
-
-
-@pytest.mark.parametrize("of", ["source", "sink"])
-def test_the_options_are_those_of_the_code(of: str) -> None:
-    part = README[README.index("## Options") : README.index("## What is exactly once")]
-    tables = dict(zip(("source", "sink"), part.split("Of a sink"), strict=True))
-    rows = re.findall(r"^\| (`.*?`) \|(.*)$", tables[of], re.MULTILINE)
-    named = {name for first, rest in rows for name in re.findall(r"`([\w.]+)`", first)}
-    if of == "source":
-        assert named | {"quoth.bootstrap.servers"} == set(options.NAMES)
-    else:
-        assert named | {"quoth.bootstrap.servers"} == set(sink.NAMES)
-
-
-def test_the_defaults_are_those_of_the_code() -> None:
+def test_tables_of_the_page_agree_with_the_code() -> None:
+    columns, _, rest = README[README.index("## Columns") :].partition("## Options")
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", columns, re.MULTILINE)))
+    assert set(named) == set(COLUMNS)
+    of_source, of_sink = rest.partition("## What is exactly once")[0].split("Of a sink")
+    for table, names in ((of_source, options.NAMES), (of_sink, sink.NAMES)):
+        rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+        named = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+        assert {*named, "quoth.bootstrap.servers"} == set(names)
     defaults = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", README, re.MULTILINE))
     assert defaults["maxOffsetsPerTrigger"] == f"{options.RECORDS_MAX:,}"
     assert defaults["maxBytesPerTrigger"] == f"{options.BYTES_MAX / 2**30:g} GiB"
     assert defaults["timeout"] == f"{connections.TIMEOUT_S:g}s"
-
-
-def test_the_columns_are_those_of_the_code() -> None:
-    from quoth.spark.source.source import COLUMNS
-
-    table = README[README.index("## Columns") : README.index("## Options")]
-    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
-    assert set(named) == set(COLUMNS)

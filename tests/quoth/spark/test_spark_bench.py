@@ -11,7 +11,6 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.spark.archives import of_archive, of_topic
 from quoth import Client, QuothError
-from quoth.spark import read_topic
 from quothbench.load.rates import Payload
 from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
@@ -35,37 +34,22 @@ def topics(client: Client) -> Iterator[BenchTopics]:
         yield topics
 
 
-def test_all_sources_have_the_same_rows(scene: Scene) -> None:
-    spark, client, rows, _ = scene
-    source = read_topic(spark, rows.topic, url=client.url)
-    frames = [source, spark.read.parquet(rows.parquet)]
-    found = [sorted(frame.collect(), key=lambda row: row.offset) for frame in frames]
-    assert found[0] == found[1]
-    assert len({bytes(row.value) for row in found[0]}) == COUNT, "Parquet keeps once what repeats"
-    assert {len(row.value) for row in found[0]} == {100}
-
-
-@pytest.mark.parametrize("name", WAYS)
 def test_measured_way_leaves_nothing(
-    scene: Scene, broker: BrokerProcess, topics: BenchTopics, tmp_path: Path, name: str
+    scene: Scene, broker: BrokerProcess, topics: BenchTopics, tmp_path: Path
 ) -> None:
     folder = tmp_path / "places"
     folder.mkdir()
     there = scene.client.topics()
     meter = Meter(scene.spark, Target(broker.url, broker.pid), topics, folder)
-    sample = meter.measure(WAYS[name], scene)
-    assert sample.seconds > 0
-    assert sample.java is not None
-    assert 0 <= sample.java < 100
-    assert not list(folder.iterdir())
-    assert scene.client.topics() == there
-
-
-def test_processor_time_is_unknown_where_that_of_the_broker_is(
-    scene: Scene, broker: BrokerProcess, topics: BenchTopics, tmp_path: Path
-) -> None:
-    meter = Meter(scene.spark, Target(broker.url, 0), topics, tmp_path)
-    sample = meter.measure(WAYS["source"], scene)
+    for name, way in WAYS.items():
+        sample = meter.measure(way, scene)
+        assert sample.seconds > 0, name
+        assert sample.java is not None, name
+        assert 0 <= sample.java < 100, name
+        assert not list(folder.iterdir()), name
+        assert scene.client.topics() == there, name
+    of_another_machine = Meter(scene.spark, Target(broker.url, 0), topics, folder)
+    sample = of_another_machine.measure(WAYS["source"], scene)
     assert (sample.broker, sample.processor) == (None, None)
     assert sample.java is not None
     assert WaySample(1.0, 2.0, 3.0, 0.0).processor == 5.0
@@ -75,15 +59,17 @@ def test_worker_that_ended_meanwhile_is_not_subtracted() -> None:
     assert spent({1: 5.0, 2: 1.0}, {1: 7.0, 3: 0.5}) == 2.5
 
 
-def test_archive_and_sink_hold_all_rows(scene: Scene, topics: BenchTopics, tmp_path: Path) -> None:
+def test_all_ways_have_the_same_rows(scene: Scene, topics: BenchTopics, tmp_path: Path) -> None:
+    found = [sorted(frame.collect(), key=lambda row: row.offset) for frame in (scene.topic, scene.parquet)]
+    assert found[0] == found[1]
+    assert len({bytes(row.value) for row in found[0]}) == COUNT, "Parquet keeps once what repeats"
+    assert {len(row.value) for row in found[0]} == {100}
     output = Output(tmp_path / "archive", *topics.make(1))
     WAYS["archive"](scene, output)
     assert of_archive(output.folder) == of_topic(scene.client, scene.rows.topic)
     WAYS["sink"](scene, output)
     written = [value for batch in scene.client.batches(output.topic) for value in batch.values]
-    assert sorted(written) == sorted(
-        value for batch in scene.client.batches(scene.rows.topic) for value in batch.values
-    )
+    assert sorted(written) == sorted(bytes(row.value) for row in found[0])
 
 
 def test_missing_rows_are_an_error() -> None:

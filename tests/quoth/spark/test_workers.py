@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess
-from kit.deadlines import DEADLINE_S
-from quoth.spark import connections, workers
+from kit.deadlines import eventually
+from quoth.spark import connections
 from quoth.spark.workers import PAUSE_MAX_S, LocalWorkers, SparkWorkers, perform, until_next_look
 from quothwire.errors import CODES, Disconnected, RequestError, Unavailable, error
 
@@ -30,12 +31,6 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
     return start_broker()
 
 
-@pytest.fixture(autouse=True)
-def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the brokers that did not answer in earlier tests."""
-    monkeypatch.setattr(workers, "_in_vain", {})
-
-
 def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
     """The work of a task: it tells which process asks the broker, and asks."""
     (directory / f"part {part}").write_text(str(os.getpid()))
@@ -43,7 +38,9 @@ def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
     return 2 * part
 
 
-def test_broker_that_did_not_answer_is_not_waited_for_again(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_broker_that_did_not_answer_is_not_waited_for_again_until_a_little_later(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
     work = partial(asks, broker.url, tmp_path)
     assert perform(LocalWorkers(), work, range(3), broker.url) == [0, 2, 4]
     broker.kill()
@@ -52,24 +49,14 @@ def test_broker_that_did_not_answer_is_not_waited_for_again(broker: BrokerProces
             perform(LocalWorkers(), work, range(part, part + 4), broker.url)
     asked = {f"part {part}" for part in range(4)}
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith("part")} == asked
-
-
-def test_broker_that_was_given_up_is_asked_again_a_little_later(
-    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workers, "GIVEN_UP_S", 0.0)
-    work = partial(asks, broker.url, tmp_path)
-    broker.kill()
-    with pytest.raises(Disconnected):
-        perform(LocalWorkers(), work, [0], broker.url)
     broker.restart()
-    until = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            assert perform(LocalWorkers(), work, [1, 2], broker.url) == [2, 4]
-            break
-        except Disconnected:
-            assert time.monotonic() < until
+
+    def is_asked_again() -> bool:
+        with suppress(Disconnected):
+            return perform(LocalWorkers(), work, [1, 2], broker.url) == [2, 4]
+        return False
+
+    eventually(is_asked_again, "the broker is asked again")
 
 
 def test_other_brokers_are_waited_for(
@@ -97,19 +84,16 @@ def test_what_the_broker_could_not_do_just_then_is_tried_again_and_the_rest_is_n
     assert tried == [0, 1, 2, 1, 1]
 
 
-@pytest.mark.parametrize(
-    "code", [*(code for code, row in CODES.items() if row.error in (Disconnected, Unavailable)), "locked"]
-)
-@pytest.mark.parametrize("every", [1.0, 10.0, 600.0, 3_600.0])
-def test_a_job_looks_again_soon_after_what_ends_with_an_outage_or_an_overload(
-    code: str, every: float
-) -> None:
+def test_a_job_looks_again_soon_after_what_ends_with_an_outage_or_an_overload() -> None:
     """However long its interval is: a broker that has just returned may be opening its topics."""
-    rest = until_next_look(time.monotonic(), every, error(code, "of the test"))
-    if code in ("disconnected", "timed_out", "busy", "recovering", "stopping"):
-        assert 0.0 < rest <= PAUSE_MAX_S <= 1.0
-    else:
-        assert every / 2 < rest <= every
+    soon = {"disconnected", "timed_out", "busy", "recovering", "stopping"}
+    codes = [code for code, row in CODES.items() if row.error in (Disconnected, Unavailable)]
+    for code in (*codes, "locked"):
+        for every in (1.0, 600.0):
+            rest = until_next_look(time.monotonic(), every, error(code, "of the test"))
+            low, high = (0.0, PAUSE_MAX_S) if code in soon else (every / 2, every)
+            assert low < rest <= high, (code, every)
+    assert PAUSE_MAX_S <= 1.0
 
 
 def test_a_job_looks_at_its_interval_as_long_as_nothing_fails() -> None:

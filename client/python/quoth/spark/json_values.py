@@ -9,7 +9,7 @@ from quoth.client import DEFAULT_URL
 from quothwire.errors import error
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 CORRUPT = "_corrupt"
 _INNER = "_quoth_corrupt"
@@ -64,7 +64,11 @@ def write_corrupt(
         hint = "give both, in foreachBatch the query's id and the number of the micro-batch, or neither"
         raise error("bad_request", "application and version name a write together", hint)
     origin = {"topic": "topic", "pointer": "offset"}
-    headers = [_header(name, f.col(column)) for name, column in origin.items() if column in rows.columns]
+    headers = [
+        f.struct(f.lit(name).alias("key"), f.col(column).cast("string").cast("binary").alias("value"))
+        for name, column in origin.items()
+        if column in rows.columns
+    ]
     columns = [f.col(corrupt).alias("value")]
     if "key" in rows.columns:
         columns.append(f.col("key"))
@@ -76,10 +80,3 @@ def write_corrupt(
     bad = rows.where(f.col(corrupt).isNotNull()).select(*columns)
     bad.write.format("quoth").options(**options).mode("append").save()
     return rows.where(f.col(corrupt).isNull()).drop(corrupt)
-
-
-def _header(name: str, value: Column) -> Column:
-    from pyspark.sql import functions as f
-
-    text = value.cast("string").cast("binary")
-    return f.struct(f.lit(name).alias("key"), text.alias("value"))

@@ -64,9 +64,6 @@ class LagListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Ignore the event."""
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Ignore the event."""
-
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Ignore the event."""
 

@@ -288,30 +288,33 @@ def _topics(given: GivenOptions) -> tuple[tuple[str, ...], str | None]:
 
 
 def _starting(given: GivenOptions, default: OffsetBound) -> OffsetBounds:
-    found = [name for name in _STARTS if name in given]
-    if "since" in found and len(found) > 1:
-        raise error(
-            "bad_request", f"options {' and '.join(found)} both say where to begin", "set one of them"
-        )
+    found = _first_of(given, _STARTS, "begin")
     strict = True
     if "startingOffsetsByTimestampStrategy" in given:
         strategy = given.text("startingOffsetsByTimestampStrategy").lower()
         if strategy not in ("error", "latest"):
             raise given.wrong("startingOffsetsByTimestampStrategy", "error or latest")
         strict = strategy == "error"
-    bounds = _bounds(given, found[0], strict) if found else OffsetBounds(default)
+    bounds = _bounds(given, found, strict) if found else OffsetBounds(default)
     for bound in (bounds.everywhere, *bounds.each.values()):
         if bound.is_time and bound.pointer > now() + AHEAD_US:
-            text = f"option {found[0]}: {pointers.to_text(bound.pointer)} lies in the future"
+            text = f"option {found}: {pointers.to_text(bound.pointer)} lies in the future"
             raise error("bad_pointer", text, "like -15m or now")
     return bounds
 
 
 def _ending(given: GivenOptions) -> OffsetBounds:
-    found = [name for name in _ENDS if name in given]
-    if "until" in found and len(found) > 1:
-        raise error("bad_request", f"options {' and '.join(found)} both say where to end", "set one of them")
-    return _bounds(given, found[0], strict=False) if found else OffsetBounds(OffsetBound(LATEST))
+    found = _first_of(given, _ENDS, "end")
+    return _bounds(given, found, strict=False) if found else OffsetBounds(OffsetBound(LATEST))
+
+
+def _first_of(given: GivenOptions, names: tuple[str, ...], where: str) -> str | None:
+    """The option that applies: the first one that is given. The first name excludes the others."""
+    found = [name for name in names if name in given]
+    if names[0] in found and len(found) > 1:
+        text = f"options {' and '.join(found)} both say where to {where}"
+        raise error("bad_request", text, "set one of them")
+    return found[0] if found else None
 
 
 def _bounds(given: GivenOptions, name: str, strict: bool) -> OffsetBounds:

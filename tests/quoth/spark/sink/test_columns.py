@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from pyspark.sql import types
 
 from kit.broker.peers import refused
+from kit.scale import times
 from quoth.core.outgoing import BATCH_BYTES
 from quoth.spark.sink.columns import BatchBuilder, ColumnNames, by_topic, names_of
+from quoth.spark.source.source import COLUMNS
 from quothwire import batch
 from quothwire.columns import encode_columns
 from quothwire.errors import QuothError
 from quothwire.headers import decode_headers
 
 NAMES = ColumnNames("value", "key", "headers", "topic")
+VALUE = ColumnNames("value", None, None, None)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Row = tuple[bytes, bytes | None, dict[str, bytes]]
 
@@ -27,6 +30,11 @@ Row = tuple[bytes, bytes | None, dict[str, bytes]]
 def rows_of(columns: dict[str, Any]) -> pa.RecordBatch:
     """Arrow rows."""
     return pa.RecordBatch.from_pydict(columns)
+
+
+def values_of(values: list[bytes]) -> pa.RecordBatch:
+    """Arrow rows with values alone."""
+    return rows_of({"value": pa.array(values, pa.binary())})
 
 
 def arrow(rows: list[Row], text: pa.DataType) -> pa.RecordBatch:
@@ -89,34 +97,24 @@ def test_what_lies_under_a_null_is_not_written() -> None:
     bits = pa.py_buffer(bytes([0b101]))
     offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 1, 3, 4)))
     keys = pa.Array.from_buffers(pa.binary(), 3, [bits, offsets, pa.py_buffer(b"aXXb")])
-    (found,) = decoded(
-        BatchBuilder(ColumnNames("value", "key", None, None)),
-        rows_of({"value": ["1", "2", "3"], "key": keys}),
-    )
-    assert found.keys == [b"a", None, b"b"]
-    assert b"XX" not in encode_columns(*next(iter(gathered(keys))))
-
-
-def gathered(keys: Any) -> list[Any]:
-    """The columns of one batch with these keys."""
-    gathering = BatchBuilder(ColumnNames("value", "key", None, None))
-    assert list(gathering.put(rows_of({"value": ["1", "2", "3"], "key": keys}))) == []
-    return list(gathering.rest())
+    builder = BatchBuilder(ColumnNames("value", "key", None, None))
+    assert list(builder.put(rows_of({"value": ["1", "2", "3"], "key": keys}))) == []
+    (columns,) = builder.rest()
+    encoded = encode_columns(*columns)
+    assert batch.decode(encoded).keys == [b"a", None, b"b"]
+    assert b"XX" not in encoded
 
 
 def test_columns_that_are_not_there_are_not_in_the_batch() -> None:
-    (found,) = decoded(BatchBuilder(ColumnNames("value", None, None, None)), rows_of({"value": ["a", ""]}))
+    (found,) = decoded(BatchBuilder(VALUE), values_of([b"a", b""]))
     assert (found.values, found.keys, found.headers) == ([b"a", b""], None, None)
 
 
 def test_batches_have_a_mebibyte_whatever_the_portions_are(rng: random.Random, seed: int) -> None:
-    names = ColumnNames("value", None, None, None)
-    values = [bytes(rng.choice((0, 50, 5_000, 200_000))) for _ in range(3_000)]
-    cuts = sorted(rng.sample(range(1, 3_000), 40))
-    portions = [values[a:b] for a, b in zip([0, *cuts], [*cuts, 3_000], strict=True)]
-    found = decoded(
-        BatchBuilder(names), *(rows_of({"value": pa.array(one, pa.binary())}) for one in portions)
-    )
+    values = [bytes(rng.choice((0, 50, 5_000, 200_000))) for _ in range(times(600, 3_000))]
+    cuts = sorted(rng.sample(range(1, len(values)), 40))
+    portions = [values[a:b] for a, b in zip([0, *cuts], [*cuts, len(values)], strict=True)]
+    found = decoded(BatchBuilder(VALUE), *map(values_of, portions))
     assert records(found) == [(value, None, {}) for value in values], f"QUOTH_SEED={seed}"
     sizes = [one.header.body_bytes for one in found]
     assert max(sizes) <= BATCH_BYTES
@@ -124,11 +122,7 @@ def test_batches_have_a_mebibyte_whatever_the_portions_are(rng: random.Random, s
 
 
 def test_row_that_is_larger_is_a_batch_of_its_own() -> None:
-    values = [b"a", bytes(5 * BATCH_BYTES), b"b"]
-    found = decoded(
-        BatchBuilder(ColumnNames("value", None, None, None)),
-        rows_of({"value": pa.array(values, pa.binary())}),
-    )
+    found = decoded(BatchBuilder(VALUE), values_of([b"a", bytes(5 * BATCH_BYTES), b"b"]))
     assert [len(one.values) for one in found] == [1, 1, 1]
 
 
@@ -142,27 +136,12 @@ def test_rows_go_where_their_topic_says() -> None:
         list(by_topic(rows_of({"topic": ["a", None], "value": ["1", "2"]}), names, None))
 
 
-WRONG_HEADERS: dict[str, Any] = {
-    "twice": [{"key": "h", "value": b"1"}, {"key": "h", "value": b"2"}],
-    "without a name": [{"key": None, "value": b"1"}],
-    "without a value": [{"key": "h", "value": None}],
-    "null": [None],
-}
-
-
-@pytest.mark.parametrize("name", WRONG_HEADERS)
-def test_headers_that_a_record_cannot_hold_are_refused(name: str) -> None:
-    column = pa.array([WRONG_HEADERS[name]], HEADERS)
-    with refused("bad_request"):
-        decoded(
-            BatchBuilder(ColumnNames("value", None, "headers", None)),
-            rows_of({"value": ["1"], "headers": column}),
-        )
-
-
-def test_null_value_is_refused() -> None:
-    with refused("bad_request"):
-        decoded(BatchBuilder(ColumnNames("value", None, None, None)), rows_of({"value": ["1", None]}))
+def test_null_value_and_wrong_headers_are_refused() -> None:
+    """`test_headers` has the headers that are refused."""
+    for columns in ({"value": ["1", None]}, {"value": ["1"], "headers": pa.array([[None]], HEADERS)}):
+        headers = "headers" if "headers" in columns else None
+        with refused("bad_request"):
+            decoded(BatchBuilder(ColumnNames("value", None, headers, None)), rows_of(columns))
 
 
 # -- which columns ------------------------------------------------------------------------------------------
@@ -184,19 +163,8 @@ def names(*, topic_is_given: bool = True, **columns: types.DataType) -> ColumnNa
 
 
 def test_columns_of_a_reading_may_be_written_as_they_are() -> None:
-    columns: dict[str, types.DataType] = {
-        "key": BYTES,
-        "value": BYTES,
-        "topic": TEXT,
-        "partition": types.IntegerType(),
-        "offset": types.LongType(),
-        "timestamp": types.TimestampType(),
-        "timestampType": types.IntegerType(),
-        "headers": headers_of(BYTES),
-        "ordinal": types.LongType(),
-    }
-    assert names(topic_is_given=False, **columns) == ColumnNames("value", "key", "headers", "topic")
-    assert names(topic_is_given=True, **columns) == ColumnNames("value", "key", "headers", None)
+    assert names(topic_is_given=False, **COLUMNS) == ColumnNames("value", "key", "headers", "topic")
+    assert names(topic_is_given=True, **COLUMNS) == ColumnNames("value", "key", "headers", None)
 
 
 def test_case_of_a_column_does_not_matter() -> None:
@@ -216,11 +184,10 @@ WRONG_COLUMNS: dict[str, tuple[dict[str, types.DataType], bool]] = {
 }
 
 
-@pytest.mark.parametrize("says", WRONG_COLUMNS)
-def test_columns_that_cannot_be_written_are_refused_with_what_can(says: str) -> None:
-    columns, topic_is_given = WRONG_COLUMNS[says]
-    with pytest.raises(QuothError) as problem:
-        names(topic_is_given=topic_is_given, **columns)
-    assert problem.value.code == "bad_request"
-    assert says in problem.value.text
-    assert problem.value.hint
+def test_columns_that_cannot_be_written_are_refused_with_what_can() -> None:
+    for says, (columns, topic_is_given) in WRONG_COLUMNS.items():
+        with pytest.raises(QuothError) as problem:
+            names(topic_is_given=topic_is_given, **columns)
+        assert problem.value.code == "bad_request"
+        assert says in problem.value.text
+        assert problem.value.hint

@@ -11,18 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from quoth import Client
 from quoth.spark.sink.foreach_producer import write_partition
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    """A client that looks what is there."""
-    with quoth.connect(broker.url) as client:
-        yield client
 
 
 def numbers(client: Client, topic: str) -> list[int]:

@@ -59,9 +59,8 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_no_record_can_hold_is_refused(case: str) -> None:
-    rows, text = REFUSED[case]
-    pairs = [[pair and {"key": pair[0], "value": pair[1]} for pair in row] for row in rows]
-    with pytest.raises(QuothError, match=text):
-        encode_header_column(pa.array([None, [{"key": "a", "value": b""}], *pairs], KIND))
+def test_what_no_record_can_hold_is_refused() -> None:
+    for rows, text in REFUSED.values():
+        pairs = [[pair and {"key": pair[0], "value": pair[1]} for pair in row] for row in rows]
+        with pytest.raises(QuothError, match=text):
+            encode_header_column(pa.array([None, [{"key": "a", "value": b""}], *pairs], KIND))

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PythonException
+from pyspark.sql.types import StringType, StructField, StructType
 
-import quoth
 from kit.broker.brokers import BrokerProcess
-from kit.spark.sinks import register
-from quoth import Client, Message
+from quoth import Client, Message, QuothError
+from quoth.spark.sink.sink import batch_writer, stream_writer
 
 Write = Callable[..., None]
 
 
-@pytest.fixture(scope="module")
-def sink(spark: Any) -> str:
-    """The name of the format."""
-    return register(spark, "quoth_sink")
-
-
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    """A client that looks what is there."""
-    with quoth.connect(broker.url) as client:
-        yield client
-
-
-@pytest.fixture
-def write(sink: str, broker: BrokerProcess) -> Write:
+def write(broker: BrokerProcess) -> Write:
     """Write a DataFrame: `write(rows, topic="t", txnAppId="a", txnVersion=1)`."""
 
     def append(rows: Any, mode: str = "append", **options: Any) -> None:
-        rows.write.format(sink).option("url", broker.url).options(**options).mode(mode).save()
+        rows.write.format("quoth").option("url", broker.url).options(**options).mode(mode).save()
 
     return append
 
@@ -115,18 +101,10 @@ def test_nothing_is_written_where_there_are_no_rows(
     assert topic not in client.topics()
 
 
-def test_what_was_read_of_kafka_or_quoth_is_written_without_its_place(
-    spark: Any, client: Client, write: Write, topic: str
-) -> None:
-    rows = numbered(spark, 3).selectExpr("value", "7L AS offset", "0 AS partition", "now() AS timestamp")
-    write(rows, topic=topic)
-    assert numbers(client, topic) == [0, 1, 2]
-
-
 # -- once ---------------------------------------------------------------------------------------------------
 
 
-def test_append_that_is_repeated_under_the_same_name_is_there_once(
+def test_append_that_is_repeated_is_there_once_under_the_same_name_and_again_without_one(
     spark: Any, client: Client, write: Write, topic: str
 ) -> None:
     rows = numbered(spark, 1_000)
@@ -134,31 +112,10 @@ def test_append_that_is_repeated_under_the_same_name_is_there_once(
         write(rows, topic=topic, txnAppId="app", txnVersion=version)
     assert len(numbers(client, topic)) == 2_000
     write(rows, topic=topic, txnAppId="other", txnVersion=7)
-    assert len(numbers(client, topic)) == 3_000
-    assert client.topic(topic).counters["staged_bytes"] == 0
-
-
-def test_append_without_a_name_is_another_one_each_time(
-    spark: Any, client: Client, write: Write, topic: str
-) -> None:
     for _ in range(2):
-        write(numbered(spark, 10), topic=topic)
-    assert len(numbers(client, topic)) == 20
-
-
-def test_micro_batches_of_foreach_batch_are_there_once_under_their_number(
-    spark: Any, client: Client, write: Write, topic: str, tmp_path: Path
-) -> None:
-    """As Delta's documentation has it; each is written twice here."""
-    put(tmp_path / "in", range(100))
-
-    def twice(rows: Any, version: int) -> None:
-        for _ in range(2):
-            write(rows, topic=topic, txnAppId="app", txnVersion=version)
-
-    stream = spark.readStream.text(str(tmp_path / "in")).writeStream.foreachBatch(twice)
-    run(stream, tmp_path)
-    assert numbers(client, topic) == list(range(100))
+        write(rows, topic=topic)  # without a name
+    assert len(numbers(client, topic)) == 5_000
+    assert client.topic(topic).counters["staged_bytes"] == 0
 
 
 # -- streams ------------------------------------------------------------------------------------------------
@@ -184,100 +141,85 @@ def run(writing: Any, folder: Path, **options: str) -> Any:
     return started
 
 
-def written(spark: Any, sink: str, broker: BrokerProcess, folder: Path, topic: str) -> Any:
+def written(spark: Any, broker: BrokerProcess, folder: Path, topic: str) -> Any:
     """The writing of a stream of files to a topic, one micro-batch a file."""
     files = spark.readStream.option("maxFilesPerTrigger", "1").text(str(folder / "in"))
-    return files.writeStream.format(sink).option("url", broker.url).option("topic", topic)
+    return files.writeStream.format("quoth").option("url", broker.url).option("topic", topic)
 
 
 def test_stream_goes_on_where_its_checkpoint_says(
-    spark: Any, sink: str, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     put(tmp_path / "in", range(100))
     put(tmp_path / "in", range(100, 300))
-    first = run(written(spark, sink, broker, tmp_path, topic), tmp_path)
+    first = run(written(spark, broker, tmp_path, topic), tmp_path)
     assert numbers(client, topic) == list(range(300))
     put(tmp_path / "in", range(300, 1_000))
-    again = run(written(spark, sink, broker, tmp_path, topic), tmp_path)
+    again = run(written(spark, broker, tmp_path, topic), tmp_path)
     assert first.id == again.id
     assert numbers(client, topic) == list(range(1_000))
     assert client.transaction(topic, first.id, 2).status().count == 700
 
 
-def test_micro_batch_that_is_run_again_is_there_once(
-    spark: Any, sink: str, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
+def test_new_checkpoint_repeats_micro_batches_under_an_old_name_and_brings_no_others(
+    spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    """As when the driver died between its commit and the checkpoint's."""
+    """Other micro-batches would have the numbers of those that are there, and be passed over."""
     put(tmp_path / "in", range(100))
-    run(written(spark, sink, broker, tmp_path, topic), tmp_path)
     put(tmp_path / "in", range(100, 200))
-    for name in ("0", ".0.crc"):
-        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
-    run(written(spark, sink, broker, tmp_path, topic), tmp_path)
-    assert numbers(client, topic) == list(range(200))
-    assert client.topic(topic).counters["staged_bytes"] == 0
-
-
-def test_stream_with_a_name_of_its_own_goes_on_under_it(
-    spark: Any, sink: str, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    """The same micro-batches from another checkpoint are the same transactions."""
-    put(tmp_path / "in", range(100))
     for _ in range(2):
-        run(written(spark, sink, broker, tmp_path, topic), tmp_path, txnAppId="app")
+        run(written(spark, broker, tmp_path, topic), tmp_path, txnAppId="app")
         shutil.rmtree(tmp_path / "checkpoint")
-    assert numbers(client, topic) == list(range(100))
-
-
-def test_new_checkpoint_under_an_old_name_is_told_and_not_taken_for_repetitions(
-    spark: Any, sink: str, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    """Its micro-batches have the numbers of others; their rows would be passed over."""
-    put(tmp_path / "in", range(100))
-    put(tmp_path / "in", range(100, 200))
-    run(written(spark, sink, broker, tmp_path, topic), tmp_path, txnAppId="app")
-    shutil.rmtree(tmp_path / "checkpoint")
+    assert numbers(client, topic) == list(range(200))
     put(tmp_path / "in", range(200, 300))
     with pytest.raises(Exception, match="needs a new txnAppId"):
-        run(written(spark, sink, broker, tmp_path, topic), tmp_path, txnAppId="app")
+        run(written(spark, broker, tmp_path, topic), tmp_path, txnAppId="app")
     assert numbers(client, topic) == list(range(200))
 
 
-def test_stream_that_would_overwrite_is_refused(
-    spark: Any, sink: str, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    put(tmp_path / "in", range(9))
-    counted = spark.readStream.text(str(tmp_path / "in")).groupBy("value").count().select("value")
-    writing = counted.writeStream.format(sink).outputMode("complete").option("url", broker.url)
-    with pytest.raises(Exception, match=r'outputMode\("append"\)'):
-        run(writing, tmp_path, topic=topic)
+# -- what is refused ----------------------------------------------------------------------------------------
+
+WRONG: dict[str, dict[str, str]] = {
+    "did you mean topic?": {"tpoic": "t"},
+    "set both or none": {"txnAppId": "app"},
+    "'one' (a whole number from": {"txnAppId": "app", "txnVersion": "one"},
+    "'-1' (a whole number from": {"txnAppId": "app", "txnVersion": "-1"},
+    "application": {"txnAppId": "", "txnVersion": "1"},
+    "bad_topic": {"topic": "a/b"},
+    "a topic is no path": {"path": "x"},
+    "set one of url": {"quoth.bootstrap.servers": "a:1"},
+}
+
+
+def test_wrong_options_and_modes_are_refused() -> None:
+    here = {"url": "tcp://127.0.0.1:1", "topic": "t"}
+    schema = StructType([StructField("value", StringType())])
+    for says, options in WRONG.items():
+        with pytest.raises(QuothError) as problem:
+            batch_writer({**here, **options}, schema, overwrite=False)
+        assert says in str(problem.value), options
+    with pytest.raises(QuothError, match="txnVersion: the number of the micro-batch"):
+        stream_writer({**here, "txnVersion": "1"}, schema, overwrite=False)
+    for make in (batch_writer, stream_writer):
+        with pytest.raises(QuothError, match=r'outputMode\("append"\)'):
+            make(here, schema, overwrite=True)
+
+
+def test_overwriting_is_refused_with_the_mode_that_works(spark: Any, client: Client, topic: str) -> None:
+    write = numbered(spark, 1).write.format("quoth").options(url=client.url, topic=topic)
+    with pytest.raises(Exception, match=r"\"Append\" or \"Overwrite\""):
+        write.save()  # what Spark says before it asks any source: the next one has to say more
+    with pytest.raises(Exception, match=r"cannot be overwritten.*mode\(\"append\"\)"):
+        write.mode("overwrite").save()
     assert topic not in client.topics()
 
 
-# -- what a stranger sees -----------------------------------------------------------------------------------
-
-WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
-    "overwrite": ({}, "overwrite", 'mode("append")'),
-    "an option that is none": ({"tpoic": "t"}, "append", "did you mean topic?"),
-    "a name without a version": ({"txnAppId": "app"}, "append", "set both or none"),
-    "a version that is none": ({"txnAppId": "app", "txnVersion": "one"}, "append", "a whole number from"),
-    "a version below none": ({"txnAppId": "app", "txnVersion": "-1"}, "append", "a whole number from"),
-    "an application without a name": ({"txnAppId": "", "txnVersion": "1"}, "append", "application"),
-    "a topic that is none": ({"topic": "a/b"}, "append", "bad_topic"),
-    "a path": ({"path": "x"}, "append", "a topic is no path"),
-    "two addresses": ({"quoth.bootstrap.servers": "a:1"}, "append", "set one of url"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_is_refused_before_anything_runs_with_what_can(
-    spark: Any, client: Client, write: Write, topic: str, name: str
-) -> None:
-    options, mode, says = WRONG[name]
-    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as problem:
-        write(numbered(spark, 3), mode, **{"topic": topic, **options})
-    assert says in str(problem.value)
-    assert topic not in client.topics()
+def test_largest_record_is_the_one_of_the_page(spark: Any, client: Client, write: Write, topic: str) -> None:
+    rows = spark.range(1)
+    write(rows.selectExpr(f"repeat('x', {16 * 2**20 - 2**10}) AS value"), topic=topic)
+    with pytest.raises(Exception, match="too_large"):
+        write(rows.selectExpr(f"repeat('x', {16 * 2**20}) AS value"), topic=topic)
+    assert client.topic(topic).count == 1
 
 
 def test_row_that_cannot_be_written_ends_the_job_and_nothing_of_it_is_there(
@@ -292,9 +234,3 @@ def test_row_that_cannot_be_written_ends_the_job_and_nothing_of_it_is_there(
         assert client.topic(topic).counters["staged_bytes"] == 0
     write(numbered(spark, 5), topic=topic, txnAppId="app", txnVersion=1)
     assert numbers(client, topic) == list(range(5))
-
-
-def test_broker_that_is_not_there_is_told(spark: Any, sink: str, rng: random.Random) -> None:
-    rows = numbered(spark, 3).write.format(sink).option("url", f"tcp://127.0.0.1:{rng.randrange(1, 1_000)}")
-    with pytest.raises(Exception, match="no broker answers at"):
-        rows.option("topic", "t").option("timeout", "300ms").mode("append").save()

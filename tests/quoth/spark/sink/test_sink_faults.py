@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,33 +12,50 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource
 
 import quoth
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.spark.sinks import Spoil, register
-from kit.spark.sparks import TESTS
+from kit.scale import times
+from quoth import Client
+from quoth.spark.sink.sink import batch_writer, stream_writer
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Published
 
 ROWS = 60_000
 """Of some 50 bytes: three batches a partition."""
+pytestmark = pytest.mark.usefixtures("by_value")
 SPARK_S = 100.0
 """What a job takes at most on a machine that does much else."""
 
 
-@pytest.fixture(scope="module")
-def sink(spark: Any) -> str:
-    """The name of the format."""
-    return register(spark, "quoth_sink")
+Spoil = Callable[[Any], Any]
+"""Makes a worse writer of a writer of Quoth."""
 
 
-@pytest.fixture
-def own(start_broker: StartBroker) -> BrokerProcess:
-    """A broker that may be killed."""
-    return start_broker()
+def register(spark: Any, spoil: Spoil) -> str:
+    """Register a format that writes as `quoth` does, with spoilt writers; returns its name."""
+    format_name = f"quoth_{spoil.__name__}"
+
+    class Sink(DataSource):
+        """The format."""
+
+        @classmethod
+        def name(cls) -> str:
+            return format_name
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return spoil(batch_writer(self.options, schema, overwrite))
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+            return spoil(stream_writer(self.options, schema, overwrite))
+
+    spark.dataSource.register(Sink)
+    return format_name
 
 
 def check(broker: BrokerProcess, topic: str, count: int = ROWS) -> None:
@@ -53,10 +67,10 @@ def check(broker: BrokerProcess, topic: str, count: int = ROWS) -> None:
         assert client.topic(topic).counters["staged_bytes"] == 0
 
 
-def writing(spark: Any, sink: str, url: str, topic: str, count: int = ROWS) -> Any:
-    """The writing of numbers to a topic."""
+def writing(spark: Any, url: str, topic: str, count: int = ROWS, name: str = "quoth") -> Any:
+    """The writing of numbers to a topic. name: of the format."""
     rows = spark.range(count, numPartitions=2).selectExpr("RPAD(LPAD(id, 9, '0'), 50, '.') AS value")
-    return rows.write.format(sink).option("url", url).option("topic", topic).mode("append")
+    return rows.write.format(name).option("url", url).option("topic", topic).mode("append")
 
 
 # -- tasks --------------------------------------------------------------------------------------------------
@@ -103,8 +117,6 @@ def failed_at_the_end(marks: Path) -> Spoil:
 
 def is_first_attempt(marks: Path) -> bool:
     """True for the first attempt at a partition, which leaves a mark."""
-    from pyspark import TaskContext
-
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber():
@@ -115,8 +127,6 @@ def is_first_attempt(marks: Path) -> bool:
 
 def failed_for_good(writer: Any) -> Any:
     """One partition fails, after the others are staged."""
-    from pyspark import TaskContext
-
     write = writer.write
 
     def write_or_fail(rows: Iterator[Any]) -> Any:
@@ -145,33 +155,21 @@ def commit_fails_afterwards(writer: Any) -> Any:
 def test_rows_of_tasks_that_are_tried_again_are_there_once(
     spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path, spoilt: Callable[[Path], Spoil]
 ) -> None:
-    sink = register(spark, f"quoth_{spoilt.__name__}", spoilt(tmp_path))
-    writing(spark, sink, broker.url, topic).save()
+    writing(spark, broker.url, topic, name=register(spark, spoilt(tmp_path))).save()
     assert sorted(os.listdir(tmp_path)) == ["0", "1"], "an attempt at each partition was lost"
     check(broker, topic)
 
 
-def test_job_that_fails_leaves_nothing_and_may_be_started_again(
-    spark: Any, sink: str, broker: BrokerProcess, topic: str
+@pytest.mark.parametrize(("spoil", "count"), [(failed_for_good, 0), (commit_fails_afterwards, ROWS)])
+def test_job_that_fails_leaves_nothing_or_all_and_may_be_started_again(
+    spark: Any, broker: BrokerProcess, topic: str, spoil: Spoil, count: int
 ) -> None:
-    spoilt = register(spark, "quoth_failed_for_good", failed_for_good)
-    name = {"txnAppId": "app", "txnVersion": "1"}
+    """The abort after a commit that took effect removes nothing."""
+    named = {"txnAppId": "app", "txnVersion": "1"}
     with pytest.raises(Exception, match="of the test"):
-        writing(spark, spoilt, broker.url, topic).options(**name).save()
-    check(broker, topic, 0)
-    writing(spark, sink, broker.url, topic).options(**name).save()
-    check(broker, topic)
-
-
-def test_abort_after_a_commit_that_took_effect_removes_nothing(
-    spark: Any, sink: str, broker: BrokerProcess, topic: str
-) -> None:
-    spoilt = register(spark, "quoth_commit_fails_afterwards", commit_fails_afterwards)
-    name = {"txnAppId": "app", "txnVersion": "1"}
-    with pytest.raises(Exception, match="of the test"):
-        writing(spark, spoilt, broker.url, topic).options(**name).save()
-    check(broker, topic)
-    writing(spark, sink, broker.url, topic).options(**name).save()
+        writing(spark, broker.url, topic, name=register(spark, spoil)).options(**named).save()
+    check(broker, topic, count)
+    writing(spark, broker.url, topic).options(**named).save()
     check(broker, topic)
 
 
@@ -179,7 +177,7 @@ def test_abort_after_a_commit_that_took_effect_removes_nothing(
 
 
 def test_commit_whose_answer_is_lost_is_known_all_the_same(
-    spark: Any, sink: str, context: Context, broker: BrokerProcess, topic: str
+    spark: Any, context: Context, broker: BrokerProcess, topic: str
 ) -> None:
     """The broker has published, the connection breaks before it says so."""
     lost: list[Published] = []
@@ -200,7 +198,7 @@ def test_commit_whose_answer_is_lost_is_known_all_the_same(
         pool = stack.enter_context(ThreadPoolExecutor())
         meddler.on_reply = lose
         cutting = pool.submit(cut)
-        writing(spark, sink, wire.url, topic).save()
+        writing(spark, wire.url, topic).save()
         cutting.result()
     assert len(lost) == 1
     assert lost[0].count == ROWS
@@ -208,13 +206,13 @@ def test_commit_whose_answer_is_lost_is_known_all_the_same(
 
 
 def test_broker_that_is_killed_at_any_moment_of_a_job_has_its_rows_once(
-    spark: Any, sink: str, own: BrokerProcess, rng: random.Random, seed: int
+    spark: Any, own_broker: BrokerProcess, rng: random.Random
 ) -> None:
     """While tasks stage, while the driver publishes, or in between."""
-    for topic in ("t0", "t1", "t2"):
-        save_and_kill(writing(spark, sink, own.url, topic, 5 * ROWS), own, topic, rng.uniform(0, 0.5))
-        check(own, topic, 5 * ROWS)
-        print(f"QUOTH_SEED={seed}: {topic} is whole")
+    for number in range(times(1, 3)):
+        rows = writing(spark, own_broker.url, f"t{number}", 5 * ROWS)
+        save_and_kill(rows, own_broker, f"t{number}", rng.uniform(0, 0.5))
+        check(own_broker, f"t{number}", 5 * ROWS)
 
 
 def save_and_kill(rows: Any, broker: BrokerProcess, topic: str, seconds: float) -> None:
@@ -235,82 +233,45 @@ def save_and_kill(rows: Any, broker: BrokerProcess, topic: str, seconds: float) 
 
 # -- the driver ---------------------------------------------------------------------------------------------
 
-DRIVER = """
-import pathlib, sys, time
-from kit.spark.sinks import register
-from kit.spark.sparks import session
 
-url, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-
-def stopped(point):
-    def spoil(writer):
-        commit = writer.commit
-
-        def commit_and_stop(messages, version):
-            if point == "after":
-                commit(messages, version)
-            (folder / point / "there").touch()
-            time.sleep(600)
-
-        writer.commit = commit_and_stop
-        return writer
-
-    return spoil
-
-with session("local[2]", folder / "spark") as spark:
-    for point in ("before", "after"):
-        files = spark.readStream.text(str(folder / "in"))
-        query = (
-            files.writeStream.format(register(spark, f"quoth_stopped_{point}", stopped(point)))
-            .option("url", url).option("topic", point)
-            .option("checkpointLocation", str(folder / point / "checkpoint"))
-            .trigger(availableNow=True).start()
-        )
-    query.awaitTermination()
-"""
+def dies_before_its_commit(writer: Any) -> Any:
+    """The process that commits is killed; nothing is aborted, as where a driver dies."""
+    writer.commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    writer.abort = lambda *_: None
+    return writer
 
 
-def kill_at_both_points(broker: BrokerProcess, folder: Path) -> None:
-    """Run a driver of two queries, and kill it and all that it has started where one of them stands before
-    its commit, and the other one behind its own."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(DRIVER), broker.url, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        for point in ("before", "after"):
-            eventually((folder / point / "there").exists, f"it comes to {point}", SPARK_S)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(DEADLINE_S)
+def dies_after_its_commit(writer: Any) -> Any:
+    """The same, when all is published."""
+    commit = writer.commit
+
+    def commit_and_die(*of: Any) -> None:
+        commit(*of)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    writer.commit = commit_and_die
+    writer.abort = lambda *_: None
+    return writer
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("spoil", "count"), [(dies_before_its_commit, 0), (dies_after_its_commit, 1_000)])
 def test_micro_batch_is_there_once_whether_its_driver_is_killed_before_or_after_it_commits(
-    spark: Any, sink: str, own: BrokerProcess, tmp_path: Path
+    spark: Any, broker: BrokerProcess, client: Client, topic: str, tmp_path: Path, spoil: Spoil, count: int
 ) -> None:
-    """The next driver publishes what the one before has staged, or finds that it is published."""
-    for folder in ("in", "before", "after"):
-        (tmp_path / folder).mkdir()
+    """The next run publishes what the one before has staged, or finds that it is published."""
+    (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows").write_text("\n".join(f"{i:09d}" for i in range(1_000)))
-    kill_at_both_points(own, tmp_path)
-    with quoth.connect(own.url) as client:
-        assert [client.topic(point).count for point in ("before", "after")] == [0, 1_000]
-        assert client.topic("before").counters["staged_bytes"] > 0
-    for point in ("before", "after"):
-        checkpoint = tmp_path / point / "checkpoint"
-        assert not list((checkpoint / "commits").glob("[0-9]*"))
-        query = (
-            spark.readStream.text(str(tmp_path / "in"))
-            .writeStream.format(sink)
-            .option("url", own.url)
-            .option("topic", point)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(SPARK_S)
-        check(own, point, 1_000)
+
+    def run(name: str) -> None:
+        rows = spark.readStream.text(str(tmp_path / "in")).writeStream.format(name)
+        rows = rows.option("url", broker.url).option("topic", topic)
+        rows = rows.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert rows.trigger(availableNow=True).start().awaitTermination(SPARK_S)
+
+    with pytest.raises(Exception, match=r"EOF|crashed|exited"):
+        run(register(spark, spoil))
+    assert client.topic(topic).count == count
+    assert bool(client.topic(topic).counters["staged_bytes"]) == (not count)
+    assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+    run("quoth")
+    check(broker, topic, 1_000)

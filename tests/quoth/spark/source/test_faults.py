@@ -15,13 +15,12 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.disk.damage import flip, stored_batches, with_headers
+from kit.disk.damage import flip, stored_batches
 from kit.spark.queries import Queries
 from quoth import Client
 from quoth.spark import QuothDataSource
 from quoth.spark.options import parse
 from quoth.spark.source.source import BatchReader, StreamReader, TopicReader
-from quothwire.headers import encode_headers
 
 Spark = Any
 RECORDS = 60_000
@@ -151,18 +150,3 @@ def test_damaged_bytes_are_an_error_or_told_in_a_topic_and_all_others_are_read(
     assert sorted(bytes(row.value) for row in lenient.collect()) == [b"0"] * 5 + [b"2"] * 5
     (told,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
     assert (told["records"], told["reason"]) == (5, "damaged")
-
-
-def test_headers_that_are_none_come_as_their_bytes_without_a_name(
-    spark: Spark, client: Client, broker: BrokerProcess, topic: str
-) -> None:
-    """An older broker stored them; that is no loss, and no reason to end a query."""
-    client.publish(topic, [b"a", b"b"], headers=[{}, {"bad": b""}])
-    log, good = client.topic(topic).log, encode_headers({"bad": b""})
-    with_headers(broker.topics_directory, log, good, b"\xc1" * len(good))
-    client.publish(topic, b"d", headers={"good": b"1"})
-    options = {"url": broker.url, "subscribe": topic, "includeHeaders": "true"}
-    rows = sorted(spark.read.format("quoth").options(**options).load().collect(), key=lambda row: row.offset)
-    assert [bytes(row.value) for row in rows] == [b"a", b"b", b"d"]
-    headers = [[(one.key, bytes(one.value)) for one in row.headers or []] for row in rows]
-    assert headers == [[], [(None, b"\xc1" * len(good))], [("good", b"1")]]

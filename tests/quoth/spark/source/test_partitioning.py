@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from kit.broker.model import BrokerModel
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
-from quoth.spark.source import partitioning
 from quoth.spark.source.data_loss import DataLoss
-from quoth.spark.source.partitioning import Extent, extents_now, partitions
+from quoth.spark.source.partitioning import PARTITION_BYTES, Extent, extents_now, partitions, tasks_for
 
 
 def options(**given: str) -> Options:
@@ -66,8 +65,7 @@ def test_tasks_are_as_many_as_asked_for_cover_everything_once_and_are_alike(
     assert largest < -(-total // wanted) + 30, "batches of up to 30 are not divided"
 
 
-def test_one_topic_is_cut_into_as_many_tasks_as_asked_for() -> None:
-    model = BrokerModel()
+def test_one_topic_is_cut_into_as_many_tasks_as_asked_for(model: BrokerModel) -> None:
     for _ in range(64):
         model.append("a", 10)
     chosen = options(minPartitions="8")
@@ -75,8 +73,7 @@ def test_one_topic_is_cut_into_as_many_tasks_as_asked_for() -> None:
     assert [sum(one.records for one in task) for task in tasks] == [80] * 8
 
 
-def test_a_task_reads_about_as_many_records_as_it_may() -> None:
-    model = BrokerModel()
+def test_a_task_reads_about_as_many_records_as_it_may(model: BrokerModel) -> None:
     for _ in range(64):
         model.append("a", 10)
     model.append("b", 10)
@@ -86,29 +83,24 @@ def test_a_task_reads_about_as_many_records_as_it_may() -> None:
     assert len(tasks) in (7, 8)
 
 
-def test_many_small_topics_share_tasks() -> None:
-    model = BrokerModel()
+def test_many_small_topics_share_tasks(model: BrokerModel) -> None:
     for number in range(100):
         model.append(f"t{number}", 3)
     chosen = options(minPartitions="4")
     assert len(partitions(model, extents_now(model, chosen, nothing_lost), chosen, nothing_lost)) == 4
 
 
-def test_without_a_number_there_are_as_many_tasks_as_processors_and_more_for_much(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = BrokerModel()
+def test_without_a_number_there_are_as_many_tasks_as_processors_and_more_for_much(model: BrokerModel) -> None:
     for _ in range(640):
         model.append("a", 1)
     chosen = options()
     extents = extents_now(model, chosen, nothing_lost)
     assert len(partitions(model, extents, chosen, nothing_lost)) == (os.cpu_count() or 1)
-    monkeypatch.setattr(partitioning, "PARTITION_BYTES", 1_000)
-    assert len(partitions(model, extents, chosen, nothing_lost)) == max(64, os.cpu_count() or 1)
+    sizes = {0: 8, 8 * PARTITION_BYTES: 8, 8 * PARTITION_BYTES + 1: 9, 64 * PARTITION_BYTES: 64}
+    assert {size: tasks_for(size, 8) for size in sizes} == sizes
 
 
-def test_bounds_include_where_they_start_and_not_where_they_end() -> None:
-    model = BrokerModel()
+def test_bounds_include_where_they_start_and_not_where_they_end(model: BrokerModel) -> None:
     found = [*model.append("a", 4), *model.append("a", 4)]
     asked = {"startingOffsets": f'{{"a": {found[2]}}}', "endingOffsets": f'{{"a": {{"0": {found[6]}}}}}'}
     assert pointers(model, **asked) == {"a": found[2:6]}
@@ -118,8 +110,7 @@ def test_bounds_include_where_they_start_and_not_where_they_end() -> None:
     assert pointers(model, since=str(found[-1] + 1)) == {}
 
 
-def test_times_are_in_milliseconds() -> None:
-    model = BrokerModel()
+def test_times_are_in_milliseconds(model: BrokerModel) -> None:
     early = model.append("a", 500)
     late = model.append("a", 1_000)
     at = late[0] // 1_000 + 1
@@ -131,8 +122,7 @@ def test_times_are_in_milliseconds() -> None:
     assert pointers(model, **both) == {"a": early + late[:split]}, "the time counts"
 
 
-def test_a_pointer_below_what_is_kept_is_a_loss() -> None:
-    model = BrokerModel()
+def test_a_pointer_below_what_is_kept_is_a_loss(model: BrokerModel) -> None:
     first = model.append("a", 4)[0]
     kept = model.append("a", 4)
     model.trim("a", 1)
@@ -144,23 +134,22 @@ def test_a_pointer_below_what_is_kept_is_a_loss() -> None:
     assert pointers(model) == {"a": kept}, "nor from the earliest on"
 
 
-def test_a_topic_that_does_not_exist_is_an_error_and_a_pattern_that_matches_none_is_empty() -> None:
-    model = BrokerModel()
+def test_a_topic_that_does_not_exist_is_an_error_and_a_pattern_that_matches_none_is_empty(
+    model: BrokerModel,
+) -> None:
     with pytest.raises(NotFound, match="unknown_topic"):
         pointers(model, subscribe="a")
     assert pointers(model) == {}
 
 
-def test_ending_offsets_name_every_topic() -> None:
-    model = BrokerModel()
+def test_ending_offsets_name_every_topic(model: BrokerModel) -> None:
     model.append("a", 1)
     model.append("b", 1)
     with pytest.raises(RequestError, match="ending offsets: nothing is said of b"):
         pointers(model, endingOffsets='{"a": -1}')
 
 
-def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read() -> None:
-    model = BrokerModel()
+def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read(model: BrokerModel) -> None:
     for topic in "abc":
         model.append(topic, 5)
     extents = [
@@ -178,8 +167,7 @@ def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read() -
     ]
 
 
-def test_what_goes_between_counting_and_dividing_is_a_loss() -> None:
-    model = BrokerModel()
+def test_what_goes_between_counting_and_dividing_is_a_loss(model: BrokerModel) -> None:
     for _ in range(3):
         model.append("a", 5)
     (extent,) = extents_now(model, options(), nothing_lost)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess
 from kit.disk.damage import flip, stored_batches, with_headers
 from quoth import Ack, Client
 from quoth.spark.source.data_loss import DataLoss, into
@@ -25,8 +25,6 @@ SHAPES: dict[str, Callable[[RangeReader], Pointers]] = {
     "batches": lambda reader: [row for one in reader.batches() for row in range(one.first, one.last + 1)],
     "messages": lambda reader: [one.pointer for one in reader.messages()],
 }
-
-every_shape = pytest.mark.parametrize("shape", SHAPES)
 
 
 def range_of(url: str, client: Client, topic: str, after: int, until: int) -> TopicRange:
@@ -46,65 +44,58 @@ def pointers(ack: Ack, begin: int = 0, end: int | None = None) -> Pointers:
     return list(range(ack.first, ack.last + 1))[begin:end]
 
 
-@every_shape
 def test_damage_is_lost_as_far_as_it_lies_in_the_range(
-    start_broker: StartBroker, connect: Any, topic: str, shape: str
+    own_broker: BrokerProcess, own_client: Client, topic: str
 ) -> None:
-    broker = start_broker()
-    with connect(broker) as client:
-        first, second, third = (client.publish(topic, [b"%d" % row * 20 for row in range(10)]) for _ in "abc")
-        client.roll(topic)
-        bounds = {
-            "all": (0, third.last),
-            "its head": (first.first + 4, second.first + 3),
-            "its tail": (second.first + 2, third.first + 5),
-            "nothing else": (second.first + 2, second.first + 6),
-        }
-        ranges = {name: range_of(broker.url, client, topic, *one) for name, one in bounds.items()}
-        log = client.topic(topic).log
-    broker.terminate()
-    damaged = stored_batches(broker.topics_directory, log)[1]
-    flip(damaged.path, damaged.start + HEADER_BYTES + 200)
-    broker.restart()
-    told = {name: read(one, shape) for name, one in ranges.items()}
-    assert told == {
-        "all": (
-            pointers(first) + pointers(third),
-            [DataLoss(topic, first.last, second.last + 1, 10, "damaged")],
-        ),
-        "its head": (
-            pointers(first, 5),
-            [DataLoss(topic, first.last, second.first + 4, 4, "damaged")],
-        ),
-        "its tail": (
-            pointers(third, 0, 6),
-            [DataLoss(topic, second.first + 2, second.last + 1, 7, "damaged")],
-        ),
-        "nothing else": ([], [DataLoss(topic, second.first + 2, second.first + 7, 4, "damaged")]),
+    first, second, third = (own_client.publish(topic, [b"%d" % row * 20 for row in range(10)]) for _ in "abc")
+    own_client.roll(topic)
+    bounds = {
+        "all": (0, third.last),
+        "its head": (first.first + 4, second.first + 3),
+        "its tail": (second.first + 2, third.first + 5),
+        "nothing else": (second.first + 2, second.first + 6),
     }
-    with pytest.raises(Damaged, match="10 records after"):
-        SHAPES[shape](RangeReader(ranges["all"]))
+    ranges = {name: range_of(own_broker.url, own_client, topic, *one) for name, one in bounds.items()}
+    log = own_client.topic(topic).log
+    own_broker.terminate()
+    damaged = stored_batches(own_broker.topics_directory, log)[1]
+    flip(damaged.path, damaged.start + HEADER_BYTES + 200)
+    own_broker.restart()
+    expected = {
+        "all": (pointers(first) + pointers(third), (first.last, second.last + 1, 10)),
+        "its head": (pointers(first, 5), (first.last, second.first + 4, 4)),
+        "its tail": (pointers(third, 0, 6), (second.first + 2, second.last + 1, 7)),
+        "nothing else": ([], (second.first + 2, second.first + 7, 4)),
+    }
+    for shape in SHAPES:
+        for name, (left, lost) in expected.items():
+            assert read(ranges[name], shape) == (left, [DataLoss(topic, *lost, "damaged")]), (shape, name)
+        with pytest.raises(Damaged, match="10 records after"):
+            SHAPES[shape](RangeReader(ranges["all"]))
 
 
-@every_shape
-def test_what_retention_takes_is_lost(client: Client, broker: BrokerProcess, topic: str, shape: str) -> None:
+def test_what_retention_takes_is_lost_and_only_what_lies_in_the_range(
+    client: Client, broker: BrokerProcess, topic: str
+) -> None:
     first = client.publish(topic, [b"x"] * 10)
     client.roll(topic)
     second = client.publish(topic, [b"y"] * 5)
-    ranges = [range_of(broker.url, client, topic, after, second.last) for after in (0, first.first + 2)]
+    begins = (0, first.first + 2, first.last)
+    ranges = [range_of(broker.url, client, topic, after, second.last) for after in begins]
     client.trim(topic, second.first)
-    assert [read(one, shape) for one in ranges] == [
-        (pointers(second), [DataLoss(topic, 0, second.last + 1, 10, "trimmed")]),
-        (pointers(second), [DataLoss(topic, first.first + 2, second.first, 7, "trimmed")]),
-    ]
-    with pytest.raises(NotFound, match=r"unknown_record.*7 records"):
-        SHAPES[shape](RangeReader(ranges[1]))
+    for shape in SHAPES:
+        assert [read(one, shape) for one in ranges] == [
+            (pointers(second), [DataLoss(topic, 0, second.last + 1, 10, "trimmed")]),
+            (pointers(second), [DataLoss(topic, first.first + 2, second.first, 7, "trimmed")]),
+            (pointers(second), []),
+        ], shape
+        with pytest.raises(NotFound, match=r"unknown_record.*7 records.*plan anew"):
+            SHAPES[shape](RangeReader(ranges[1]))
 
 
-@every_shape
 @pytest.mark.parametrize("fate", ["deleted", "made anew", "made anew and filled"])
 def test_topic_that_is_gone_is_told_as_that(
-    client: Client, broker: BrokerProcess, topic: str, fate: str, shape: str
+    client: Client, broker: BrokerProcess, topic: str, fate: str
 ) -> None:
     ack = client.publish(topic, [b"x"] * 10)
     one = range_of(broker.url, client, topic, ack.first, ack.last + 10**12)
@@ -113,34 +104,31 @@ def test_topic_that_is_gone_is_told_as_that(
         client.create_topic(topic)
     if "filled" in fate:
         client.publish(topic, [b"y"] * 3)
-    reason = "deleted" if fate == "deleted" else "recreated"
-    assert read(one, shape) == ([], [DataLoss(topic, one.after, one.until + 1, 9, reason)])  # type: ignore[arg-type]
-    losses: list[DataLoss] = []
-    with pytest.raises(NotFound, match=r"unknown_topic.*9 records"):
-        SHAPES[shape](RangeReader(one, into(losses)))
-    assert losses == []
+    reason: Any = "deleted" if fate == "deleted" else "recreated"
+    for shape in SHAPES:
+        assert read(one, shape) == ([], [DataLoss(topic, one.after, one.until + 1, 9, reason)]), shape
+        losses: list[DataLoss] = []
+        with pytest.raises(NotFound, match=r"unknown_topic.*9 records"):
+            SHAPES[shape](RangeReader(one, into(losses)))
+        assert losses == []
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_headers_that_are_none_cost_no_record(
-    client: Client, broker: BrokerProcess, topic: str, shape: str
-) -> None:
+def test_headers_that_are_none_cost_no_record(client: Client, broker: BrokerProcess, topic: str) -> None:
     ack = client.publish(topic, [b"a", b"b", b"c"], headers=[{}, {"bad": b""}, {}])
     good = encode_headers({"bad": b""})
     with_headers(broker.topics_directory, client.topic(topic).log, good, b"\xc1" * len(good))
     one = range_of(broker.url, client, topic, 0, ack.last)
-    assert read(one, shape) == (pointers(ack), [])
+    for shape in SHAPES:
+        assert read(one, shape) == (pointers(ack), []), shape
 
 
-def test_broker_that_is_away_is_no_loss(start_broker: StartBroker, connect: Any, topic: str) -> None:
-    broker = start_broker()
-    with connect(broker) as client:
-        ack = client.publish(topic, [b"x"] * 3)
-        one = range_of(broker.url, client, topic, 0, ack.last)
-    broker.terminate()
+def test_broker_that_is_away_is_no_loss(own_broker: BrokerProcess, own_client: Client, topic: str) -> None:
+    ack = own_client.publish(topic, [b"x"] * 3)
+    one = range_of(own_broker.url, own_client, topic, 0, ack.last)
+    own_broker.terminate()
     losses: list[DataLoss] = []
     with pytest.raises(QuothError, match=r"disconnected|timed_out"):
         list(RangeReader(one, losses.append, 0.3).batches())
     assert losses == []
-    broker.restart()
+    own_broker.restart()
     assert [found.pointer for found in records_of(one, "messages")] == pointers(ack)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess
 from kit.broker.model import BrokerModel
 from kit.deadlines import eventually
 from kit.spark.archives import Account, account, of_topic, publish
@@ -31,7 +29,6 @@ from quoth.spark.source.ranges import (
 )
 from quothwire.errors import NotFound, RequestError
 
-Connect = Callable[..., Client]
 Rows = list[tuple[int, bytes | None, bytes, dict[str, bytes]]]
 
 
@@ -106,25 +103,20 @@ def test_each_partition_has_one_range_and_all_have_every_record_once(
         assert {one.log for one in own} == {client.topic(own[0].topic).log}
 
 
-def test_ranges_begin_and_end_where_they_are_told_to(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str
-) -> None:
+def test_ranges_begin_and_end_where_they_are_told_to(client: Client, topic: str) -> None:
     publish(client, topic, [10, 10])
     pointers = [message.pointer for message in client.read(topic)]
-    found = topic_ranges(
-        spark, topic, url=broker.url, after=pointers[2], until=pointers[15], parts=1
-    ).collect()
+    found = planned(client, topic, after=pointers[2], until=pointers[15], parts=1)
     assert [(one.after, one.until, one.records) for one in found] == [(pointers[2], pointers[15] - 1, 12)]
-    assert topic_ranges(spark, topic, url=broker.url, after=pointers[-1]).collect() == []
+    assert planned(client, topic, after=pointers[-1], parts=1) == []
 
 
-def test_topics_that_do_not_exist_and_wrong_numbers_are_told(spark: Any, broker: BrokerProcess) -> None:
-    with pytest.raises(NotFound, match="unknown_topic"):
-        topic_ranges(spark, "no-such-topic", url=broker.url)
-    with pytest.raises(NotFound, match="no-such"):
-        topic_ranges(spark, "no-such-*", url=broker.url)
+def test_unknown_topics_and_wrong_numbers_are_refused(client: Client) -> None:
+    for name in ("no-such-topic", "no-such-*"):
+        with pytest.raises(NotFound, match=r"unknown_topic.*no-such"):
+            planned(client, name, parts=1)
     with pytest.raises(RequestError, match="0 parts"):
-        topic_ranges(spark, "no-such-*", url=broker.url, parts=0)
+        planned(client, "no-such-*", parts=0)
     with pytest.raises(RequestError, match="decode='rows'"):
         foreach_partition(None, print, decode="rows")  # type: ignore[arg-type]
 
@@ -132,50 +124,20 @@ def test_topics_that_do_not_exist_and_wrong_numbers_are_told(spark: Any, broker:
 # -- working on them ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("decode", SHAPES)
 def test_workers_get_every_record_as_a_direct_read_gives_it(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path, decode: Any
-) -> None:
-    publish(client, topic, [50, 1, 30, 7, 99, 3])
-    ranges = topic_ranges(spark, topic, url=broker.url, parts=4)
-    foreach_partition(ranges, range_writer(tmp_path, SHAPES[decode]), decode=decode, columns=COLUMNS)
-    assert kept(tmp_path) == of_topic(client, topic)
-
-
-def test_part_of_a_batch_is_read_in_every_shape(
     spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    publish(client, topic, [50])
-    pointers = [message.pointer for message in client.read(topic)]
-    ranges = topic_ranges(spark, topic, url=broker.url, after=pointers[9], until=pointers[40])
+    """Also the part of a batch with which a range begins or ends."""
+    publish(client, topic, [50, 1, 30, 7, 99, 3])
+    read = client.read(topic, limit=1_000)
+    ranges = topic_ranges(
+        spark, topic, url=broker.url, after=read[9].pointer, until=read[180].pointer, parts=4
+    )
+    expected = account((one.pointer, one.key, one.value, one.headers) for one in read[10:180])
     for decode, shape in SHAPES.items():
         (tmp_path / decode).mkdir()
         foreach_partition(ranges, range_writer(tmp_path / decode, shape), decode=decode, columns=COLUMNS)
-    expected = account((one.pointer, one.key, one.value, one.headers) for one in client.read(topic)[10:40])
-    assert {decode: kept(tmp_path / decode) for decode in SHAPES} == dict.fromkeys(SHAPES, expected)
-
-
-def test_task_that_failed_gets_the_same_range_with_the_same_records(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    publish(client, topic, [30] * 6)
-
-    def fail_twice(one: TopicRange, batches: Iterator[Any]) -> None:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        rows = [row for batch in batches for row in batch.to_pylist()]
-        said = {"range": one, "rows": [row["offset"] for row in rows]}
-        (tmp_path / f"{one.after}.{context.attemptNumber()}").write_text(json.dumps(said))
-        if context.attemptNumber() < 2:
-            raise ValueError("not yet")
-
-    foreach_partition(topic_ranges(spark, topic, url=broker.url, parts=3), fail_twice)
-    for after in {path.stem for path in tmp_path.iterdir()}:
-        attempts = [(tmp_path / f"{after}.{number}").read_text() for number in range(3)]
-        assert len(set(attempts)) == 1
-    assert len(list(tmp_path.iterdir())) == 9
+        assert kept(tmp_path / decode) == expected, decode
 
 
 def test_worker_that_is_killed_costs_no_record_and_none_comes_twice(
@@ -214,22 +176,6 @@ def test_worker_process_has_one_connection_for_all_its_tasks(
     assert len(connections) == len({one.partition("-")[0] for one in connections}) <= 4
 
 
-def test_record_that_is_not_there_any_more_fails_the_task(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str
-) -> None:
-    publish(client, topic, [5])
-    client.roll(topic)
-    publish(client, topic, [5])
-    ranges = topic_ranges(spark, topic, url=broker.url, parts=1)
-    client.trim(topic, client.topic(topic).last - 4)
-    with pytest.raises(Exception, match=r"unknown_record.*5 records.*plan anew"):
-        foreach_partition(ranges, lambda _, found: list(found))
-    [planned] = ranges.collect()
-    for decode in SHAPES:
-        with pytest.raises(NotFound, match=r"unknown_record.*5 records.*plan anew"):
-            list(records_of(planned, decode))
-
-
 def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
     client: Client, topic: str
 ) -> None:
@@ -254,65 +200,6 @@ def test_what_goes_between_counting_and_dividing_is_told() -> None:
     (one,) = planned(broker, "orders", after=first, parts=1, on_gap=gaps.append)
     assert (one.until, one.records) == (kept[-1], 2)
     assert gaps == [Gap("orders", first, kept[0], -1, "trimmed")]
-
-
-def test_records_in_front_of_a_range_may_go(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    publish(client, topic, [5])
-    middle = client.topic(topic).last
-    client.roll(topic)
-    publish(client, topic, [7])
-    ranges = topic_ranges(spark, topic, url=broker.url, after=middle, parts=1)
-    client.trim(topic, middle + 1)
-    foreach_partition(ranges, range_writer(tmp_path, rows_of_arrow), columns=COLUMNS)
-    assert kept(tmp_path).records == 7
-
-
-def test_topic_that_was_made_anew_meanwhile_fails_the_task(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str
-) -> None:
-    publish(client, topic, [5])
-    ranges = topic_ranges(spark, topic, url=broker.url)
-    client.delete_topic(topic)
-    publish(client, topic, [5])
-    with pytest.raises(Exception, match=r"unknown_topic|unknown_record"):
-        foreach_partition(ranges, lambda _, found: list(found))
-
-
-def test_broker_that_is_killed_and_started_again_meanwhile_costs_nothing(
-    spark: Any, start_broker: StartBroker, connect: Connect, tmp_path: Path
-) -> None:
-    broker = start_broker()
-    with connect(broker) as client:
-        for number in range(60):
-            client.publish("orders", [b"%d %d %s" % (number, row, b"x" * 200) for row in range(500)])
-        expected = of_topic(client, "orders")
-        ranges = topic_ranges(spark, "orders", url=broker.url, parts=2)
-    kept_in, begun = tmp_path / "kept", tmp_path / "begun"
-    kept_in.mkdir()
-    keep = range_writer(kept_in, rows_of_arrow)
-
-    def begin(one: TopicRange, batches: Iterator[Any]) -> None:
-        def told() -> Iterator[Any]:
-            for batch in batches:
-                begun.touch()
-                yield batch
-
-        keep(one, told())
-
-    def restart() -> None:
-        eventually(begun.exists, "a task has begun")
-        broker.kill()
-        broker.restart()
-
-    restarting = threading.Thread(target=restart)
-    restarting.start()
-    try:
-        foreach_partition(ranges, begin, columns=COLUMNS)
-    finally:
-        restarting.join()
-    assert kept(kept_in) == expected
 
 
 # -- over Arrow alone ---------------------------------------------------------------------------------------

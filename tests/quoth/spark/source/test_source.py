@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-import quoth.spark
 from kit.broker.brokers import BrokerProcess
 from quoth import Client, RequestError
 from quoth.spark import read_topic
+from quoth.spark.source.source import check_schema
 
 Load = Callable[..., Any]
 Spark = Any
@@ -67,33 +66,21 @@ def test_rows_are_those_that_a_client_reads(load: Load, client: Client, topic: s
     ]  # fmt: skip
     assert found == expected
     assert len(found) == 90
-
-
-@pytest.mark.parametrize("name", ["minPartitions", "minpartitions"])
-def test_number_of_tasks_that_an_option_gives_is_kept(
-    spark: Spark, client: Client, topic: str, name: str
-) -> None:
-    fill(client, topic, 20)
-    options: dict[str, Any] = {name: "5"}
-    assert read_topic(spark, topic, url=client.url, **options).rdd.getNumPartitions() == 5
-    assert read_topic(spark, topic, url=client.url).rdd.getNumPartitions() == 2
-    with pytest.raises(RequestError, match="parts and minPartitions"):
-        read_topic(spark, topic, url=client.url, parts=3, **options)
-
-
-def test_the_columns_are_kafkas(load: Load, client: Client, topic: str) -> None:
-    fill(client, topic, 1)
     kafkas = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     assert load().columns == kafkas
     assert load(includeHeaders="true").columns == [*kafkas, "headers"]
+    client.create_topic(f"{topic}-empty")
+    assert load(subscribe=f"{topic}-empty").collect() == []
 
 
-def test_the_ends_are_inclusive_and_exclusive(load: Load, client: Client, topic: str) -> None:
-    first = client.publish(topic, [b"%d" % number for number in range(10)]).first
-    bounds = {"startingOffsets": {topic: first + 2}, "endingOffsets": {topic: {"0": first + 7}}}
-    found = load(**{name: json.dumps(bound) for name, bound in bounds.items()})
-    assert values(found) == [b"2", b"3", b"4", b"5", b"6"]
-    assert values(load(since=str(first + 8), until="now")) == [b"8", b"9"]
+def test_number_of_tasks_that_an_option_gives_is_kept(spark: Spark, client: Client, topic: str) -> None:
+    fill(client, topic, 20)
+    for name in ("minPartitions", "minpartitions"):
+        options: dict[str, Any] = {name: "5"}
+        assert read_topic(spark, topic, url=client.url, **options).rdd.getNumPartitions() == 5
+        with pytest.raises(RequestError, match="parts and minPartitions"):
+            read_topic(spark, topic, url=client.url, parts=3, **options)
+    assert read_topic(spark, topic, url=client.url).rdd.getNumPartitions() == 2
 
 
 def test_a_topic_is_read_by_name_in_one_call(
@@ -126,36 +113,6 @@ def test_a_table_of_a_catalog_is_refused_with_a_way_around(
     assert not spark.catalog.tableExists("lasting")
 
 
-def test_the_first_example_of_the_page_works(spark: Spark, broker: BrokerProcess, client: Client) -> None:
-    client.publish("orders", [b"one", b"two"])
-    page = Path(quoth.spark.__path__[0], "README.md").read_text()
-    example = page.split("```python\n")[1].partition("orders.selectExpr")[0]
-    names: dict[str, Any] = {"spark": spark}
-    exec(example.replace("tcp://127.0.0.1:5555", broker.url), names)
-    assert values(names["orders"]) == [b"one", b"two"]
-
-
-def test_one_topic_becomes_as_many_tasks_as_asked_for_of_like_size(
-    load: Load, client: Client, topic: str
-) -> None:
-    with client.producer(topic, batch=100) as producer:
-        for number in range(16_000):
-            producer.send(b"%d" % number)
-    found = load(minPartitions="8").selectExpr("spark_partition_id() task").groupBy("task").count().collect()
-    sizes = [row["count"] for row in found]
-    assert len(sizes) == 8
-    assert sum(sizes) == 16_000
-    assert max(sizes) <= 2 * min(sizes)
-
-
-def test_several_topics_share_tasks(load: Load, client: Client, topic: str) -> None:
-    for number in range(20):
-        client.publish(f"{topic}-{number}", b"%d" % number)
-    found = load(subscribePattern=f"{topic}-.*", minPartitions="2")
-    assert found.rdd.getNumPartitions() == 2
-    assert sorted(row.topic for row in found.collect()) == sorted(f"{topic}-{n}" for n in range(20))
-
-
 def test_two_tables_of_one_topic_keep_apart(load: Load, client: Client, topic: str) -> None:
     first = client.publish(topic, [b"%d" % number for number in range(10)]).first
     early, late = load(until=str(first + 5)), load(since=str(first + 5))
@@ -163,48 +120,38 @@ def test_two_tables_of_one_topic_keep_apart(load: Load, client: Client, topic: s
     assert (early.where(f"offset < {first + 2}").count(), early.count(), late.count()) == (2, 5, 5)
 
 
-def test_an_empty_topic_is_an_empty_table(load: Load, client: Client, topic: str) -> None:
-    client.create_topic(topic)
-    assert load().collect() == []
-
-
-def test_a_schema_chooses_columns_and_another_one_is_refused_with_what_there_is(
-    spark: Spark, broker: BrokerProcess, client: Client, topic: str
-) -> None:
+def test_schema_chooses_columns(spark: Spark, broker: BrokerProcess, client: Client, topic: str) -> None:
     client.publish(topic, b"x")
     reader = spark.read.format("quoth").options(url=broker.url, subscribe=topic)
     (row,) = reader.schema("ordinal long, value binary not null").load().collect()
     assert (row.ordinal, bytes(row.value)) == (0, b"x")
-    for wrong, told in (
+    with pytest.raises(Exception, match=r"bad_request: column body binary: there is no such column"):
+        reader.schema("body binary").load().collect()
+
+
+def test_schema_with_other_columns_is_refused_with_those_that_exist() -> None:
+    for fields, told in (
         (
-            "value string",
+            [StructField("value", StringType())],
             "column value string: there is no such column (name any of: key binary, value binary,",
         ),
-        ("body binary", "column body binary: there is no such column"),
-        ("key binary not null", "column key NOT NULL: not every record has one"),
-        (StructType([]), "a schema without columns"),
+        ([StructField("key", BinaryType(), False)], "column key NOT NULL: not every record has one"),
+        ([], "a schema without columns"),
     ):
-        with pytest.raises(Exception, match="bad_request") as caught:
-            reader.schema(wrong).load().collect()
+        with pytest.raises(RequestError) as caught:
+            check_schema(StructType(fields))
         assert told in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
+def test_what_is_wrong_is_told_before_anything_is_read(load: Load) -> None:
+    for options, told in (
         ({"endingOfsets": "latest"}, "there is no option 'endingofsets' (did you mean endingOffsets?)"),
-        ({"startingOffsets": "latest"}, "a batch query does not begin at the latest"),
         ({"subscribe": "no-such-topic"}, "unknown_topic"),
         ({"url": "tcp://127.0.0.1:1", "timeout": "200ms"}, "disconnected"),
-    ],
-)
-def test_what_is_wrong_is_told_before_anything_is_read(
-    load: Load, client: Client, topic: str, options: dict[str, str], told: str
-) -> None:
-    client.publish(topic, b"x")
-    with pytest.raises(Exception, match=r"PYTHON_DATA_SOURCE_ERROR") as caught:
-        load(**options).collect()
-    assert told in str(caught.value)
+    ):
+        with pytest.raises(Exception, match=r"PYTHON_DATA_SOURCE_ERROR") as caught:
+            load(**options).collect()
+        assert told in str(caught.value)
 
 
 def test_what_retention_took_before_a_query_was_planned_is_an_error_that_names_it(
@@ -240,24 +187,6 @@ def test_what_retention_takes_between_plan_and_read_is_an_error_or_told_in_a_top
     told = [json.loads(one.value) for one in client.read(losses)]
     assert len({one["after"] for one in told}) == 3
     assert [(one["topic"], one["records"], one["reason"]) for one in told] == [(topic, 5, "trimmed")] * 3
-
-
-def test_a_topic_that_is_deleted_or_made_anew_after_the_plan_is_not_mistaken_for_what_was_planned(
-    load: Load, client: Client, topic: str
-) -> None:
-    client.publish(topic, [b"old"] * 5)
-    strict, lenient = load(minPartitions="1"), load(minPartitions="1", failOnDataLoss="false")
-    assert strict.count() == lenient.count() == 5  # planned
-    client.delete_topic(topic)
-    assert lenient.count() == 0
-    with pytest.raises(
-        Exception, match=r"unknown_topic: topic .*: 5 records after .* the topic was deleted \("
-    ):
-        strict.count()
-    client.publish(topic, [b"new"] * 5)
-    assert lenient.count() == 0
-    with pytest.raises(Exception, match=r"unknown_topic: topic .*: 5 records after .* and made anew \("):
-        strict.count()
 
 
 def cut(client: Client, topic: str) -> int:

@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from quoth.core.outgoing import BATCH_BYTES, RECORD_BYTES
 from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.sink.headers import encode_header_column
+from quoth.spark.source.arrow import TYPES
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_HEADERS = from_arrow_type(TYPES["headers"])
 _IGNORED = frozenset(("partition", "offset", "timestamp", "timestamptype", "ordinal"))
 """Columns of a Quoth or Kafka source that say where the row was stored before."""
 

@@ -142,13 +142,9 @@ def records_of(range_: TopicRange, decode: Decode, columns: Sequence[str] = COLU
     """
     check_decode(decode)
     reader = RangeReader(range_)
-    match decode:
-        case "arrow":
-            return reader.arrow(columns)
-        case "batches":
-            return reader.batches()
-        case "messages":
-            return reader.messages()
+    if decode == "arrow":
+        return reader.arrow(columns)
+    return reader.batches() if decode == "batches" else reader.messages()
 
 
 def check_decode(decode: str) -> None:

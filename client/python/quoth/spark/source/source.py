@@ -23,23 +23,14 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
 from quoth.client import DEFAULT_URL
 from quoth.spark import connections
@@ -55,21 +46,10 @@ from quoth.spark.source.ranges import context_of
 from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import QuothError, error
 
-COLUMNS: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
-    "ordinal": LongType(),
-}
-"""Kafka's columns, and the number of a record in the log of its topic. `arrow.TYPES` has their Arrow
-types."""
-USUAL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""The columns without a schema; with includeHeaders also the headers."""
+COLUMNS: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in TYPES.items()}
+"""Kafka's columns, and the number of a record in the log of its topic."""
+USUAL = tuple(COLUMNS)[:7]
+"""The columns without a schema: those of Kafka; with includeHeaders also the headers."""
 NULLABLE = ("key", "headers")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quoth.spark.options import AHEAD_US
 from quoth.timestamps import now
-from quothwire.errors import QuothError, error
+from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def time_options(spark: SparkSession, condition: str) -> dict[str, Any]:
     with the condition would leave, possibly none. Raises ``bad_request`` for another kind of condition, and
     Spark's error for one that is not SQL.
     """
-    parts = [_compared(part, condition) for part in _AND.split(_without_between(condition))]
+    without_between = _BETWEEN.sub(rf">= \g<low> AND {COLUMN} <= \g<high>", condition)
+    parts = [_compared(part, condition) for part in _AND.split(without_between)]
     columns = [f"unix_micros(CAST(({time}) AS TIMESTAMP)) AS t{n}" for n, (_, time) in enumerate(parts)]
     found = spark.sql(f"SELECT {', '.join(columns)}").collect()[0]
     since, until = [0], [POINTER_MAX]
@@ -59,21 +60,10 @@ def _options(since: int, until: int) -> dict[str, Any]:
     return found | ({"until": str(until)} if until < POINTER_MAX else {})
 
 
-def _without_between(condition: str) -> str:
-    return _BETWEEN.sub(rf">= \g<low> AND {COLUMN} <= \g<high>", condition)
-
-
 def _compared(part: str, condition: str) -> tuple[str, str]:
     """The sign of a comparison, and the time as SQL."""
     found = _COMPARED.fullmatch(part)
-    if found is None or found["column"].strip("`").lower() != COLUMN or _has_or(part):
-        raise _refused(condition)
+    has_or = re.search(r"\b(OR|NOT)\b", part, re.IGNORECASE)
+    if found is None or found["column"].strip("`").lower() != COLUMN or has_or:
+        raise error("bad_request", f"{condition!r:.200} is no condition on the time alone", _HINT)
     return found["sign"].replace("==", "="), found["time"]
-
-
-def _has_or(part: str) -> bool:
-    return re.search(r"\b(OR|NOT)\b", part, re.IGNORECASE) is not None
-
-
-def _refused(condition: str) -> QuothError:
-    return error("bad_request", f"{condition!r:.200} is no condition on the time alone", _HINT)
