@@ -19,12 +19,12 @@ from kit.disk.topics import append_to, make_topic, share
 from kit.scale import times
 
 MIB = 2**20
-LITTLE = times(64, 1_024) * MIB
+LITTLE = times(16, 1_024) * MIB
 MUCH = 10 * LITTLE
-SEGMENT_BYTES = 16 * MIB
+SEGMENT_BYTES = times(4, 16) * MIB
 HISTORY_BATCH_BYTES = 16 * 2**10
 """Small enough that a walk from header to header over the history would show."""
-TAILS = {"large batches": (8 * MIB, 256 * 2**10), "small batches": (2 * MIB, 100)}
+TAILS = {"large batches": (times(2, 8) * MIB, 256 * 2**10), "small batches": (2 * MIB, 100)}
 CASES = [
     (signal.SIGTERM, "large batches"),
     (signal.SIGKILL, "small batches"),

@@ -22,8 +22,8 @@ from kit.disk.topics import append_to, make_topic
 from kit.scale import times
 
 MIB = 2**20
-HISTORY_BYTES = times(256, 2_048) * MIB
-SEGMENT_BYTES = 16 * MIB
+HISTORY_BYTES = times(96, 2_048) * MIB
+SEGMENT_BYTES = 8 * MIB
 BATCH_BYTES = 64 * 2**10
 WINDOW_S = times(3, 10) / 10
 ROUNDS = times(7, 41)
