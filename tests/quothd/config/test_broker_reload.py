@@ -8,13 +8,12 @@ import pty
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker, on_stderr
 from kit.broker.peers import Peers, code_of, hibernates, refused
 from kit.broker.transactions import Job
 from kit.deadlines import eventually
@@ -134,21 +133,6 @@ def test_a_reload_without_a_file_is_a_warning(start_broker: StartBroker) -> None
     assert broker.terminate() == 0
 
 
-def test_the_last_of_many_reloads_holds(start_broker: StartBroker, peers: Peers, file: Path) -> None:
-    """All requests meanwhile are answered."""
-    broker = start_broker("--config", str(file))
-    fast = peers.fast(broker)
-    asked = []
-    for number in range(50):
-        reload(broker, file, f"waits_max = {number + 1}\n")
-        asked.append(fast.send_publish(f"t{number % 3}", [b"x"]))
-    assert {code_of(answer) for answer in fast.answers_to(asked)} == {""}
-    reload(broker, file, "waits_max = 77\nmax_age = 77\n")
-    made = (fast.call(CreateTopic({}), f"new{number}").settings for number in count())
-    eventually(lambda: next(made)["max_age"] == 77, "the last file holds")
-    assert broker.terminate() == 0
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="a closed terminal is detected on Linux")
 def test_a_sighup_ends_a_daemon_whose_terminal_is_closed(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
@@ -164,12 +148,6 @@ def test_a_sighup_ends_a_daemon_whose_terminal_is_closed(tmp_path: Path) -> None
         assert broker.wait() == 0
     finally:
         broker.close()
-
-
-def on_stderr(descriptor: int) -> tuple[str, ...]:
-    """The prefix of a command that writes its errors to a descriptor."""
-    code = "import os, sys; os.dup2(int(sys.argv[1]), 2); os.execvp(sys.argv[2], sys.argv[2:])"
-    return sys.executable, "-c", code, str(descriptor)
 
 
 # -- the effect of each key ------------------------------------------------------------------------

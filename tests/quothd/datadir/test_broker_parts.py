@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 import random
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from urllib.parse import unquote
 
 import pytest
@@ -117,33 +116,6 @@ def test_taken_fetches_leave_no_memory_behind() -> None:
     for one in pending.take_topic("t"):
         assert one.after == 2**50
     assert pending._by_topic == {}
-
-
-def test_a_publish_looks_at_no_fetch_behind_its_records() -> None:
-    """Its cost is the same for any number of readers that wait for later records."""
-    pending = PendingFetches()
-    for i in range(1_000):
-        pending.add(fetch("t", 2**50 + i, 1e9))
-    (rows,) = (order._rows for order in pending._by_topic.values())
-    looked = Looked(rows)
-    pending._by_topic["t"]._rows = looked
-    for i in range(1_000):
-        assert pending.take_ready("t", i, 10) == []
-    assert looked.times <= 3_000
-
-
-class Looked(list[tuple[float, int]]):
-    """A list that counts the accesses to its elements."""
-
-    times = 0
-
-    def __getitem__(self, at: Any) -> Any:
-        self.times += 1
-        return super().__getitem__(at)
-
-    def __iter__(self) -> Iterator[tuple[float, int]]:
-        self.times += len(self)
-        return super().__iter__()
 
 
 # -- folders and files ----------------------------------------------------------------------------------
@@ -262,4 +234,4 @@ def test_a_problem_has_one_code_and_is_retryable_if_it_passes() -> None:
         assert found.retryable == (code in {"disk_low", "busy"})
         assert any(word in found.text for word in ("full", "short", "broken", "wrong", "a defect"))
         assert ("data: " in found.text) == (code == "storage_failed"), "it names the path"
-        assert not broken_off(problem, "t", Path("data")).retryable
+        assert not broken_off(found).retryable

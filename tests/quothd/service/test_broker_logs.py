@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, free_port
+from kit.broker.brokers import BrokerProcess, free_port, on_stderr
 from kit.broker.peers import Peers, code_of
 from kit.deadlines import DEADLINE_S, eventually
 from quothd import Broker
@@ -244,47 +244,29 @@ def test_a_line_for_the_journal_begins_with_its_priority(stream: io.StringIO, tm
         assert lines(stream)[-1].startswith(f"<{priority}>")
 
 
-_EXECUTE = "import os, sys; os.dup2(int(sys.argv[1]), 2); os.execvp(sys.argv[2], sys.argv[2:])"
-
-
-class Piped:
-    """A daemon whose stderr is a pipe to the test from the start, as if the journal read it."""
-
-    def __init__(self, directory: Path) -> None:
-        read, self._write = os.pipe()
-        status = os.fstat(self._write)
-        self.said = os.fdopen(read)
-        self.broker = BrokerProcess(
-            directory,
-            environment={"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"},
-            popen={"pass_fds": (self._write,)},
-            prefix=(sys.executable, "-c", _EXECUTE, str(self._write)),
-        )
-
-    def __enter__(self) -> Piped:
-        self.broker.launch()
-        os.close(self._write)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.broker.close()
-        self.said.close()
-
-    def wait_for(self, text: str) -> str:
-        """Return the next line that contains a text."""
-        return next(line.rstrip("\n") for line in self.said if text in line)
-
-
 def test_a_daemon_writes_priorities_to_the_journal_and_serves_after_its_end(
     tmp_path: Path, peers: Peers
 ) -> None:
-    with Piped(tmp_path / "data") as piped:
-        assert piped.wait_for("serving").startswith("<6>quothd: serving")
-        fast = peers.fast(piped.wait_for("ready ").split()[-1])
-        piped.said.close()
+    read, write = os.pipe()
+    status = os.fstat(write)
+    broker = BrokerProcess(
+        tmp_path / "data",
+        environment={"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"},
+        popen={"pass_fds": (write,)},
+        prefix=on_stderr(write),
+    )
+    try:
+        broker.launch()
+        os.close(write)
+        with os.fdopen(read) as said:
+            assert next(said).startswith("<6>quothd: serving")
+            url = next(line for line in said if "ready " in line).split()[-1]
+        fast = peers.fast(url)
         fast.publish("t", [b"x"])
         assert fast.fetch("t").values == [b"x"]
-        assert piped.broker.terminate() == 0
+        assert broker.terminate() == 0
+    finally:
+        broker.close()
 
 
 # -- the daemon -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,51 +27,29 @@ StartBroken = Callable[..., BrokerProcess]
 
 
 class Load:
-    """Publishers in threads of their own, until the broker answers no more."""
+    """What publishers have got; each is a thread that publishes until the broker has ended."""
 
-    def __init__(self, peers: Peers, broker: BrokerProcess, topics: int) -> None:
-        self.acknowledged: dict[str, dict[int, bytes]] = {}
+    def __init__(self) -> None:
+        self.over = threading.Event()
         self.codes: set[str] = set()
-        self.problems: list[BaseException] = []
-        self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._publish, args=(peers, broker.url, f"t{row}"))
-            for row in range(topics)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self.acknowledged: dict[str, dict[int, bytes]] = {}
 
-    def _publish(self, peers: Peers, url: str, topic: str) -> None:
+    def publish(self, fast: FastPeer, topic: str) -> None:
+        """Publish numbers to a topic, many at once, and keep what is acknowledged."""
         stored = self.acknowledged.setdefault(topic, {})
-        try:
-            with FastPeer(peers.context, url) as fast:
-                sent: dict[int, bytes] = {}
-                number = 0
-                while not self._over.is_set():
-                    while len(sent) < 20:
-                        number += 1
-                        sent[fast.send_publish(topic, [b"%d" % number])] = b"%d" % number
-                    if fast.is_silent(0.05):
-                        continue
-                    answer = fast.receive()
-                    value = sent.pop(answer.correlation)
-                    self.codes.add(code_of(answer))
-                    if not code_of(answer):
-                        stored[replied(answer).first] = value
-        except BaseException as problem:
-            self.problems.append(problem)
-
-    @property
-    def count(self) -> int:
-        """Records acknowledged so far."""
-        return sum(map(len, self.acknowledged.values()))
-
-    def end(self) -> None:
-        """End the publishers."""
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        assert self.problems == []
+        sent: dict[int, bytes] = {}
+        number = 0
+        while not self.over.is_set():
+            while len(sent) < 20:
+                number += 1
+                sent[fast.send_publish(topic, [b"%d" % number])] = b"%d" % number
+            if fast.is_silent(0.05):
+                continue
+            answer = fast.receive()
+            value = sent.pop(answer.correlation)
+            self.codes.add(code_of(answer))
+            if not code_of(answer):
+                stored[replied(answer).first] = value
 
 
 @pytest.mark.parametrize(("number", "durability"), [(signal.SIGTERM, "written"), (signal.SIGINT, "synced")])
@@ -79,13 +58,19 @@ def test_a_stop_under_load_loses_nothing_that_was_acknowledged(
 ) -> None:
     """Each request is answered or refused as `stopping`, the exit status is 0, nothing is to recover."""
     broker = start_broker(durability=durability)
-    load = Load(peers, broker, 4)
-    try:
-        eventually(lambda: load.count > times(500, 10_000), "there is load")
-        assert broker.terminate(number) == 0
-        assert "unlocked" in broker.stderr
-    finally:
-        load.end()
+    load, clients = Load(), [peers.fast(broker) for _ in range(4)]
+    with ThreadPoolExecutor() as pool:
+        ends = [pool.submit(load.publish, fast, f"t{row}") for row, fast in enumerate(clients)]
+        try:
+            enough = times(500, 10_000)
+            eventually(lambda: sum(map(len, load.acknowledged.values())) > enough, "there is load")
+            assert broker.terminate(number) == 0
+            assert "unlocked" in broker.stderr
+        finally:
+            load.over.set()
+    for fast, end in zip(clients, ends, strict=True):
+        end.result()
+        fast.close()  # the next broker gets nothing of it
     assert load.codes <= {"", "stopping"}
     assert {path.suffix for path in broker.topics_directory.rglob("0*")} == {".idx", ".seg"}
     broker.restart()

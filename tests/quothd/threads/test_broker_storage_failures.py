@@ -17,7 +17,7 @@ from kit.disk.doubles import FaultyDisk, Kind
 from kit.machine.processes import listing
 from kit.scale import times
 from quothd import Broker
-from quothd.topics.retention import RETRY_US
+from quothd.topics.changes import RETRY_US
 from quothwire.protocol.messages import (
     CreateTopic,
     DeleteTopic,
