@@ -27,7 +27,7 @@ Embed = Callable[..., Broker]
 
 WATCHDOG_S = 0.4
 NEVER_S = 1e9
-SILENCE_S = 4 * WATCHDOG_S
+SILENCE_S = 2 * WATCHDOG_S
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_the_watchdog_is_fed_while_the_process_runs(
     start_broker: StartBroker, supervisor: Supervisor, peers: Peers
 ) -> None:
     """Twice in its time, without any other work. The broker serves and stops after its manager is gone."""
-    allowed = 3 * WATCHDOG_S
+    allowed = 2 * WATCHDOG_S
     settings = {"check_interval": NEVER_S, "scrub_interval": 0}
     broker = start_broker(environment=supervisor.environment(allowed), **settings)
     fed = [supervisor.wait_for("WATCHDOG").at for _ in range(4)]

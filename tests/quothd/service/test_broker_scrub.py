@@ -47,7 +47,7 @@ def test_a_round_finds_a_damaged_segment_and_counts_its_records(
     broker = start_broker(scrub_interval=0.2)
     fast = peers.fast(broker)
     log_ids = {name: fill(fast, name) for name in NAMES}
-    eventually(lambda: counted(fast, "scrub_rounds") > 1, "rounds are done")
+    eventually(lambda: counted(fast, "scrub_rounds") > 0, "a round is done")
     assert (counted(fast, "scrub_damages"), counted(fast, "scrub_missing_records")) == (0, 0)
     path = segments(folder(broker, "b"))[1]
     flip(path, 500)
@@ -69,7 +69,7 @@ def test_a_round_finds_a_damaged_segment_and_counts_its_records(
     assert len(list(repair(folder(broker, "b"), log_id=log_ids["b"], others=("topic.json",)))) == 1
     broker.restart()
     fast = peers.fast(broker)
-    eventually(lambda: counted(fast, "scrub_rounds") > 1, "rounds are done")
+    eventually(lambda: counted(fast, "scrub_rounds") > 0, "a round is done")
     assert counted(fast, "scrub_damages") == 0
     assert fast.describe("b").counters["quarantined_bytes"] > 10_000
     assert counted(fast, "quarantined_bytes") > 10_000
@@ -98,7 +98,7 @@ def test_a_missing_footer_or_index_is_no_damage(start_broker: StartBroker, peers
 def test_topics_may_be_created_and_deleted_during_a_round(start_broker: StartBroker, peers: Peers) -> None:
     broker = start_broker(scrub_interval=0.01, sync_interval=0.001)
     fast = peers.fast(broker)
-    until = counted(fast, "scrub_rounds") + 5
+    until = counted(fast, "scrub_rounds") + 2
     while counted(fast, "scrub_rounds") < until:
         fill(fast, "a")
         fast.call(DeleteTopic(), "a")

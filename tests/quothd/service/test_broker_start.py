@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker.brokers import StartBroker, free_port
-from kit.broker.peers import Peers, refused
+from kit.broker.peers import Peers
 from quothlog import Log
 
 WRONG, CANNOT = 2, 3
@@ -82,18 +82,6 @@ def test_a_directory_that_takes_no_files_is_reported_before_it_is_ready(
     assert f"storage_failed: {topics}/" in said
     assert "Read-only file system" in said
     assert "mounted read-only" in said, "what to do"
-
-
-@needs_mounts
-def test_a_broker_on_a_full_disk_starts_and_refuses_publishes(
-    start_broker: StartBroker, peers: Peers, tmp_path: Path
-) -> None:
-    directory = tmp_path / "data"
-    directory.mkdir()
-    full = 'mount -t tmpfs -o size=16k none "$0" && head -c 16k /dev/zero > "$0/filler"; exec "$@"'
-    broker = start_broker(prefix=("unshare", "--mount", "sh", "-c", full, str(directory)))
-    with refused("disk_low"):
-        peers.fast(broker).publish("t", [b"x"])
 
 
 # -- configuration --------------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
 from kit.client.clients import Client, read_all
-from quothwire import batch
-from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
@@ -19,7 +17,6 @@ from quothwire.protocol.messages import (
     CountTopic,
     CreateTopic,
     Fetch,
-    Publish,
     RollTopic,
     SplitTopic,
     TrimTopic,
@@ -138,18 +135,6 @@ def test_simple_publishes_of_one_burst_keep_their_order(
             expected[pointer] = b"%d %d" % (i, j)
     assert read_all(simple, topic, limit=10_000) == list(expected.items())
     assert fast.fetch(topic).batches < 100, "every single record became a batch"
-
-
-def test_keys_and_headers_are_served_as_they_were_received(fast: FastPeer, topic: str) -> None:
-    headers = [encode_headers({"kind": b"test", "é": bytes(range(256))}), b""]
-    raw = batch.encode([b"one", b"two"], [b"key", None], headers)
-    reply = fast.call(Publish(), topic, raw)
-    found = fast.fetch(topic)
-    assert [record.key for record in found.records] == [b"key", None]
-    assert [record.headers for record in found.records] == [{"kind": b"test", "é": bytes(range(256))}, {}]
-    answer = fast.answer_to(fast.send_fetch(topic))
-    assert answer.payload[batch.HEADER_BYTES :] == raw[batch.HEADER_BYTES :]
-    assert batch.parse_header(answer.payload, reply.log).base == reply.first
 
 
 # -- ranges -------------------------------------------------------------------------------------------------
