@@ -1,16 +1,20 @@
-"""Finds errors in a configuration without starting a broker."""
+"""Finds errors in a configuration without starting a broker: in its addresses and its directories.
+
+The broker listens on TCP ports and other endpoints. Only this machine reaches loopback and ipc; any other
+address requires the key `insecure`.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from quothd.config.addresses import listen_addresses
-from quothd.config.config import KEYS, Config
+from quothd.config.config import KEYS, PORT_MAX, Config
 from quothd.config.sources import Sourced, read
 from quothd.config.template import toml
 from quothd.service import log_handler
@@ -92,3 +96,52 @@ def _check_socket(path: Path) -> None:
         raise error("bad_setting", f"listen: {path} is too long for a socket", f"at most {most} bytes")
     if not path.parent.is_dir():
         raise error("bad_setting", f"listen: there is no directory {path.parent}", "make it, or name another")
+
+
+# -- addresses --------------------------------------------------------------------------------------------
+
+
+class Tcp(NamedTuple):
+    """A TCP address to listen on."""
+
+    host: str
+    port: int
+
+
+def listen_addresses(config: Config) -> list[Tcp | str]:
+    """Return the addresses of a configuration: a `Tcp`, or the URL of another endpoint.
+
+    Raises `RequestError` ``bad_setting`` for a wrong address, and for one that requires `insecure`.
+    """
+    found: list[Tcp | str] = [Tcp(config.host, config.port)] if config.host else []
+    found += [_parse(url) for url in config.listen]
+    for address in found:
+        if isinstance(address, Tcp) and not config.insecure:
+            _require_loopback(address.host)
+    return found
+
+
+def _parse(url: str) -> Tcp | str:
+    if url.startswith("tcp://"):
+        host, _, port = url.removeprefix("tcp://").rpartition(":")
+        if not host or not port.isdigit() or int(port) > PORT_MAX:
+            raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
+        return Tcp(host.strip("[]"), int(port))
+    if url in ("ipc://", "inproc://"):
+        raise error("bad_setting", f"listen: {url!r} names nothing", "like ipc:///run/quoth/quoth")
+    if not url.startswith(("ipc://", "inproc://")):
+        raise error("bad_setting", f"listen: {url!r}", "tcp://HOST:PORT or ipc://PATH")
+    return url
+
+
+def _require_loopback(host: str) -> None:
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if not loopback:
+        raise error(
+            "bad_setting",
+            f"{host} can be reached from other machines, and every client there may read, write and delete",
+            "listen on 127.0.0.1, or say --insecure if that is what you want",
+        )

@@ -130,33 +130,29 @@ def _number(least: int, most: int) -> _Check:
 
 _POINTER = _number(0, POINTER_MAX)
 _COUNT = _number(0, 2**63 - 1)
-_HASH = re.compile(r"[0-9a-f]{16}")
-
-
-def _is_hash(value: object) -> bool:
-    return isinstance(value, str) and _HASH.fullmatch(value) is not None
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(check_topic(value))
-
-
-_FILE: dict[str, _Check] = {"bytes": _COUNT, "hash": _is_hash}
+_FILE: dict[str, _Check] = {
+    "bytes": _COUNT,
+    "hash": lambda value: isinstance(value, str) and re.fullmatch(r"[0-9a-f]{16}", value) is not None,
+}
 _SEGMENT: dict[str, _Check] = {
     **_FILE,
     "floor": _number(1, POINTER_MAX),
     "index": lambda value: value is None or bool(_checked_map(value, _FILE)),
 }
-_TOPIC: dict[str, _Check] = {
-    "folder": lambda value: isinstance(value, str) and topic_folder.is_folder_name(value),
-    "name": _is_name,
-    "log": topic_file.is_log_id,
-    "settings": lambda value: isinstance(value, dict),
+_ARCHIVE: dict[str, _Check] = {
     "until": _POINTER,
     "newest": _number(0, POINTER_MAX - 2 * HORIZON_US),  # a restored log goes on above it
     "last": _POINTER,
     "first_ordinal": _COUNT,
     "end_ordinal": _COUNT,
+}
+"""The fields of an `Archive`, without its segments."""
+_TOPIC: dict[str, _Check] = {
+    "folder": lambda value: isinstance(value, str) and topic_folder.is_folder_name(value),
+    "name": lambda value: isinstance(value, str) and bool(check_topic(value)),
+    "log": topic_file.is_log_id,
+    "settings": lambda value: isinstance(value, dict),
+    **_ARCHIVE,
     "segments": lambda value: isinstance(_checked_list(value, _SEGMENT), list),
 }
 _VERSION: dict[str, _Check] = {"version": lambda value: type(value) is int}
@@ -197,11 +193,7 @@ def _row(saved: SavedTopic) -> dict[str, Any]:
         "name": topic.name,
         "log": topic.log_id,
         "settings": topic.settings.to_map(),
-        "until": archive.until,
-        "newest": archive.newest,
-        "last": archive.last,
-        "first_ordinal": archive.first_ordinal,
-        "end_ordinal": archive.end_ordinal,
+        **{name: getattr(archive, name) for name in _ARCHIVE},
         "segments": [
             {"floor": one.segment.floor, **_file(one.segment), "index": one.index and _file(one.index)}
             for one in archive.segments
@@ -223,9 +215,7 @@ def _saved(row: dict[str, Any]) -> SavedTopic:
         )
         for one in row["segments"]
     ]
-    archive = Archive(
-        row["until"], row["newest"], row["last"], row["first_ordinal"], row["end_ordinal"], segments
-    )
+    archive = Archive(**{name: row[name] for name in _ARCHIVE}, segments=segments)
     return SavedTopic(row["folder"], topic, archive)
 
 

@@ -34,7 +34,7 @@ from quothd.requests.events import (
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.threads.executor import CAN_RUN, Executor, Shared
-from quothd.topics.retention import RETRY_US
+from quothd.topics.changes import RETRY_US
 from quothlog import LogInfo
 from quothlog.datadir.topic_folder import TopicFolder
 from quothwire.errors import QuothError, error

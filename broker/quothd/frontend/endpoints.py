@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from quothd.config.addresses import Tcp, listen_addresses
+from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
 from quothwire.errors import error
 from quothwire.protocol import announcement

@@ -1,4 +1,4 @@
-"""Executes the requests that describe or change a topic: describe, update, trim, roll, delete."""
+"""Describes and changes a topic: describe, update, trim, roll, delete, and retention."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from quothd.datadir import catalog
 from quothd.requests.event_list import EventList
 from quothd.requests.events import Deleted, Informed
 from quothd.requests.pending_request import PendingRequest
+from quothd.service.log_events import note
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.retention import Retention
-from quothd.topics.transactions import Transactions
 from quothlog import Log, LogInfo
 from quothlog.datadir.topic_file import TopicFile
+from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import NotDurable
-from quothwire.errors import error
-from quothwire.protocol.messages import Operation, Trimmed
+from quothlog.transactions.transactions import LogTransactions
+from quothwire.errors import QuothError, error
+from quothwire.protocol.messages import Operation, TopicInfo, Trimmed
+from quothwire.protocol.operations import Reply
+
+RETRY_US = 10_000_000
+"""Retention that a full or failed disk keeps from being done wakes its topic no more often than this."""
 
 
 class Changes:
     """The operations that describe or change the topic itself. Owned by the topic.
 
-    actions: the method for each operation.
+    actions: the method for each operation; it returns the reply.
     """
 
     def __init__(
@@ -32,11 +37,11 @@ class Changes:
         metadata: TopicMetadata,
         config: Config,
         events: EventList,
-        transactions: Transactions,
-        retention: Retention,
+        transactions: LogTransactions,
+        clock: Clock,
     ) -> None:
         self.config = config
-        self.actions: dict[Operation, Callable[[PendingRequest], None]] = {
+        self.actions: dict[Operation, Callable[[PendingRequest], Reply]] = {
             Operation.DESCRIBE: self._describe,
             Operation.CREATE: self._describe,
             Operation.UPDATE: self._update,
@@ -47,7 +52,8 @@ class Changes:
         self._metadata = metadata
         self._events = events
         self._transactions = transactions
-        self._retention = retention
+        self._clock = clock
+        self._is_retained = False
 
     def configure(self, config: Config) -> None:
         """Apply another configuration."""
@@ -63,7 +69,32 @@ class Changes:
 
     def inform(self) -> None:
         """Report the state of the log to the front end."""
-        self._events.add(Informed(self.info(), self._retention.due()))
+        self._events.add(Informed(self.info(), self.retention_due()))
+
+    def retain(self) -> None:
+        """Remove the records and staged batches that may go. Logs a failure; the next call tries again."""
+        self._is_retained = False
+        if self._log.failure is not None:
+            return
+        topic = self._metadata.topic.name
+        try:
+            for (application, version), amount in self._transactions.expire():
+                about = {"application": f"{application:016x}", "version": version, **amount._asdict()}
+                note("staged_expired", topic=topic, **about)
+            records, size = self._log.retain()
+        except (OSError, QuothError) as problem:
+            note("retention_delayed", topic=topic, problem=problem)
+            return
+        self._is_retained = True
+        if records:
+            note("retained", topic=topic, records=records, bytes=size)
+
+    def retention_due(self) -> int | None:
+        """Return the time of the next `retain`, in microseconds; after a failure, not at once."""
+        dues = [due for due in (self._log.retention_due(), self._transactions.due()) if due is not None]
+        if not dues or self._is_retained:
+            return min(dues, default=None)
+        return max(min(dues), self._clock.now() + RETRY_US)
 
     def check_delete(self, request: PendingRequest) -> None:
         """Raise ``unknown_topic`` if the request is about an earlier topic of this name."""
@@ -90,13 +121,12 @@ class Changes:
         del self._events.unanswered[request]
         self._events.add(Deleted(request, request.responder.reply(removed)))
 
-    def _describe(self, request: PendingRequest) -> None:
+    def _describe(self, request: PendingRequest) -> TopicInfo:
         request.decode()
         self._metadata.failure = self._log.failure
-        reply = self._metadata.describe(self.info())
-        self._events.answer(request, request.responder.reply(reply))
+        return self._metadata.describe(self.info())
 
-    def _update(self, request: PendingRequest) -> None:
+    def _update(self, request: PendingRequest) -> TopicInfo:
         metadata = self._metadata
         settings = metadata.topic.settings.changed(request.decode().settings)
         topic = TopicFile(metadata.topic.name, metadata.topic.log_id, settings)
@@ -104,17 +134,16 @@ class Changes:
         catalog.save(metadata.path, topic, self._log.filesystem)
         metadata.topic, metadata.problem = topic, ""
         self.configure(self.config)
-        self._retention.run()
+        self.retain()
         self.inform()
-        self._describe(request)
+        return self._describe(request)
 
-    def _trim(self, request: PendingRequest) -> None:
+    def _trim(self, request: PendingRequest) -> Trimmed:
         records, size = self._log.trim(request.decode().before)
-        reply = Trimmed(records, size, self.info().first)
-        self._events.answer(request, request.responder.reply(reply))
         self.inform()
+        return Trimmed(records, size, self.info().first)
 
-    def _roll(self, request: PendingRequest) -> None:
+    def _roll(self, request: PendingRequest) -> TopicInfo:
         request.decode()
         self._log.roll()
-        self._describe(request)
+        return self._describe(request)

@@ -9,7 +9,7 @@ from pathlib import Path
 from quothd.config.config import Config
 from quothd.datadir import catalog
 from quothd.service.log_events import note
-from quothd.topics.failures import as_error, log_failure
+from quothd.topics.failures import log_failure
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.topic import Services, Topic
 from quothlog import Log
@@ -46,9 +46,7 @@ def open_topic(
             raise
         return topic
     except Exception as problem:
-        name, where = metadata.topic.name, metadata.path or directory
-        log_failure(problem, name, where)
-        failure = as_error(problem, name, where)
+        failure = log_failure(problem, metadata.topic.name, metadata.path or directory)
         if isinstance(problem, NotDurable):
             metadata.failure = metadata.failure or failure
         raise failure from problem
@@ -74,7 +72,7 @@ def _open_log(
             filesystem=filesystem,
             clock=clock,
             others=(topic_file.NAME,),
-            watch=_Reporter(topic.name, report, clock),
+            watch=_reporter(topic.name, report, clock),
         )
     except BaseException:
         if is_new:  # the next request will make another folder
@@ -107,18 +105,15 @@ def _log_findings(name: str, log: Log) -> None:
         note("records_lost", topic=name, **lost)
 
 
-class _Reporter:
-    """Reports the progress of an opening, not more often than every `REPORT_EVERY_S`."""
+def _reporter(topic: str, report: Callable[[int, int], None], clock: Clock) -> Callable[[int, int], None]:
+    """Return a watch that reports the progress of an opening every `REPORT_EVERY_S`."""
+    due = clock.monotonic() + REPORT_EVERY_S
 
-    def __init__(self, topic: str, report: Callable[[int, int], None], clock: Clock) -> None:
-        self._topic = topic
-        self._report = report
-        self._clock = clock
-        self._due = clock.monotonic() + REPORT_EVERY_S
+    def watch(done: int, size: int) -> None:
+        nonlocal due
+        if (now := clock.monotonic()) >= due:
+            due = now + REPORT_EVERY_S
+            report(done, size)
+            note("topic_opening", topic=topic, bytes_done=done, bytes=size)
 
-    def __call__(self, done: int, size: int) -> None:
-        now = self._clock.monotonic()
-        if now >= self._due:
-            self._due = now + REPORT_EVERY_S
-            self._report(done, size)
-            note("topic_opening", topic=self._topic, bytes_done=done, bytes=size)
+    return watch

@@ -38,10 +38,9 @@ from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.topics.append_burst import append_publishes
 from quothd.topics.changes import Changes
-from quothd.topics.failures import as_error, broken_off, log_failure
+from quothd.topics.failures import broken_off, log_failure
 from quothd.topics.fetch import TopicReads
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.retention import Retention
 from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
 from quothd.topics.transactions import CommitStep, Transactions
 from quothlog import Appended, Log
@@ -50,6 +49,7 @@ from quothlog.file_format import LogPosition
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Operation, Published
+from quothwire.protocol.operations import Reply
 
 READING = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 ANSWER_BYTES_MAX = 2**20
@@ -98,24 +98,24 @@ class Topic:
         self._syncing = Syncing(self._name, log, config, services.sync)
         self.reads = TopicReads(log, services.read, self._events)
         self._transactions = Transactions(log, services.step)
-        self._retention = Retention(self._name, log, self._transactions, clock)
-        self._changes = Changes(log, metadata, config, self._events, self._transactions, self._retention)
-        self._actions: dict[Operation, Callable[[PendingRequest], None]] = {
+        staged = self._transactions.log_transactions
+        self._changes = Changes(log, metadata, config, self._events, staged, clock)
+        self._actions: dict[Operation, Callable[[PendingRequest], Reply | None]] = {
             **self._changes.actions,
             **{operation: lambda request: self.reads.execute(request, self._now) for operation in READING},
             Operation.DELETE: self._delete,
-            Operation.STAGE: self._transactions.answered(self._transactions.stage, self._events),
+            Operation.STAGE: self._transactions.stage,
             Operation.PUBLISH_STAGED: self._publish_staged,
-            Operation.ABORT: self._transactions.answered(self._transactions.abort, self._events),
-            Operation.TRANSACTION: self._transactions.answered(self._transactions.state, self._events),
+            Operation.ABORT: self._transactions.abort,
+            Operation.TRANSACTION: self._transactions.state,
         }
 
     # -- for the thread that has the token ------------------------------------------------------------------
 
     def begin(self) -> None:
         """Execute the retention that became due while the log was closed; the first event is `Opened`."""
-        self._retention.run()
-        self._events.add(Opened(self._changes.info(), self._retention.due()))
+        self._changes.retain()
+        self._events.add(Opened(self._changes.info(), self._changes.retention_due()))
 
     def handle(self, items: Iterable[Item], now: float) -> list[Event]:
         """Execute items in their order; returns the events. A defect ends the topic with `Failed`."""
@@ -202,12 +202,12 @@ class Topic:
                     self._last_used = self._now
                 if item.operation not in READING:
                     self._room = 0
-                self._answer_errors(item, self._actions[item.operation])
+                self._answer(item, self._actions[item.operation])
             case SyncDone():
                 self._syncing.finish(item, self._now)
                 self._take_back_held()
             case ReadDone():
-                self._answer_errors(item.request, lambda _: self.reads.go_on(item, self._now))
+                self._answer(item.request, lambda _: self.reads.go_on(item, self._now))
             case CommitStepDone():
                 done = self._transactions.go_on(item)
                 if done is not None:
@@ -220,15 +220,16 @@ class Topic:
                 self._changes.configure(item)
                 self._room = 0
 
-    def _answer_errors(self, request: PendingRequest, action: Callable[[PendingRequest], None]) -> None:
-        """Execute an action; an error of it is the answer of its request alone."""
+    def _answer(self, request: PendingRequest, action: Callable[[PendingRequest], Reply | None]) -> None:
+        """Execute an action. Answers with its reply, if it returns one, or with its error."""
         try:
-            action(request)
+            reply = action(request)
+            if reply is not None:
+                self._events.answer(request, request.responder.reply(reply))
         except QuothError as problem:
             self._refuse(request, problem)
         except OSError as problem:
-            log_failure(problem, self._name, self._log.directory)
-            self._refuse(request, as_error(problem, self._name, self._log.directory))
+            self._refuse(request, log_failure(problem, self._name, self._log.directory))
 
     def _refuse(self, request: PendingRequest, problem: QuothError) -> None:
         """Answer with an error; a full disk is reported to the front end, and logged until it has room
@@ -300,7 +301,7 @@ class Topic:
         now = self._now
         if now - self._last_check >= self._config.check_interval:
             self._last_check = now
-            self._retention.run()
+            self._changes.retain()
             self._changes.inform()
         if now - self._last_used >= self._config.worker_timeout and not self._events.unanswered:
             self._last_used = now
@@ -323,14 +324,14 @@ class Topic:
             self._changes.delete(request)
             self.ended = True
 
-        self._ending = lambda: self._answer_errors(request, lambda _: delete())
+        self._ending = lambda: self._answer(request, lambda _: delete())
 
     def _close(self) -> None:
         """Close the log: everything synced, every acknowledgement an event."""
         if self._log.failure is None:
             self._log.sync()
         self._settle()
-        info, due = self._changes.info(), self._retention.due()
+        info, due = self._changes.info(), self._changes.retention_due()
         self._log.close()
         self.metadata.failure, self.metadata.counted = self._log.failure, info.counters
         self._events.add(Closed(info, due))
@@ -346,8 +347,7 @@ class Topic:
             else:
                 self._take_results()
         except Exception as problem:
-            log_failure(problem, self._name, self._log.directory)
-            self._failure = broken_off(problem, self._name, self._log.directory)
+            self._failure = broken_off(log_failure(problem, self._name, self._log.directory))
         if self._failure is not None and not self._syncing.is_running and not self._transactions.is_at_work:
             self._fail(self._failure)
 

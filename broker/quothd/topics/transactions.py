@@ -8,15 +8,13 @@ until a small transaction is synced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
-from quothd.requests.event_list import EventList
 from quothd.requests.events import CommitStepDone
 from quothd.requests.pending_request import PendingRequest
 from quothlog import Appended, Log
 from quothlog.transactions.commit import Commit
-from quothlog.transactions.staging import Amount, TransactionKey
 from quothlog.transactions.transactions import TransactionState
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import (
@@ -28,7 +26,6 @@ from quothwire.protocol.messages import (
     Staged,
     TransactionInfo,
 )
-from quothwire.protocol.operations import Reply
 from quothwire.protocol.transaction import check_application, decode_parts, producer_of
 
 DECIDING = frozenset((Operation.PUBLISH_STAGED, Operation.ABORT))
@@ -55,20 +52,16 @@ class CommitStep(NamedTuple):
 class Transactions:
     """The transactions of one open log. Owned by its topic.
 
-    start: executes a step in a thread; raises ``busy`` if none can be started.
+    log_transactions: those of the log. start: executes a step in a thread; raises ``busy`` if none can be
+    started.
     """
 
     def __init__(self, log: Log, start: Callable[[CommitStep], None]) -> None:
         self._log = log
         self._start = start
-        self._own = log.transactions()
+        self.log_transactions = log.transactions()
         self._committing: PendingRequest | None = None
         self._held: list[PendingRequest] = []
-
-    @property
-    def staged_bytes(self) -> int:
-        """Bytes of all staged batches."""
-        return self._own.staged_bytes
 
     @property
     def is_at_work(self) -> bool:
@@ -77,22 +70,12 @@ class Transactions:
 
     # -- requests -------------------------------------------------------------------------------------------
 
-    def answered(
-        self, execute: Callable[[PendingRequest], Reply], events: EventList
-    ) -> Callable[[PendingRequest], None]:
-        """Return an action that answers a request with the result of a method."""
-
-        def action(request: PendingRequest) -> None:
-            events.answer(request, request.responder.reply(execute(request)))
-
-        return action
-
     def stage(self, request: PendingRequest) -> Staged:
         """Stage the batch that came with a request. Raises what `stage` of the log does."""
         decoded: Stage = request.decode()
         application = application_of(decoded)
         attempt = decoded.version, decoded.part, decoded.attempt, decoded.number
-        one = self._own.stage(application, *attempt, request.responder.payload())
+        one = self.log_transactions.stage(application, *attempt, request.responder.payload())
         return Staged(one.batches, one.records, one.bytes)
 
     def publish(self, request: PendingRequest) -> Appended | None:
@@ -100,12 +83,12 @@ class Transactions:
         decoded: PublishStaged = request.decode()
         application = application_of(decoded)
         parts = decode_parts(request.responder.payload(), decoded.parts)
-        outcome = self._own.publish(application, decoded.version, parts, decoded.newest)
+        outcome = self.log_transactions.publish(application, decoded.version, parts, decoded.newest)
         if isinstance(outcome, Commit):
             try:
                 self._start(CommitStep(outcome, outcome.prepare))
             except QuothError as problem:
-                raise self._own.withdraw(outcome, problem) from problem
+                raise self.log_transactions.withdraw(outcome, problem) from problem
             self._committing = request
             return None
         return outcome or Appended(0, 0, 0, False)
@@ -113,12 +96,12 @@ class Transactions:
     def abort(self, request: PendingRequest) -> TransactionInfo:
         """Remove what is staged for a transaction."""
         decoded: AbortTransaction = request.decode()
-        return self._described(self._own.abort(application_of(decoded), decoded.version))
+        return self._described(self.log_transactions.abort(application_of(decoded), decoded.version))
 
     def state(self, request: PendingRequest) -> TransactionInfo:
         """The state of a transaction."""
         decoded: GetTransaction = request.decode()
-        return self._described(self._own.standing(application_of(decoded), decoded.version))
+        return self._described(self.log_transactions.standing(application_of(decoded), decoded.version))
 
     # -- requests that wait ---------------------------------------------------------------------------------
 
@@ -134,7 +117,7 @@ class Transactions:
         """Return the requests that need not wait any more, in order."""
         if self._log.appender.is_publishing or self._committing is not None:
             return []
-        self._own.tidy()
+        self.log_transactions.tidy()
         held, self._held = self._held, []
         return held
 
@@ -149,23 +132,13 @@ class Transactions:
             if problem is not None:
                 raise problem
             if commit.active is not None:
-                return request, self._own.adopt(commit)
-            self._own.place(commit)
+                return request, self.log_transactions.adopt(commit)
+            self.log_transactions.place(commit)
             self._start(CommitStep(commit, commit.commit))
         except (OSError, QuothError) as failure:
-            return request, self._own.withdraw(commit, failure)
+            return request, self.log_transactions.withdraw(commit, failure)
         self._committing = request
         return None
-
-    # -- maintenance ----------------------------------------------------------------------------------------
-
-    def expire(self) -> Iterator[tuple[TransactionKey, Amount]]:
-        """Remove what was staged and not added to for too long; yields it. Raises OSError."""
-        return self._own.expire()
-
-    def due(self) -> int | None:
-        """Return the time at which `expire` has something to do, as a pointer; None if nothing is staged."""
-        return self._own.due()
 
     def _described(self, standing: TransactionState) -> TransactionInfo:
         state, first, records, staged, newest = standing

@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -226,6 +227,12 @@ def options(settings: Mapping[str, object]) -> list[str]:
             case _:
                 given += [f"--{name}", str(value)]
     return given
+
+
+def on_stderr(descriptor: int) -> tuple[str, ...]:
+    """Return the prefix of a command that writes its errors to a descriptor."""
+    code = "import os, sys; os.dup2(int(sys.argv[1]), 2); os.execvp(sys.argv[2], sys.argv[2:])"
+    return sys.executable, "-c", code, str(descriptor)
 
 
 def _environment() -> dict[str, str]:

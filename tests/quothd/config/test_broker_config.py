@@ -6,16 +6,15 @@ import math
 import os
 import re
 from collections.abc import Callable
-from itertools import groupby
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.broker.peers import refused
 from quothd.config import template
 from quothd.config.check import check
-from quothd.config.config import KEYS, Config, ConfigKey, Size, Span
+from quothd.config.config import KEYS, Config, Size, Span
 from quothd.config.sources import load, read
 from quothd.main import _parser
 from quothwire.errors import QuothError
@@ -57,32 +56,25 @@ def error_of(act: Callable[[], object]) -> QuothError:
     return caught.value
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_an_argument_wins_over_the_environment_over_the_file_over_the_default(file: Path, key: str) -> None:
-    in_file, file_value, in_environment, environment_value, argument, argument_value = samples(key)
-    file.write_text(f"{key} = {in_file}\n")
-    environment = {f"QUOTH_{key.upper()}": in_environment}
-
-    def value(*sources: str) -> Any:
-        config = load(
-            {key: argument} if "argument" in sources else {},
-            environment if "environment" in sources else {},
-            file if "file" in sources else None,
-        )
-        return getattr(config, key)
-
-    assert value() == getattr(Config(), key)
-    assert value("file") == file_value
-    assert value("environment") == environment_value
-    assert value("file", "environment") == environment_value
-    for others in ((), ("file",), ("environment",), ("file", "environment")):
-        assert value("argument", *others) == argument_value
-    assert type(value("environment")) is type(getattr(Config(), key)) or key == "dir"
-
-
-def test_an_argument_that_is_none_is_not_given() -> None:
-    """A default of the command line would hide the environment."""
-    assert load({"port": None, "dir": None}, {"QUOTH_PORT": "7"}).port == 7
+def test_an_argument_wins_over_the_environment_over_the_file_over_the_default(file: Path) -> None:
+    """An argument that is None is not given: a default of the command line would hide the environment."""
+    for key in KEYS:
+        in_file, file_value, in_environment, environment_value, argument, argument_value = samples(key)
+        default = getattr(Config(), key)
+        environment = {f"QUOTH_{key.upper()}": in_environment}
+        file.write_text(f"{key} = {in_file}\n")
+        for given, variables_, path, value in (
+            (None, {}, None, default),
+            (None, {}, file, file_value),
+            (None, environment, None, environment_value),
+            (None, environment, file, environment_value),
+            (argument, {}, file, argument_value),
+            (argument, environment, None, argument_value),
+            (argument, environment, file, argument_value),
+        ):
+            found = getattr(load({key: given}, variables_, path), key)
+            assert found == value
+            assert type(found) is type(default) or key == "dir"
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
@@ -102,14 +94,14 @@ UNKNOWN_KEYS = {
 }
 
 
-@pytest.mark.parametrize("key", UNKNOWN_KEYS)
-def test_the_error_for_an_unknown_key_suggests_a_similar_one(file: Path, key: str) -> None:
+def test_the_error_for_an_unknown_key_suggests_a_similar_one(file: Path) -> None:
     """In the file as among the arguments."""
-    file.write_text(f'"{key}" = 1\n')
-    near = UNKNOWN_KEYS[key]
-    for problem in (error_of(lambda: load({key: 1}, {})), error_of(lambda: load({}, {}, file))):
-        assert repr(key) in problem.text
-        assert f"did you mean {near}?" in problem.hint or (not near and problem.hint)
+    for key, near in UNKNOWN_KEYS.items():
+        file.write_text(f'"{key}" = 1\n')
+        for arguments, path in (({key: 1}, None), ({}, file)):
+            problem = error_of(partial(load, arguments, {}, path))
+            assert repr(key) in problem.text
+            assert f"did you mean {near}?" in problem.hint or (not near and problem.hint)
 
 
 WRONG_VALUES: list[tuple[str, Any]] = [
@@ -128,18 +120,19 @@ WRONG_VALUES: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "value"), WRONG_VALUES)
-def test_the_error_for_a_wrong_value_names_the_key_and_quotes_the_value(key: str, value: Any) -> None:
-    problem = error_of(lambda: load({key: value}, {}))
-    assert key in problem.text
-    assert str(value).split(".")[0] in problem.text
-    if isinstance(value, str):
-        error_of(lambda: load({}, {f"QUOTH_{key.upper()}": value}))
-
-
-def test_the_longest_time_stands_for_never() -> None:
-    config = load({"worker_timeout": 1e9, "check_interval": "1e9", "stop_timeout": 1e9}, {})
-    assert config.worker_timeout == 1e9
+def test_the_error_for_a_wrong_value_names_the_key_and_quotes_the_value() -> None:
+    for key, value in WRONG_VALUES:
+        problem = error_of(partial(load, {key: value}, {}))
+        assert key in problem.text
+        assert str(value).split(".")[0] in problem.text
+        if isinstance(value, str):
+            error_of(partial(load, {}, {f"QUOTH_{key.upper()}": value}))
+    for key, given, text in (
+        ("sync_interval", "0", "sync_interval is at least 1 millisecond, not 0.0"),
+        ("request_bytes_max", "5", "request_bytes_max is at least 16 MiB, not 5"),
+        ("worker_timeout", "100000w", "worker_timeout is at least 10 milliseconds and at most 11574 days "),
+    ):
+        assert text in error_of(partial(load, {key: given}, {})).text
 
 
 QUANTITIES: list[tuple[str, Any, Any]] = [
@@ -149,6 +142,7 @@ QUANTITIES: list[tuple[str, Any, Any]] = [
     ("sync_interval", "20ms", 0.02),
     ("worker_timeout", "1h30m", 5_400.0),
     ("worker_timeout", "infinity", 1e9),
+    ("stop_timeout", 1e9, 1e9),
     ("scrub_interval", "never", 0.0),
     ("max_bytes", "1GiB", 2**30),
     ("max_bytes", "infinity", 0),
@@ -158,24 +152,15 @@ QUANTITIES: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "given", "value"), QUANTITIES)
-def test_spans_and_sizes_are_the_same_in_all_sources(file: Path, key: str, given: Any, value: Any) -> None:
+def test_spans_and_sizes_are_the_same_in_all_sources(file: Path) -> None:
     """As arguments, in the environment and in the file, also as a configuration file shows them."""
-    file.write_text(f'{key} = "{given}"\n' if isinstance(given, str) else f"{key} = {given}\n")
-    sources = [load({key: given}, {}), load({}, {f"QUOTH_{key.upper()}": str(given)}), load({}, {}, file)]
-    file.write_text(f"{key} = {template.toml(KEYS[key], value)}\n")
-    for found in (*sources, load({}, {}, file)):
-        assert getattr(found, key) == value
-        assert type(getattr(found, key)) is type(value)
-
-
-def test_the_error_for_a_value_out_of_range_has_units() -> None:
-    for key, given, text in (
-        ("sync_interval", "0", "sync_interval is at least 1 millisecond, not 0.0"),
-        ("request_bytes_max", "5", "request_bytes_max is at least 16 MiB, not 5"),
-        ("worker_timeout", "100000w", "worker_timeout is at least 10 milliseconds and at most 11574 days "),
-    ):
-        assert text in error_of(lambda key=key, given=given: load({key: given}, {})).text  # type: ignore[misc]
+    for key, given, value in QUANTITIES:
+        file.write_text(f'{key} = "{given}"\n' if isinstance(given, str) else f"{key} = {given}\n")
+        sources = [load({key: given}, {}), load({}, {f"QUOTH_{key.upper()}": str(given)}), load({}, {}, file)]
+        file.write_text(f"{key} = {template.toml(KEYS[key], value)}\n")
+        for found in (*sources, load({}, {}, file)):
+            assert getattr(found, key) == value
+            assert type(getattr(found, key)) is type(value)
 
 
 def test_a_topic_with_damaged_settings_has_no_retention() -> None:
@@ -222,45 +207,29 @@ FILE_ERRORS: list[tuple[bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "text"), FILE_ERRORS)
-def test_the_error_for_a_wrong_file_names_the_place(file: Path, content: bytes, text: str) -> None:
-    file.write_bytes(content)
-    problem = error_of(lambda: load({}, {}, file))
-    assert str(file) in problem.text
-    assert (f"{file}{text}" if text[0] == ":" else text) in problem.text
+def test_the_error_for_a_wrong_file_names_the_place(file: Path) -> None:
+    for content, text in FILE_ERRORS:
+        file.write_bytes(content)
+        problem = error_of(partial(load, {}, {}, file))
+        assert str(file) in problem.text
+        assert (f"{file}{text}" if text[0] == ":" else text) in problem.text
+    assert error_of(partial(load, {"max_age": "1h30"}, {})).hint == "like 7d, 1h30m, 90s, 500ms or infinity"
 
 
-def test_the_error_for_a_wrong_span_shows_right_ones() -> None:
-    assert error_of(lambda: load({"max_age": "1h30"}, {})).hint == "like 7d, 1h30m, 90s, 500ms or infinity"
+UNKNOWN_VARIABLES = {
+    "QUOTH_PROT": "QUOTH_PORT", "QUOTH_WORKER_TIMOUT": "QUOTH_WORKER_TIMEOUT",
+    "QUOTH_DURABILTY": "QUOTH_DURABILITY", "QUOTH_LOGLEVEL": "QUOTH_LOG_LEVEL",
+    "QUOTH_COUNT_INTERVAL": "QUOTH_COUNT_LIMIT", "QUOTH_port": "QUOTH_PORT",
+    "QUOTH_URLS": "QUOTH_URL", "QUOTH_SOMETHING": "names with QUOTH_ are Quoth's own",
+    "QUOTH_": "names with QUOTH_ are Quoth's own",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("variable", "meant"),
-    [
-        ("QUOTH_PROT", "QUOTH_PORT"), ("QUOTH_WORKER_TIMOUT", "QUOTH_WORKER_TIMEOUT"),
-        ("QUOTH_DURABILTY", "QUOTH_DURABILITY"), ("QUOTH_LOGLEVEL", "QUOTH_LOG_LEVEL"),
-        ("QUOTH_COUNT_INTERVAL", "QUOTH_COUNT_LIMIT"), ("QUOTH_port", "QUOTH_PORT"),
-        ("QUOTH_URLS", "QUOTH_URL"), ("QUOTH_SOMETHING", "names with QUOTH_ are Quoth's own"),
-        ("QUOTH_", "names with QUOTH_ are Quoth's own"),
-    ],
-    ids=lambda text: text[:30],
-)  # fmt: skip
-def test_the_error_for_an_unknown_variable_suggests_a_similar_one(variable: str, meant: str) -> None:
-    problem = error_of(lambda: read({}, {variable: "5"}))
-    assert problem.text == f"{variable}: there is no such variable"
-    assert meant in str(problem.hint)
-
-
-@pytest.mark.parametrize(
-    "variable",
-    [
-        *variables.OTHERS, "PROT", "_QUOTH_COMPLETE", "QUOTH_SERVICE_HOST", "QUOTH_SERVICE_PORT",
-        "QUOTH_SERVICE_PORT_FAST", "QUOTH_PORT_5555_TCP", "QUOTH_PORT_5555_TCP_ADDR",
-    ],
-)  # fmt: skip
-def test_other_variables_are_left_alone(variable: str) -> None:
-    """The command, the tests and Kubernetes, for a service of the name quoth, have variables of their own."""
-    assert read({}, {variable: "5"}).config == Config()
+def test_the_error_for_an_unknown_variable_suggests_a_similar_one() -> None:
+    for variable, meant in UNKNOWN_VARIABLES.items():
+        problem = error_of(partial(read, {}, {variable: "5"}))
+        assert problem.text == f"{variable}: there is no such variable"
+        assert meant in str(problem.hint)
 
 
 KUBERNETES = {
@@ -277,11 +246,14 @@ KUBERNETES = {
 """The environment of a container beside the services ``quoth`` and ``quoth-broker``."""
 
 
-def test_the_services_of_a_cluster_do_not_configure_the_broker() -> None:
-    assert read({}, KUBERNETES).config == Config()
+def test_variables_of_other_programs_do_not_configure_the_broker() -> None:
+    """Those of the command, of the tests, and of Kubernetes."""
+    others = dict.fromkeys((*variables.OTHERS, "PROT", "_QUOTH_COMPLETE", "QUOTH_SERVICE_PORT_FAST"), "5")
+    for environment in (others, KUBERNETES):
+        assert read({}, environment).config == Config()
     assert read({}, {**KUBERNETES, "QUOTH_PORT": "7000"}).config == Config(port=7000)
-    error_of(lambda: read({}, {"QUOTH_PORT": "tcp:5555"}))
-    error_of(lambda: read({}, {"QUOTH_BROKER_PORT": "5555"}))
+    error_of(partial(read, {}, {"QUOTH_PORT": "tcp:5555"}))
+    error_of(partial(read, {}, {"QUOTH_BROKER_PORT": "5555"}))
 
 
 def test_every_variable_of_the_project_is_known() -> None:
@@ -294,29 +266,6 @@ def test_every_variable_of_the_project_is_known() -> None:
     keys = {variables.variable(key) for key in KEYS}
     assert {"QUOTH_URL", "QUOTH_SEED"} <= written
     assert written <= {*variables.OTHERS, *keys}
-
-
-# -- the description of a key -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_a_key_is_described_in_sentences(key: ConfigKey) -> None:
-    """A number has a noun, a quantity a unit."""
-    assert key.help.endswith(".")
-    assert key.why.endswith(".")
-    if key.kind is int and key.name != "port":
-        assert re.match(r"(Records|Requests|Topics) ", key.help), key.help
-    if key.kind in (Span, Size):
-        assert re.match(r"(Time|Age) " if key.kind is Span else r"(Size|Free space|Data) ", key.help), (
-            key.help
-        )
-        assert "0:" not in key.help, "the default is printed as infinity"
-        assert key.metavar == ("SPAN" if key.kind is Span else "SIZE")
-
-
-def test_keys_of_a_group_stand_together() -> None:
-    groups = [key.group for key in KEYS.values()]
-    assert len([*groupby(groups)]) == len(set(groups))
 
 
 # -- the example ------------------------------------------------------------------------------------------
@@ -334,65 +283,69 @@ def test_the_example_holds_every_key_once_and_sets_none() -> None:
     assert load({}, {}, EXAMPLE) == Config()
 
 
-@pytest.mark.parametrize("line", COMMENTED)
-def test_a_line_of_the_example_that_is_no_comment_sets_the_default(file: Path, line: str) -> None:
-    file.write_text(template.text().replace(f"\n{line}\n", f"\n{line[1:]}\n"))
-    found = read({}, {}, file)
-    assert found.config == Config()
-    assert list(found.origins) == [line[1:].partition(" ")[0]]
+def test_a_line_of_the_example_that_is_no_comment_sets_the_default(file: Path) -> None:
+    for line in COMMENTED:
+        file.write_text(template.text().replace(f"\n{line}\n", f"\n{line[1:]}\n"))
+        found = read({}, {}, file)
+        assert found.config == Config()
+        assert list(found.origins) == [line[1:].partition(" ")[0]]
 
 
 def test_every_key_is_an_option_with_its_help_and_its_reason() -> None:
+    """A number has a noun, a quantity a unit."""
     text = " ".join(_parser().format_help().split())
     for key in KEYS.values():
         assert f"--{key.name.replace('_', '-')} " in text
         assert " ".join(key.summary.split()) in text
         assert key.why in re.sub(r"\n# ", " ", template.text())
+        assert key.help.endswith(".")
+        if key.kind is int and key.name != "port":
+            assert re.match(r"(Records|Requests|Topics) ", key.help), key.help
+        if key.kind in (Span, Size):
+            assert re.match(r"(Time|Age) " if key.kind is Span else r"(Size|Free space|Data) ", key.help), key
+            assert key.metavar == ("SPAN" if key.kind is Span else "SIZE")
 
 
 # -- the check without a start ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"host": "0.0.0.0"}, "--insecure"),
-        ({"listen": "tcp://192.0.2.1:5555"}, "--insecure"),
-        ({"listen": "tcp://127.0.0.1"}, "no port"),
-        ({"listen": "tcp://127.0.0.1:70000"}, "no port"),
-        ({"listen": "http://127.0.0.1:80"}, "tcp://HOST:PORT or ipc://PATH"),
-        ({"listen": "ipc:///no/such/directory/quoth"}, "there is no directory /no/such/directory"),
-        ({"listen": "ipc:///no/such/directory/@quoth"}, "there is no directory /no/such/directory"),
-        ({"listen": f"ipc:///tmp/{'x' * 100}"}, "too long"),
-        ({"dir": "/dev/null"}, "/dev/null is no directory"),
-        ({"dir": "/dev/null/below"}, "/dev/null is no directory"),
-    ],
-)
-def test_a_check_finds_settings_with_which_a_start_fails(settings: dict[str, str], text: str) -> None:
-    assert text in str(error_of(lambda: check(load(settings, {}))))
+WRONG_SETTINGS: list[tuple[dict[str, str], str]] = [
+    ({"host": "0.0.0.0"}, "--insecure"),
+    ({"host": "::"}, "--insecure"),
+    ({"listen": "tcp://192.0.2.1:5555"}, "--insecure"),
+    ({"listen": "tcp://127.0.0.1"}, "no port"),
+    ({"listen": "tcp://127.0.0.1:70000"}, "no port"),
+    ({"listen": "http://127.0.0.1:80"}, "tcp://HOST:PORT or ipc://PATH"),
+    ({"listen": "ipc:///no/such/directory/quoth"}, "there is no directory /no/such/directory"),
+    ({"listen": "ipc:///no/such/directory/@quoth"}, "there is no directory /no/such/directory"),
+    ({"listen": f"ipc:///tmp/{'x' * 100}"}, "too long"),
+    ({"dir": "/dev/null"}, "/dev/null is no directory"),
+    ({"dir": "/dev/null/below"}, "/dev/null is no directory"),
+]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_check_finds_a_directory_that_cannot_be_written_to(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    for directory in (tmp_path, tmp_path / "below" / "it"):
-        with refused("bad_setting"):
-            check(Config(dir=directory))
+def test_a_check_finds_settings_with_which_a_start_fails() -> None:
+    for settings, text in WRONG_SETTINGS:
+        assert text in str(error_of(partial(check, load(settings, {}))))
+    for host in ("localhost", "127.1.2.3", "::1"):
+        check(Config(host=host))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may look anywhere")
-def test_a_check_finds_a_directory_that_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look and write anywhere")
+def test_a_check_finds_a_directory_that_is_closed(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(0)
+    (tmp_path / "read only").mkdir(0o500)
     below = tmp_path / "closed" / "below"
-    for settings in ({"dir": below / "it"}, {"dir": tmp_path, "listen": f"ipc://{below}/it"}):
-        with refused("bad_setting"):
-            check(load(settings, {}))
+    for settings in (
+        {"dir": tmp_path / "read only"},
+        {"dir": tmp_path / "read only" / "below" / "it"},
+        {"dir": below / "it"},
+        {"dir": tmp_path, "listen": f"ipc://{below}/it"},
+    ):
+        error_of(partial(check, load(settings, {})))
 
 
 def test_a_check_makes_nothing(tmp_path: Path) -> None:
-    check(
-        load(
-            {"dir": tmp_path / "a" / "b", "listen": f"ipc://{tmp_path}/socket,ipc://@name,ipc://@a/name"}, {}
-        )
-    )
+    listen = f"ipc://{tmp_path}/socket,ipc://@name,ipc://@a/name"
+    check(load({"dir": tmp_path / "a" / "b", "listen": listen}, {}))
     assert list(tmp_path.iterdir()) == []

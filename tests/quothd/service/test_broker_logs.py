@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import logging
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, free_port, on_stderr
 from kit.broker.peers import Peers, code_of
 from kit.deadlines import DEADLINE_S, eventually
 from quothd import Broker
@@ -29,55 +28,30 @@ from quothwire import batch, pointer
 from quothwire.protocol.messages import Publish
 
 QUOTHD = Path(log_events.__file__).parents[1]
-SPOKEN = [name for name, entry in EVENTS.items() if entry.sentence]
 LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) (?P<level>\w+) event=(?P<event>\w+)( |$)"
 )
-
-
-def noted() -> set[str]:
-    """Return the events in the calls of `note` in the code."""
-    calls = [
-        node
-        for path in QUOTHD.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "note"
-    ]
-    names = {
-        constant.value
-        for call in calls
-        for constant in ast.walk(call.args[0])
-        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
-    }
-    assert all(call.args for call in calls)
-    return names
 
 
 # -- the table --------------------------------------------------------------------------------------------
 
 
 def test_the_table_lists_the_events_of_the_code_and_nothing_else() -> None:
-    """Except for the event of other libraries."""
-    assert noted() == set(EVENTS) - {log_handler.FOREIGN}
+    """Except for the event of other libraries. The code has no other call of logging."""
+    texts = {path.name: path.read_text() for path in QUOTHD.rglob("*.py")}
+    ours = [text for name, text in texts.items() if name not in ("log_events.py", "log_handler.py")]
+    assert not any(re.search(r"^(import|from) logging", text, re.MULTILINE) for text in ours)
+    noted = {name for text in ours for name in re.findall(r'\bnote\(\s*"(\w+)"', text)}
+    assert noted <= set(EVENTS)
+    for name in set(EVENTS) - noted - {log_handler.FOREIGN}:
+        assert any(f'"{name}"' in text for text in ours), name
 
 
-def test_the_broker_logs_by_the_table_alone() -> None:
-    """The code has no other call of logging."""
-    others = [
-        f"{path.name}:{node.lineno}"
-        for path in QUOTHD.rglob("*.py")
-        if path.name not in ("log_events.py", "log_handler.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Import) and any(alias.name == "logging" for alias in node.names)
-    ]
-    assert others == []
-
-
-@pytest.mark.parametrize("name", EVENTS)
-def test_an_event_has_a_plain_name_and_a_meaning(name: str) -> None:
-    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
-    assert EVENTS[name].meaning
-    assert logging.getLevelName(EVENTS[name].level).lower() in LOG_LEVELS
+def test_an_event_has_a_plain_name_and_a_meaning() -> None:
+    for name, event in EVENTS.items():
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+        assert event.meaning
+        assert logging.getLevelName(event.level).lower() in LOG_LEVELS
 
 
 # -- lines ------------------------------------------------------------------------------------------------
@@ -122,85 +96,78 @@ def test_a_line_of_text_is_a_time_a_level_an_event_and_its_fields(
     assert before - 1 <= pointer.parse(found["time"], 0) <= time.time_ns() // 1_000
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("plain", "plain"),
-        ("/a/b-c.seg", "/a/b-c.seg"),
-        ("two words", '"two words"'),
-        ("", '""'),
-        ('say "so"', '"say \\"so\\""'),
-        ("a\nevent=forged", '"a\\nevent=forged"'),
-        ("\x1b[31mred", '"\\u001b[31mred"'),
-        ("\x9b31m", '"\\u009b31m"'),
-        ("grün", '"grün"'),
-        (b"\xff".decode(errors="surrogateescape"), '"\\udcff"'),
-        (("a", "b"), "a,b"),
-        (7, "7"),
-        (Path("/a b"), '"/a b"'),
-    ],
-)
-def test_a_value_is_one_word_that_harms_no_terminal(
-    writer: LogWriter, stream: io.StringIO, value: Any, shown: str
-) -> None:
-    """A name of a file or a topic ends no line."""
-    note("stray_ignored", file=value)
-    (line,) = lines(stream)
-    assert line.endswith(f" event=stray_ignored file={shown}")
-    configure(writer, "debug", "json")
-    note("stray_ignored", file=value)
-    content = json.loads(lines(stream)[1])
-    assert content["file"] == (
-        value if isinstance(value, int) else list(value) if isinstance(value, tuple) else str(value)
-    )
+VALUES: list[tuple[Any, str]] = [
+    ("plain", "plain"),
+    ("/a/b-c.seg", "/a/b-c.seg"),
+    ("two words", '"two words"'),
+    ("", '""'),
+    ('say "so"', '"say \\"so\\""'),
+    ("a\nevent=forged", '"a\\nevent=forged"'),
+    ("\x1b[31mred", '"\\u001b[31mred"'),
+    ("\x9b31m", '"\\u009b31m"'),
+    ("grün", '"grün"'),
+    (b"\xff".decode(errors="surrogateescape"), '"\\udcff"'),
+    (("a", "b"), "a,b"),
+    (7, "7"),
+    (Path("/a b"), '"/a b"'),
+]
 
 
-def test_a_line_of_json_is_an_object_with_the_same_fields(writer: LogWriter, stream: io.StringIO) -> None:
-    configure(writer, "info", "json")
-    note("retained", topic="orders", records=3, bytes=4_096)
-    content = json.loads(lines(stream)[0])
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", content.pop("time"))
-    assert content == {
-        "level": "info", "event": "retained", "topic": "orders", "records": 3, "bytes": 4_096,
-    }  # fmt: skip
+def test_a_value_is_one_word_that_harms_no_terminal(writer: LogWriter, stream: io.StringIO) -> None:
+    """A name of a file or a topic ends no line. A line of JSON is an object with the same fields."""
+    writer.window_s = 0.0  # no event is cut
+    for value, shown in VALUES:
+        configure(writer, "debug", "text")
+        note("stray_ignored", file=value)
+        assert lines(stream)[-1].endswith(f" event=stray_ignored file={shown}")
+        configure(writer, "debug", "json")
+        note("stray_ignored", file=value)
+        content = json.loads(lines(stream)[-1])
+        assert LINE.match(f"{content.pop('time')} {content['level']} event={content['event']} ")
+        expected = (
+            value if isinstance(value, int) else list(value) if isinstance(value, tuple) else str(value)
+        )
+        assert content == {"level": "warning", "event": "stray_ignored", "file": expected}
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_a_traceback_is_a_field(writer: LogWriter, stream: io.StringIO, form: str) -> None:
+def test_a_traceback_is_a_field(writer: LogWriter, stream: io.StringIO) -> None:
     """One event, one line."""
-    configure(writer, "info", form)
-    try:
-        raise RuntimeError("a defect\nof two lines")
-    except RuntimeError as problem:
-        note("topic_failed", problem, topic="t", problem="internal")
-    (line,) = lines(stream)
-    assert "Traceback (most recent call last)" in line
-    assert "a defect" in line
+    for form in ("text", "json"):
+        configure(writer, "info", form)
+        try:
+            raise RuntimeError("a defect\nof two lines")
+        except RuntimeError as problem:
+            note("topic_failed", problem, topic="t", problem="internal")
+        assert "Traceback (most recent call last)" in lines(stream)[-1]
+        assert "a defect" in lines(stream)[-1]
+    assert len(lines(stream)) == 2
 
 
-@pytest.mark.parametrize("level", LOG_LEVELS)
-def test_events_below_the_level_are_not_written(writer: LogWriter, stream: io.StringIO, level: str) -> None:
-    configure(writer, level, "json")
-    for name in ("topic_slept", "retained", "stray_ignored", "sync_failed"):
-        note(name)
-    written = [json.loads(line)["level"] for line in lines(stream)]
-    assert written == list(LOG_LEVELS[LOG_LEVELS.index(level) :])
+def test_events_below_the_level_are_not_written(writer: LogWriter, stream: io.StringIO) -> None:
+    for row, level in enumerate(LOG_LEVELS):
+        before = len(lines(stream))
+        configure(writer, level, "json")
+        for name in ("topic_slept", "retained", "stray_ignored", "sync_failed"):
+            note(name)
+        assert [json.loads(line)["level"] for line in lines(stream)[before:]] == list(LOG_LEVELS[row:])
 
 
 def test_a_record_of_another_library_is_an_event(writer: LogWriter, stream: io.StringIO) -> None:
+    """One whose arguments do not fit is written as it is."""
     logging.getLogger("other.library").warning("it is %s", "late\nagain")
-    (line,) = lines(stream)
-    assert line.endswith(' warning event=message logger=other.library text="it is late\\nagain"')
+    writer.handle(logging.LogRecord("other.library", logging.WARNING, "", 0, "%d files", ("many",), None))
+    fitting, other = lines(stream)
+    assert fitting.endswith(' warning event=message logger=other.library text="it is late\\nagain"')
+    assert "'%d files' ('many',)" in other
 
 
-@pytest.mark.parametrize("name", SPOKEN)
-def test_a_sentence_for_people_is_one_line(writer: LogWriter, stream: io.StringIO, name: str) -> None:
+def test_a_sentence_for_people_is_one_line(writer: LogWriter, stream: io.StringIO) -> None:
     """No name in it ends the line."""
-    fields = {field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", EVENTS[name].sentence)}
-    note(name, **fields)
-    (line,) = lines(stream)
-    assert line.startswith("quothd: ")
-    assert line.isprintable()
+    spoken = {name: event.sentence for name, event in EVENTS.items() if event.sentence}
+    for name, sentence in spoken.items():
+        note(name, **{field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", sentence)})
+    assert len(lines(stream)) == len(spoken)
+    assert all(line.startswith("quothd: ") and line.isprintable() for line in lines(stream))
 
 
 # -- repeats ----------------------------------------------------------------------------------------------
@@ -208,7 +175,7 @@ def test_a_sentence_for_people_is_one_line(writer: LogWriter, stream: io.StringI
 
 def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stream: io.StringIO) -> None:
     """The count is written after the window, without another event; other events are not cut."""
-    writer.window_s = 4.0  # all of it is logged long before
+    writer.window_s = 1.0  # all of it is logged long before
     for number in range(REPEATS_MAX + 123):
         note("sync_failed", topic=f"t{number}")
     note("stray_ignored", file="x")
@@ -221,7 +188,7 @@ def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stre
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_repeated_record_of_another_library_is_cut_and_counted(
+def test_a_repeated_record_of_another_library_is_cut_and_counted_at_the_end(
     writer: LogWriter, stream: io.StringIO, form: str
 ) -> None:
     writer.window_s = 1_000.0
@@ -231,22 +198,7 @@ def test_a_repeated_record_of_another_library_is_cut_and_counted(
     writer.close()
     written = lines(stream)
     assert len(written) == REPEATS_MAX + 1
-    assert all(word in written[-1] for word in ("message", "other.library", "suppressed"))
-
-
-def test_a_record_whose_arguments_do_not_fit_is_written_as_it_is(
-    writer: LogWriter, stream: io.StringIO
-) -> None:
-    writer.handle(logging.LogRecord("other.library", logging.WARNING, "", 0, "%d files", ("many",), None))
-    assert "'%d files' ('many',)" in lines(stream)[0]
-
-
-def test_cut_events_are_counted_at_the_end(writer: LogWriter, stream: io.StringIO) -> None:
-    writer.window_s = 1_000.0
-    for _ in range(REPEATS_MAX + 5):
-        note("sync_failed", topic="t")
-    writer.close()
-    assert "suppressed=5" in lines(stream)[-1]
+    assert all(word in written[-1] for word in ("message", "other.library", "suppressed", "5"))
 
 
 # -- the journal ------------------------------------------------------------------------------------------
@@ -267,84 +219,69 @@ def test_a_line_for_the_journal_begins_with_its_priority(stream: io.StringIO, tm
         assert lines(stream)[-1].startswith(f"<{priority}>")
 
 
-_EXECUTE = "import os, sys; os.dup2(int(sys.argv[1]), 2); os.execvp(sys.argv[2], sys.argv[2:])"
-
-
-class Piped:
-    """A daemon whose stderr is a pipe to the test from the start."""
-
-    def __init__(self, directory: Path, **settings: object) -> None:
-        read, self._write = os.pipe()
-        status = os.fstat(self._write)
-        self.name = f"{status.st_dev}:{status.st_ino}"
-        self.said = os.fdopen(read)
-        self.broker = BrokerProcess(
-            directory,
-            environment={"JOURNAL_STREAM": self.name} if settings.pop("journal", False) else {},
-            popen={"pass_fds": (self._write,)},
-            prefix=(sys.executable, "-c", _EXECUTE, str(self._write)),
-            **settings,
-        )
-
-    def __enter__(self) -> Piped:
-        self.broker.launch()
-        os.close(self._write)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.broker.close()
-        self.said.close()
-
-    def wait_for(self, text: str) -> str:
-        """Return the next line that contains a text."""
-        return next(line.rstrip("\n") for line in self.said if text in line)
-
-
-def test_a_daemon_whose_stderr_is_the_journal_writes_priorities(tmp_path: Path) -> None:
-    with Piped(tmp_path / "data", journal=True) as piped:
-        assert piped.wait_for("serving").startswith("<6>quothd: serving")
+def test_a_daemon_writes_priorities_to_the_journal_and_serves_after_its_end(
+    tmp_path: Path, peers: Peers
+) -> None:
+    read, write = os.pipe()
+    status = os.fstat(write)
+    broker = BrokerProcess(
+        tmp_path / "data",
+        environment={"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"},
+        popen={"pass_fds": (write,)},
+        prefix=on_stderr(write),
+    )
+    try:
+        broker.launch()
+        os.close(write)
+        with os.fdopen(read) as said:
+            assert next(said).startswith("<6>quothd: serving")
+            url = next(line for line in said if "ready " in line).split()[-1]
+        fast = peers.fast(url)
+        fast.publish("t", [b"x"])
+        assert fast.fetch("t").values == [b"x"]
+        assert broker.terminate() == 0
+    finally:
+        broker.close()
 
 
 # -- the daemon -------------------------------------------------------------------------------------------
 
 
-def test_every_line_of_a_daemon_with_json_is_json(tmp_path: Path, peers: Peers) -> None:
+def test_every_line_of_a_daemon_with_json_is_json_without_content_of_records(
+    tmp_path: Path, peers: Peers
+) -> None:
+    """Neither of stored records nor of refused ones, at any level. So is the line of a failed start."""
+    secret = "5ec7e7"
     broker = BrokerProcess(tmp_path / "data", log_format="json", log_level="debug", worker_timeout=0.05)
+    second = BrokerProcess(tmp_path / "data", log_format="json")
     try:
         broker.launch()
         url = json.loads(broker.wait_for('"event": "ready"'))["url"]
-        peers.fast(url).publish("t", [b"x"])
+        fast = peers.fast(url)
+        fast.call(Publish(), "t", batch.encode([secret.encode()], keys=[secret.encode()]))
+        peers.simple(url).publish("t", secret.encode())
+        refused = [
+            fast.send_publish("no/topic", [secret.encode()]),
+            fast.send_publish("t", [secret.encode()], "maybe"),
+            fast.send(Publish(), "t", secret.encode()),
+        ]
+        assert all(map(code_of, fast.answers_to(refused)))
         broker.wait_for('"event": "topic_slept"')
+        second.launch()
+        assert second.wait() == 3
         assert broker.terminate() == 0
     finally:
         broker.close()
+        second.close()
+    assert secret not in broker.stderr
     events = [json.loads(line) for line in broker.stderr.splitlines()[:-1]]
     names = [event["event"] for event in events]
     assert names[:4] == ["serving", "listening", "promise", "ready"]
     assert names[-2:] == ["stopping", "stopped"]
     assert {"topic_made", "topic_slept"} <= set(names)
-
-
-def test_the_line_of_a_failed_start_is_json(start_broker: StartBroker, tmp_path: Path) -> None:
-    start_broker()
-    second = BrokerProcess(tmp_path / "data", log_format="json")
-    try:
-        second.launch()
-        assert second.wait() == 3
-    finally:
-        second.close()
     event = json.loads(second.stderr.splitlines()[0])
     assert event["event"] == "refused"
     assert "in use by process" in event["problem"]
-
-
-def test_a_daemon_whose_stderr_is_closed_serves_and_stops_in_order(tmp_path: Path, peers: Peers) -> None:
-    with Piped(tmp_path / "data", log_level="debug") as piped:
-        fast = peers.fast(piped.wait_for("ready ").split()[-1])
-        piped.said.close()
-        fast.publish("t", [b"x"])
-        assert fast.fetch("t").values == [b"x"]
-        assert piped.broker.terminate() == 0
 
 
 def test_a_daemon_without_stderr_writes_to_no_file_of_its_own(tmp_path: Path, peers: Peers) -> None:
@@ -363,24 +300,6 @@ def test_a_daemon_without_stderr_writes_to_no_file_of_its_own(tmp_path: Path, pe
     finally:
         process.kill()
         process.wait()
-
-
-def test_no_content_of_a_record_is_logged_at_any_level(start_broker: StartBroker, peers: Peers) -> None:
-    """Neither of stored records nor of refused ones."""
-    secret = "5ec7e7"
-    broker = start_broker(log_level="debug", worker_timeout=0.05)
-    fast, simple = peers.fast(broker), peers.simple(broker)
-    fast.call(Publish(), "t", batch.encode([secret.encode()], keys=[secret.encode()]))
-    simple.publish("t", secret.encode())
-    refused = [
-        fast.send_publish("no/topic", [secret.encode()]),
-        fast.send_publish("t", [secret.encode()], "maybe"),
-        fast.send(Publish(), "t", secret.encode()),
-    ]
-    assert all(map(code_of, fast.answers_to(refused)))
-    broker.wait_for("event=topic_slept")
-    assert broker.terminate() == 0
-    assert secret not in broker.stderr
 
 
 # -- a broker in a program ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker.brokers import StartBroker, free_port
-from kit.broker.peers import Peers, refused
+from kit.broker.peers import Peers
 from quothlog import Log
 
 WRONG, CANNOT = 2, 3
@@ -48,26 +48,14 @@ def test_a_broker_without_a_boot_id_ends_before_it_is_ready(refuse: Refuse, tmp_
 
 
 @needs_mounts
-@pytest.mark.parametrize(
-    "code",
-    [
-        "from quothd import Broker; Broker(sys.argv[1]).start()",
-        "from quothlog import Log; Log.open(sys.argv[1])",
-    ],
-    ids=["broker", "log"],
-)
-def test_a_program_that_embeds_a_broker_or_a_log_gets_the_same_error(tmp_path: Path, code: str) -> None:
+def test_a_log_is_verified_without_a_boot_id(tmp_path: Path) -> None:
+    """Only writers need it: they get the error of the broker. A cut batch at the end is torn."""
     done = subprocess.run(
-        [*WITHOUT_BOOT_ID, sys.executable, "-c", f"import sys; {code}", str(tmp_path / "data")],
-        capture_output=True, text=True, timeout=60,
+        [*WITHOUT_BOOT_ID, sys.executable, "-c", "from quothlog import Log; Log.open('no log')"],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path,
     )  # fmt: skip
     assert f"BrokerFailure: unusable_system: {BOOT_ID}: No such file" in done.stderr
-    assert not (tmp_path / "data").exists()
-
-
-@needs_mounts
-def test_a_log_is_verified_without_a_boot_id(tmp_path: Path) -> None:
-    """Only writers need it. A cut batch at the end is torn, as after a crash in any boot."""
+    assert list(tmp_path.iterdir()) == []
     with Log.open(tmp_path / "log") as log:
         log.append([b"x" * 100] * 10)
     (path,) = (tmp_path / "log").glob("*.seg")
@@ -96,39 +84,16 @@ def test_a_directory_that_takes_no_files_is_reported_before_it_is_ready(
     assert "mounted read-only" in said, "what to do"
 
 
-@needs_mounts
-def test_a_broker_on_a_full_disk_starts_and_refuses_publishes(
-    start_broker: StartBroker, peers: Peers, tmp_path: Path
-) -> None:
-    directory = tmp_path / "data"
-    directory.mkdir()
-    full = 'mount -t tmpfs -o size=16k none "$0" && head -c 16k /dev/zero > "$0/filler"; exec "$@"'
-    broker = start_broker(prefix=("unshare", "--mount", "sh", "-c", full, str(directory)))
-    with refused("disk_low"):
-        peers.fast(broker).publish("t", [b"x"])
-
-
 # -- configuration --------------------------------------------------------------------------------------
-
-
-def test_an_unknown_key_in_the_file_gets_a_suggestion(refuse: Refuse, tmp_path: Path) -> None:
-    file = tmp_path / "quoth.toml"
-    file.write_text("count_interval = 5\n")
-    said = refuse(WRONG, "--config", str(file))
-    assert f"{file}:1: there is no key 'count_interval'" in said
-    file.write_text("worker_timout = 5\n")
-    assert "did you mean worker_timeout?" in refuse(WRONG, "--config", str(file))
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--worker-timout", "5"], ["did you mean", "--worker-timout"]),
-        (["--prot", "5"], ["did you mean", "--prot"]),
-        (["--port", "70000"], ["port", "70000"]),
-        (["--durability", "maybe"], ["durability", "maybe"]),
-        (["--listen", "udp://a:1"], ["listen", "udp://a:1"]),
+        (["--worker-timout", "5"], ["did you mean --worker-timeout?"]),
+        (["--port", "70000"], ["--port: port", "70000"]),
         (["--config", "missing.toml"], ["missing.toml"]),
+        (["--host", "0.0.0.0"], ["--insecure"]),
     ],
     ids=" ".join,
 )
@@ -136,68 +101,41 @@ def test_a_wrong_option_is_refused_with_its_name_and_value(
     refuse: Refuse, arguments: list[str], said: list[str]
 ) -> None:
     log = refuse(WRONG, *arguments)
-    assert all(words in log for words in said)
-
-
-@pytest.mark.parametrize("where", [{"host": "0.0.0.0"}, {"host": "::"}, {"listen": "tcp://192.0.2.1:5555"}])
-def test_an_address_that_other_machines_reach_is_refused(refuse: Refuse, where: dict[str, str]) -> None:
-    assert "--insecure" in refuse(WRONG, **where)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "localhost", "127.0.0.1", "127.1.2.3"])
-def test_only_addresses_that_other_machines_reach_need_a_permission(
-    start_broker: StartBroker, peers: Peers, host: str
-) -> None:
-    broker = start_broker(host=host, insecure=host == "0.0.0.0")
-    peers.fast(broker.url.replace("0.0.0.0", "127.0.0.1")).publish("t", [b"x"])
+    assert all(words in log for words in said), log
 
 
 def test_each_address_of_a_broker_serves_the_same_topics(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
-    path = tmp_path / "socket"
-    broker = start_broker(listen=f"ipc://{path},tcp://127.0.0.1:0")
+    """Those that other machines reach, too, with a permission."""
+    listen = f"ipc://{tmp_path}/socket,tcp://127.0.0.1:0,tcp://127.1.2.3:0"
+    broker = start_broker(host="0.0.0.0", insecure=True, listen=listen)
     urls = broker.wait_for("quothd: on ").removeprefix("quothd: on ").split()
-    assert len(urls) == 3
+    assert len(urls) == 4
     for row, url in enumerate(urls):
-        fast = peers.fast(url)
+        fast = peers.fast(url.replace("0.0.0.0", "127.0.0.1"))
         fast.publish("t", [b"%d" % row])
         assert len(fast.values("t")) == row + 1
     assert broker.terminate() == 0
 
 
-def test_the_keys_of_a_file_are_used(start_broker: StartBroker, peers: Peers, tmp_path: Path) -> None:
-    file = tmp_path / "quoth.toml"
-    file.write_text("auto_create = false\nmax_age = 5\nlisten = []\n")
-    broker = start_broker("--config", str(file))
-    with refused("unknown_topic"):
-        peers.fast(broker).publish("t", [b"x"])
-
-
 def test_a_port_has_one_owner(refuse: Refuse, start_broker: StartBroker, tmp_path: Path) -> None:
-    """The refused broker leaves its directory unlocked."""
-    broker = start_broker()
-    port = int(broker.url.rpartition(":")[2])
-    said = refuse(CANNOT, directory=tmp_path / "other", port=port)
-    assert f":{port}" in said
-    assert "is another broker running there?" in said
-    start_broker(directory=tmp_path / "other")
-
-
-def test_the_port_for_announcements_has_one_owner(refuse: Refuse, tmp_path: Path) -> None:
+    """As has the port for announcements. The refused broker leaves its directory unlocked."""
+    file = tmp_path / "quoth.toml"
+    file.write_text("durability = 'synced'\n")
     port = free_port()  # the neighbour of a port that the system gives may be taken
     with closing(socket.create_server(("127.0.0.1", port + 1))):
         assert f":{port + 1}" in refuse(CANNOT, port=port)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_daemon_logs_its_directory_its_durability_and_its_end(
-    start_broker: StartBroker, number: int
-) -> None:
-    broker = start_broker(durability="synced")
-    assert str(broker.directory) in broker.wait_for("serving")
-    assert "survives a power cut" in broker.wait_for("acknowledged means")
-    other = start_broker(directory=broker.directory.with_name("other"), sync_interval=0.02)
-    assert "may take the last 20 milliseconds" in other.wait_for("acknowledged means")
-    assert broker.terminate(number) == 0
-    assert "unlocked" in broker.stderr
+    broker = start_broker("--config", str(file), port=port)
+    said = refuse(CANNOT, directory=tmp_path / "other", port=port)
+    assert f":{port}" in said
+    assert "is another broker running there?" in said
+    other = start_broker(directory=tmp_path / "other", sync_interval=0.02)
+    for one, number, worth in (
+        (broker, signal.SIGTERM, "survives a power cut"),
+        (other, signal.SIGINT, "may take the last 20 milliseconds"),
+    ):
+        assert str(one.directory) in one.wait_for("serving")
+        assert worth in one.wait_for("acknowledged means")
+        assert one.terminate(number) == 0
+        assert "unlocked" in one.stderr

@@ -15,6 +15,7 @@ from kit.clocks import ManualClock
 from kit.deadlines import eventually
 from kit.disk.damage import truncate
 from kit.disk.logs import boundaries, encoded, segments
+from kit.scale import times
 from quothd import Broker
 from quothlog import Log
 from quothlog.datadir import topic_file
@@ -23,22 +24,20 @@ from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import DeleteTopic, RollTopic
 
-BATCHES = 40_000
+BATCHES = times(8_000, 40_000)
 
 
 class FastClock(SystemClock):
-    """A clock on which fifty seconds pass in one."""
+    """A clock on which hours pass in a minute."""
 
     def monotonic(self) -> float:
         """See `Clock.monotonic`."""
-        return 50 * super().monotonic()
+        return 200 * super().monotonic()
 
 
-def ended(broker: BrokerProcess, fast: FastPeer) -> Path:
-    """End a broker; returns the folder of its only topic."""
-    fast.close()
-    assert broker.terminate() == 0
-    (folder,) = broker.topics_directory.iterdir()
+def folder_of(broker: BrokerProcess, topic: str) -> Path:
+    """The folder of a topic."""
+    (folder,) = broker.topics_directory.glob(f"{topic}~*")
     return folder
 
 
@@ -47,10 +46,8 @@ def test_a_long_opening_reports_its_progress(
 ) -> None:
     """In the error for readers, and in the log."""
     caplog.set_level(logging.INFO, "quothd")
-    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
-        fast = peers.fast(broker)
+    with Broker(tmp_path / "data", host="127.0.0.1") as broker, peers.fast(broker) as fast:
         fast.publish("t", [b"first"])
-        fast.close()
     (folder,) = (tmp_path / "data" / "topics").iterdir()
     with Log.open(folder) as log:
         raw = encoded([b"x"])
@@ -59,8 +56,11 @@ def test_a_long_opening_reports_its_progress(
     (segment,) = segments(folder)
     segment.with_suffix(".idx").unlink()  # as after a crash
     texts = []
-    with Broker(tmp_path / "data", host="127.0.0.1", recovering_after=0.0, clock=FastClock()) as broker:
-        fast = peers.fast(broker)
+    settings = {"recovering_after": 0.0, "worker_timeout": 1e6, "clock": FastClock()}
+    with (
+        Broker(tmp_path / "data", host="127.0.0.1", **settings) as broker,  # type: ignore[arg-type]
+        peers.fast(broker) as fast,
+    ):
         while True:
             try:
                 found = fast.fetch("t")
@@ -71,7 +71,6 @@ def test_a_long_opening_reports_its_progress(
             else:
                 break
         assert found.reply.end == BATCHES + 1
-        fast.close()
     reports = [text for text in texts if "bytes have been looked through" in text]
     assert reports
     done, _, size, *_ = reports[-1].rpartition(" s, ")[2].split()
@@ -79,114 +78,84 @@ def test_a_long_opening_reports_its_progress(
     assert "event=topic_opening topic=t" in caplog.text
 
 
-def counter(fast: FastPeer, name: str) -> tuple[int, int]:
-    """A counter of the topic `t`, and that of all topics."""
-    return fast.describe("t").counters[name], fast.status(limit=0).counters[name]
+# -- what an opening finds ------------------------------------------------------------------------------
+
+STRAYS = ("01999999999999999.seg", "72057594037927935.seg")
+"""Names of segments from the future."""
+
+
+def spoil(broker: BrokerProcess) -> bytes:
+    """Give each topic of a stopped broker something to find; returns the whole bytes of a cut segment."""
+    with segments(folder_of(broker, "torn"))[-1].open("ab") as file:
+        file.write(os.urandom(100))
+    lost = segments(folder_of(broker, "lost"))[-1]
+    truncate(lost, boundaries(lost, int(lost.parent.name[-16:], 16))[1])
+    for name in STRAYS:
+        (folder_of(broker, "stray") / name).write_bytes(bytes(5_000))
+    late = ManualClock(time.time_ns() // 1_000 + 3_600_000_000)
+    with Log.open(folder_of(broker, "ahead"), others=(topic_file.NAME,), clock=late) as log:
+        log.append([b"y"])
+    sealed = segments(folder_of(broker, "cut"))[-2]
+    content = sealed.read_bytes()
+    truncate(sealed, len(content) - FOOTER_BYTES)
+    for index in sealed.parent.glob("*.idx"):
+        index.unlink()  # as after a crash
+    return content
+
+
+def test_findings_of_an_opening_are_logged_and_counted(start_broker: StartBroker, peers: Peers) -> None:
+    """By the topic and the broker, until the next opening; quarantined bytes as long as their files exist."""
+    broker = start_broker(worker_timeout=0.05)
+    fast = peers.fast(broker)
+    published: dict[str, list[int]] = {}
+    for name in ("torn", "lost", "stray", "ahead", "cut"):
+        for _ in range(3):
+            published.setdefault(name, []).append(fast.publish(name, [b"x", b"y"]).last)
+            fast.call(RollTopic(), name) if name == "cut" else None
+    fast.close()
+    assert broker.terminate() == 0
+    content = spoil(broker)
+    fast = peers.fast(broker.restart())
+    eventually(lambda: fast.status(limit=0).counters["unopened"] == 0, "all have been opened")
+
+    def counted(topic: str, name: str) -> tuple[int, int]:
+        """A counter of a topic, and that of all topics."""
+        return fast.describe(topic).counters[name], fast.status(limit=0).counters[name]
+
+    eventually(lambda: counted("torn", "torn_bytes") == (100, 100), "torn bytes are counted")
+    assert counted("torn", "quarantined_bytes") == (100, 10_100)
+    assert counted("stray", "quarantined_bytes") == (10_000, 10_100)
+    assert counted("lost", "lost_records") == (4, 4)
+    for line in (
+        "event=topic_recovered topic=torn torn_bytes=100",
+        "event=records_lost topic=lost records=4",
+        *(f"event=stray_set_aside topic=stray file={name}.1.damaged" for name in STRAYS),
+        f"event=derived_rebuilt topic=cut segments={segments(folder_of(broker, 'cut'))[-2].name}",
+    ):
+        broker.wait_for(line)
+    seconds = broker.wait_for("event=pointers_ahead topic=ahead ").rpartition("seconds=")[2]
+    assert 3_500 < int(seconds.split()[0]) <= 3_620
+    assert broker.stderr.count("event=pointers_ahead") == 1, "a stray file moves no pointer"
+    sealed = segments(folder_of(broker, "cut"))[-2]
+    assert (sealed.read_bytes(), sealed.with_suffix(".idx").exists()) == (content, True)
+    for name, pointers in published.items():
+        assert fast.publish(name, [b"z"]).first > pointers[-1]
+    found = fast.fetch("lost", published["lost"][0], ordinal=2)
+    assert (found.reply.gone, found.reply.damaged) == (4, 4)
+    assert counted("torn", "torn_bytes") == (100, 100)
+    fast.call(DeleteTopic(), "stray")
+    assert counted("torn", "quarantined_bytes") == (100, 100)
+    fast.close()
+    assert broker.terminate() == 0
+    fast = peers.fast(broker.restart())
+    eventually(lambda: counted("torn", "quarantined_bytes") == (100, 100), "the file is still there")
+    assert counted("torn", "torn_bytes") == (0, 0)
 
 
 def test_counters_survive_hibernation(start_broker: StartBroker, peers: Peers) -> None:
-    broker = start_broker(worker_timeout=0.01)
-    fast = peers.fast(broker)
-    for number in range(1, 4):
+    fast: FastPeer = peers.fast(start_broker(worker_timeout=0.01))
+    for number in (1, 2):
         fast.publish("t", [b"x"])
         fast.call(RollTopic(), "t")
         eventually(lambda: hibernates(fast), "it hibernates")
         assert fast.describe("t").counters["rolls"] == number
-
-
-def test_torn_bytes_are_counted_by_topic_and_broker_until_the_next_opening(
-    start_broker: StartBroker, peers: Peers
-) -> None:
-    broker = start_broker(worker_timeout=0.01)
-    fast = peers.fast(broker)
-    for name in ("t", "other"):
-        fast.publish(name, [b"x"])
-    for name in ("torn_bytes", "quarantined_bytes", "damaged_bytes", "clock_steps"):
-        assert counter(fast, name) == (0, 0)
-    fast.close()
-    broker.kill()
-    for folder in broker.topics_directory.iterdir():
-        with segments(folder)[-1].open("ab") as file:
-            file.write(os.urandom(100))
-    fast = peers.fast(broker.restart())
-    eventually(lambda: fast.status(limit=0).counters["unopened"] == 0, "both have been opened")
-    eventually(lambda: counter(fast, "torn_bytes") == (100, 200), "both are counted")
-    assert counter(fast, "quarantined_bytes") == (100, 200)
-    fast.publish("t", [b"y"])
-    assert counter(fast, "torn_bytes") == (100, 200)
-    fast.call(DeleteTopic(), "other")
-    assert counter(fast, "torn_bytes") == (100, 100)
-    fast.close()
-    assert broker.terminate() == 0
-    fast = peers.fast(broker.restart())
-    eventually(lambda: counter(fast, "quarantined_bytes") == (100, 100), "the file is still there")
-    assert counter(fast, "torn_bytes") == (0, 0)
-
-
-def test_lost_records_are_reported(start_broker: StartBroker, peers: Peers) -> None:
-    """By the log, the topic, the broker and each reply to a reader."""
-    broker = start_broker()
-    fast = peers.fast(broker)
-    first, *_, last = [fast.publish("t", [b"x", b"y"]) for _ in range(3)]
-    folder = ended(broker, fast)
-    path = segments(folder)[-1]
-    truncate(path, boundaries(path, int(folder.name[-16:], 16))[1])
-    fast = peers.fast(broker.restart())
-    assert fast.publish("t", [b"z"]).first > last.last
-    assert counter(fast, "lost_records") == (4, 4)
-    found = fast.fetch("t", first.last, ordinal=2)
-    assert (found.reply.gone, found.reply.damaged) == (4, 4)
-    broker.wait_for("event=records_lost topic=t records=4")
-
-
-def test_a_stray_file_of_a_late_name_is_quarantined_and_moves_no_pointer(
-    start_broker: StartBroker, peers: Peers
-) -> None:
-    broker = start_broker()
-    fast = peers.fast(broker)
-    previous = fast.publish("t", [b"0"])
-    for number, name in enumerate(("01999999999999999.seg", "72057594037927935.seg"), 1):
-        folder = ended(broker, fast)
-        (folder / name).write_bytes(bytes(5_000))
-        fast = peers.fast(broker.restart())
-        published = fast.publish("t", [b"%d" % number])
-        assert previous.last < published.first < previous.last + 60_000_000
-        assert [one.value for one in fast.read_all("t")] == [b"0", b"1", b"2"][: number + 1]
-        broker.wait_for(f"event=stray_set_aside topic=t file={name}.1.damaged")
-        assert "event=pointers_ahead" not in broker.stderr
-        assert (folder / f"{name}.1.damaged").read_bytes() == bytes(5_000)
-        previous = published
-
-
-def test_pointers_ahead_of_the_clock_are_logged(start_broker: StartBroker, peers: Peers) -> None:
-    broker = start_broker()
-    fast = peers.fast(broker)
-    fast.publish("t", [b"x"])
-    folder = ended(broker, fast)
-    late = ManualClock(time.time_ns() // 1_000 + 3_600_000_000)
-    with Log.open(folder, others=(topic_file.NAME,), clock=late) as log:
-        newest = log.append([b"y"]).last
-    fast = peers.fast(broker.restart())
-    assert fast.publish("t", [b"z"]).first > newest
-    line = broker.wait_for("event=pointers_ahead topic=t ")
-    assert 3_500 < int(line.rpartition("seconds=")[2].split()[0]) <= 3_620
-
-
-def test_missing_footer_and_index_are_rebuilt_and_logged(start_broker: StartBroker, peers: Peers) -> None:
-    broker = start_broker()
-    fast = peers.fast(broker)
-    fast.publish("t", [b"x"])
-    fast.call(RollTopic(), "t")
-    fast.publish("t", [b"y"])
-    fast.close()
-    broker.kill()
-    (folder,) = broker.topics_directory.iterdir()
-    sealed = segments(folder)[0]
-    content = sealed.read_bytes()
-    truncate(sealed, len(content) - FOOTER_BYTES)
-    sealed.with_suffix(".idx").unlink()
-    fast = peers.fast(broker.restart())
-    assert [one.value for one in fast.read_all("t")] == [b"x", b"y"]
-    broker.wait_for(f"event=derived_rebuilt topic=t segments={sealed.name}")
-    assert sealed.read_bytes() == content
-    assert sealed.with_suffix(".idx").exists()

@@ -11,7 +11,7 @@ from kit.broker.open_topic import LOG_ID, OpenTopic, new_topic, pending
 from kit.broker.transactions import LOADER, part_of, staged
 from kit.disk.doubles import CHANGES, FaultyDisk, Kind
 from kit.disk.logs import encoded
-from quothd.requests.events import Close, Closed, Deleted, Failed
+from quothd.requests.events import Answered, Close, Closed, Deleted, Failed
 from quothd.requests.pending_request import PendingRequest
 from quothd.topics.metadata import TopicMetadata
 from quothlog import Log
@@ -149,6 +149,41 @@ def test_a_topic_that_closes_answers_what_came_before(tmp_path: Path, disk: Faul
     assert topic.topic.ended
     is_given_up = last.operation in (*READS, Operation.DELETE)
     topic.codes(before if is_given_up else topic.answers)
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["appended", "segments"])
+def test_requests_that_append_wait_for_a_commit_and_follow_it_in_order(
+    tmp_path: Path, disk: FaultyDisk, large: bool
+) -> None:
+    """No answer says `published` before the fsync, and a repeated publish has the reply of the first one."""
+    topic = OpenTopic(tmp_path, disk)
+    batches = [[bytes(2**20)]] * 8 if large else [VALUES]
+    for number, values in enumerate(batches):
+        topic.handle(pending(Stage(LOADER, 1, 0, 7, number), staged(values, 1)))
+    parts = encode_parts([part_of(0, 7, batches)])
+    commit, again = (pending(PublishStaged(LOADER, 1, 1), parts) for _ in range(2))
+    behind = [again, OPERATIONS["transaction"](), OPERATIONS["abort"](), OPERATIONS["publish written"]()]
+    topic.handle(commit, *behind, OPERATIONS["describe"]())
+    early = [event.request for event in topic.events if isinstance(event, Answered)]
+    assert not {commit, again, behind[2]} & {*early}
+    topic.deliver()
+    assert topic.codes([commit, *behind]) == [""] * 5
+    order = [event.request for event in topic.events if isinstance(event, Answered)]
+    deciding = [request for request in order if request in (commit, again, behind[2])]
+    assert deciding == [commit, again, behind[2]]
+    assert topic.topic._log.end_ordinal == sum(map(len, batches)) + len(VALUES)
+
+
+def test_a_publish_overtakes_the_reads_of_other_threads(tmp_path: Path, disk: FaultyDisk) -> None:
+    topic = OpenTopic(tmp_path, disk)
+    filled(topic, disk)
+    reads = [OPERATIONS[name]() for name in ("advance", "split", "count")]
+    behind = publish("written")
+    topic.handle(*reads, behind)
+    assert topic.codes([behind]) == [""]
+    assert not any(topic.answers[one] for one in reads)
+    topic.deliver()
+    assert topic.codes(reads) == [""] * 3
 
 
 @pytest.mark.parametrize("behind", [[], ["fetch", "publish written"]], ids=["alone", "with more behind it"])
