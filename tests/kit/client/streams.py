@@ -62,7 +62,7 @@ def publish(client: Client, account: Account, over: Over) -> None:
             account.refused(number)
         else:
             assert (ack.count, ack.last) == (len(values), ack.first + len(values) - 1)
-            account.acknowledged(number, ack.first, duplicate=ack.duplicate)
+            account.acknowledged(number, ack.first)
         pause(chance.random() * PACE_S)
 
 
@@ -91,7 +91,7 @@ def _settle(waiting: deque[tuple[int, Future[Ack]]], account: Account) -> None:
         number, future = waiting.popleft()
         ack = future.result()
         assert ack.count == SENT_ROWS
-        account.acknowledged(number, ack.first, duplicate=ack.duplicate)
+        account.acknowledged(number, ack.first)
 
 
 def pipeline(peer: FastPeer, account: Account, over: Over) -> None:
@@ -125,7 +125,7 @@ def _hear(peer: FastPeer, account: Account, asked: dict[int, int], left: dict[in
         if not code:
             reply = replied(answer)
             assert reply.count == len(planned(account.stream, number).keys)
-            account.acknowledged(number, reply.first, duplicate=reply.duplicate)
+            account.acknowledged(number, reply.first)
             del left[number]
         elif code not in PASSING:
             assert code in OUT_OF_TURN, answer

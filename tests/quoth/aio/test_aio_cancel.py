@@ -10,8 +10,6 @@ from typing import TypeVar
 
 import pytest
 
-import quoth.aio
-from kit.broker.brokers import StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
 from kit.client.loops import in_loop
@@ -142,28 +140,6 @@ async def test_beginning_that_is_cancelled_is_the_same_beginning_later(
     meddler.on_reply = pass_on
     await client.publish(topic, b"new")
     assert (await anext(tail)).value == b"new"
-
-
-@tailings
-@in_loop
-async def test_tail_outlives_restarts_in_bits(
-    start_broker: StartBroker, rng: random.Random, tailing: Tailing
-) -> None:
-    broker = start_broker()
-
-    def crash() -> None:
-        broker.kill()
-        broker.restart()
-
-    async with quoth.aio.connect(broker.url) as client:
-        tail = await tailing(client, "t")
-        for number in range(3):
-            await client.publish("t", b"%d a" % number)
-            restarting = asyncio.ensure_future(asyncio.to_thread(crash))
-            assert (await patiently(tail, rng)).value == b"%d a" % number
-            await restarting
-            await client.publish("t", b"%d b" % number)
-            assert (await patiently(tail, rng)).value == b"%d b" % number
 
 
 @tailings

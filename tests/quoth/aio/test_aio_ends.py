@@ -13,17 +13,14 @@ import pytest
 import quoth
 import quoth.aio
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.proxies import Meddler
 from kit.client.loops import in_loop, no_carriers
-from kit.client.records import take, values_there
+from kit.client.records import take
 from kit.deadlines import DEADLINE_S, soon
 from quoth import BrokerFailure, Gap, RequestError
 from quoth.aio import Client, Reading, Tail
 from quoth.aio.io_thread import Ticket
 from quoth.core.request_state import RequestState
-from quothwire.errors import QuothError, error
-from quothwire.protocol.binary_codec import Call
-from quothwire.protocol.messages import Operation, Ping
+from quothwire.protocol.messages import Ping
 
 Tailing = Callable[..., Tail | Reading]
 
@@ -169,26 +166,3 @@ async def test_gap_is_reported_in_the_loop_and_an_error_there_ends_the_reading(
         await anext(tail)
     with pytest.raises(StopAsyncIteration):
         await anext(tail)
-
-
-@in_loop
-async def test_refusals_that_pass_are_waited_for_without_holding_up_others(
-    meddler: Meddler, client: Client, topic: str
-) -> None:
-    pings = tries = 0
-
-    def refuse(call: Call) -> QuothError | bool:
-        """Refuse the publish until it has come more than five times, and as many pings were answered."""
-        nonlocal tries
-        if call.operation is not Operation.PUBLISH:
-            return False
-        tries += 1
-        return error("busy", "of the test") if min(pings, tries) <= 5 else False
-
-    meddler.on_request = refuse
-    publishing = asyncio.ensure_future(client.publish(topic, b"a"))
-    while not publishing.done():
-        await client.ping()
-        pings += 1
-    assert (await publishing).duplicate is False
-    assert await values_there(client, topic) == [b"a"]
