@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import pytest
 
-from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
 from kit.client.loops import in_loop
 from kit.client.records import busy, numbered, publishes, values_there
@@ -320,13 +319,3 @@ async def test_cancelled_publishes_give_up_their_turns(meddler: Meddler, client:
     meddler.on_request = pass_on
     await asyncio.gather(*(client.publish(topic, b"y") for _ in range(2 * sequence_pool.PUBLISHES_MAX)))
     assert (await client.topic(topic)).count == 2 * sequence_pool.PUBLISHES_MAX
-
-
-@in_loop
-async def test_cancelled_reading_changes_nothing(client: Client, topic: str) -> None:
-    with refused("unknown_topic"):
-        await client.read(topic, timeout=BRIEF_S)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(client.read(topic, timeout=60.0), BRIEF_S)
-    await client.publish(topic, b"a")
-    assert await values_there(client, topic) == [b"a"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +13,8 @@ import quoth.aio
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.client.loops import in_loop, no_carriers
 from kit.client.records import take
-from kit.deadlines import DEADLINE_S, soon
+from kit.client.scripts import run_script
+from kit.deadlines import soon
 from quoth import BrokerFailure, Gap, RequestError
 from quoth.aio import Client, Reading, Tail
 from quoth.aio.io_thread import Ticket
@@ -80,13 +79,7 @@ if sys.argv[2] != "at once":
 def test_loop_that_ends_before_its_client_leaves_no_thread_and_no_warning(
     broker: BrokerProcess, left: str
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", ABANDONING, broker.url, left],
-        capture_output=True,
-        text=True,
-        timeout=2 * DEADLINE_S,
-        check=False,
-    )
+    ended = run_script(ABANDONING, broker.url, left, options=("-X", "dev", "-W", "error"))
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -139,13 +132,7 @@ asyncio.run(main())
 
 
 def test_forked_child_is_refused_and_leaves_the_parent_unharmed(start_broker: StartBroker) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORKING, start_broker().url],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    ended = run_script(FORKING, start_broker().url)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

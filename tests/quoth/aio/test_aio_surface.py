@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from inspect import getmembers, isfunction, signature
 from typing import Any
 
 import quoth
 import quoth.aio
-from kit.deadlines import DEADLINE_S
+from kit.client.scripts import run_script
 
 TWINS: dict[str, tuple[Any, Any]] = {
     "Client": (quoth.Client, quoth.aio.Client),
@@ -88,4 +86,4 @@ def test_connecting_takes_the_same() -> None:
 def test_who_does_not_ask_for_asyncio_does_not_get_it() -> None:
     """Importing it takes as long as everything else."""
     script = "import sys, quoth; sys.exit('asyncio' in sys.modules or 'quoth.aio' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], timeout=DEADLINE_S, check=False).returncode == 0
+    assert run_script(script).returncode == 0

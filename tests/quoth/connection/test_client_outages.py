@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 from kit.broker.brokers import StartBroker
-from kit.client.trials import late, served_after
+from kit.client.outages import late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.networks import OF_ITS_OWN, can_be_had
 from kit.scale import long_form, times

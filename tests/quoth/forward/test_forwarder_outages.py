@@ -99,7 +99,7 @@ def test_batches_slower_than_the_timeout_arrive_once(
         assert [message.value for message in client.read(topic)] == values
 
 
-@pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
+@pytest.mark.parametrize("code", ["busy", "disk_low"])
 def test_pauses_after_refusals_of_an_outage_stay_short(
     context: Context, broker: BrokerProcess, tmp_path: Path, topic: str, code: str
 ) -> None:

@@ -43,7 +43,7 @@ TOPICS: dict[str, dict[str, Any]] = {
     "synced": {"durability": "synced", "count_limit": 500},
 }
 TRIMMED = ("capped", "aged")
-KINDS = ("publish", "send", "pipeline")
+KINDS = ("publish", "send")
 TRIALS: list[dict[str, Any]] = [
     {"workers_max": 256, "topic_requests_max": 1_024},
     {"workers_max": 256, "topic_requests_max": 6},

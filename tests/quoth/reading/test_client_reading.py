@@ -18,7 +18,7 @@ from kit.deadlines import eventually
 from kit.disk.damage import flip, stored_batches
 from kit.machine.tracing import Fault, Tracer, needs_strace
 from kit.scale import times
-from quoth import Client, Message, NotFound, Reading
+from quoth import Client, Message, Reading
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
 
@@ -101,16 +101,6 @@ def test_a_missing_topic_and_a_wrong_name_are_refused_and_a_star_is_written_in_b
 
 
 # -- what comes ---------------------------------------------------------------------------------------------
-
-
-@orders
-def test_a_tail_begins_now(client: Client, ordered: bool, names: list[str]) -> None:
-    for name in names:
-        client.publish(name, b"old")
-    with client.tail_many(names, ordered=ordered) as tail:
-        for number in range(6):
-            client.publish(names[number % 2], b"%d" % number)
-            assert values_of(tail, 1) == [b"%d" % number]
 
 
 @pytest.mark.parametrize("durability", ["written", "synced"])
@@ -207,16 +197,6 @@ def test_a_named_topic_that_does_not_exist_yet_holds_nothing_back(client: Client
 
 
 @orders
-def test_a_named_topic_that_is_deleted_ends_it(client: Client, topic: str, ordered: bool) -> None:
-    client.publish(topic, b"a")
-    with client.tail_many([topic, f"{topic}.other"], after=0, ordered=ordered) as tail:
-        assert values_of(tail, 1) == [b"a"]
-        client.delete_topic(topic)
-        with pytest.raises(NotFound):
-            next(tail)
-
-
-@orders
 def test_a_matching_topic_that_is_deleted_is_left_out_and_may_come_again(
     client: Client, topic: str, ordered: bool, names: list[str]
 ) -> None:
@@ -232,25 +212,6 @@ def test_a_matching_topic_that_is_deleted_is_left_out_and_may_come_again(
 
 
 # -- brokers and wires that fail ----------------------------------------------------------------------------
-
-
-@orders
-def test_restarts_lose_nothing_and_repeat_nothing(
-    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, ordered: bool
-) -> None:
-    broker = start_broker()
-    client, other = connect(broker), connect(broker)
-    with client.tail_many(["a", "b"], ordered=ordered) as tail:
-        for number in range(3):
-            waiting = pool.submit(values_of, tail, 12)
-            sent = [b"%d.%d" % (number, row) for row in range(12)]
-            for row, value in enumerate(sent[:6]):
-                other.publish("ab"[row % 2], value)
-            broker.kill()
-            broker.restart()
-            for row, value in enumerate(sent[6:]):
-                other.publish("ab"[row % 2], value)
-            assert sorted(waiting.result()) == sorted(sent)
 
 
 def test_a_topic_that_holds_up_the_others_is_named_with_the_reason_and_costs_nothing(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count, islice
@@ -32,15 +32,23 @@ def values_of(tail: Iterator[Message], number: int) -> list[bytes]:
     return [message.value for message in islice(tail, number)]
 
 
+FOLLOW: dict[str, Callable[..., Iterator[Message]]] = {
+    "tail": lambda client, topic, **how: client.tail(topic, **how),
+    "tail_many": lambda client, topic, **how: client.tail_many(topic, **how),
+    "ordered": lambda client, topic, **how: client.tail_many(topic, ordered=True, **how),
+}
+every_way = pytest.mark.parametrize("way", FOLLOW)
+
 # -- from where ---------------------------------------------------------------------------------------------
 
 
-def test_tail_begins_when_it_is_made(client: Client, topic: str) -> None:
+@every_way
+def test_a_tail_begins_when_it_is_made(client: Client, topic: str, way: str) -> None:
     client.publish(topic, [b"old", b"older"])
-    tail = client.tail(topic)
-    client.publish(topic, b"a")
-    client.publish(topic, [b"b", b"c"])
-    assert values_of(tail, 3) == [b"a", b"b", b"c"]
+    tail = FOLLOW[way](client, topic)
+    for number in range(3):
+        client.publish(topic, [b"%d" % number, b"more"])
+        assert values_of(tail, 2) == [b"%d" % number, b"more"]
 
 
 def test_tail_begins_behind_a_cursor_or_at_a_moment(client: Client, topic: str) -> None:
@@ -55,21 +63,15 @@ def test_tail_begins_behind_a_cursor_or_at_a_moment(client: Client, topic: str) 
     assert values_of(tail, 1) == [b"e"]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"after": 0}, {"since": "-1h"}], ids=["now", "after", "since"])
-def test_tail_waits_for_a_topic_that_does_not_exist_yet(
-    own_broker: BrokerProcess,
-    connect: Connect,
-    pool: ThreadPoolExecutor,
-    topic: str,
-    arguments: dict[str, int | str],
+@every_way
+def test_a_tail_waits_for_a_topic_that_does_not_exist_yet(
+    client: Client, pool: ThreadPoolExecutor, topic: str, way: str
 ) -> None:
-    client, other = connect(own_broker), connect(own_broker)
-    tail = client.tail(topic, **arguments)  # type: ignore[arg-type]
-    waiting = pool.submit(values_of, tail, 3)
-    eventually(lambda: other.status().waits == 1, "it waits")
-    other.publish(topic, [b"a", b"b"])
-    other.publish(topic, b"c")
-    assert waiting.result() == [b"a", b"b", b"c"]
+    tails = [FOLLOW[way](client, topic, **how) for how in ({}, {"after": 0}, {"since": "-1h"})]
+    waiting = [pool.submit(values_of, tail, 3) for tail in tails]
+    client.publish(topic, [b"a", b"b"])
+    client.publish(topic, b"c")
+    assert [one.result() for one in waiting] == [[b"a", b"b", b"c"]] * 3
 
 
 def fetches(meddler: Meddler) -> int:
@@ -120,15 +122,16 @@ def test_many_tails_wait_at_once_and_all_get_everything(
 # -- a broker that goes and comes ---------------------------------------------------------------------------
 
 
+@every_way
 def test_restarts_lose_nothing_and_repeat_nothing(
-    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor
+    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, way: str
 ) -> None:
     broker = start_broker()
     client, other = connect(broker), connect(broker)
     gaps: list[Gap] = []
-    tail = client.tail("t", on_gap=gaps.append)
+    tail = FOLLOW[way](client, "t", on_gap=gaps.append)
     number = count()
-    for _ in range(3):
+    for _ in range(2):
         waiting = pool.submit(values_of, tail, 20)
         sent = [b"%d" % next(number) for _ in range(20)]
         for value in sent[:10]:
@@ -162,12 +165,13 @@ def test_broker_that_is_away_for_long_is_waited_for(
 # -- a topic that goes and comes ----------------------------------------------------------------------------
 
 
+@every_way
 def test_deleting_the_topic_ends_a_tail_that_waits(
-    own_broker: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor, topic: str
+    own_broker: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor, topic: str, way: str
 ) -> None:
     client, other = connect(own_broker), connect(own_broker)
     client.publish(topic, b"a")
-    tail = client.tail(topic, after=0)
+    tail = FOLLOW[way](client, topic, after=0)
     assert values_of(tail, 1) == [b"a"]
     waiting = pool.submit(next, tail)
     eventually(lambda: other.status().waits == 1, "it waits")
