@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.client.trials import late, served_after
+from kit.client.outages import late, served_after
 from kit.machine.networks import can_be_had
 from kit.scale import times
 

@@ -15,7 +15,6 @@ from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
 from kit.client.loops import TWINS
 from kit.client.records import Connect
-from kit.disk.corruptions import Left, leave_behind
 from quoth import Client, Transaction
 
 BLOCKING_ONLY = ("_examples", "_kills", "_producer_faults")
@@ -76,12 +75,6 @@ def transaction(client: Client, topic: str) -> Transaction:
 def client(connect: Connect, broker: BrokerProcess) -> Client:
     """A client of `broker`."""
     return connect(broker)
-
-
-@pytest.fixture(scope="module", params=["killed", "terminated"])
-def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """The directory of a broker that was killed, or ended in order."""
-    return leave_behind(tmp_path_factory.mktemp("left") / "data", killed=request.param == "killed")
 
 
 @pytest.fixture

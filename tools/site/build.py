@@ -35,7 +35,7 @@ DOCUMENTS = {
     "CHANGELOG.md": "Changes",
 }
 """The documents and their names in the navigation."""
-MODULES = ("quoth", "quoth.admin", "quoth.aio", "quothlog", "quothwire.errors", "quothd", "pytest_quoth")
+MODULES = ("quoth", "quoth.aio", "quothlog", "quothwire.errors", "quothd", "pytest_quoth")
 API = "api/index.html"
 PAGE = """\
 <!doctype html>

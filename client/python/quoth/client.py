@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
-from quoth.admin import AdminClient
-from quoth.batch import Batch, Messages, StoredBatch
+from quoth.batch import Batch, StoredBatch
 from quoth.columns import encoder
 from quoth.connection.connection import Context, Link
-from quoth.connection.pool import Slot
+from quoth.connection.pool import Pool, Slot
 from quoth.core import calls
+from quoth.core.calls import ClientState, executed_by
 from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.defaults import BUFFER_MAX
 from quoth.core.defaults import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
 from quoth.core.defaults import DEFAULT_URL as DEFAULT_URL
 from quoth.core.request_state import ClientCall
-from quoth.message import Ack, Message, OnGap, PointerRange
+from quoth.message import Ack, Message, OnGap
 from quoth.reader import BatchCursor, reader_from
 from quoth.timestamps import Start, Timestamp, last_before
+from quothwire.closing import Closeable
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import (
-    Advance,
-    Count,
     Publish,
 )
 from quothwire.topic import check_topic
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class BrokerLike(Protocol):
@@ -65,7 +65,7 @@ def connect(
     url, context = address_of(broker)
     client = Client(url, context, timeout)
     try:
-        client._greet(wait)
+        client._run(calls.begin(client, wait))
     except BaseException:
         client.close()
         raise
@@ -81,7 +81,18 @@ def address_of(broker: str | BrokerLike) -> tuple[str, Context | None]:
     return broker, None
 
 
-class Client(AdminClient):
+def _blocking(
+    call: Callable[Concatenate[ClientState, P], ClientCall[T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """Return a method that executes a call and waits for its result."""
+
+    def method(client: Client, /, *values: P.args, **named: P.kwargs) -> T:
+        return client._run(call(client, *values, **named))
+
+    return executed_by(method, call, __name__)
+
+
+class Client(ClientState, Closeable):
     """A client of a broker, made by `connect`. Close it, or use it as a context manager.
 
     Any thread may call any method: each call takes a connection of its own from a pool. An iterator, a
@@ -91,6 +102,38 @@ class Client(AdminClient):
     It reconnects by itself. The outcome of a call that fails with `Disconnected` or `BrokerFailure` is not
     known; after every other error nothing was stored or changed.
     """
+
+    def __init__(self, url: str, context: Context | None, timeout: float) -> None:
+        super().__init__(url, timeout)
+        self._pool = Pool(url, context, self._timing)
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._pool.is_closed else ""
+        return f"<quoth.Client {self.url}, timeout={self.timeout}{closed}>"
+
+    def close(self) -> None:
+        """Close the connections. Does nothing the second time."""
+        self._pool.close()
+
+    read = _blocking(calls.read)
+    get = _blocking(calls.get)
+    advance = _blocking(calls.advance)
+    split = _blocking(calls.split)
+    count = _blocking(calls.count)
+    topics = _blocking(calls.topics)
+    topic = _blocking(calls.topic)
+    create_topic = _blocking(calls.create_topic)
+    update_topic = _blocking(calls.update_topic)
+    delete_topic = _blocking(calls.delete_topic)
+    trim = _blocking(calls.trim)
+    roll = _blocking(calls.roll)
+    hello = _blocking(calls.hello)
+    status = _blocking(calls.status)
+    ping = _blocking(calls.ping)
+
+    def _run(self, call: ClientCall[T]) -> T:
+        with self._pool.channel() as channel:
+            return channel.run(call)
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -165,27 +208,6 @@ class Client(AdminClient):
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def read(
-        self,
-        topic: str,
-        *,
-        after: int | None = None,
-        since: Timestamp | None = None,
-        until: Timestamp | None = None,
-        limit: int = 1_000,
-        timeout: float | None = None,
-        on_gap: OnGap | None = None,
-    ) -> Messages:
-        """Read the records that are there now, oldest first, into a sequence that makes messages on access.
-
-        after: a cursor, exclusive. since, until: times; since is included, until is not. By default it reads
-        from the oldest record on. limit: the most records. timeout: seconds to wait for the first record.
-        Raises `RequestError` ``bad_request`` for a limit below 0.
-        """
-        reader = reader_from(topic, after, since, on_gap)
-        end = last_before(until)
-        return self._run(calls.read(reader, end, limit, timeout or 0.0, self.timeout))
-
     def batches(
         self,
         topic: str,
@@ -217,31 +239,6 @@ class Client(AdminClient):
         wait for more; it ends after so many seconds without any.
         """
         return self._iterate(calls.stored(topic, after, until, on_gap), as_seconds(wait, "wait"))
-
-    # -- ranges -----------------------------------------------------------------------------------------
-
-    def advance(
-        self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
-    ) -> Advance:
-        """Find out how far the next records above a pointer reach, up to a number of records or bytes.
-
-        max_bytes: of whole stored batches, at least one.
-        """
-        return self._run(calls.advance(topic, after, max_records, max_bytes, self.timeout))
-
-    def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
-        """Divide the records above `after` up to `until` into at most so many parts, between batches.
-
-        No part is empty, and no part has more than twice its share of the records, unless it is one batch.
-        """
-        return self._run(calls.split(topic, after, until, parts, self.timeout))
-
-    def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
-        """Count the records and bytes above `after` up to `until`, inclusive, without reading them.
-
-        until: None for what is there now.
-        """
-        return self._run(calls.count(topic, after, until, self.timeout))
 
     # -- following --------------------------------------------------------------------------------------
 
@@ -318,10 +315,6 @@ class Client(AdminClient):
 
         plan = ReadPlan.of_tail(after, since, cursor, ordered)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
-
-    def get(self, topic: str, pointer: int) -> Message:
-        """Read the record with exactly this pointer. Raises `NotFound`, or `Damaged` for a damaged record."""
-        return self._run(calls.get(topic, pointer, self.timeout))
 
     def _iterate(self, reader: BatchCursor[T], wait: float) -> Iterator[T]:
         with self._pool.slot() as slot:

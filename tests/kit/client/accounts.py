@@ -79,9 +79,9 @@ class Account:
         """Note that a batch is about to be sent."""
         os.write(self._file, b"sent %d\n" % number)
 
-    def acknowledged(self, number: int, first: int, *, duplicate: bool) -> None:
+    def acknowledged(self, number: int, first: int) -> None:
         """Note that a batch is stored, its first record with this pointer."""
-        os.write(self._file, b"stored %d %d %d\n" % (number, first, duplicate))
+        os.write(self._file, b"stored %d %d\n" % (number, first))
 
     def refused(self, number: int) -> None:
         """Note that a batch is not stored, and never will be."""
@@ -97,7 +97,6 @@ class Told:
     sent: list[int] = field(default_factory=list)
     stored: dict[int, int] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
-    duplicates: int = 0
 
     @property
     def unanswered(self) -> set[int]:
@@ -105,29 +104,22 @@ class Told:
         return {*self.sent} - {*self.stored} - self.refused
 
 
-def read_account(path: Path) -> Told:
-    """Read an account; a line at which its writer was killed counts for nothing."""
-    topic, _, stream = path.name.partition("~")
-    told = Told(topic, stream)
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        word, number, *rest = line.split()
-        match word:
-            case b"sent":
-                told.sent.append(int(number))
-            case b"stored":
-                told.stored[int(number)] = int(rest[0])
-                told.duplicates += int(rest[1])
-            case b"refused":
-                told.refused.add(int(number))
-    return told
-
-
 def read_accounts(folder: Path) -> dict[str, list[Told]]:
-    """All accounts in a folder, by topic."""
+    """All accounts in a folder, by topic. A line at which its writer was killed counts for nothing."""
     found: dict[str, list[Told]] = {}
     for path in sorted(folder.iterdir()):
-        told = read_account(path)
-        found.setdefault(told.topic, []).append(told)
+        topic, _, stream = path.name.partition("~")
+        told = Told(topic, stream)
+        found.setdefault(topic, []).append(told)
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            word, number, *first = line.split()
+            match word:
+                case b"sent":
+                    told.sent.append(int(number))
+                case b"stored":
+                    told.stored[int(number)] = int(first[0])
+                case b"refused":
+                    told.refused.add(int(number))
     return found
 
 
@@ -176,22 +168,7 @@ def read_everything(client: Client, topic: str) -> Seen:
 # -- the comparison -----------------------------------------------------------------------------------------
 
 
-@dataclass
-class Figures:
-    """The size of a comparison. rescued: unanswered batches that were stored."""
-
-    batches: int = 0
-    records: int = 0
-    removed: int = 0
-    unanswered: int = 0
-    rescued: int = 0
-    duplicates: int = 0
-
-    def __add__(self, other: Figures) -> Figures:
-        return Figures(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
-
-
-def compare(told: Iterable[Told], tail: Seen, now: Seen, info: TopicInfo, *, trims: bool) -> Figures:
+def compare(told: Iterable[Told], tail: Seen, now: Seen, info: TopicInfo, *, trims: bool) -> None:
     """Check that a topic holds what its producers know as stored, and nothing else.
 
     tail: what one saw that began before the first record. now: what is there. trims: it has a retention, so
@@ -211,16 +188,10 @@ def compare(told: Iterable[Told], tail: Seen, now: Seen, info: TopicInfo, *, tri
         stored[stream][number] = first
     known = list(told)
     assert stored.keys() <= {one.stream for one in known}
-    figures = Figures(records=len(tail.keys) + missed, removed=info.first_ordinal)
     unseen = _Unseen(tail.gaps, now.pointers[0])
     for one in known:
         _compare_stream(one, stored.get(one.stream, {}), unseen)
-        figures.batches += len(one.stored)
-        figures.unanswered += len(one.unanswered)
-        figures.rescued += len(one.unanswered & stored.get(one.stream, {}).keys())
-        figures.duplicates += one.duplicates
     unseen.check()
-    return figures
 
 
 class _Unseen:

@@ -9,18 +9,19 @@ import asyncio
 import gc
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import wraps
-from inspect import Parameter, Signature, iscoroutinefunction, signature
-from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
+from inspect import Parameter, Signature, signature
+from typing import Any, Self, TypeVar, cast
 
 import quoth.aio
 from kit.deadlines import DEADLINE_S, eventually
-from quoth import Ack, Batch, Client, Message, PartWriter, Producer, Reading, StoredBatch, Transaction
+from quoth import Client
+from quoth.aio.iterators import Batches, Tail
+from quoth.aio.reading import Portions
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 THREADS = ("quoth-aio", "quoth-producer-")
 HANGS_S = 5 * DEADLINE_S
@@ -122,97 +123,56 @@ class Loop:
         self._loop.close()
 
 
-class Iterating(Generic[T]):
-    """An iterator of that loop."""
+class InLoop:
+    """An object of an asyncio client, used like its blocking twin: what it returns is awaited in the loop."""
 
-    def __init__(self, loop: Loop, iterator: AsyncIterator[T]) -> None:
-        self._loop = loop
-        self._iterator = iterator
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
-        try:
-            return self._loop.run(anext(self._iterator))
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-    def close(self) -> None:
-        """End it, as a generator is."""
-        self._loop.run(cast("Any", self._iterator).aclose())
-
-
-class LoopReading(Iterating[Message]):
-    """A `quoth.aio.Reading`, used like a `quoth.Reading`."""
-
-    def __init__(self, loop: Loop, reading: quoth.aio.Reading) -> None:
-        super().__init__(loop, reading)
-        self._reading = reading
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reading, name)
-
-    def close(self) -> None:
-        """End it."""
-        self._loop.run(self._reading.close())
-
-    def portions(self, *values: Any) -> Iterator[list[Message]]:
-        """See `quoth.Reading.portions`."""
-        return Iterating(self._loop, self._loop.call(self._reading.portions, *values))
-
-
-class Awaiting:
-    """An object of that loop whose methods are awaited there."""
-
-    def __init__(self, loop: Loop, awaited: Any) -> None:
-        self._loop = loop
-        self._awaited = awaited
+    def __init__(self, loop: Loop, target: Any) -> None:
+        self.__dict__.update(_loop=loop, _target=target)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        self._loop.run(self._awaited.__aexit__(*raised))
+        self._loop.run(self._target.__aexit__(*raised))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._loop.run(anext(self._target))
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._awaited, name)
-        if not iscoroutinefunction(method):
-            return method
-        return lambda *values, **named: self._loop.run(method(*values, **named))
+        found = getattr(self._target, name)
+        if not callable(found):
+            return found
+        return lambda *values, **named: self._result(self._loop.call(found, *values, **named))
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in ("_loop", "_awaited"):
-            super().__setattr__(name, value)
-        else:
-            setattr(self._awaited, name, value)
+        setattr(self._target, name, value)
+
+    def close(self, *values: Any) -> None:
+        """End it."""
+        self.__getattr__("aclose" if hasattr(self._target, "aclose") else "close")(*values)
+
+    def _result(self, returned: Any) -> Any:
+        if isinstance(returned, asyncio.Future):
+            return self._loop.start(returned)
+        if isinstance(returned, (Coroutine, Tail, quoth.aio.Reading)):
+            returned = self._loop.run(returned)
+        return InLoop(self._loop, returned) if isinstance(returned, WRAPPED) else returned
 
 
-class LoopTransaction(Awaiting):
-    """A `quoth.aio.Transaction`, used like a `quoth.Transaction`."""
-
-    def part(self, *values: Any, **named: Any) -> PartWriter:
-        """See `quoth.Transaction.part`."""
-        made = self._loop.call(self._awaited.part, *values, **named)
-        return cast("PartWriter", Awaiting(self._loop, made))
+WRAPPED = (
+    *(Batches, Tail, Portions, quoth.aio.Reading),
+    *(quoth.aio.Producer, quoth.aio.Transaction, quoth.aio.PartWriter),
+)
 
 
-class LoopProducer(Awaiting):
-    """A `quoth.aio.Producer`, used like a `quoth.Producer`."""
-
-    def future(self) -> Future[Ack]:
-        """See `quoth.Producer.future`."""
-        return self._loop.start(self._loop.call(self._awaited.future))
-
-
-class LoopClient(Awaiting):
-    """A `quoth.aio.Client`, used like a `quoth.Client`."""
+class LoopClient(InLoop):
+    """A `quoth.aio.Client` in a loop of its own, which ends with it."""
 
     def __init__(self, broker: Any, **options: Any) -> None:
         loop = Loop()
@@ -226,41 +186,6 @@ class LoopClient(Awaiting):
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
         self._loop.close()
-
-    def tail(self, *values: Any, **named: Any) -> Iterator[Message]:
-        """See `quoth.Client.tail`."""
-        tail = self._loop.call(self._awaited.tail, *values, **named)
-        return Iterating(self._loop, self._loop.run(tail))
-
-    def tail_many(self, *values: Any, **named: Any) -> Reading:
-        """See `quoth.Client.tail_many`."""
-        return self._reading(self._awaited.tail_many, *values, **named)
-
-    def read_many(self, *values: Any, **named: Any) -> Reading:
-        """See `quoth.Client.read_many`."""
-        return self._reading(self._awaited.read_many, *values, **named)
-
-    def batches(self, *values: Any, **named: Any) -> Iterator[Batch]:
-        """See `quoth.Client.batches`."""
-        return Iterating(self._loop, self._loop.call(self._awaited.batches, *values, **named))
-
-    def stored(self, *values: Any, **named: Any) -> Iterator[StoredBatch]:
-        """See `quoth.Client.stored`."""
-        return Iterating(self._loop, self._loop.call(self._awaited.stored, *values, **named))
-
-    def producer(self, *values: Any, **named: Any) -> Producer:
-        """See `quoth.Client.producer`."""
-        made = self._loop.call(self._awaited.producer, *values, **named)
-        return cast("Producer", LoopProducer(self._loop, made))
-
-    def transaction(self, *values: Any, **named: Any) -> Transaction:
-        """See `quoth.Client.transaction`."""
-        made = self._loop.call(self._awaited.transaction, *values, **named)
-        return cast("Transaction", LoopTransaction(self._loop, made))
-
-    def _reading(self, begin: Callable[..., quoth.aio.Reading], *values: Any, **named: Any) -> Reading:
-        reading = self._loop.run(self._loop.call(begin, *values, **named))
-        return cast("Reading", LoopReading(self._loop, reading))
 
 
 def connect(broker: Any, **options: Any) -> Client:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +30,8 @@ from kit.broker.brokers import BrokerProcess
 from kit.client.loops import TWINS
 from kit.deadlines import eventually, pause
 from kit.machine.commands import Command, Running
-from kit.machine.networks import Network
-from quoth import Client, Message, QuothError
+from kit.machine.networks import OF_ITS_OWN, Network
+from quoth import Client, Cursor, Message, QuothError
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.progress import ForwarderSource
 from quoth.forward.topic_source import StoredSource
@@ -73,14 +73,6 @@ class Served:
                 self._waiting.discard(name)
                 self._times[name] = time.monotonic() - self._since
 
-    def read(self, name: str, message: Message) -> None:
-        """This one got a record of a topic that is fed."""
-        self.served(name, float(message.value))
-
-    def wrote(self, name: str) -> None:
-        """Note that a record of this client was stored just now."""
-        self.served(name, time.monotonic())
-
     @property
     def waiting(self) -> set[str]:
         """The clients that are not served yet."""
@@ -99,39 +91,47 @@ class Served:
 Use = Callable[[Client, Served, str, Path], None]
 
 
-def _read(client: Client, served: Served, name: str, _: Path) -> None:
-    after = 0
-    while not served.over:
-        with suppress(QuothError):
-            for message in client.read(FED[0], after=after, timeout=5.0):
-                after = message.pointer
-                served.read(name, message)
+def _again_and_again(call: Callable[[Client, str], object]) -> Use:
+    """Make a call every `EVERY_S` seconds; an answer is of the time when it comes."""
+
+    def use(client: Client, served: Served, name: str, _: Path) -> None:
+        while not served.over:
+            with suppress(QuothError):
+                call(client, name)
+                served.served(name, time.monotonic())
+            pause(EVERY_S)
+
+    return use
 
 
-def _batches(client: Client, served: Served, name: str, _: Path) -> None:
-    after = 0
+def _stage(client: Client, name: str) -> None:
+    transaction = client.transaction(name, "outages", time.monotonic_ns())
+    with transaction.part(0) as writer:
+        writer.write([b"value"] * 3)
+        transaction.publish([writer.finish()])
+
+
+def _produce(client: Client, served: Served, name: str, _: Path) -> None:
+    producer = client.producer(name, on_full="raise")
+    stored = 0
     while not served.over:
         with suppress(QuothError):
-            for batch in client.batches(FED[0], after=after):
-                after = batch.last
-                served.read(name, list(batch)[-1])
+            producer.send(b"value")
+        if producer.acknowledged > stored:
+            stored = producer.acknowledged
+            served.served(name, time.monotonic())
         pause(EVERY_S)
+    with suppress(QuothError):
+        producer.close()
 
 
-def _stored(client: Client, served: Served, name: str, _: Path) -> None:
-    after = client.topic(FED[0]).last
-    while not served.over:
-        with suppress(QuothError):
-            for one in client.stored(FED[0], after=after, wait=1.0):
-                after = one.header.last
-                served.wrote(name)
-                if served.over:
-                    return
-
-
-def _follow(served: Served, name: str, messages: Iterator[Message]) -> None:
+def _follow(served: Served, name: str, messages: Iterable[Message], cursor: Cursor | None = None) -> None:
+    """Take records of a topic that is fed; each is of the time in it."""
     for message in messages:
-        served.read(name, message)
+        served.served(name, float(message.value))
+        if cursor is not None:
+            cursor.advance(message)
+            cursor.save()
         if served.over:
             return
 
@@ -151,71 +151,22 @@ def _merge(client: Client, served: Served, name: str, _: Path) -> None:
 
 
 def _consume(client: Client, served: Served, name: str, directory: Path) -> None:
-    path = directory / f"{name}.cursor"
-    with quoth.Cursor(path) as cursor, client.tail_many(FED, cursor=cursor) as reading:
-        for message in reading:
-            cursor.advance(message)
-            cursor.save()
-            served.read(name, message)
-            if served.over:
-                return
-
-
-def _publish(client: Client, served: Served, name: str, _: Path) -> None:
-    while not served.over:
-        with suppress(QuothError):
-            client.publish(name, b"value")
-            served.wrote(name)
-        pause(EVERY_S)
-
-
-def _produce(client: Client, served: Served, name: str, _: Path) -> None:
-    producer = client.producer(name, on_full="raise")
-    stored = 0
-    while not served.over:
-        with suppress(QuothError):
-            producer.send(b"value")
-        if producer.acknowledged > stored:
-            stored = producer.acknowledged
-            served.wrote(name)
-        pause(EVERY_S)
-    with suppress(QuothError):
-        producer.close()
-
-
-def _stage(client: Client, served: Served, name: str, _: Path) -> None:
-    version = 0
-    while not served.over:
-        version += 1
-        with suppress(QuothError):
-            transaction = client.transaction(name, "outages", version)
-            with transaction.part(0) as writer:
-                writer.write([b"value"] * 3)
-                transaction.publish([writer.finish()])
-            served.wrote(name)
-        pause(EVERY_S)
-
-
-def _ask(client: Client, served: Served, name: str, _: Path) -> None:
-    while not served.over:
-        with suppress(QuothError):
-            client.status()
-            served.wrote(name)
-        pause(EVERY_S)
+    with Cursor(directory / f"{name}.cursor") as cursor, client.tail_many(FED, cursor=cursor) as reading:
+        _follow(served, name, reading, cursor)
 
 
 USES: dict[str, Use] = {
-    "read": _read,
-    "batches": _batches,
-    "stored": _stored,
+    "read": _again_and_again(lambda client, _: client.read(FED[0], since="now", timeout=5.0)),
+    "batches": _again_and_again(lambda client, _: list(client.batches(FED[0]))),
+    "stored": _again_and_again(lambda client, _: list(client.stored(FED[0]))),
+    "status": _again_and_again(lambda client, _: client.status()),
+    "publish": _again_and_again(lambda client, topic: client.publish(topic, b"value")),
+    "transaction": _again_and_again(_stage),
+    "producer": _produce,
     "tail": _tail,
     "tail_many": _tail_many,
     "merge": _merge,
     "cursor": _consume,
-    "publish": _publish,
-    "producer": _produce,
-    "transaction": _stage,
-    "status": _ask,
 }
 
 
@@ -223,7 +174,7 @@ def _forward(client: Client, source: ForwarderSource, served: Served, name: str)
     """Forward until the test is over."""
 
     def forwarded(*_: object) -> None:
-        served.wrote(name)
+        served.served(name, time.monotonic())
         if served.over:
             raise _Over
 
@@ -432,6 +383,41 @@ def figures(kind: str, seconds: float, directory: Path, program: str | None = No
         network = stack.enter_context(Network()) if kind in OF_A_NETWORK else None
         trial = Trial(directory, stack, network, program)
         return trial.go_through(_outage(kind, trial.broker, network), seconds)
+
+
+# -- outages as processes, several kinds at the same time ----------------------------------------------------
+
+Figures = dict[str, dict[str, float]]
+"""Seconds from the broker's return until a client was served, by the kind of the outage and the client."""
+
+
+def served_after(seconds: Mapping[str, float], directory: Path, *program: Path) -> Figures:
+    """Run an outage of each kind for so many seconds. program: the example in C, then the only client."""
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    trials: dict[str, subprocess.Popen[bytes]] = {}
+    for kind, lasting in seconds.items():
+        (directory / kind).mkdir()
+        own = OF_ITS_OWN if kind in OF_A_NETWORK else ()
+        typed = kind, str(lasting), str(directory / kind), *map(str, program)
+        trials[kind] = subprocess.Popen(
+            [*own, sys.executable, "-W", "error", "-m", "kit.client.outages", *typed],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    found: Figures = {}
+    for kind, trial in trials.items():
+        out, _ = trial.communicate(timeout=seconds[kind] + 120)
+        assert trial.returncode == 0
+        found[kind] = json.loads(out)
+        print(kind, {name: round(waited, 3) for name, waited in found[kind].items()})
+    return found
+
+
+def late(found: Figures, most: float) -> Figures:
+    """Return the figures above so many seconds."""
+    slow = {kind: {name: s for name, s in times.items() if s > most} for kind, times in found.items()}
+    return {kind: times for kind, times in slow.items() if times}
 
 
 if __name__ == "__main__":

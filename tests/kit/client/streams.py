@@ -16,31 +16,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import zmq
-
 import quoth
-from kit.broker.peers import Context, FastPeer, code_of, replied
 from kit.client.accounts import SENT_ROWS, Account, planned
 from kit.deadlines import pause
 from kit.machine.processes import python_of
 from quoth import Ack, BrokerFailure, Client, Disconnected, Unavailable
-from quothwire import batch
-from quothwire.protocol.messages import Publish
 
 PATIENCE_S = 60.0
 """How long a broker may be away, kills in a row included."""
 PACE_S = 0.05
-SILENCE_S = 0.3
-"""Without an answer for so long, a pipeline sends all of its window again."""
-WINDOW_MAX = 48
-PASSING = frozenset(("busy", "recovering", "stopping"))
-OUT_OF_TURN = frozenset(("out_of_sequence", "unknown_producer"))
-"""Said behind a batch that was refused."""
 
 Over = Callable[[], bool]
 
@@ -62,7 +51,7 @@ def publish(client: Client, account: Account, over: Over) -> None:
             account.refused(number)
         else:
             assert (ack.count, ack.last) == (len(values), ack.first + len(values) - 1)
-            account.acknowledged(number, ack.first, duplicate=ack.duplicate)
+            account.acknowledged(number, ack.first)
         pause(chance.random() * PACE_S)
 
 
@@ -91,45 +80,7 @@ def _settle(waiting: deque[tuple[int, Future[Ack]]], account: Account) -> None:
         number, future = waiting.popleft()
         ack = future.result()
         assert ack.count == SENT_ROWS
-        account.acknowledged(number, ack.first, duplicate=ack.duplicate)
-
-
-def pipeline(peer: FastPeer, account: Account, over: Over) -> None:
-    """The fast protocol by hand: a window of batches that follow each other, sent again until all are stored.
-
-    Where all before it are acknowledged, a batch is taken, or refused for now, and nothing else.
-    """
-    chance = random.Random(account.stream)
-    producer = chance.getrandbits(63) + 1
-    left: dict[int, bytes] = {}
-    numbers = count(1)
-    while left or not over():
-        room = 0 if over() else chance.randint(1, WINDOW_MAX) - len(left)
-        for number in islice(numbers, max(0, room)):
-            keys, values = planned(account.stream, number)
-            left[number] = batch.encode(values, list(keys), producer=producer, sequence=number)
-            account.sent(number)
-        asked = {peer.send(Publish(), account.topic, raw): number for number, raw in left.items()}
-        _hear(peer, account, asked, left)
-        pause(chance.random() * PACE_S)
-
-
-def _hear(peer: FastPeer, account: Account, asked: dict[int, int], left: dict[int, bytes]) -> None:
-    """Take in answers until all are there, or none comes for a while."""
-    while asked and not peer.is_silent(SILENCE_S):
-        answer = peer.receive()
-        number = asked.pop(answer.correlation, 0)
-        if not number:
-            continue  # to an earlier copy
-        code = code_of(answer)
-        if not code:
-            reply = replied(answer)
-            assert reply.count == len(planned(account.stream, number).keys)
-            account.acknowledged(number, reply.first, duplicate=reply.duplicate)
-            del left[number]
-        elif code not in PASSING:
-            assert code in OUT_OF_TURN, answer
-            assert number != min(left), f"{account.topic}: what was acknowledged before {number} is lost"
+        account.acknowledged(number, ack.first)
 
 
 # -- many of them -------------------------------------------------------------------------------------------
@@ -141,10 +92,9 @@ class Streams:
     def __init__(self, url: str, folder: Path, names: Sequence[str]) -> None:
         self._over = threading.Event()
         self._stack = ExitStack()
-        context: Context = self._stack.enter_context(zmq.Context())
         client = self._stack.enter_context(quoth.connect(url, timeout=PATIENCE_S))
         self._pool = self._stack.enter_context(ThreadPoolExecutor(len(names)))
-        self._running = [self._pool.submit(self._run, context, client, folder, name) for name in names]
+        self._running = [self._pool.submit(self._run, client, folder, name) for name in names]
 
     def __enter__(self) -> Self:
         return self
@@ -163,17 +113,11 @@ class Streams:
             if stream.done():
                 stream.result()
 
-    def _run(self, context: Context, client: Client, folder: Path, name: str) -> None:
+    def _run(self, client: Client, folder: Path, name: str) -> None:
         topic, _, stream = name.partition("~")
         account = Account(folder, topic, stream)
-        match stream.partition("-")[0]:
-            case "publish":
-                publish(client, account, self._over.is_set)
-            case "send":
-                send(client, account, self._over.is_set)
-            case _:
-                with FastPeer(context, client.url) as peer:
-                    pipeline(peer, account, self._over.is_set)
+        work = publish if stream.startswith("publish") else send
+        work(client, account, self._over.is_set)
         account.close()
 
 

@@ -10,9 +10,6 @@ from typing import TypeVar
 
 import pytest
 
-import quoth.aio
-from kit.broker.brokers import StartBroker
-from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
 from kit.client.loops import in_loop
 from kit.client.records import busy, numbered, publishes, values_there
@@ -142,28 +139,6 @@ async def test_beginning_that_is_cancelled_is_the_same_beginning_later(
     meddler.on_reply = pass_on
     await client.publish(topic, b"new")
     assert (await anext(tail)).value == b"new"
-
-
-@tailings
-@in_loop
-async def test_tail_outlives_restarts_in_bits(
-    start_broker: StartBroker, rng: random.Random, tailing: Tailing
-) -> None:
-    broker = start_broker()
-
-    def crash() -> None:
-        broker.kill()
-        broker.restart()
-
-    async with quoth.aio.connect(broker.url) as client:
-        tail = await tailing(client, "t")
-        for number in range(3):
-            await client.publish("t", b"%d a" % number)
-            restarting = asyncio.ensure_future(asyncio.to_thread(crash))
-            assert (await patiently(tail, rng)).value == b"%d a" % number
-            await restarting
-            await client.publish("t", b"%d b" % number)
-            assert (await patiently(tail, rng)).value == b"%d b" % number
 
 
 @tailings
@@ -344,13 +319,3 @@ async def test_cancelled_publishes_give_up_their_turns(meddler: Meddler, client:
     meddler.on_request = pass_on
     await asyncio.gather(*(client.publish(topic, b"y") for _ in range(2 * sequence_pool.PUBLISHES_MAX)))
     assert (await client.topic(topic)).count == 2 * sequence_pool.PUBLISHES_MAX
-
-
-@in_loop
-async def test_cancelled_reading_changes_nothing(client: Client, topic: str) -> None:
-    with refused("unknown_topic"):
-        await client.read(topic, timeout=BRIEF_S)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(client.read(topic, timeout=60.0), BRIEF_S)
-    await client.publish(topic, b"a")
-    assert await values_there(client, topic) == [b"a"]

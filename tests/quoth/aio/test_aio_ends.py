@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -13,17 +11,15 @@ import pytest
 import quoth
 import quoth.aio
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.proxies import Meddler
 from kit.client.loops import in_loop, no_carriers
-from kit.client.records import take, values_there
-from kit.deadlines import DEADLINE_S, soon
+from kit.client.records import take
+from kit.client.scripts import run_script
+from kit.deadlines import soon
 from quoth import BrokerFailure, Gap, RequestError
 from quoth.aio import Client, Reading, Tail
 from quoth.aio.io_thread import Ticket
 from quoth.core.request_state import RequestState
-from quothwire.errors import QuothError, error
-from quothwire.protocol.binary_codec import Call
-from quothwire.protocol.messages import Operation, Ping
+from quothwire.protocol.messages import Ping
 
 Tailing = Callable[..., Tail | Reading]
 
@@ -83,13 +79,7 @@ if sys.argv[2] != "at once":
 def test_loop_that_ends_before_its_client_leaves_no_thread_and_no_warning(
     broker: BrokerProcess, left: str
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", ABANDONING, broker.url, left],
-        capture_output=True,
-        text=True,
-        timeout=2 * DEADLINE_S,
-        check=False,
-    )
+    ended = run_script(ABANDONING, broker.url, left, options=("-X", "dev", "-W", "error"))
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -142,13 +132,7 @@ asyncio.run(main())
 
 
 def test_forked_child_is_refused_and_leaves_the_parent_unharmed(start_broker: StartBroker) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORKING, start_broker().url],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    ended = run_script(FORKING, start_broker().url)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -169,26 +153,3 @@ async def test_gap_is_reported_in_the_loop_and_an_error_there_ends_the_reading(
         await anext(tail)
     with pytest.raises(StopAsyncIteration):
         await anext(tail)
-
-
-@in_loop
-async def test_refusals_that_pass_are_waited_for_without_holding_up_others(
-    meddler: Meddler, client: Client, topic: str
-) -> None:
-    pings = tries = 0
-
-    def refuse(call: Call) -> QuothError | bool:
-        """Refuse the publish until it has come more than five times, and as many pings were answered."""
-        nonlocal tries
-        if call.operation is not Operation.PUBLISH:
-            return False
-        tries += 1
-        return error("busy", "of the test") if min(pings, tries) <= 5 else False
-
-    meddler.on_request = refuse
-    publishing = asyncio.ensure_future(client.publish(topic, b"a"))
-    while not publishing.done():
-        await client.ping()
-        pings += 1
-    assert (await publishing).duplicate is False
-    assert await values_there(client, topic) == [b"a"]

@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 import quoth
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import StartBroker
 from kit.broker.peers import Context, refused
 from kit.broker.proxies import Wire
 from kit.client.records import Connect, values
@@ -27,7 +27,7 @@ def test_a_peer_that_never_answers_is_a_timeout(twin: Connect, context: Context)
     with context.socket(zmq.ROUTER) as mute:
         port = mute.bind_to_random_port("tcp://127.0.0.1")
         with refused("timed_out"):
-            twin(f"tcp://127.0.0.1:{port}", timeout=2.0)
+            twin(f"tcp://127.0.0.1:{port}", timeout=0.5)
 
 
 @pytest.mark.parametrize(
@@ -103,21 +103,6 @@ def test_broker_of_this_process_that_stops_closes_its_clients(
 
 
 # -- finding a broker again ---------------------------------------------------------------------------------
-
-
-def test_client_finds_a_broker_again_that_was_restarted(
-    own_broker: BrokerProcess, own_client: Client
-) -> None:
-    sent = []
-    for number in range(3):
-        sent.append(b"%d" % number)
-        assert own_client.publish("t", sent[-1]).duplicate is False
-        if number % 2:
-            own_broker.kill()
-        else:
-            own_broker.terminate()
-        own_broker.restart()
-        assert values(own_client, "t") == sent
 
 
 def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(

@@ -16,25 +16,21 @@ import pytest
 import zmq
 
 from kit.broker.brokers import StartBroker
-from kit.client.trials import late, served_after
+from kit.client.outages import late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.networks import OF_ITS_OWN, can_be_had
 from kit.scale import long_form, times
 from quoth import Ack
 from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, Channel, Link
 from quoth.connection.tcp_watch import INFO, unacknowledged
-from quoth.core.adaptive_timeout import TIMEOUT_MAX_S, TIMEOUT_S, AdaptiveTimeout
-from quoth.core.inflight import Inflight
-from quoth.core.outgoing import Failure, ProducerBatch
-from quoth.core.request_state import BACKOFF_MAX_S, RequestState
-from quoth.core.timing import RESEND_S
+from quoth.core.adaptive_timeout import AdaptiveTimeout
+from quoth.core.request_state import RequestState
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.window import ForwardedBatch
 from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.merging.rounds import ROUND_REST_MAX_S
-from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.messages import Ping, Pong, Publish, Topics
+from quothwire.protocol.messages import Ping, Pong, Topics
 
 RESUMED_S = 2.0
 """In which every client is served again."""
@@ -44,7 +40,6 @@ KINDS = tuple(SECONDS) if can_be_had() else ("killed", "frozen")
 LONG_S = 600.0
 STALLED_S = times(4, 12)
 NOW = 1_000.0
-LENGTHS = pytest.mark.parametrize("seconds", [1.0, 10.0, 60.0, 600.0])
 
 
 def all_late(seconds: Mapping[str, float], directory: Path) -> dict[str, dict[str, float]]:
@@ -138,70 +133,18 @@ def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged(
 # -- what waits, by a clock of the test ---------------------------------------------------------------------
 
 
-@LENGTHS
-def test_a_merge_rests_no_longer_for_an_outage_within_a_round(seconds: float) -> None:
-    merge = MultiReader(["*"], ReadPlan(follow=True, ordered=True), None, 3.0)
-    (listing,) = merge.ask(NOW, math.inf)
-    merge.take(listing, Answer(0, Topics([]), b""), NOW)
-    asked = {one.what: one for one in merge.ask(NOW, 0.0)}
-    merge.waited(seconds)
-    back = NOW + seconds
-    merge.take(asked["ping"], Answer(0, Pong(50), b""), back)
-    for listing in merge.ask(back, 0.0):  # of the round, and whether there are new topics by now
-        merge.take(listing, Answer(0, Topics([]), b""), back)
-    assert "ping" in {one.what for one in merge.ask(back + ROUND_REST_MAX_S, 0.0)}
-
-
-@LENGTHS
-def test_a_request_is_sent_again_as_soon_as_the_broker_is_found_again(seconds: float) -> None:
-    exchange = RequestState(Ping())
-    exchange.begin(1, NOW)
-    now = NOW
-    while now < NOW + seconds:
-        now = min(exchange.due, NOW + seconds)
-        assert not exchange.is_to_be_sent(now, found=False, connected=False)
-    assert exchange.is_to_be_sent(now, found=True, connected=True)
-    assert exchange.due == now + RESEND_S
-
-
-@LENGTHS
-def test_a_request_that_was_refused_all_the_time_is_sent_again_soon(seconds: float) -> None:
-    exchange = RequestState(Ping())
-    exchange.begin(1, NOW)
-    now = NOW
-    while now < NOW + seconds:
-        assert not exchange.is_settled_by(Answer(1, error("busy", "of the test"), b""), now)
-        assert exchange.due <= now + BACKOFF_MAX_S
-        now = exchange.due
-        assert exchange.is_to_be_sent(now, found=False, connected=True)
-
-
-@LENGTHS
-def test_batches_that_were_refused_all_the_time_are_sent_again_soon(seconds: float) -> None:
-    settled: list[Ack | Failure] = []
-    pipeline: Inflight[ProducerBatch] = Inflight(
-        "topic", Publish(), lambda _, outcome: settled.append(outcome)
-    )
-    batch = ProducerBatch(0, values=[b"value"])
-    pipeline.launch(batch)
-    now = NOW
-    while now < NOW + seconds:
-        refusal = error("busy", "of the test")
-        pipeline.take(Answer(batch.round * 2**32 + batch.sequence, refusal, b""), now)
-        assert pipeline.again_at is not None
-        assert now < pipeline.again_at <= now + BACKOFF_MAX_S
-        now = pipeline.again_at
-        assert len(list(pipeline.next_round())) == 1
-    assert (settled, batch.copies > seconds) == ([], True)
-
-
-@LENGTHS
-def test_an_acknowledgement_that_took_long_makes_patient_within_limits(seconds: float) -> None:
-    learnt = AdaptiveTimeout()
-    learnt.acknowledged(100 * seconds)
-    assert TIMEOUT_S <= learnt.seconds <= TIMEOUT_MAX_S
-    learnt.acknowledged(0.01)
-    assert learnt.seconds == TIMEOUT_S
+def test_a_merge_rests_no_longer_for_an_outage_within_a_round() -> None:
+    for seconds in (1.0, 10.0, 60.0, 600.0):
+        merge = MultiReader(["*"], ReadPlan(follow=True, ordered=True), None, 3.0)
+        (listing,) = merge.ask(NOW, math.inf)
+        merge.take(listing, Answer(0, Topics([]), b""), NOW)
+        asked = {one.what: one for one in merge.ask(NOW, 0.0)}
+        merge.waited(seconds)
+        back = NOW + seconds
+        merge.take(asked["ping"], Answer(0, Pong(50), b""), back)
+        for listing in merge.ask(back, 0.0):  # of the round, and whether there are new topics by now
+            merge.take(listing, Answer(0, Topics([]), b""), back)
+        assert "ping" in {one.what for one in merge.ask(back + ROUND_REST_MAX_S, 0.0)}, seconds
 
 
 class RecordingTimeout(AdaptiveTimeout):

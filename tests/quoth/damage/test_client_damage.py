@@ -1,161 +1,292 @@
-"""Damaged bytes on the disk: every whole record is read, and lost ones are reported, once and exactly.
+"""Every kind of damage at every place of a data directory, and some of them together, as clients see it.
 
-Whatever reads, whatever is damaged and wherever it lies: no wrong record, no record twice, no endless loop.
-Twelve batches of three records lie in three segments, two of them sealed, when their broker ends.
+Whatever was done: the broker serves, no record is wrong or there twice, each batch that is whole and in its
+place is read, lost ones are reported, damaged bytes are kept, other topics are as they were, and publishing
+goes on above all earlier pointers. The log's tests hold the tables of damage; these replay it end to end.
+QUOTH_LONG=1 tries much more; QUOTH_SEED repeats a run that failed.
 """
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice, pairwise
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import pytest
 
 import quoth
 from kit.broker.peers import refused
-from kit.client.reading import WAYS, Told, Way, by_portions, by_read
-from kit.disk.corruptions import BATCHES, RECORDS, SEGMENTS, Left
-from kit.disk.damage import Stored, flip, stored_batches, zero
+from kit.client.reading import WAYS, Way, by_portions
+from kit.disk.corruptions import (
+    ACTIVE,
+    BATCHES,
+    BLOWS,
+    EVERY_BLOW,
+    HARMLESS,
+    MISPLACED,
+    PLACES,
+    RECORDS,
+    SETTINGS,
+    TOO_EARLY,
+    Harm,
+    Left,
+    Scene,
+    foreign_newest,
+    leave_behind,
+)
+from kit.disk.damage import flip, stored_batches
+from kit.machine.processes import resident_bytes
+from kit.scale import LONG, some, times
 from quoth import Client, Gap, Message
 from quothd import Broker
-from quothwire.batch import HEADER_BYTES
+from quothlog import file_format
+from quothwire.errors import Damaged
 
-LAST = SEGMENTS * BATCHES - 1
 END = b"published behind the damage"
+MEMORY_MAX = 100 * 2**20
+CHANGED_SETTINGS = "one byte of the settings changed"
 
 
-# -- what is damaged ----------------------------------------------------------------------------------------
+@pytest.fixture(scope="module", params=["killed", "terminated"])
+def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """The directory of a broker that was killed, or ended in order."""
+    return leave_behind(tmp_path_factory.mktemp("left") / "data", killed=request.param == "killed")
 
 
-def in_magic(one: Stored) -> None:
-    flip(one.path, one.start)
+# -- what is to be true afterwards --------------------------------------------------------------------------
 
 
-def in_length(one: Stored) -> None:
-    flip(one.path, one.start + 10)
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the contents of a folder."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def in_pointer(one: Stored) -> None:
-    flip(one.path, one.start + 17)
+def bear(left: Left, directory: Path, harms: Mapping[str, Harm], rng: random.Random) -> set[int]:
+    """Damage a copy, serve it, read it in every way and look at its files; returns the lost batches."""
+    print(*harms, sep=", ")
+    scene = Scene(left, directory)
+    for harm in harms.values():
+        harm(scene, rng)
+    whole, before, others = scene.whole(), files(scene.folder), files(scene.other)
+    blocks = scene.has_block(0), scene.has_block(2)
+    memory = resident_bytes(os.getpid())
+    with Broker(directory) as broker, quoth.connect(broker) as client:
+        assert client.publish("t", END).first > left.published[-1].pointer
+        told = [way(client, "t", END) for way in WAYS]
+        assert client.read("other") == left.others
+        assert bool(client.topic("t").problem) == any(name in (*SETTINGS, CHANGED_SETTINGS) for name in harms)
+    assert resident_bytes(os.getpid()) - memory < MEMORY_MAX
+    for way, (found, gaps) in zip(WAYS, told, strict=True):
+        assert found == told[0][0], way
+        assert_told(left, whole, found, gaps, way, *blocks)
+    assert_kept(others, files(scene.other), changes=False)
+    assert_kept(before, files(scene.folder))
+    shutil.rmtree(directory)
+    return {*range(len(left.written))} - {left.batch_of[message.pointer] for message in told[0][0]}
 
 
-def in_offsets(one: Stored) -> None:
-    flip(one.path, one.start + HEADER_BYTES + 1)
+def assert_told(
+    left: Left, whole: set[int], found: list[Message], gaps: list[Gap], way: Way, first: bool, last: bool
+) -> None:
+    """Check that this is all that is whole, and an account of the rest.
+
+    first, last: is the header block of the oldest and of the last segment as it was? Without it it is not
+    known whether anything is missing in front, or at the end, where it may have been quarantined.
+    """
+    batches = left.batch_of
+    there = {batches[message.pointer] for message in found}
+    assert found == [message for message in left.published if batches[message.pointer] in there]
+    assert whole <= there, f"whole, but not served: {whole - there}"
+    lost = {*batches.values()} - there
+    hidden = {one for one in lost if one > max(there, default=-1) and (one >= ACTIVE or not last)}
+    if not first:
+        hidden |= {one for one in lost if one < min(there, default=len(left.written))}
+    stretches = sorted({(gap.after, gap.next) for gap in gaps})  # the same one may have both reasons
+    assert all(one[1] <= other[0] + 1 for one, other in pairwise(stretches)), gaps
+    for gap in gaps:
+        assert gap.reason == "damaged" or not first
+        assert not [message for message in found if gap.after < message.pointer < gap.next]
+    missed = [(batches[one.pointer], one.pointer) for one in left.published if batches[one.pointer] in lost]
+    for number, pointer in missed:
+        times_told = len([1 for after, following in stretches if after < pointer < following])
+        assert times_told == 1 or (times_told == 0 and number in hidden), (number, gaps)
+    if way is by_portions:
+        assert all(gap.records == -1 or gap.records > 0 for gap in gaps)
+    else:
+        certain = sum(number not in hidden for number, _ in missed)
+        assert certain <= sum(gap.records for gap in gaps) <= len(missed), gaps
 
 
-def in_value(one: Stored) -> None:
-    flip(one.path, one.end - 9)
+def assert_kept(before: dict[str, bytes], after: dict[str, bytes], *, changes: bool = True) -> None:
+    """Check that every byte of every segment is still there, in its place or quarantined.
+
+    Except for zeros at the end, and for a footer, which is made anew.
+    """
+    assert after.get("topic.json") == before.get("topic.json")
+    for name, data in before.items():
+        now = after.get(name, b"")
+        if not name.endswith(".seg") or now == data or (changes and now.startswith(data)):
+            continue
+        assert changes, name
+        others = {other: torn for other, torn in after.items() if other.startswith(f"{name}.")}
+        if has_a_new_footer(data, now) or others.get(f"{name}.1.damaged") == data:
+            continue
+        aside = {int(other.split(".")[2]): torn for other, torn in others.items()}
+        kept = [start for start, torn in aside.items() if data[start:] == torn]
+        if kept:
+            assert name not in after or now == data[: kept[0]], name
+        else:
+            assert name in after, name
+            same = next((row for row, (a, b) in enumerate(zip(data, now, strict=False)) if a != b), len(now))
+            assert not any(data[same:]), name
 
 
-def all_zero(one: Stored) -> None:
-    zero(one.path, one.start, one.end)
+def has_a_new_footer(before: bytes, now: bytes) -> bool:
+    """Return True for the same segment with another footer."""
+    try:
+        end = file_format.decode_footer(now[-file_format.FOOTER_BYTES :]).end.offset
+    except Damaged:
+        return False
+    return before[:end] == now[:end] and len(before) - end <= file_format.FOOTER_BYTES
 
 
-Harm = Callable[[Stored], None]
-HARMS: list[Harm] = [in_pointer, in_value, all_zero, in_magic, in_length, in_offsets]
+# -- the matrix ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_harm_of_any_kind_at_any_place(left: Left, tmp_path: Path, rng: random.Random, place: str) -> None:
+    for how in rng.sample([*BLOWS], times(1, len(BLOWS))):
+        for turn in range(times(1, 100)):
+            name = f"{how} {place}"
+            bear(left, tmp_path / f"{how} {turn}", {name: EVERY_BLOW[name]}, rng)
+
+
+def test_damage_that_costs_no_record(left: Left, tmp_path: Path, rng: random.Random) -> None:
+    harmless = {**HARMLESS, **TOO_EARLY, **SETTINGS, "a newest segment of another topic": foreign_newest}
+    for name in some([*harmless], rng, 3):
+        assert bear(left, tmp_path / "data", {name: harmless[name]}, rng) == set(), name
+
+
+def test_batches_and_segments_that_are_not_in_their_place(
+    left: Left, tmp_path: Path, rng: random.Random
+) -> None:
+    for name in some([*MISPLACED], rng, 3):
+        bear(left, tmp_path / "data", {name: MISPLACED[name]}, rng)
+
+
+@pytest.mark.parametrize("chunk", range(times(1, 60)))
+def test_several_harms_together(left: Left, tmp_path: Path, rng: random.Random, chunk: int) -> None:
+    for turn in range(times(8, 150)):
+        chosen = dict(rng.sample([*EVERY_BLOW.items()], rng.randint(1, 2)))
+        chosen |= dict(rng.sample([*chain(HARMLESS.items(), MISPLACED.items())], rng.randrange(2)))
+        if rng.random() < 0.2:
+            chosen |= dict(rng.sample([*SETTINGS.items()], 1))
+        bear(left, tmp_path / f"{chunk} {turn}", dict(rng.sample([*chosen.items()], len(chosen))), rng)
+
+
+# -- the settings -------------------------------------------------------------------------------------------
+
+
+def test_any_changed_byte_of_the_settings_costs_no_record(
+    left: Left, tmp_path: Path, rng: random.Random
+) -> None:
+    size = (next(left.directory.glob("topics/t~*")) / "topic.json").stat().st_size
+    for offset in range(size) if LONG else rng.sample(range(size), 4):
+        harm = partial(flip_settings, offset)
+        assert bear(left, tmp_path / f"{offset}", {CHANGED_SETTINGS: harm}, rng) == set()
+
+
+def flip_settings(offset: int, scene: Scene, rng: random.Random) -> None:
+    """Change one byte of the settings."""
+    flip(scene.settings, offset, rng.randrange(1, 256))
+
+
+def test_settings_that_two_topics_have_swapped_lead_to_no_wrong_record(left: Left, tmp_path: Path) -> None:
+    """Their checksum is right: if the segments contradict them the topic may be refused."""
+    scene = Scene(left, tmp_path / "data")
+    settings = scene.settings, scene.other / "topic.json"
+    mine, others = (path.read_bytes() for path in settings)
+    settings[0].write_bytes(others)
+    settings[1].write_bytes(mine)
+    before = {folder: files(folder) for folder in (scene.folder, scene.other)}
+    with Broker(scene.directory) as broker, quoth.connect(broker) as client:
+        for topic in client.topics():
+            with suppress(Damaged):
+                found = [message[1:] for message in client.read(topic)]
+                assert found in ([message[1:] for message in one] for one in (left.published, left.others))
+    for folder, kept in before.items():
+        assert_kept(kept, files(folder), changes=False)
+
+
+# -- what a client reports ----------------------------------------------------------------------------------
 
 
 @contextmanager
-def serve(left: Left, directory: Path, harm: Harm, *numbers: int) -> Iterator[Client]:
-    """A client of a broker on a copy with harm done to some batches. `END` is published behind it."""
+def serve(left: Left, directory: Path, number: int, at: int) -> Iterator[Client]:
+    """A client of a broker on a copy with one changed byte of a batch, counted from its start or its end."""
     shutil.copytree(left.directory, directory)
-    stored = stored_batches(directory / "topics", left.log_id)
-    for number in numbers:
-        harm(stored[number])
+    one = stored_batches(directory / "topics", left.log_id)[number]
+    flip(one.path, (one.start if at >= 0 else one.end) + at)
     with Broker(directory) as broker, quoth.connect(broker) as client:
         client.publish("t", END)
         yield client
 
 
-# -- the account ------------------------------------------------------------------------------------------
-
-
-def check(told: Told, published: Sequence[Message], lost: set[int], way: Way, after: int = 0) -> None:
-    """Check that this is everything whole above a cursor, and an exact account of the rest.
-
-    Lost batches at the very end may have been quarantined when the log was opened; then its readers never
-    hear of them.
-    """
-    found, gaps = told
-    above = [(row // RECORDS, message) for row, message in enumerate(published) if message.pointer > after]
-    assert found == [message for number, message in above if number not in lost]
-    for gap in gaps:
-        assert gap.reason == "damaged"
-        assert not [message for message in found if gap.after < message.pointer < gap.next]
-        if gap.ordinal >= 0:
-            gone = published[gap.ordinal : gap.ordinal + gap.records]
-            assert gone
-            assert all(gap.after < message.pointer < gap.next for message in gone)
-    assert all(earlier.next <= later.after + 1 for earlier, later in pairwise(gaps))
-    whole = max({*range(LAST + 1)} - lost, default=0)
-    missed = [(number, message) for number, message in above if number in lost]
-    hidden = {number for number, _ in missed if number > max(whole, 7)}
-    for number, message in missed:
-        times_told = len([gap for gap in gaps if gap.after < message.pointer < gap.next])
-        assert times_told == 1 or (times_told == 0 and number in hidden)
-    counts = [gap.records for gap in gaps]
-    if way is by_portions or after:
-        assert all(count == -1 or count > 0 for count in counts)
-    else:
-        certain = [message for number, message in missed if number not in hidden]
-        assert len(certain) <= sum(counts) <= len(missed)
-
-
-@pytest.mark.parametrize("harm", [in_value, in_magic], ids=lambda harm: harm.__name__)
-@pytest.mark.parametrize("number", [2, 3, 4])
-def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, harm: Harm, number: int) -> None:
+@pytest.mark.parametrize("at", [0, -9], ids=["header", "body"])
+@pytest.mark.parametrize("number", [2, BATCHES - 1, BATCHES])
+def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, at: int, number: int) -> None:
     """Also right in front of the damage, in it and behind it."""
-    end = left.published[number * RECORDS + RECORDS - 1].pointer
-    with serve(left, tmp_path / "data", harm, number) as client:
+    lost = left.published[number * RECORDS : (number + 1) * RECORDS]
+    with serve(left, tmp_path / "data", number, at) as client:
         for way in WAYS:
-            for message in left.published[:18]:
-                told = way(client, "t", END, message.pointer)
-                check(told, left.published, {number}, way, message.pointer)
-                if message.pointer != end:  # a damaged header does not show whether this was the last
-                    assert bool(told[1]) is (message.pointer < end)
+            for after in (message.pointer for message in left.published[: 6 * RECORDS]):
+                found, gaps = way(client, "t", END, after)
+                assert found == [one for one in left.published if one.pointer > after and one not in lost]
+                assert {gap.reason for gap in gaps} <= {"damaged"}
+                for one in found:
+                    assert not [gap for gap in gaps if gap.after < one.pointer < gap.next]
+                for one in lost:
+                    reported = [gap for gap in gaps if gap.after < one.pointer < gap.next]
+                    assert len(reported) == (one.pointer > after)
+                if after != lost[-1].pointer:  # a damaged header does not show whether this was the last
+                    assert bool(gaps) is (after < lost[-1].pointer)
 
 
-def test_gap_of_a_cursor_inside_a_damaged_batch_counts_what_was_ahead(left: Left, tmp_path: Path) -> None:
-    inside = left.published[2 * RECORDS].pointer
-    with serve(left, tmp_path / "data", in_value, 2) as client:
-        _, gaps = by_read(client, "t", END, inside)
-    (gap,) = gaps
-    assert (gap.after, gap.next, gap.records) == (inside, inside + 3, 2)
-
-
-@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
-def test_get_of_a_damaged_record_says_so(left: Left, tmp_path: Path, harm: Harm) -> None:
-    with serve(left, tmp_path / "data", harm, 2) as client:
-        for row, message in enumerate(left.published):
-            if row // RECORDS == 2:
+def test_a_gap_is_counted_from_the_cursor_logged_and_raised_by_get(
+    left: Left, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = left.published[2 * RECORDS : 3 * RECORDS]
+    with serve(left, tmp_path / "data", 2, -9) as client:
+        client.read("t")
+        gaps: list[Gap] = []
+        client.read("t", after=lost[0].pointer, on_gap=gaps.append)
+        (gap,) = gaps
+        assert (gap.after, gap.next, gap.records) == (lost[0].pointer, lost[-1].pointer + 1, 2)
+        for message in left.published:
+            if message in lost:
                 with refused("damaged"):
                     client.get("t", message.pointer)
             else:
                 assert client.get("t", message.pointer) == message
-
-
-def test_gap_is_a_warning_in_the_log_unless_one_asks_for_it(
-    left: Left, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with serve(left, tmp_path / "data", in_value, 2) as client:
-        client.read("t")
     (record,) = [record for record in caplog.records if record.name == "quoth"]
     assert record.levelname == "WARNING"
     assert "3 records are missing" in record.getMessage()
     assert "reason=damaged" in record.getMessage()
 
 
-def test_callback_that_raises_stops_the_reading(left: Left, tmp_path: Path) -> None:
-    """Everything in front of the gap was handed out before."""
+def test_a_callback_that_raises_stops_the_reading(left: Left, tmp_path: Path) -> None:
+    """Everything in front of the gap was returned before."""
 
     def refuse(gap: Gap) -> None:
         raise LookupError(gap)
 
     before = left.published[: 2 * RECORDS]
-    with serve(left, tmp_path / "data", in_value, 2) as client:
+    with serve(left, tmp_path / "data", 2, -9) as client:
         tail = client.tail("t", after=0, on_gap=refuse)
         assert list(islice(tail, 2 * RECORDS)) == before
         with pytest.raises(LookupError):
@@ -163,15 +294,3 @@ def test_callback_that_raises_stops_the_reading(left: Left, tmp_path: Path) -> N
         with pytest.raises(LookupError):
             client.read("t", on_gap=refuse)
         assert client.read("t", limit=2 * RECORDS, on_gap=refuse) == before
-
-
-@pytest.mark.parametrize("numbers", [(8, 9, 10, 11), tuple(range(12))], ids=["active", "everything"])
-def test_what_is_damaged_to_its_end_is_told_with_the_next_record(
-    left: Left, tmp_path: Path, numbers: tuple[int, ...]
-) -> None:
-    """In sealed segments. Batches at the very end are quarantined."""
-    with serve(left, tmp_path / "data", all_zero, *numbers) as client:
-        end = client.read("t")[-1]
-        assert end.pointer > left.published[-1].pointer
-        for way in WAYS:
-            check(way(client, "t", END, 0), left.published, {*numbers}, way)

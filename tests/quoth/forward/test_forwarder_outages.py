@@ -28,7 +28,7 @@ from quothwire.errors import error
 from quothwire.protocol.binary_codec import Call
 from quothwire.protocol.messages import Operation
 
-SIZE = 300_000
+SIZE = 120_000
 REFUSALS = 8
 """In a row: more than it takes until a pause is as long as it gets."""
 RATE = 150_000
@@ -66,7 +66,7 @@ class Watching:
 
 @pytest.fixture
 def wire(broker: BrokerProcess) -> Iterator[Wire]:
-    """A link on which a batch takes two seconds."""
+    """A link on which a batch takes twice the timeout."""
     with Wire(broker.url) as wire:
         wire.rate = RATE
         yield wire
@@ -99,7 +99,7 @@ def test_batches_slower_than_the_timeout_arrive_once(
         assert [message.value for message in client.read(topic)] == values
 
 
-@pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
+@pytest.mark.parametrize("code", ["busy", "disk_low"])
 def test_pauses_after_refusals_of_an_outage_stay_short(
     context: Context, broker: BrokerProcess, tmp_path: Path, topic: str, code: str
 ) -> None:

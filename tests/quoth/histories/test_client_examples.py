@@ -60,7 +60,7 @@ def test_every_record_counts_once_whenever_the_consumer_is_killed(
         for key, value in zip(keys, values, strict=True):
             sizes[key] += len(value)
 
-    for _ in range(times(6, 60)):
+    for _ in range(times(3, 60)):
         before = summed_up(path)
         publish()
         with running("sqlite_cursor.py", broker.url, topic, str(path)):
@@ -81,7 +81,7 @@ def test_a_channel_loses_nothing_when_either_end_is_killed(tmp_path: Path, rng: 
     def lines() -> list[int]:
         return [int(line) for line in got.read_bytes().splitlines()] if got.exists() else []
 
-    for _ in range(times(4, 40)):
+    for _ in range(times(3, 40)):
         with (
             got.open("ab") as out,
             running("channel.py", "get", directory, stdout=out),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -17,145 +16,104 @@ import quoth.aio
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
-from kit.client.records import Connect, busy, values
-from kit.deadlines import eventually
+from kit.client.loops import TWINS
+from kit.client.records import Connect, values
 from quoth import Client, Conflict, NotFound, RequestError, Trimmed
+from quothd import Broker
 from quothlog.datadir import topic_file
 from quothlog.datadir.topic_file import TopicFile
 from quothwire.protocol.binary_codec import Answer, Call
-from quothwire.protocol.messages import TOPICS_MAX, Operation, Status
+from quothwire.protocol.messages import TOPICS_MAX, Operation
 from quothwire.settings import NAMES, TopicSettings
-
-MANY = TOPICS_MAX + 50
-
 
 # -- listing ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client of a broker with more topics than fit into one listing."""
-    directory = tmp_path_factory.mktemp("crowded") / "data"
-    for number in range(MANY):
-        topic = TopicFile(many_names()[number], number + 1, TopicSettings())
-        folder = directory / "topics" / f"t~{topic.log_id:016x}"
+def test_listing_and_status_have_all_topics_in_the_order_of_their_utf8_bytes(tmp_path: Path) -> None:
+    """There are more than fit into one reply."""
+    names = [f"{'aäあ𝄞Z~'[number % 6]}{number}{'x' * (number % 150)}" for number in range(TOPICS_MAX + 50)]
+    for number, name in enumerate(names):
+        folder = tmp_path / "topics" / f"t~{number + 1:016x}"
         folder.mkdir(parents=True)
-        (folder / topic_file.NAME).write_bytes(topic_file.encode(topic))
-    broker = BrokerProcess(directory)
-    try:
-        broker.start()
-        with quoth.connect(broker.url) as client:
-            yield client
-    finally:
-        broker.close()
-
-
-def many_names() -> list[str]:
-    """Names of all lengths and of many scripts."""
-    return [f"{'aäあ𝄞Z~'[number % 6]}{number}{'x' * (number % 150)}" for number in range(MANY)]
-
-
-def test_listing_is_complete_and_in_the_order_of_utf8_bytes(crowded: Client) -> None:
-    assert crowded.topics() == sorted(many_names(), key=str.encode)
-
-
-def test_status_tells_all_topics_and_wakes_none(crowded: Client) -> None:
-    status = crowded.status()
-    assert status.topics == MANY
-    assert list(status.states) == sorted(many_names(), key=str.encode)
-    assert {set(letters) <= {"h", "w"} for letters in status.states.values()} == {True}
-    asleep = "all have been opened once since the start, one after the other, and sleep"
-    eventually(lambda: is_at_rest(crowded.status()), asleep, 90.0)
-    assert set(crowded.status().states.values()) == {"h"}
-
-
-def is_at_rest(status: Status) -> bool:
-    """Return True if no topic is active, nor will be on its own."""
-    return not status.active and not status.counters["unopened"]
-
-
-def test_no_topics_are_an_empty_list(start_broker: Callable[..., BrokerProcess], connect: Connect) -> None:
-    client = connect(start_broker())
-    assert client.topics() == []
-    assert client.status().states == {}
+        (folder / topic_file.NAME).write_bytes(
+            topic_file.encode(TopicFile(name, number + 1, TopicSettings()))
+        )
+    names.sort(key=str.encode)
+    with Broker(tmp_path) as broker:
+        for connect in TWINS.values():
+            with connect(broker) as client:
+                assert client.topics() == names
+                status = client.status()
+                assert (status.topics, list(status.states)) == (len(names), names)
 
 
 # -- one topic ----------------------------------------------------------------------------------------------
 
 
-def test_topic_is_made_with_its_settings(client: Client, topic: str) -> None:
-    made = client.create_topic(topic, durability="synced", max_age=86_400, size_limit=2**20)
-    assert made.name == topic
-    assert made.settings["durability"] == "synced"
-    assert (made.settings["max_age"], made.settings["size_limit"]) == (86_400, 2**20)
-    assert made.settings["max_bytes"] == 0
+def test_a_topic_is_created_changed_described_and_deleted(
+    client: Client, broker: BrokerProcess, topic: str
+) -> None:
+    made = client.create_topic(topic, durability="synced", max_age="7d", size_limit="8MB", count_limit=2)
+    given = {"durability": "synced", "max_age": 604_800, "size_limit": 8_000_000, "count_limit": 2}
+    assert (made.name, made.settings) == (topic, TopicSettings().to_map() | given)
     assert (made.first, made.last, made.count, made.segments, made.states) == (0, 0, 0, 1, "w")
-    assert client.topic(topic).log == made.log
-    assert topic in client.topics()
-
-
-def test_topic_tells_what_it_holds(client: Client, broker: BrokerProcess, topic: str) -> None:
-    acks = [client.publish(topic, [b"a", b"b"]) for _ in range(3)]
+    changed = client.update_topic(topic, max_age="infinity", max_bytes="1GiB", age_limit="1h30m")
+    assert changed.settings == made.settings | {"max_age": 0, "max_bytes": 2**30, "age_limit": 5_400}
+    assert client.roll(topic).segments == 1, "an empty segment is not sealed"
+    acks = [client.publish(topic, b"%d" % number) for number in range(6)]
     info = client.topic(topic)
-    assert (info.first, info.last, info.count, info.first_ordinal) == (acks[0].first, acks[2].last, 6, 0)
+    assert (info.first, info.last, info.count, info.first_ordinal) == (acks[0].first, acks[5].last, 6, 0)
+    assert (info.log, info.segments, info.problem) == (made.log, 3, "")
     (folder,) = broker.topics_directory.glob(f"*~{info.log:016x}")
     assert info.bytes == sum(segment.stat().st_size for segment in folder.glob("*.seg"))
-    assert info.problem == ""
-    assert info.counters["torn_bytes"] == 0
+    kept = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=acks[3].first)
+    trimmed = client.trim(topic, kept)
+    assert (trimmed.records, trimmed.first) == (2, acks[2].first)
+    assert values(client, topic) == [b"2", b"3", b"4", b"5"]
+    deleted = client.delete_topic(topic)
+    assert (deleted.records, deleted.bytes > 0) == (4, True)
+    assert topic not in client.topics()
 
 
-def test_settings_can_be_changed_one_by_one(client: Client, topic: str) -> None:
-    client.create_topic(topic, max_age=60)
-    assert client.update_topic(topic, count_limit=2).settings["count_limit"] == 2
-    assert client.topic(topic).settings["max_age"] == 60
-    for _ in range(4):
-        client.publish(topic, b"a")
-    assert client.topic(topic).segments == 2
+def test_the_status_describes_the_broker(client: Client, broker: BrokerProcess, topic: str) -> None:
+    client.publish(topic, b"a")
+    assert 0 < client.ping() < 10
+    status = client.status()
+    assert (status.pid, status.directory) == (broker.pid, str(broker.directory.resolve()))
+    assert status.server.startswith("quothd ")
+    assert status.uptime > 0
+    assert status.counters["requests"] > 0
+    assert topic in status.states
 
 
-@pytest.mark.parametrize("call", ["create_topic", "update_topic"])
-@pytest.mark.parametrize(
-    ("settings", "text", "hint"),
-    [
-        ({"max_ages": 5}, "max_ages", "did you mean max_age?"),
-        ({"nonsense": 5}, "nonsense", "one of durability"),
-        ({"max_age": -1}, "max_age", "nothing was changed"),
-        ({"max_age": "5x"}, "max_age: '5x' is not a span of time: there is no unit 'x'", "like 7d"),
-        ({"max_age": 1e11}, "max_age is a number from 0 to 10000000000", "nothing was changed"),
-        ({"max_bytes": "1GiBB"}, "max_bytes: '1GiBB' is not a size", "like 1GiB"),
-        (
-            {"size_limit": "infinity"},
-            "size_limit: 'infinity' is not a size: it has to be finite",
-            "like 1GiB",
-        ),
-        ({"size_limit": 0}, "size_limit", "nothing was changed"),
-        ({"count_limit": True}, "count_limit", "nothing was changed"),
-        ({"durability": "eternal"}, "written or synced", "nothing was changed"),
-    ],
-)
-def test_wrong_settings_change_nothing(
-    client: Client, topic: str, call: str, settings: dict[str, Any], text: str, hint: str
-) -> None:
-    if call == "update_topic":
-        client.create_topic(topic)
-    with pytest.raises(RequestError) as caught:
-        getattr(client, call)(topic, **settings)
-    assert caught.value.code == "bad_setting"
-    assert text in caught.value.text
-    assert hint in caught.value.hint
-    if call == "update_topic":
-        assert client.topic(topic).settings == TopicSettings().to_map()
-    else:
-        with refused("unknown_topic"):
-            client.topic(topic)
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"max_ages": 5}, "max_ages", "did you mean max_age?"),
+    ({"nonsense": 5}, "nonsense", "one of durability"),
+    ({"max_age": -1}, "max_age", "nothing was changed"),
+    ({"max_age": "5x"}, "max_age: '5x' is not a span of time: there is no unit 'x'", "like 7d"),
+    ({"max_age": 1e11}, "max_age is a number from 0 to 10000000000", "nothing was changed"),
+    ({"max_bytes": "1GiBB"}, "max_bytes: '1GiBB' is not a size", "like 1GiB"),
+    ({"size_limit": "infinity"}, "size_limit: 'infinity' is not a size: it has to be finite", "like 1GiB"),
+    ({"size_limit": 0}, "size_limit", "nothing was changed"),
+    ({"count_limit": True}, "count_limit", "nothing was changed"),
+    ({"durability": "eternal"}, "written or synced", "nothing was changed"),
+    ({"max_bytes": 2**70}, "", ""),
+    ({"durability": object()}, "", ""),
+    ({"durability": "\ud800"}, "", ""),
+]
 
 
-def test_spans_and_sizes_are_given_in_words(client: Client, topic: str) -> None:
-    made = client.create_topic(topic, max_age="7d", max_bytes="1GiB", size_limit="8MB", age_limit=0.5)
-    wanted = {"max_age": 604_800, "max_bytes": 2**30, "size_limit": 8_000_000, "age_limit": 0.5}
-    assert made.settings == TopicSettings().to_map() | wanted
-    changed = client.update_topic(topic, max_age="infinity", max_bytes="infinity", age_limit="1h30m")
-    assert changed.settings == made.settings | {"max_age": 0, "max_bytes": 0, "age_limit": 5_400}
+def test_wrong_settings_change_nothing(client: Client, topic: str) -> None:
+    client.create_topic(topic)
+    for settings, text, hint in WRONG:
+        for call, name in ((client.create_topic, f"{topic} 2"), (client.update_topic, topic)):
+            with pytest.raises(RequestError) as caught:
+                call(name, **settings)
+            assert caught.value.code == ("bad_setting" if text else "bad_request"), settings
+            assert text in caught.value.text
+            assert hint in caught.value.hint
+    assert client.topic(topic).settings == TopicSettings().to_map()
+    assert f"{topic} 2" not in client.topics()
 
 
 def test_settings_are_typed_keywords() -> None:
@@ -173,93 +131,47 @@ def test_settings_are_typed_keywords() -> None:
             assert set(get_type_hints(get_args(hints["settings"])[0])) == set(NAMES), method
 
 
-def test_making_a_topic_twice_is_a_conflict(client: Client, topic: str) -> None:
+def test_a_conflict_and_a_missing_topic_name_the_topic_and_a_command(client: Client, topic: str) -> None:
+    for ask in (
+        lambda: client.topic(topic),
+        lambda: client.delete_topic(topic),
+        lambda: client.read(topic),
+        lambda: next(client.batches(topic)),
+        lambda: client.get(topic, 1),
+    ):
+        with pytest.raises(NotFound, match=topic) as missing:
+            ask()
+        assert missing.value.code == "unknown_topic"
+        assert "quoth topic ls" in missing.value.hint
     client.create_topic(topic)
-    with pytest.raises(Conflict) as caught:
+    with pytest.raises(Conflict, match=topic) as conflict:
         client.create_topic(topic)
-    assert caught.value.code == "topic_exists"
-    assert topic in caught.value.text
-    assert "quoth topic set" in caught.value.hint
+    assert conflict.value.code == "topic_exists"
+    assert "quoth topic set" in conflict.value.hint
 
 
-NEEDS_TOPIC: dict[str, Callable[[Client, str], object]] = {
-    "topic": lambda client, topic: client.topic(topic),
-    "update_topic": lambda client, topic: client.update_topic(topic, max_age=5),
-    "delete_topic": lambda client, topic: client.delete_topic(topic),
-    "trim": lambda client, topic: client.trim(topic, "now"),
-    "roll": lambda client, topic: client.roll(topic),
-    "read": lambda client, topic: client.read(topic),
-    "batches": lambda client, topic: next(client.batches(topic)),
-    "get": lambda client, topic: client.get(topic, 1),
-}
-
-
-@pytest.mark.parametrize("call", NEEDS_TOPIC)
-def test_topic_that_does_not_exist_is_not_found(client: Client, topic: str, call: str) -> None:
-    with pytest.raises(NotFound) as caught:
-        NEEDS_TOPIC[call](client, topic)
-    assert caught.value.code == "unknown_topic"
-    assert topic in caught.value.text
-    assert "quoth topic ls" in caught.value.hint
-    assert topic not in client.topics()
-
-
-@pytest.mark.parametrize("name", ["", "..", "a/b", "a\tb", "ä" * 101, "\udcff"])
-@pytest.mark.parametrize("call", [*NEEDS_TOPIC, "create_topic", "publish"])
-def test_bad_name_is_refused(client: Client, call: str, name: str) -> None:
-    others: dict[str, Callable[[Client, str], object]] = {
-        "create_topic": lambda client, topic: client.create_topic(topic),
-        "publish": lambda client, topic: client.publish(topic, b"x"),
-    }
-    with pytest.raises(RequestError) as caught:
-        (NEEDS_TOPIC | others)[call](client, name)
-    assert caught.value.code == "bad_topic"
-    assert "200 bytes" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "name", ["a", "ä" * 100, " ", "~x", "CON", "a.b", ".hidden", "%2F", "𝄞 music", "x" * 200]
-)
-def test_any_other_name_is_taken(client: Client, name: str) -> None:
-    client.create_topic(name)
-    client.publish(name, b"a")
-    assert client.read(name)[0].topic == name
-    assert name in client.topics()
-    assert client.delete_topic(name).records == 1
-
-
-def test_deleting_tells_what_was_removed(client: Client, topic: str) -> None:
-    client.publish(topic, [b"a", b"b"])
-    log = client.topic(topic).log
-    removed = client.delete_topic(topic)
-    assert removed.records == 2
-    assert removed.bytes > 0
-    assert topic not in client.topics()
-    client.publish(topic, b"c")
-    assert values(client, topic) == [b"c"]
-    assert client.topic(topic).log != log
-
-
-def test_trimming_removes_whole_segments_before_a_moment(client: Client, topic: str) -> None:
-    client.create_topic(topic, count_limit=2)
-    acks = [client.publish(topic, b"%d" % number) for number in range(6)]
-    kept = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=acks[3].first)
-    removed = client.trim(topic, kept)
-    assert (removed.records, removed.first) == (2, acks[2].first)
-    assert client.trim(topic, acks[3].first) == Trimmed(0, 0, acks[2].first)
-    assert values(client, topic) == [b"2", b"3", b"4", b"5"]
-    assert client.topic(topic).first_ordinal == 2
-    removed = client.trim(topic, "now")
-    assert (removed.records, removed.first) == (4, 0)
-    assert client.read(topic) == []
-
-
-def test_rolling_seals_the_segment_unless_it_is_empty(client: Client, topic: str) -> None:
-    client.create_topic(topic)
-    assert client.roll(topic).segments == 1
-    client.publish(topic, b"a")
-    assert client.roll(topic).segments == 2
-    assert client.roll(topic).segments == 2
+def test_every_call_checks_the_name_of_its_topic(client: Client) -> None:
+    for name in ("", "..", "a/b", "a\tb", "ä" * 101, "\udcff"):
+        for ask in (
+            client.topic,
+            client.create_topic,
+            client.update_topic,
+            client.delete_topic,
+            client.roll,
+            client.count,
+            client.advance,
+            client.read,
+            lambda name: client.publish(name, b"x"),
+            lambda name: client.trim(name, "now"),
+            lambda name: next(client.batches(name)),
+        ):
+            with pytest.raises(RequestError, match="bad_topic") as caught:
+                ask(name)
+            assert "200 bytes" in caught.value.hint
+    for name in ("ä" * 100, " ", "~x", "CON", ".hidden", "%2F", "𝄞 music"):
+        client.publish(name, b"a")
+        assert client.read(name)[0].topic == name
+        assert client.delete_topic(name).records == 1
 
 
 # -- requests that had to be sent again ---------------------------------------------------------------------
@@ -300,27 +212,6 @@ def test_making_a_topic_whose_reply_was_lost_succeeds_unless_its_settings_differ
         impatient.create_topic(f"{topic} 2", max_age=5)
 
 
-CHANGES: dict[Operation, Callable[[Client, str], object]] = {
-    Operation.CREATE: lambda client, topic: client.create_topic(f"{topic} anew"),
-    Operation.UPDATE: lambda client, topic: client.update_topic(topic, max_age=5),
-    Operation.DELETE: lambda client, topic: client.delete_topic(topic),
-    Operation.TRIM: lambda client, topic: client.trim(topic, 1),
-    Operation.ROLL: lambda client, topic: client.roll(topic),
-}
-
-
-@pytest.mark.parametrize("operation", CHANGES, ids=lambda operation: operation.name.lower())
-def test_refusal_of_a_copy_does_not_tell_what_became_of_an_earlier_one(
-    meddler: Meddler, impatient: Client, topic: str, operation: Operation
-) -> None:
-    impatient.publish(topic, b"a")
-    copies = count()
-    meddler.on_request = lambda call: call.operation is operation and (not next(copies) or busy(call))
-    impatient.timeout = 1.0
-    with refused("timed_out"):
-        CHANGES[operation](impatient, topic)
-
-
 @pytest.mark.parametrize("anew", [False, True])
 def test_deletion_whose_reply_was_lost_succeeds_and_spares_a_topic_that_was_made_anew(
     meddler: Meddler, impatient: Client, client: Client, topic: str, anew: bool
@@ -353,59 +244,3 @@ def test_topic_that_another_client_deletes_first_is_not_found(
     with refused("unknown_topic"):
         connect(meddler).delete_topic(topic)
     assert (topic in client.topics()) is anew
-
-
-@pytest.mark.parametrize(
-    "call", ["topic", "update_topic", "roll", "topics", "status", "ping", "hello", "read"]
-)
-def test_other_requests_whose_reply_was_lost_are_simply_repeated(
-    meddler: Meddler, impatient: Client, topic: str, call: str
-) -> None:
-    impatient.publish(topic, b"a")
-    numbers = count()
-    meddler.on_reply = lambda request, answer: next(numbers) == 0
-    arguments = () if call in ("topics", "status", "ping", "hello") else (topic,)
-    assert getattr(impatient, call)(*arguments)
-
-
-# -- values that no request holds ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"max_bytes": 2**70}, {"durability": object()}, {"durability": "\ud800"}],
-    ids=["too large", "no plain value", "no Unicode"],
-)
-def test_setting_that_cannot_be_sent_is_a_bad_request(
-    client: Client, topic: str, settings: dict[str, Any]
-) -> None:
-    for call in (client.create_topic, client.update_topic):
-        with refused("bad_request"):
-            call(topic, **settings)
-    with refused("bad_request"):
-        client.publish(topic, b"a", durability=object())  # type: ignore[arg-type]
-
-
-# -- the broker ---------------------------------------------------------------------------------------------
-
-
-def test_broker_in_a_directory_whose_name_is_no_text_tells_its_status(
-    start_broker: Callable[..., BrokerProcess], connect: Connect, tmp_path: Path
-) -> None:
-    directory = tmp_path / os.fsdecode(b"\xff")
-    client = connect(start_broker(directory=directory))
-    assert client.status().directory == f"{tmp_path.resolve()}/\\udcff"
-    assert client.ping() > 0
-
-
-def test_status_tells_about_the_broker(client: Client, broker: BrokerProcess, topic: str) -> None:
-    client.publish(topic, b"a")
-    assert 0 < client.ping() < 10
-    status = client.status()
-    assert status.pid == broker.pid
-    assert status.directory == str(broker.directory.resolve())
-    assert status.server.startswith("quothd ")
-    assert status.uptime > 0
-    assert status.counters["requests"] > 0
-    assert topic in status.states
-    assert status.topics == len(client.topics())

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 import random
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.proxies import Meddler, Wire, pass_on
+from kit.broker.proxies import Meddler, pass_on
 from kit.client.records import Connect, messages, staged
-from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.deadlines import DEADLINE_S, pause
 from kit.machine.processes import peak_of
 from kit.scale import times
 from quoth import Ack, Client, Disconnected, Transaction
@@ -46,23 +43,6 @@ def check_stretch(client: Client, topic: str, ack: Ack, values: list[bytes]) -> 
 # -- staging ------------------------------------------------------------------------------------------------
 
 
-def test_part_is_whole_though_the_connection_is_cut_again_and_again(
-    connect: Connect, wire: Wire, topic: str
-) -> None:
-    client = connect(wire)
-    transaction = client.transaction(topic, "app", 0)
-    values = planned("a", 1_500)
-    with transaction.part(0) as writer:
-        for number in range(75):
-            writer.write(values[20 * number : 20 * number + 20])
-            if number % 12 == 8:  # some are on their way, and some have arrived since the last time
-                wire.cut()
-        part = writer.finish()
-    assert wire.cuts > 2
-    assert part.records == len(values)
-    check_stretch(client, topic, transaction.publish([part]), values)
-
-
 def test_part_is_whole_though_requests_are_refused_for_now_and_answers_are_lost(
     impatient: Client, meddler: Meddler, topic: str, rng: random.Random, seed: int
 ) -> None:
@@ -81,7 +61,7 @@ def test_part_is_whole_though_requests_are_refused_for_now_and_answers_are_lost(
 
     meddler.on_request, meddler.on_reply = refuse, lose
     transaction = impatient.transaction(topic, "app", 0)
-    values = planned("a", 2_000)
+    values = planned("a", 1_000)
     part = staged(transaction, 0, values)
     meddler.on_request = meddler.on_reply = pass_on
     assert strikes["answered"] > part.batches, f"QUOTH_SEED={seed}: what was lost was answered again"
@@ -95,11 +75,11 @@ def test_part_is_whole_though_the_broker_is_killed_while_it_is_written(
     own_client.publish("t", b"before")
     own_client.trim("t", 2**56 - 1)
     transaction = own_client.transaction("t", "app", 0)
-    values = planned("a", 3_000)
+    values = planned("a", 2_000)
     kills = times(2, 10)
     writer = transaction.part(0)
-    at = sorted(rng.sample(range(1, 150), kills))
-    for number in range(150):
+    at = sorted(rng.sample(range(1, 100), kills))
+    for number in range(100):
         if number in at:
             own_broker.kill()
             own_broker.restart()
@@ -123,39 +103,6 @@ def test_writer_without_a_broker_says_what_is_kept(own_broker: BrokerProcess, ow
     own_broker.restart()
     own_client.timeout = DEADLINE_S
     check_stretch(own_client, "t", transaction.publish([staged(transaction, 0, [b"x"])]), [b"x"])
-
-
-def test_attempt_of_a_process_that_was_killed_goes_with_the_publication(
-    broker: BrokerProcess, client: Client, topic: str, transaction: Transaction
-) -> None:
-    script = (
-        "import sys, time, quoth\n"
-        "client = quoth.connect(sys.argv[1])\n"
-        "writer = client.transaction(sys.argv[2], 'app', 0).part(0)\n"
-        "for i in range(100): writer.write(bytes(50_000))\n"
-        "time.sleep(600)\n"
-    )
-    client.create_topic(topic)
-    with subprocess.Popen([sys.executable, "-c", script, broker.url, topic]) as process:
-        try:
-            eventually(lambda: transaction.status().batches > 0, "something is staged")
-        finally:
-            process.kill()
-    values = planned("again", 10)
-    check_stretch(client, topic, transaction.publish([staged(transaction, 0, values)]), values)
-
-
-def test_other_attempts_may_be_written_at_the_same_time(
-    client: Client, topic: str, transaction: Transaction
-) -> None:
-    """As by a task that runs twice."""
-    values = planned("a", 500)
-    portions = [values[i : i + 7] for i in range(0, 500, 7)]
-    with ThreadPoolExecutor(4) as pool:
-        attempts = list(pool.map(lambda _: staged(transaction, 0, *portions), range(4)))
-    assert len({part.attempt for part in attempts}) == 4
-    assert len({part[2:] for part in attempts}) == 1
-    check_stretch(client, topic, transaction.publish([attempts[2]]), values)
 
 
 # -- publishing ---------------------------------------------------------------------------------------------
@@ -187,13 +134,12 @@ def test_publication_whose_answer_is_lost_is_asked_for_again(
     check_stretch(impatient, topic, ack, values)
 
 
-@pytest.mark.parametrize("count", [10, 1_000], ids=["small", "large"])
 def test_transaction_is_whole_and_once_though_the_broker_is_killed_while_it_is_published(
-    own_broker: BrokerProcess, own_client: Client, rng: random.Random, seed: int, count: int
+    own_broker: BrokerProcess, own_client: Client, rng: random.Random, seed: int
 ) -> None:
     """Killed at any moment, started again: the same call is answered, and nothing is there twice."""
-    for version in range(times(6, 60)):
-        topic = f"t{version}"
+    for version in range(times(4, 120)):
+        topic, count = f"t{version}", (10, 1_000)[version % 2]
         transaction = own_client.transaction(topic, "app", version)
         values = planned(f"{version}", count)
         parts = [staged(transaction, number, values[number::2]) for number in range(2)]
@@ -240,58 +186,13 @@ def test_publication_may_take_long_but_not_without_a_broker(
 
 
 def test_writer_holds_no_more_than_what_is_on_its_way(transaction: Transaction) -> None:
-    """Two hundred MiB through a window of sixteen."""
+    """A hundred MiB through a window of sixteen."""
     portion = planned("a", 50)
 
     def write() -> None:
         with transaction.part(0) as writer:
-            for _ in range(200):
+            for _ in range(100):
                 writer.write(portion)
 
     assert peak_of(write) < 2 * IN_FLIGHT_BYTES + 4 * BATCH_BYTES
-    assert transaction.abort().bytes > 170 * 2**20, "some was on its way"
-
-
-WRITER = """
-import pickle, sys, quoth
-url, topic, number, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-with quoth.connect(url) as client, client.transaction(topic, "app", 0).part(number) as writer:
-    for begin in range(number * count, (number + 1) * count, 5_000):
-        writer.write([b"%d" % i for i in range(begin, begin + 5_000)])
-    sys.stdout.buffer.write(pickle.dumps(writer.finish()))
-"""
-
-
-def test_million_records_that_several_processes_stage_are_there_whole_and_once(
-    own_broker: BrokerProcess, own_client: Client
-) -> None:
-    """The broker is killed while they stage, and again while all of it is published."""
-    own_client.publish("t", b"0")
-    writers = 4
-    count = 1_000_000 // writers
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, own_broker.url, "t", str(number), str(count)],
-            stdout=subprocess.PIPE,
-        )
-        for number in range(writers)
-    ]
-    transaction = own_client.transaction("t", "app", 0)
-    eventually(lambda: transaction.status().records > 100_000, "they stage")
-    own_broker.kill()
-    own_broker.restart()
-    parts = [pickle.loads(process.communicate(timeout=3 * DEADLINE_S)[0]) for process in processes]
-    assert [process.returncode for process in processes] == [0] * writers
-    with ThreadPoolExecutor() as pool:
-        publishing = pool.submit(transaction.publish, parts)
-        own_broker.kill()
-        own_broker.restart()
-        ack = publishing.result(2 * DEADLINE_S)
-    assert (ack.count, ack.last - ack.first) == (1_000_000, 999_999)
-    expected = 0
-    for batch in own_client.batches("t", after=ack.first - 1):
-        assert batch.first == ack.first + expected, "the pointers have a hole"
-        assert batch.values == [b"%d" % i for i in range(expected, expected + len(batch))]
-        expected += len(batch)
-    assert expected == 1_000_000
-    assert transaction.publish(parts) == Ack(ack.first, ack.last, 1_000_000, "synced", True)
+    assert transaction.abort().bytes > 70 * 2**20, "some was on its way"

@@ -5,13 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-import pytest
-
-from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
 from kit.client.records import Connect
-from kit.disk.damage import flip, stored_batches
 from quoth import Ack, Client, Gap, PointerRange, StoredBatch
 from quothwire import batch
 from quothwire.protocol.messages import Operation
@@ -115,18 +111,3 @@ def test_what_was_removed_from_a_range_is_a_gap(client: Client, topic: str) -> N
     gaps.clear()
     assert list(client.stored(topic, after=pointers[0], until=pointers[3], on_gap=gaps.append)) == []
     assert [(gap.reason, gap.after, gap.next) for gap in gaps] == [("trimmed", pointers[0], pointers[3] + 1)]
-
-
-@pytest.mark.parametrize("at", [3, 70], ids=["header", "body"])
-def test_what_is_damaged_in_a_range_is_a_gap(own_broker: BrokerProcess, own_client: Client, at: int) -> None:
-    pointers = filled(own_client, "t")
-    log = own_client.topic("t").log
-    own_broker.kill()
-    second = stored_batches(own_broker.directory / "topics", log)[1]
-    flip(second.path, second.start + at)
-    own_broker.restart()
-    gaps: list[Gap] = []
-    found = pointers_of(own_client.stored("t", until=pointers[-1], on_gap=gaps.append))
-    assert found == [one for one in pointers if not second.header.base <= one <= second.header.last]
-    assert [(gap.reason, gap.records) for gap in gaps] == [("damaged", second.header.records)]
-    assert own_client.count("t").records == len(pointers)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ BATCHES = ([b"a0", b"a1", b"a2"], [b"b0"], [b"c0", b"c1"], [b"d0", b"d1", b"d2",
 
 
 @pytest.fixture(params=["one segment", "a segment each"])
-def told(request: pytest.FixtureRequest, client: Client, topic: str) -> list[Message]:
+def stored(request: pytest.FixtureRequest, client: Client, topic: str) -> list[Message]:
     """Ten records in four batches, in one segment or in four."""
     client.create_topic(topic, count_limit=0 if request.param == "one segment" else 1)
     found: list[Message] = []
@@ -36,67 +37,58 @@ def told(request: pytest.FixtureRequest, client: Client, topic: str) -> list[Mes
     return found
 
 
-# -- from where ---------------------------------------------------------------------------------------------
+# -- from where, up to where, how much ----------------------------------------------------------------------
 
 
-def test_everything_is_read_from_the_oldest_on(client: Client, topic: str, told: list[Message]) -> None:
-    assert client.read(topic) == told
-    assert client.read(topic, after=0) == told
-    assert client.read(topic, since=0) == told
-
-
-def test_after_leaves_its_record_out_and_since_takes_it_in(
-    client: Client, topic: str, told: list[Message]
+def test_after_until_and_limit_are_exact_at_every_record(
+    client: Client, topic: str, stored: list[Message]
 ) -> None:
-    """At every record, in the middle of a batch too, and just beside it."""
-    for row, message in enumerate(told):
-        assert client.read(topic, after=message.pointer) == told[row + 1 :]
-        assert client.read(topic, since=message.pointer) == told[row:]
-        assert client.read(topic, after=message.pointer - 1) == told[row:]
-        assert client.read(topic, since=message.pointer + 1) == told[row + 1 :]
-
-
-def test_until_leaves_its_record_out(client: Client, topic: str, told: list[Message]) -> None:
-    for row, message in enumerate(told):
-        assert client.read(topic, until=message.pointer) == told[:row]
-        assert client.read(topic, until=message.pointer + 1) == told[: row + 1]
+    """In the middle of a batch, just beside a record, and across batches and segments."""
+    assert client.read(topic) == client.read(topic, after=0) == client.read(topic, since=0) == stored
     assert client.read(topic, until=0) == []
-    assert client.read(topic, until=POINTER_MAX) == told
+    assert client.read(topic, until=POINTER_MAX) == stored
+    for row, message in enumerate(stored):
+        assert client.read(topic, after=message.pointer) == stored[row + 1 :]
+        assert client.read(topic, since=message.pointer) == stored[row:]
+        assert client.read(topic, after=message.pointer - 1) == stored[row:]
+        assert client.read(topic, since=message.pointer + 1) == stored[row + 1 :]
+        assert client.read(topic, until=message.pointer) == stored[:row]
+        assert client.read(topic, until=message.pointer + 1, limit=3) == stored[: min(row + 1, 3)]
+        for limit in range(len(stored) + 2):
+            assert client.read(topic, after=message.pointer, limit=limit) == stored[row + 1 :][:limit]
 
 
-@pytest.mark.parametrize(
-    "as_moment",
-    [
+def test_a_read_that_goes_on_behind_the_last_record_returns_each_once(
+    client: Client, topic: str, stored: list[Message]
+) -> None:
+    for limit in range(1, len(stored) + 1):
+        portions: list[Messages] = []
+        after = 0
+        while portion := client.read(topic, after=after, limit=limit):
+            portions.append(portion)
+            after = portion[-1].pointer
+        assert list(chain.from_iterable(portions)) == stored
+        assert all(len(portion) == limit for portion in portions[:-1])
+
+
+def test_a_bound_is_a_pointer_a_time_text_or_a_span(
+    client: Client, topic: str, stored: list[Message]
+) -> None:
+    ways: list[Callable[[Message], Any]] = [
         lambda message: message.pointer,
         lambda message: message.time,
         lambda message: message.time.astimezone(timezone(timedelta(hours=-7, minutes=-30))),
-        lambda message: message.time.isoformat(),
         lambda message: message.time.astimezone(timezone(timedelta(hours=2))).isoformat(),
         lambda message: message.time.strftime("%Y-%m-%d %H:%M:%S.%f"),
         lambda message: str(message.pointer),
-    ],
-    ids=[
-        "pointer",
-        "datetime",
-        "datetime elsewhere",
-        "text",
-        "text elsewhere",
-        "text without zone",
-        "decimal",
-    ],
-)
-def test_moment_is_a_pointer_a_time_or_text(
-    client: Client, topic: str, told: list[Message], as_moment: Callable[[Message], Any]
-) -> None:
-    assert client.read(topic, since=as_moment(told[4]), until=as_moment(told[7])) == told[4:7]
-
-
-def test_moments_before_now_are_told_by_spans(client: Client, topic: str, told: list[Message]) -> None:
-    assert client.read(topic, since="-15m") == told
+    ]
+    for number, way in enumerate(ways):
+        found = client.read(topic, since=way(stored[4]), until=way(stored[7]))
+        assert found == stored[4:7], number
+    assert client.read(topic, since="-15m") == stored
     assert client.read(topic, since="-1d3h", until="-1h") == []
     assert client.read(topic, since="now") == []
-    assert client.read(topic, until="now") == told
-    assert client.read(topic, since=datetime(1970, 1, 1, tzinfo=UTC)) == told
+    assert client.read(topic, until="now") == stored
 
 
 NO_BOUNDS: list[tuple[dict[str, Any], str, str]] = [
@@ -111,60 +103,23 @@ NO_BOUNDS: list[tuple[dict[str, Any], str, str]] = [
     ({"until": datetime(2026, 1, 1)}, "bad_pointer", "UTC"),
     ({"until": ""}, "bad_pointer", ""),
     ({"until": 2**60}, "bad_pointer", ""),
+    *(({"limit": limit}, "bad_request", "limit is a number of records") for limit in (-1, 1.5, True, "3")),
 ]
 
 
-@pytest.mark.parametrize(
-    ("way", "bounds", "code", "text"),
-    [
-        (way, *one)
-        for way in ("read", "batches", "tail")
-        for one in NO_BOUNDS
-        if way != "tail" or "until" not in one[0]
-    ],
-)
-def test_what_is_no_bound_is_refused(
-    client: Client, topic: str, way: str, bounds: dict[str, Any], code: str, text: str
-) -> None:
-    with pytest.raises(RequestError) as caught:
-        getattr(client, way)(topic, **bounds)
-    assert caught.value.code == code
-    assert text in str(caught.value)
-
-
-# -- how much -----------------------------------------------------------------------------------------------
-
-
-def test_limit_is_exact_across_batches_and_segments(client: Client, topic: str, told: list[Message]) -> None:
-    for start in range(len(told)):
-        after = told[start].pointer
-        for limit in range(len(told) + 2):
-            assert client.read(topic, after=after, limit=limit) == told[start + 1 :][:limit]
-
-
-def test_reading_on_after_the_last_one_gets_everything_once(
-    client: Client, topic: str, told: list[Message]
-) -> None:
-    for limit in range(1, len(told) + 1):
-        portions: list[Messages] = []
-        after = 0
-        while portion := client.read(topic, after=after, limit=limit):
-            portions.append(portion)
-            after = portion[-1].pointer
-        assert list(chain.from_iterable(portions)) == told
-        assert all(len(portion) == limit for portion in portions[:-1])
-
-
-@pytest.mark.parametrize("limit", [-1, 1.5, True, "3"])
-def test_a_limit_that_is_no_number_of_records_is_refused(client: Client, topic: str, limit: Any) -> None:
-    with pytest.raises(RequestError, match="limit is a number of records from 0 on, not") as told:
-        client.read(topic, limit=limit)
-    assert told.value.code == "bad_request"
-
-
-def test_limit_and_until_hold_together(client: Client, topic: str, told: list[Message]) -> None:
-    assert client.read(topic, until=told[5].pointer, limit=3) == told[:3]
-    assert client.read(topic, until=told[2].pointer, limit=3) == told[:2]
+def test_a_wrong_bound_is_refused(client: Client, topic: str) -> None:
+    ways: dict[str, tuple[Callable[..., object], set[str]]] = {
+        "read": (client.read, {"after", "since", "until", "limit"}),
+        "batches": (client.batches, {"after", "since", "until"}),
+        "tail": (client.tail, {"after", "since"}),
+    }
+    for way, (call, arguments) in ways.items():
+        for bounds, code, text in NO_BOUNDS:
+            if arguments.issuperset(bounds):
+                with pytest.raises(RequestError) as caught:
+                    call(topic, **bounds)
+                assert caught.value.code == code, (way, bounds)
+                assert text in str(caught.value)
 
 
 def test_more_than_one_fetch_is_read_through(client: Client, topic: str) -> None:
@@ -173,6 +128,7 @@ def test_more_than_one_fetch_is_read_through(client: Client, topic: str) -> None
     for value in sent:
         client.publish(topic, value)
     assert [message.value for message in client.read(topic)] == sent
+    assert [message.value for message in islice(client.tail(topic, after=0), 32)] == sent
     assert [message.value for message in client.read(topic, limit=30)] == sent[:30]
 
 
@@ -189,29 +145,25 @@ def test_nothing_there_is_no_error(client: Client, topic: str) -> None:
 # -- waiting ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("exists", "timeout"),
-    [(True, DEADLINE_S), (False, DEADLINE_S), pytest.param(True, 86_400.0, id="longer than a broker waits")],
-)
-def test_timeout_waits_for_the_first_record(
-    own_broker: BrokerProcess,
-    connect: Connect,
-    pool: ThreadPoolExecutor,
-    topic: str,
-    exists: bool,
-    timeout: float,
+def test_a_timeout_waits_for_the_first_record_or_for_the_topic(
+    own_broker: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor, topic: str
 ) -> None:
+    """Also a timeout that is longer than the broker waits."""
     client, other = connect(own_broker), connect(own_broker)
-    after = client.publish(topic, b"old").last if exists else 0
-    waiting = pool.submit(client.read, topic, after=after, timeout=timeout)
-    eventually(lambda: other.status().waits == 1, "it waits")
-    other.publish(topic, [b"a", b"b"])
-    assert [message.value for message in waiting.result()] == [b"a", b"b"]
+    after = 0
+    for timeout in (DEADLINE_S, 86_400.0, math.inf):
+        waiting = pool.submit(client.read, topic, after=after, timeout=timeout)
+        eventually(lambda: other.status().waits == 1, "it waits")
+        after = other.publish(topic, [b"a", b"b"]).last
+        assert [message.value for message in waiting.result()] == [b"a", b"b"]
+    began = time.monotonic()
+    assert [message.value for message in client.read(topic, limit=1, timeout=DEADLINE_S)] == [b"a"]
+    assert time.monotonic() - began < DEADLINE_S / 2, "it waits for nothing else"
 
 
-def test_timeout_that_passes_is_no_error_but_a_topic_that_never_came_is(client: Client, topic: str) -> None:
+def test_a_timeout_that_passes_is_no_error_and_a_missing_topic_is(client: Client, topic: str) -> None:
     client.create_topic(topic)
-    for seconds in (0.0, 0.05, 0.2):
+    for seconds in (0.0, 0.2):
         began = time.monotonic()
         assert client.read(topic, timeout=seconds) == []
         assert seconds <= time.monotonic() - began < DEADLINE_S
@@ -219,26 +171,14 @@ def test_timeout_that_passes_is_no_error_but_a_topic_that_never_came_is(client: 
         client.read(f"{topic} too", timeout=0.05)
 
 
-def test_timeout_does_not_wait_where_there_is_something(client: Client, topic: str) -> None:
-    client.publish(topic, b"a")
-    began = time.monotonic()
-    assert [message.value for message in client.read(topic, timeout=DEADLINE_S)] == [b"a"]
-    assert time.monotonic() - began < DEADLINE_S / 2
-
-
 # -- one record ---------------------------------------------------------------------------------------------
 
 
-def test_get_finds_exactly_this_record(client: Client, topic: str, told: list[Message]) -> None:
-    for message in told:
+def test_get_returns_exactly_this_record(client: Client, topic: str, stored: list[Message]) -> None:
+    for message in stored:
         assert client.get(topic, message.pointer) == message
-
-
-def test_get_of_a_pointer_that_no_record_has_is_not_found(
-    client: Client, topic: str, told: list[Message]
-) -> None:
-    taken = {message.pointer for message in told}
-    for pointer in {0, 1, told[0].pointer - 1, told[-1].pointer + 1, POINTER_MAX} - taken:
+    present = {message.pointer for message in stored}
+    for pointer in {0, 1, stored[0].pointer - 1, stored[-1].pointer + 1, POINTER_MAX} - present:
         with refused("unknown_record"):
             client.get(topic, pointer)
     with refused("bad_pointer"):
@@ -259,25 +199,25 @@ def test_message_tells_its_time(client: Client, topic: str) -> None:
 # -- batches ------------------------------------------------------------------------------------------------
 
 
-def test_batches_are_what_was_published(client: Client, topic: str, told: list[Message]) -> None:
+def test_batches_are_what_was_published(client: Client, topic: str, stored: list[Message]) -> None:
     found = list(client.batches(topic))
     assert [batch.values for batch in found] == list(BATCHES)
     assert [batch.ordinal for batch in found] == [0, 3, 4, 6]
     assert [len(batch) for batch in found] == [3, 1, 2, 4]
-    assert [batch.first for batch in found] == [told[row].pointer for row in (0, 3, 4, 6)]
-    assert [batch.last for batch in found] == [told[row].pointer for row in (2, 3, 5, 9)]
-    assert flat(found) == told
+    assert [batch.first for batch in found] == [stored[row].pointer for row in (0, 3, 4, 6)]
+    assert [batch.last for batch in found] == [stored[row].pointer for row in (2, 3, 5, 9)]
+    assert flat(found) == stored
     assert all(batch.keys is None and batch.headers is None for batch in found)
 
 
 def test_batches_begin_exactly_and_end_with_the_batch(
-    client: Client, topic: str, told: list[Message]
+    client: Client, topic: str, stored: list[Message]
 ) -> None:
     ends = [3, 3, 3, 4, 6, 6, 10, 10, 10, 10]
-    for row, message in enumerate(told):
-        assert flat(client.batches(topic, after=message.pointer)) == told[row + 1 :]
-        assert flat(client.batches(topic, since=message.pointer)) == told[row:]
-        assert flat(client.batches(topic, until=message.pointer + 1)) == told[: ends[row]]
+    for row, message in enumerate(stored):
+        assert flat(client.batches(topic, after=message.pointer)) == stored[row + 1 :]
+        assert flat(client.batches(topic, since=message.pointer)) == stored[row:]
+        assert flat(client.batches(topic, until=message.pointer + 1)) == stored[: ends[row]]
 
 
 def flat(batches: Iterable[Batch]) -> list[Message]:
@@ -299,26 +239,27 @@ def test_columns_of_a_cut_batch_fit_together(client: Client, topic: str) -> None
         assert rows == batch.messages() == client.read(topic, after=first + skip - 1)
 
 
-@pytest.mark.parametrize("limit", [1, 5, 6, 7, 8, 100])
-def test_what_was_read_is_used_like_a_list(client: Client, topic: str, limit: int) -> None:
+def test_messages_are_used_like_a_list(client: Client, topic: str) -> None:
     client.publish(topic, [b"a", b"b", b"c"], key=[b"1", None, b"3"])
     client.publish(topic, [b"d"], headers={"n": b"1"})
     client.publish(topic, [b"e", b"f", b"g"])
-    rows = [message for batch in client.batches(topic) for message in batch][:limit]
-    found = client.read(topic, limit=limit)
-    assert found == rows
-    assert found == client.read(topic, limit=limit)
-    assert found != rows[:-1]
-    assert found != [*rows[:-1], rows[-1]._replace(value=b"another")]
-    assert (len(found), bool(found), repr(found)) == (len(rows), True, repr(rows))
-    assert [found[at] for at in range(-len(rows), len(rows))] == rows + rows
-    assert (found[1:-1], found[::-2], list(reversed(found))) == (rows[1:-1], rows[::-2], rows[::-1])
-    assert rows[-1] in found
-    assert found.index(rows[-1]) == len(rows) - 1
-    for beyond in (len(rows), -len(rows) - 1):
-        with pytest.raises(IndexError):
-            found[beyond]
-    assert pickle.loads(pickle.dumps(found)) == rows
+    everything = [message for batch in client.batches(topic) for message in batch]
+    for limit in (1, 5, 6, 7, 8):
+        rows = everything[:limit]
+        found = client.read(topic, limit=limit)
+        assert found == rows
+        assert found == client.read(topic, limit=limit)
+        assert found != rows[:-1]
+        assert found != [*rows[:-1], rows[-1]._replace(value=b"another")]
+        assert (len(found), bool(found), repr(found)) == (len(rows), True, repr(rows))
+        assert [found[at] for at in range(-len(rows), len(rows))] == rows + rows
+        assert (found[1:-1], found[::-2], list(reversed(found))) == (rows[1:-1], rows[::-2], rows[::-1])
+        assert rows[-1] in found
+        assert found.index(rows[-1]) == len(rows) - 1
+        for beyond in (len(rows), -len(rows) - 1):
+            with pytest.raises(IndexError):
+                found[beyond]
+        assert pickle.loads(pickle.dumps(found)) == rows
 
 
 def test_what_was_read_does_not_hold_on_to_the_rest_of_its_batch(client: Client, topic: str) -> None:
@@ -339,10 +280,12 @@ def test_batches_end_where_the_topic_ends_by_then(client: Client, topic: str) ->
     assert found == [b"a", b"1", b"2", b"3", b"4"]
 
 
-def test_an_iterator_may_be_collected_at_any_moment(pooled: Client, topic: str, told: list[Message]) -> None:
+def test_an_iterator_may_be_collected_at_any_moment(
+    pooled: Client, topic: str, stored: list[Message]
+) -> None:
     """Even while its own thread gives out connections, which is when it gives back its own."""
     left = pooled.batches(topic)
-    assert next(left).first == told[0].pointer
+    assert next(left).first == stored[0].pointer
     cycle: list[object] = [left]
     cycle.append(cycle)
     assert len(pooled._pool._slots) == 1
@@ -350,12 +293,12 @@ def test_an_iterator_may_be_collected_at_any_moment(pooled: Client, topic: str, 
     with pooled._pool._lock:
         gc.collect()
     assert not pooled._pool._slots
-    assert pooled.read(topic, limit=1) == told[:1]
+    assert pooled.read(topic, limit=1) == stored[:1]
 
 
 def test_many_iterators_at_once_share_their_connections(pooled: Client, topic: str) -> None:
     """As when many topics are merged: there are descriptors for some of them only."""
-    names = [f"{topic}-{number}" for number in range(100)]
+    names = [f"{topic}-{number}" for number in range(SLOTS_MAX + 10)]
     for name in names:
         pooled.publish(name, [b"x", name.encode()])
         pooled.publish(name, b"y")
@@ -367,14 +310,14 @@ def test_many_iterators_at_once_share_their_connections(pooled: Client, topic: s
     assert len(pooled._pool._idle) <= 3
 
 
-def test_batches_that_are_left_early_hold_nothing(pooled: Client, topic: str, told: list[Message]) -> None:
+def test_batches_that_are_left_early_hold_nothing(pooled: Client, topic: str, stored: list[Message]) -> None:
     """An iterator keeps its connection, on which more is coming, until it is collected."""
     left = [pooled.batches(topic) for _ in range(20)]
-    assert [next(one).first for one in left] == [told[0].pointer] * 20
+    assert [next(one).first for one in left] == [stored[0].pointer] * 20
     assert len(pooled._pool._slots) == 20
     left.clear()
     gc.collect()
     assert not pooled._pool._slots
     idle = len(pooled._pool._idle)
-    assert pooled.read(topic, limit=1) == told[:1]  # whatever was on its way to them
+    assert pooled.read(topic, limit=1) == stored[:1]  # whatever was on its way to them
     assert len(pooled._pool._idle) == idle

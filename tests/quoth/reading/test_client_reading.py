@@ -11,15 +11,14 @@ from time import process_time
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import Context, refused
-from kit.broker.proxies import Meddler, Wire, pass_on
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler, pass_on
 from kit.client.records import Connect
 from kit.deadlines import eventually
 from kit.disk.damage import flip, stored_batches
 from kit.machine.tracing import Fault, Tracer, needs_strace
 from kit.scale import times
-from quoth import Client, Message, NotFound, Reading
-from quothd import Broker
+from quoth import Client, Message, Reading
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
 
@@ -57,7 +56,7 @@ def names(topic: str) -> list[str]:
 def test_everything_of_all_topics_is_read_once(client: Client, topic: str, ordered: bool) -> None:
     names = [f"{topic}.{letter}" for letter in "abc"]
     for number in range(20):
-        client.publish(names[number % 3], [b"%d" % number] * (number * 50 + 1))
+        client.publish(names[number % 3], [b"%d" % number] * (number * 20 + 1))
     with client.read_many([f"{topic}.[ab]", names[2]], ordered=ordered) as reading:
         found = list(reading)
     for name in names:
@@ -84,7 +83,9 @@ def test_reading_begins_and_ends_where_it_is_told(client: Client, names: list[st
         assert [message.value for message in reading] == [b"5"]
 
 
-def test_what_is_not_there_is_told(client: Client, topic: str) -> None:
+def test_a_missing_topic_and_a_wrong_name_are_refused_and_a_star_is_written_in_brackets(
+    client: Client, topic: str
+) -> None:
     with refused("unknown_topic"), client.read_many([topic]) as reading:
         list(reading)
     with refused("unknown_topic"):
@@ -93,34 +94,13 @@ def test_what_is_not_there_is_told(client: Client, topic: str) -> None:
         client.read_many([])
     with refused("bad_topic"):
         client.tail_many(["a/b"])
-
-
-def test_a_name_that_holds_a_star_is_written_in_brackets(client: Client, topic: str) -> None:
     client.publish(f"{topic}*", b"a star")
     client.publish(f"{topic}x", b"another")
     with client.read_many(f"{topic}[*]") as reading:
         assert values_of(reading, 9) == [b"a star"]
 
 
-def test_a_broker_inside_this_process_is_read_too(tmp_path: Path, twin: Connect) -> None:
-    with Broker(tmp_path) as broker, twin(broker) as client:
-        client.publish("a", b"1")
-        client.publish("b", b"2")
-        with client.read_many("?", ordered=True) as reading:
-            assert values_of(reading, 9) == [b"1", b"2"]
-
-
 # -- what comes ---------------------------------------------------------------------------------------------
-
-
-@orders
-def test_a_tail_begins_now(client: Client, ordered: bool, names: list[str]) -> None:
-    for name in names:
-        client.publish(name, b"old")
-    with client.tail_many(names, ordered=ordered) as tail:
-        for number in range(6):
-            client.publish(names[number % 2], b"%d" % number)
-            assert values_of(tail, 1) == [b"%d" % number]
 
 
 @pytest.mark.parametrize("durability", ["written", "synced"])
@@ -217,16 +197,6 @@ def test_a_named_topic_that_does_not_exist_yet_holds_nothing_back(client: Client
 
 
 @orders
-def test_a_named_topic_that_is_deleted_ends_it(client: Client, topic: str, ordered: bool) -> None:
-    client.publish(topic, b"a")
-    with client.tail_many([topic, f"{topic}.other"], after=0, ordered=ordered) as tail:
-        assert values_of(tail, 1) == [b"a"]
-        client.delete_topic(topic)
-        with pytest.raises(NotFound):
-            next(tail)
-
-
-@orders
 def test_a_matching_topic_that_is_deleted_is_left_out_and_may_come_again(
     client: Client, topic: str, ordered: bool, names: list[str]
 ) -> None:
@@ -242,39 +212,6 @@ def test_a_matching_topic_that_is_deleted_is_left_out_and_may_come_again(
 
 
 # -- brokers and wires that fail ----------------------------------------------------------------------------
-
-
-@orders
-@pytest.mark.parametrize("end", ["kill", "terminate"])
-def test_restarts_lose_nothing_and_repeat_nothing(
-    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, end: str, ordered: bool
-) -> None:
-    broker = start_broker()
-    client, other = connect(broker), connect(broker)
-    with client.tail_many(["a", "b"], ordered=ordered) as tail:
-        for number in range(3):
-            waiting = pool.submit(values_of, tail, 12)
-            sent = [b"%d.%d" % (number, row) for row in range(12)]
-            for row, value in enumerate(sent[:6]):
-                other.publish("ab"[row % 2], value)
-            broker.kill() if end == "kill" else broker.terminate()
-            broker.restart()
-            for row, value in enumerate(sent[6:]):
-                other.publish("ab"[row % 2], value)
-            assert sorted(waiting.result()) == sorted(sent)
-
-
-@orders
-def test_a_wire_that_is_cut_again_and_again_loses_nothing(
-    wire: Wire, connect: Connect, client: Client, pool: ThreadPoolExecutor, ordered: bool, names: list[str]
-) -> None:
-    with connect(wire).tail_many(names, ordered=ordered) as tail:
-        for number in range(5):
-            waiting = pool.submit(values_of, tail, 2)
-            client.publish(names[0], b"%d a" % number)
-            wire.cut()
-            client.publish(names[1], b"%d b" % number)
-            assert sorted(waiting.result()) == [b"%d a" % number, b"%d b" % number]
 
 
 def test_a_topic_that_holds_up_the_others_is_named_with_the_reason_and_costs_nothing(
@@ -293,29 +230,11 @@ def test_a_topic_that_holds_up_the_others_is_named_with_the_reason_and_costs_not
             if tail.waiting_for == {names[1]: RECOVERING.text}:
                 break
         before = process_time()
-        assert next(tail.portions(2.0)) == []
+        assert next(tail.portions(1.0)) == []
         assert process_time() - before < 0.5, "it costs nothing"
         meddler.on_request = pass_on
         assert values_of(tail, 2) == [b"older", b"younger"]
         assert (tail.waiting_for, tail.late) == ({}, 0)
-
-
-def test_a_broker_that_is_away_while_a_record_is_held_back_is_the_reason(
-    context: Context, broker: BrokerProcess, connect: Connect, client: Client, names: list[str]
-) -> None:
-    for name in names:
-        client.publish(name, b"a")
-    with Meddler(context, broker.url) as meddler:
-        through_it = connect(meddler)
-        meddler.on_request = lambda call: call.topic == names[1].encode() and RECOVERING
-        tail = through_it.tail_many(names, after=0, ordered=True)
-        for portion in tail.portions(0.1):
-            assert portion == []
-            if tail.waiting_for == {names[1]: RECOVERING.text}:
-                break
-    away = {names[1]: f"no broker answers at {meddler.url}"}
-    eventually(lambda: next(tail.portions(0.1)) == [] and tail.waiting_for == away, "it is seen to be away")
-    tail.close()
 
 
 def test_what_was_not_taken_of_a_portion_comes_later(
@@ -333,7 +252,7 @@ def test_what_was_not_taken_of_a_portion_comes_later(
 
 def test_a_broker_that_is_away_is_named(own_broker: BrokerProcess, own_client: Client) -> None:
     own_client.publish("a", b"1")
-    own_client.timeout = 2.0
+    own_client.timeout = 0.5
     with own_client.read_many("a") as reading:
         own_broker.kill()
         with refused("disconnected"):
@@ -352,21 +271,7 @@ def test_a_closed_client_ends_a_reading_and_does_not_wait_for_it(client: Client,
     tail.close()
 
 
-def test_a_closed_reading_gives_no_more(client: Client, topic: str) -> None:
-    client.publish(topic, [b"a"] * 2)
-    tail = client.tail_many(topic, after=0)
-    tail.close()
-    assert list(tail) == []
-
-
 # -- silence ------------------------------------------------------------------------------------------------
-
-
-def test_silence_costs_nothing(client: Client, names: list[str]) -> None:
-    with client.tail_many(names) as tail:
-        before = process_time()
-        assert next(tail.portions(2.0)) == []
-        assert process_time() - before < 0.5
 
 
 def test_portion_without_waiting_holds_what_has_come(client: Client, topic: str) -> None:

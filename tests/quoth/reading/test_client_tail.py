@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count, islice
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import Peers, refused
+from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
 from kit.client.records import Connect
 from kit.deadlines import DEADLINE_S, eventually, hold
 from kit.disk.damage import with_headers
-from kit.disk.logs import encoded
 from quoth import Client, Gap, Message, NotFound
 from quothwire.errors import error
 from quothwire.headers import encode_headers
-from quothwire.protocol.messages import Operation, Publish
+from quothwire.protocol.messages import Operation
 
 
 def brief(client: Client) -> Client:
@@ -32,15 +32,23 @@ def values_of(tail: Iterator[Message], number: int) -> list[bytes]:
     return [message.value for message in islice(tail, number)]
 
 
+FOLLOW: dict[str, Callable[..., Iterator[Message]]] = {
+    "tail": lambda client, topic, **how: client.tail(topic, **how),
+    "tail_many": lambda client, topic, **how: client.tail_many(topic, **how),
+    "ordered": lambda client, topic, **how: client.tail_many(topic, ordered=True, **how),
+}
+every_way = pytest.mark.parametrize("way", FOLLOW)
+
 # -- from where ---------------------------------------------------------------------------------------------
 
 
-def test_tail_begins_when_it_is_made(client: Client, topic: str) -> None:
+@every_way
+def test_a_tail_begins_when_it_is_made(client: Client, topic: str, way: str) -> None:
     client.publish(topic, [b"old", b"older"])
-    tail = client.tail(topic)
-    client.publish(topic, b"a")
-    client.publish(topic, [b"b", b"c"])
-    assert values_of(tail, 3) == [b"a", b"b", b"c"]
+    tail = FOLLOW[way](client, topic)
+    for number in range(3):
+        client.publish(topic, [b"%d" % number, b"more"])
+        assert values_of(tail, 2) == [b"%d" % number, b"more"]
 
 
 def test_tail_begins_behind_a_cursor_or_at_a_moment(client: Client, topic: str) -> None:
@@ -55,21 +63,15 @@ def test_tail_begins_behind_a_cursor_or_at_a_moment(client: Client, topic: str) 
     assert values_of(tail, 1) == [b"e"]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"after": 0}, {"since": "-1h"}], ids=["now", "after", "since"])
-def test_tail_waits_for_a_topic_that_does_not_exist_yet(
-    own_broker: BrokerProcess,
-    connect: Connect,
-    pool: ThreadPoolExecutor,
-    topic: str,
-    arguments: dict[str, int | str],
+@every_way
+def test_a_tail_waits_for_a_topic_that_does_not_exist_yet(
+    client: Client, pool: ThreadPoolExecutor, topic: str, way: str
 ) -> None:
-    client, other = connect(own_broker), connect(own_broker)
-    tail = client.tail(topic, **arguments)  # type: ignore[arg-type]
-    waiting = pool.submit(values_of, tail, 3)
-    eventually(lambda: other.status().waits == 1, "it waits")
-    other.publish(topic, [b"a", b"b"])
-    other.publish(topic, b"c")
-    assert waiting.result() == [b"a", b"b", b"c"]
+    tails = [FOLLOW[way](client, topic, **how) for how in ({}, {"after": 0}, {"since": "-1h"})]
+    waiting = [pool.submit(values_of, tail, 3) for tail in tails]
+    client.publish(topic, [b"a", b"b"])
+    client.publish(topic, b"c")
+    assert [one.result() for one in waiting] == [[b"a", b"b", b"c"]] * 3
 
 
 def fetches(meddler: Meddler) -> int:
@@ -86,16 +88,19 @@ def asks_again(meddler: Meddler) -> None:
 # -- silence ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_silence_longer_than_a_broker_waits_is_no_end(
-    meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str, exists: bool
+def test_a_tail_goes_on_after_silence_and_refusals(
+    meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
 ) -> None:
-    if exists:
-        client.publish(topic, b"old")
-    tail = brief(connect(meddler)).tail(topic)
-    for number in range(3):
+    """The silence is longer than a broker waits; a refusal lasts longer than the timeout of a request."""
+    impatient = brief(connect(meddler))
+    tail = impatient.tail(topic)
+    impatient.timeout = 0.1
+    refusals = [error(code, "of the test") for code in ("busy", "recovering", "stopping")]
+    for number, refusal in enumerate((False, *refusals)):
         waiting = pool.submit(values_of, tail, 1)
+        meddler.on_request = partial(lambda refusal, _: refusal, refusal)
         asks_again(meddler)
+        meddler.on_request = pass_on
         client.publish(topic, b"%d" % number)
         assert waiting.result() == [b"%d" % number]
 
@@ -114,34 +119,24 @@ def test_many_tails_wait_at_once_and_all_get_everything(
         assert all(one.result() == [b"%d" % number for number in range(10)] for one in waiting)
 
 
-def test_large_records_and_batches_come_through(client: Client, topic: str) -> None:
-    sent = [b"%d " % number + bytes(3 * 2**20) for number in range(4)]
-    tail = client.tail(topic)
-    for value in sent:
-        client.publish(topic, value)
-    client.publish(topic, [b"x"] * 100_000)
-    assert values_of(tail, 4) == sent
-    assert values_of(tail, 100_000) == [b"x"] * 100_000
-
-
 # -- a broker that goes and comes ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["kill", "terminate"])
+@every_way
 def test_restarts_lose_nothing_and_repeat_nothing(
-    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, end: str
+    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, way: str
 ) -> None:
     broker = start_broker()
     client, other = connect(broker), connect(broker)
     gaps: list[Gap] = []
-    tail = client.tail("t", on_gap=gaps.append)
+    tail = FOLLOW[way](client, "t", on_gap=gaps.append)
     number = count()
-    for _ in range(3):
+    for _ in range(2):
         waiting = pool.submit(values_of, tail, 20)
         sent = [b"%d" % next(number) for _ in range(20)]
         for value in sent[:10]:
             other.publish("t", value)
-        broker.kill() if end == "kill" else broker.terminate()
+        broker.kill()
         broker.restart()
         for value in sent[10:]:
             other.publish("t", value)
@@ -167,31 +162,16 @@ def test_broker_that_is_away_for_long_is_waited_for(
     assert waiting.result() == [b"new"]
 
 
-@pytest.mark.parametrize("code", ["busy", "recovering", "stopping"])
-def test_passing_refusals_do_not_end_a_tail(
-    meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str, code: str
-) -> None:
-    client.publish(topic, b"old")
-    impatient = brief(connect(meddler))
-    tail = impatient.tail(topic)
-    impatient.timeout = 0.1
-    meddler.on_request = lambda _: error(code, "of the test")
-    waiting = pool.submit(values_of, tail, 1)
-    asks_again(meddler)
-    meddler.on_request = pass_on
-    client.publish(topic, b"a")
-    assert waiting.result() == [b"a"]
-
-
 # -- a topic that goes and comes ----------------------------------------------------------------------------
 
 
+@every_way
 def test_deleting_the_topic_ends_a_tail_that_waits(
-    own_broker: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor, topic: str
+    own_broker: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor, topic: str, way: str
 ) -> None:
     client, other = connect(own_broker), connect(own_broker)
     client.publish(topic, b"a")
-    tail = client.tail(topic, after=0)
+    tail = FOLLOW[way](client, topic, after=0)
     assert values_of(tail, 1) == [b"a"]
     waiting = pool.submit(next, tail)
     eventually(lambda: other.status().waits == 1, "it waits")
@@ -202,25 +182,18 @@ def test_deleting_the_topic_ends_a_tail_that_waits(
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["begun", "not begun"])
-def test_topic_that_was_deleted_meanwhile_ends_a_tail(client: Client, topic: str, begun: bool) -> None:
-    client.publish(topic, b"a")
-    tail = client.tail(topic, after=0) if begun else client.tail(topic)
-    if begun:
-        next(tail)
-    client.delete_topic(topic)
-    with refused("unknown_topic"):
-        next(tail)
-
-
-@pytest.mark.parametrize("begun", [True, False], ids=["begun", "not begun"])
-def test_topic_that_was_made_anew_meanwhile_is_a_gap_and_read_from_its_beginning(
+def test_a_topic_that_was_deleted_ends_a_tail_and_one_that_was_created_again_is_a_gap(
     client: Client, topic: str, begun: bool
 ) -> None:
     client.publish(topic, [b"old"] * 10)
     gaps: list[Gap] = []
-    tail = client.tail(topic, after=0 if begun else None, on_gap=gaps.append)
+    ended, tail = (client.tail(topic, after=0 if begun else None, on_gap=gaps.append) for _ in range(2))
+    if begun:
+        next(ended)
     cursor = list(islice(tail, 10))[-1].pointer if begun else client.topic(topic).last
     client.delete_topic(topic)
+    with refused("unknown_topic"):
+        list(islice(ended, 10))
     ack = client.publish(topic, [b"a", b"b"])
     assert gaps == []
     assert values_of(tail, 2) == [b"a", b"b"]
@@ -237,7 +210,7 @@ def test_topic_made_anew_is_read_whole_though_the_old_one_had_higher_pointers(
     for _ in range(12):
         ahead = client.publish(topic, [b""] * 100_000).last
     gaps: list[Gap] = []
-    tail = client.tail(topic, after=ahead - 1, on_gap=gaps.append)
+    tail = brief(client).tail(topic, after=ahead - 1, on_gap=gaps.append)
     next(tail)
     client.delete_topic(topic)
     ack = client.publish(topic, [b"a", b"b"])
@@ -335,15 +308,6 @@ def test_headers_that_are_none_come_as_they_are_with_an_intact_value(
         assert [one.raw_headers for one in found] == [b"", bad, b"", b""], way
         assert ["is text, not binary" in one.headers_problem for one in found] == [False, True, False, False]
     assert gaps == []
-
-
-def test_records_of_other_producers_are_read_too(
-    client: Client, peers: Peers, broker: BrokerProcess, topic: str
-) -> None:
-    tail = client.tail(topic)
-    peers.simple(broker).publish(topic, b"simple")
-    peers.fast(broker).call(Publish(), topic, encoded([b"fast"]))
-    assert values_of(tail, 2) == [b"simple", b"fast"]
 
 
 def test_tail_that_is_closed_gives_no_more(pooled: Client, topic: str) -> None:

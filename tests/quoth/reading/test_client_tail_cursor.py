@@ -78,15 +78,6 @@ def test_a_new_cursor_begins_now_and_says_so(client: Client, topic: str, path: P
     assert kept(path, topic) == last - 1
 
 
-def test_a_topic_that_a_cursor_does_not_know_is_read_from_its_beginning(
-    client: Client, topic: str, path: Path
-) -> None:
-    client.publish(topic, [b"a", b"b"])
-    with Cursor(path) as cursor:
-        cursor.advance("another", 7)
-    assert take(client, topic, path, 2) == [b"a", b"b"]
-
-
 def test_it_is_saved_while_it_waits(client: Client, topic: str, path: Path) -> None:
     client._timing.save_pause = 0.0
     acks = [client.publish(topic, value) for value in (b"a", b"b", b"c")]

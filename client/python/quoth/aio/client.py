@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from weakref import finalize
 
 from quoth.aio.call_driver import CallDriver
@@ -16,44 +15,31 @@ from quoth.aio.reading import Reading
 from quoth.aio.request_mux import LoopMultiplexer
 from quoth.aio.sequence_pool import SequencePool
 from quoth.aio.transaction import Transaction
-from quoth.batch import Batch, Messages, StoredBatch
+from quoth.batch import Batch, StoredBatch
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
 from quoth.columns import encoder
 from quoth.connection.connection import Context
 from quoth.core import calls
+from quoth.core.calls import ClientState, executed_by
 from quoth.core.closeable import AsyncCloseable
 from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
 from quoth.core.tailing import CursorFile, TailState
-from quoth.core.timing import Timing
 from quoth.cursor import Cursor
 from quoth.merging.multi_reader import ReadPlan
-from quoth.message import Ack, Message, OnGap, PointerRange
+from quoth.message import Ack, OnGap
 from quoth.producer import BUFFER_MAX, ProducerOptions
 from quoth.reader import reader_from
-from quoth.timestamps import Start, Timestamp, as_pointer, last_before
-from quothwire import batch as wire
+from quoth.timestamps import Start, Timestamp, last_before
 from quothwire.errors import Disconnected, QuothError
 from quothwire.protocol.messages import (
-    Advance,
-    Count,
-    DescribeTopic,
-    Ping,
-    Pong,
     Publish,
-    RollTopic,
-    Status,
-    TopicInfo,
-    Trimmed,
-    TrimTopic,
-    UpdateTopic,
-    Welcome,
 )
-from quothwire.settings import GivenSettings, as_sent
 from quothwire.topic import check_topic
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def connect(
@@ -91,14 +77,25 @@ class Connecting:
     async def _connect(self) -> Client:
         client = Client(*self._broker)
         try:
-            await client._greet(self._wait)
+            await client._run(calls.begin(client, self._wait))
         except Exception:  # a cancelled one ends with the last reference to it
             await client.close()
             raise
         return client
 
 
-class Client(AsyncCloseable):
+def _awaited(
+    call: Callable[Concatenate[ClientState, P], ClientCall[T]],
+) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
+    """Return a coroutine method that executes a call."""
+
+    async def method(client: Client, /, *values: P.args, **named: P.kwargs) -> T:
+        return await client._run(call(client, *values, **named))
+
+    return executed_by(method, call, __name__)
+
+
+class Client(ClientState, AsyncCloseable):
     """A client of a broker for one event loop, made by `connect`. Close it, or use it as a context manager.
 
     The methods are those of `quoth.Client`, with the same arguments, results and errors. Any number of tasks
@@ -109,13 +106,10 @@ class Client(AsyncCloseable):
     """
 
     def __init__(self, url: str, context: Context | None, timeout: float) -> None:
-        self.url = url
-        self.timeout = timeout
-        self._timing = Timing()
+        super().__init__(url, timeout)
         self._io_thread = IOThread(context, url, self._timing)
         finalize(self, self._io_thread.stop)
         self._sequence_pool = SequencePool()
-        self._payload_bytes_max = wire.BATCH_BYTES_MAX
 
     def __repr__(self) -> str:
         closed = ", closed" if self._io_thread.is_stopping else ""
@@ -125,6 +119,22 @@ class Client(AsyncCloseable):
         """Close the connections. Calls that are under way end with `Disconnected` ``closed``."""
         self._io_thread.stop()
         await self._io_thread.ended()
+
+    read = _awaited(calls.read)
+    get = _awaited(calls.get)
+    advance = _awaited(calls.advance)
+    split = _awaited(calls.split)
+    count = _awaited(calls.count)
+    topics = _awaited(calls.topics)
+    topic = _awaited(calls.topic)
+    create_topic = _awaited(calls.create_topic)
+    update_topic = _awaited(calls.update_topic)
+    delete_topic = _awaited(calls.delete_topic)
+    trim = _awaited(calls.trim)
+    roll = _awaited(calls.roll)
+    hello = _awaited(calls.hello)
+    status = _awaited(calls.status)
+    ping = _awaited(calls.ping)
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -183,22 +193,6 @@ class Client(AsyncCloseable):
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    async def read(
-        self,
-        topic: str,
-        *,
-        after: int | None = None,
-        since: Timestamp | None = None,
-        until: Timestamp | None = None,
-        limit: int = 1_000,
-        timeout: float | None = None,
-        on_gap: OnGap | None = None,
-    ) -> Messages:
-        """Read the records that are there now, oldest first: see `quoth.Client.read`."""
-        reader = reader_from(topic, after, since, on_gap)
-        end = last_before(until)
-        return await self._run(calls.read(reader, end, limit, timeout or 0.0, self.timeout))
-
     def batches(
         self,
         topic: str,
@@ -226,22 +220,6 @@ class Client(AsyncCloseable):
         self._io_thread.check()
         reader = calls.stored(topic, after, until, on_gap)
         return Batches(self, self._io_thread, reader, as_seconds(wait, "wait"))
-
-    # -- ranges -----------------------------------------------------------------------------------------
-
-    async def advance(
-        self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
-    ) -> Advance:
-        """Find out how far the next records above a pointer reach: see `quoth.Client.advance`."""
-        return await self._run(calls.advance(topic, after, max_records, max_bytes, self.timeout))
-
-    async def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
-        """Divide a range into at most so many parts: see `quoth.Client.split`."""
-        return await self._run(calls.split(topic, after, until, parts, self.timeout))
-
-    async def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
-        """Count the records and bytes of a range: see `quoth.Client.count`."""
-        return await self._run(calls.count(topic, after, until, self.timeout))
 
     # -- following --------------------------------------------------------------------------------------
 
@@ -297,62 +275,6 @@ class Client(AsyncCloseable):
         self._io_thread.check()
         plan = ReadPlan.of_tail(after, since, cursor, ordered)
         return Reading(self, self._io_thread, topics, plan, on_gap)
-
-    async def get(self, topic: str, pointer: int) -> Message:
-        """Read the record with exactly this pointer: see `quoth.Client.get`."""
-        return await self._run(calls.get(topic, pointer, self.timeout))
-
-    # -- topics -----------------------------------------------------------------------------------------
-
-    async def topics(self) -> list[str]:
-        """Return the names of all topics, in the order of their UTF-8 bytes."""
-        return await self._run(calls.topics(self.timeout))
-
-    async def topic(self, topic: str) -> TopicInfo:
-        """Describe one topic: see `quoth.Client.topic`."""
-        return await self._run(calls.info(DescribeTopic(), topic, self.timeout))
-
-    async def create_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
-        """Create a topic: see `quoth.Client.create_topic`."""
-        return await self._run(calls.create_topic(topic, as_sent(settings), self.timeout))
-
-    async def update_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
-        """Change settings of a topic: see `quoth.Client.update_topic`."""
-        return await self._run(calls.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
-
-    async def delete_topic(self, topic: str) -> Trimmed:
-        """Delete a topic and its records: see `quoth.Client.delete_topic`."""
-        return await self._run(calls.delete_topic(topic, self.timeout))
-
-    async def trim(self, topic: str, before: Timestamp) -> Trimmed:
-        """Remove the segments that hold only records before a pointer or a time."""
-        request = TrimTopic(as_pointer(before))
-        return await self._run(calls.ask(Trimmed, request, check_topic(topic), timeout=self.timeout))
-
-    async def roll(self, topic: str) -> TopicInfo:
-        """Seal the topic's active segment."""
-        return await self._run(calls.info(RollTopic(), topic, self.timeout))
-
-    # -- the broker -------------------------------------------------------------------------------------
-
-    async def hello(self) -> Welcome:
-        """Return the broker's version and limits: see `quoth.Client.hello`."""
-        return await self._greet()
-
-    async def status(self) -> Status:
-        """Return the status of the broker: see `quoth.Client.status`."""
-        return await self._run(calls.status(self.timeout))
-
-    async def ping(self) -> float:
-        """Return the seconds that a round trip takes, including the way through the event loop."""
-        began = time.perf_counter()
-        await self._run(calls.ask(Pong, Ping(), timeout=self.timeout))
-        return time.perf_counter() - began
-
-    async def _greet(self, wait: float | None = None) -> Welcome:
-        welcome = await self._run(calls.greet(self.timeout, wait))
-        self._payload_bytes_max = calls.payload_bytes_max(welcome)
-        return welcome
 
     def _requests(self) -> LoopMultiplexer:
         self._io_thread.check()

@@ -1,19 +1,24 @@
 """The calls of a client: the requests of each, and the evaluation of the answers.
 
-timeout: seconds that the broker may take to answer each of the requests.
+Each call is a generator of requests. A client makes a method of it that sends them, and waits or awaits, see
+`executed_by`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import signature
+from typing import Any, TypeVar, Unpack
 
 from quoth.batch import Batch, Messages
 from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.request_state import ClientCall, RequestState
+from quoth.core.timing import Timing
 from quoth.message import Gap, Message, OnGap, PointerRange
-from quoth.reader import RecordReader, StoredReader
+from quoth.reader import RecordReader, StoredReader, reader_from
+from quoth.timestamps import Timestamp, as_pointer, last_before
 from quothwire import batch as wire
 from quothwire.errors import Conflict, Disconnected, NotFound, error
 from quothwire.pointer import POINTER_MAX, check_pointer
@@ -29,101 +34,213 @@ from quothwire.protocol.messages import (
     Hello,
     ListTopics,
     Parts,
+    Ping,
+    Pong,
+    RollTopic,
     SplitTopic,
     Status,
     TopicInfo,
     Topics,
     Trimmed,
+    TrimTopic,
+    UpdateTopic,
     Welcome,
 )
 from quothwire.protocol.operations import Request
+from quothwire.settings import GivenSettings, as_sent
 from quothwire.text.quantity import format_span
 from quothwire.topic import check_topic
 
 R = TypeVar("R")
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> ClientCall[R]:
-    """Send one request, and return the reply, which is of the given kind."""
+    """Send one request, and return the reply, which is of the given kind.
+
+    timeout: seconds that the broker may take to answer.
+    """
     reply = (yield RequestState(request, topic, deadline=deadline_in(timeout))).reply
     assert isinstance(reply, kind)
     return reply
 
 
-def hello(timeout: float) -> ClientCall[Welcome]:
-    """See `Client.hello`."""
-    return ask(Welcome, Hello("quoth-python"), timeout=timeout)
+def executed_by(method: M, call: Callable[..., Any], module: str) -> M:
+    """Give a client's method the name, the text and the signature of the call that it executes."""
+    made: Any = method
+    made.__name__, made.__qualname__, made.__module__ = call.__name__, f"Client.{call.__name__}", module
+    result = call.__annotations__["return"].removeprefix("ClientCall[").removesuffix("]")
+    made.__doc__, made.__annotations__ = call.__doc__, {**call.__annotations__, "return": result}
+    made.__signature__ = signature(call).replace(return_annotation=result)
+    made.__wrapped__ = call  # its module has the names of the annotations
+    return method
 
 
-def greet(timeout: float, wait: float | None) -> ClientCall[Welcome]:
-    """Send the `hello` of a client that connects. wait: seconds to wait for the broker, None for the timeout.
+class ClientState:
+    """The state of a client that its calls need."""
 
-    Raises `Disconnected` with the reason and the time waited.
+    def __init__(self, url: str, timeout: float) -> None:
+        self.url = url
+        self.timeout = timeout
+        self._timing = Timing()
+        self._payload_bytes_max = wire.BATCH_BYTES_MAX
+        """The bytes of the largest batch that the broker takes."""
+
+
+# -- reading ------------------------------------------------------------------------------------------------
+
+
+def read(
+    client: ClientState,
+    topic: str,
+    *,
+    after: int | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
+    limit: int = 1_000,
+    timeout: float | None = None,
+    on_gap: OnGap | None = None,
+) -> ClientCall[Messages]:
+    """Read the records that are there now, oldest first, into a sequence that makes messages on access.
+
+    after: a cursor, exclusive. since, until: times; since is included, until is not. By default it reads
+    from the oldest record on. limit: the most records. timeout: seconds to wait for the first record.
+    Raises `RequestError` ``bad_request`` for a limit below 0.
     """
-    if wait is None:
-        return (yield from hello(timeout))
-    seconds = as_seconds(wait, "wait")
-    try:
-        return (yield from hello(seconds))
-    except Disconnected as problem:
-        if problem.code != "timed_out":  # else the text says how long already
-            raise
-        text = f"{problem.text}: it takes connections, and has answered nothing for {format_span(seconds)}"
-        raise error(problem.code, text, problem.hint) from problem
+    reader = reader_from(topic, after, since, on_gap)
+    return _read(client, reader, last_before(until), limit, timeout or 0.0)
 
 
-def payload_bytes_max(welcome: Welcome) -> int:
-    """Return the bytes of the largest batch that a broker takes."""
-    frame_bytes_max: int = welcome.limits.get("frame_bytes_max", wire.BATCH_BYTES_MAX)
-    return min(wire.BATCH_BYTES_MAX, frame_bytes_max)
+def get(client: ClientState, topic: str, pointer: int) -> ClientCall[Message]:
+    """Read the record with exactly this pointer. Raises `NotFound`, or `Damaged` for a damaged record."""
+    gaps: list[Gap] = []
+    before = max(0, check_pointer(pointer) - 1)
+    reader = RecordReader(topic, before, gaps.append)
+    for message in (yield from _read(client, reader, POINTER_MAX, 1, 0.0)):
+        if message.pointer == pointer:
+            return message
+    if any(gap.reason == "damaged" and gap.after < pointer < gap.next for gap in gaps):
+        raise error("damaged", f"topic {topic!r}: the record {pointer} does not check")
+    raise error("unknown_record", f"topic {topic!r} holds no record {pointer}")
 
 
-def status(timeout: float) -> ClientCall[Status]:
-    """See `Client.status`."""
-    first = last = yield from ask(Status, GetStatus(after=""), timeout=timeout)
-    states = dict(first.states)
-    while last.states:
-        last = yield from ask(Status, GetStatus(after=list(last.states)[-1]), timeout=timeout)
-        states |= last.states
-    return Status(**{name: getattr(first, name) for name in Status.__dataclass_fields__} | {"states": states})
+def _read(
+    client: ClientState, reader: RecordReader, end: int, limit: int, wait: float
+) -> ClientCall[Messages]:
+    """Read up to the pointer `end`. wait: seconds to wait for the first record."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+        raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
+    parts: list[Batch] = []
+    count = 0
+    waiting_until = deadline_in(wait)
+    while count < limit and reader.after < end:
+        left = 0.0 if count else max(0.0, waiting_until - time.monotonic())
+        found = yield from reader.fetch(wait=left, timeout=client.timeout, records_max=limit - count)
+        for one in found:
+            parts.append(one.head(min(limit - count, end + 1 - one.first)))
+            count += len(parts[-1])
+            if count >= limit:
+                break
+        if not reader.has_more and (count or time.monotonic() >= waiting_until):
+            break
+    return Messages(parts)
 
 
-def topics(timeout: float) -> ClientCall[list[str]]:
-    """See `Client.topics`."""
+# -- ranges -------------------------------------------------------------------------------------------------
+
+
+def advance(
+    client: ClientState,
+    topic: str,
+    after: int = 0,
+    *,
+    max_records: int | None = None,
+    max_bytes: int | None = None,
+) -> ClientCall[Advance]:
+    """Find out how far the next records above a pointer reach, up to a number of records or bytes.
+
+    max_bytes: of whole stored batches, at least one.
+    """
+    limits = {"records_max": max_records, "bytes_max": max_bytes}
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    request = AdvanceTopic(check_pointer(after), **given)
+    return ask(Advance, request, check_topic(topic), timeout=client.timeout)
+
+
+def split(
+    client: ClientState, topic: str, after: int, until: int, parts: int
+) -> ClientCall[list[PointerRange]]:
+    """Divide the records above `after` up to `until` into at most so many parts, between batches.
+
+    No part is empty, and no part has more than twice its share of the records, unless it is one batch.
+    """
+    request = SplitTopic(check_pointer(after), check_pointer(until), parts)
+    reply = yield from ask(Parts, request, check_topic(topic), timeout=client.timeout)
+    return [PointerRange(*bounds) for bounds in reply.bounds]
+
+
+def count(client: ClientState, topic: str, after: int = 0, until: int | None = None) -> ClientCall[Count]:
+    """Count the records and bytes above `after` up to `until`, inclusive, without reading them.
+
+    until: None for what is there now.
+    """
+    request = CountTopic(check_pointer(after), POINTER_MAX if until is None else check_pointer(until))
+    return ask(Count, request, check_topic(topic), timeout=client.timeout)
+
+
+# -- topics -------------------------------------------------------------------------------------------------
+
+
+def topics(client: ClientState) -> ClientCall[list[str]]:
+    """Return the names of all topics, in the order of their UTF-8 bytes."""
     names: list[str] = []
     while True:
-        reply = yield from ask(Topics, ListTopics(after=names[-1] if names else ""), timeout=timeout)
+        after = names[-1] if names else ""
+        reply = yield from ask(Topics, ListTopics(after=after), timeout=client.timeout)
         if not reply.names:
             return names
         names += reply.names
 
 
-def info(request: Request, topic: str, timeout: float) -> ClientCall[TopicInfo]:
-    """Send a request whose reply describes a topic."""
-    return ask(TopicInfo, request, check_topic(topic), timeout=timeout)
+def topic(client: ClientState, topic: str) -> ClientCall[TopicInfo]:
+    """Describe one topic. Does not open a hibernating one."""
+    return ask(TopicInfo, DescribeTopic(), check_topic(topic), timeout=client.timeout)
 
 
-def create_topic(topic: str, settings: Mapping[str, Any], timeout: float) -> ClientCall[TopicInfo]:
-    """See `Client.create_topic`."""
-    deadline = deadline_in(timeout)
-    create = RequestState(CreateTopic(dict(settings)), check_topic(topic), deadline=deadline)
+def create_topic(client: ClientState, topic: str, **settings: Unpack[GivenSettings]) -> ClientCall[TopicInfo]:
+    """Create a topic: ``create_topic("orders", max_age="7d", max_bytes="1GiB", durability="synced")``.
+
+    Other settings are those of the broker's configuration; see `quothwire.settings.TopicSettings`.
+    Raises `Conflict` ``topic_exists``, `RequestError` ``bad_setting``.
+    """
+    given = as_sent(settings)
+    create = RequestState(CreateTopic(dict(given)), check_topic(topic), deadline=deadline_in(client.timeout))
     try:
         reply = (yield create).reply
     except Conflict:
         if not create.unanswered:
             raise
         # A copy without an answer may have created it: then the topic has the given settings.
-        reply = (yield RequestState(DescribeTopic(), topic, deadline=deadline)).reply
+        reply = (yield RequestState(DescribeTopic(), topic, deadline=create.deadline)).reply
         assert isinstance(reply, TopicInfo)
-        if reply.settings != {**reply.settings, **settings}:
+        if reply.settings != {**reply.settings, **given}:
             raise
     assert isinstance(reply, TopicInfo)
     return reply
 
 
-def delete_topic(topic: str, timeout: float) -> ClientCall[Trimmed]:
-    """See `Client.delete_topic`."""
-    deadline = deadline_in(timeout)
+def update_topic(client: ClientState, topic: str, **settings: Unpack[GivenSettings]) -> ClientCall[TopicInfo]:
+    """Change settings of a topic, given as for `create_topic`; the others stay as they are."""
+    return ask(TopicInfo, UpdateTopic(as_sent(settings)), check_topic(topic), timeout=client.timeout)
+
+
+def delete_topic(client: ClientState, topic: str) -> ClientCall[Trimmed]:
+    """Delete a topic and its records; returns the number of removed records and bytes.
+
+    Deletes only the topic that exists now, not one that another client creates meanwhile under its name.
+    Returns zeros if a request whose answer was lost has deleted it. Raises `NotFound` ``unknown_topic``.
+    """
+    deadline = deadline_in(client.timeout)
     found = (yield RequestState(DescribeTopic(), check_topic(topic), deadline=deadline)).reply
     assert isinstance(found, TopicInfo)
     delete = RequestState(DeleteTopic(found.log), topic, deadline=deadline)
@@ -137,60 +254,63 @@ def delete_topic(topic: str, timeout: float) -> ClientCall[Trimmed]:
     return reply
 
 
-def read(reader: RecordReader, end: int, limit: int, wait: float, timeout: float) -> ClientCall[Messages]:
-    """See `Client.read`. end: the last pointer to read. wait: seconds to wait for the first record."""
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
-    parts: list[Batch] = []
-    count = 0
-    waiting_until = deadline_in(wait)
-    while count < limit and reader.after < end:
-        left = 0.0 if count else max(0.0, waiting_until - time.monotonic())
-        found = yield from reader.fetch(wait=left, timeout=timeout, records_max=limit - count)
-        for one in found:
-            parts.append(one.head(min(limit - count, end + 1 - one.first)))
-            count += len(parts[-1])
-            if count >= limit:
-                break
-        if not reader.has_more and (count or time.monotonic() >= waiting_until):
-            break
-    return Messages(parts)
+def trim(client: ClientState, topic: str, before: Timestamp) -> ClientCall[Trimmed]:
+    """Remove the segments that hold only records before a pointer or a time."""
+    return ask(Trimmed, TrimTopic(as_pointer(before)), check_topic(topic), timeout=client.timeout)
 
 
-def get(topic: str, pointer: int, timeout: float) -> ClientCall[Message]:
-    """See `Client.get`."""
-    gaps: list[Gap] = []
-    before = max(0, check_pointer(pointer) - 1)
-    reader = RecordReader(topic, before, gaps.append)
-    for message in (yield from read(reader, POINTER_MAX, 1, 0.0, timeout)):
-        if message.pointer == pointer:
-            return message
-    if any(gap.reason == "damaged" and gap.after < pointer < gap.next for gap in gaps):
-        raise error("damaged", f"topic {topic!r}: the record {pointer} does not check")
-    raise error("unknown_record", f"topic {topic!r} holds no record {pointer}")
+def roll(client: ClientState, topic: str) -> ClientCall[TopicInfo]:
+    """Seal the topic's active segment."""
+    return ask(TopicInfo, RollTopic(), check_topic(topic), timeout=client.timeout)
 
 
-def advance(
-    topic: str, after: int, max_records: int | None, max_bytes: int | None, timeout: float
-) -> ClientCall[Advance]:
-    """See `Client.advance`."""
-    limits = {"records_max": max_records, "bytes_max": max_bytes}
-    given = {name: limit for name, limit in limits.items() if limit is not None}
-    request = AdvanceTopic(check_pointer(after), **given)
-    return ask(Advance, request, check_topic(topic), timeout=timeout)
+# -- the broker ---------------------------------------------------------------------------------------------
 
 
-def split(topic: str, after: int, until: int, parts: int, timeout: float) -> ClientCall[list[PointerRange]]:
-    """See `Client.split`."""
-    request = SplitTopic(check_pointer(after), check_pointer(until), parts)
-    reply = yield from ask(Parts, request, check_topic(topic), timeout=timeout)
-    return [PointerRange(*bounds) for bounds in reply.bounds]
+def hello(client: ClientState) -> ClientCall[Welcome]:
+    """Return the broker's version, its limits and the address of its announcements."""
+    return _greet(client, client.timeout)
 
 
-def count(topic: str, after: int, until: int | None, timeout: float) -> ClientCall[Count]:
-    """See `Client.count`."""
-    request = CountTopic(check_pointer(after), POINTER_MAX if until is None else check_pointer(until))
-    return ask(Count, request, check_topic(topic), timeout=timeout)
+def status(client: ClientState) -> ClientCall[Status]:
+    """Return the broker's status, with the states of all topics. Does not open hibernating ones."""
+    first = last = yield from ask(Status, GetStatus(after=""), timeout=client.timeout)
+    states = dict(first.states)
+    while last.states:
+        last = yield from ask(Status, GetStatus(after=list(last.states)[-1]), timeout=client.timeout)
+        states |= last.states
+    return replace(first, states=states)
+
+
+def ping(client: ClientState) -> ClientCall[float]:
+    """Return the seconds that a round trip takes, including the way through an event loop."""
+    began = time.perf_counter()
+    yield from ask(Pong, Ping(), timeout=client.timeout)
+    return time.perf_counter() - began
+
+
+def _greet(client: ClientState, seconds: float) -> ClientCall[Welcome]:
+    welcome = yield from ask(Welcome, Hello("quoth-python"), timeout=seconds)
+    frame_bytes_max: int = welcome.limits.get("frame_bytes_max", wire.BATCH_BYTES_MAX)
+    client._payload_bytes_max = min(wire.BATCH_BYTES_MAX, frame_bytes_max)
+    return welcome
+
+
+def begin(client: ClientState, wait: float | None) -> ClientCall[Welcome]:
+    """Greet the broker that was connected to. wait: seconds to wait for it, None for the timeout.
+
+    Raises `Disconnected` with the reason and the time waited.
+    """
+    if wait is None:
+        return (yield from _greet(client, client.timeout))
+    seconds = as_seconds(wait, "wait")
+    try:
+        return (yield from _greet(client, seconds))
+    except Disconnected as problem:
+        if problem.code != "timed_out":  # else the text says how long already
+            raise
+        silence = f"it takes connections, and has answered nothing for {format_span(seconds)}"
+        raise error(problem.code, f"{problem.text}: {silence}", problem.hint) from problem
 
 
 def stored(topic: str, after: int, until: int | None, on_gap: OnGap | None) -> StoredReader:
