@@ -60,11 +60,9 @@ class Services:
 
     @property
     def is_idle(self) -> bool:
-        """True if there is no work."""
         return not self._work
 
     def sync(self, request: SyncRequest) -> None:
-        """See `Services.sync`."""
 
         def execute() -> SyncDone:
             try:
@@ -76,7 +74,6 @@ class Services:
         self._work.append(execute)
 
     def read(self, request: PendingRequest, query: Query) -> None:
-        """See `Services.read`."""
 
         def execute() -> ReadDone:
             try:
@@ -87,7 +84,6 @@ class Services:
         self._work.append(execute)
 
     def step(self, step: CommitStep) -> None:
-        """See `Services.step`."""
 
         def execute() -> CommitStepDone:
             return step.run()

@@ -38,8 +38,6 @@ DIED = "died"
 
 
 class Life:
-    """A topic, its client and the client's account."""
-
     def __init__(self, topic: str, broker: BrokerProcess, peers: Peers) -> None:
         self.topic = topic
         self.account = Account()
@@ -60,7 +58,6 @@ class Life:
     # -- requests; each returns the code of the error, "" for a reply -------------------------------
 
     def create(self, settings: Mapping[str, object] | None = None) -> str:
-        """Create the topic."""
         return self._code(self._ask(CreateTopic(dict(settings or {}))))
 
     def publish(self, count: int = 1, size: int = 10, durability: str = "written") -> str:
@@ -132,7 +129,6 @@ class Life:
         self.staged = []
 
     def roll(self) -> str:
-        """Begin a new segment."""
         return self._code(self._ask(RollTopic()))
 
     def trim(self) -> str:
@@ -145,7 +141,6 @@ class Life:
         return self._code(self._ask(UpdateTopic({"age_limit": 1e6})))
 
     def delete(self) -> str:
-        """Delete the topic."""
         code = self._code(self._ask(DeleteTopic()))
         if not code:
             self.account.deletes()
@@ -165,7 +160,6 @@ class Life:
         self.account.check(records, settle=settle)
 
     def exists(self) -> bool:
-        """Return True if the topic exists."""
         return code_of(self._fast.request(DescribeTopic(), self.topic)) != "unknown_topic"
 
     @property
@@ -175,7 +169,6 @@ class Life:
 
     @property
     def segments(self) -> list[Path]:
-        """Return the segment files of the topic, oldest first."""
         (folder,) = self.broker.topics_directory.glob(f"{self.topic}~*")
         return segments(folder)
 
