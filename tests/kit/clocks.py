@@ -28,7 +28,6 @@ class ManualClock:
         self.tick = tick
 
     def now(self) -> int:
-        """See `Clock.now`."""
         now = self._now
         self._now += self.tick
         return now
@@ -42,7 +41,6 @@ class ManualClock:
         self.step(round(seconds * SECOND))
 
     def boot_id(self) -> bytes:
-        """See `Clock.boot_id`."""
         return self._boots.to_bytes(16, "little")
 
     def set(self, now: int) -> None:
@@ -71,10 +69,8 @@ class HookedClock(SystemClock):
         self.hook: Callable[[str], None] = lambda _thread: None
 
     def now(self) -> int:
-        """See `Clock.now`."""
         return super().now() + round(self.ahead * SECOND)
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
         self.hook(threading.current_thread().name)
         return super().monotonic() + self.ahead

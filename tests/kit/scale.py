@@ -24,5 +24,4 @@ def some(places: Sequence[T], rng: random.Random, part: int) -> Sequence[T]:
 
 
 def times(usual: int, long: int) -> int:
-    """Return the number for this run."""
     return long if LONG else usual

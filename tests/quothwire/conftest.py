@@ -7,13 +7,14 @@ The seed is fresh at each run. A failing test prints it, and the labels of damag
 from __future__ import annotations
 
 import random
-import tracemalloc
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 
+from kit.machine.processes import peak_of
 from quothwire.errors import QuothError
 from quothwire.protocol.bounds import Range
 
@@ -64,15 +65,11 @@ def peak_bytes() -> Callable[..., int]:
     """Measure the peak memory of a call, also of one that raises an error of Quoth."""
 
     def measure(call: Callable[..., object], *arguments: object) -> int:
-        tracemalloc.start()
-        try:
-            call(*arguments)
-        except QuothError:
-            pass
-        finally:
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        return peak
+        def act() -> None:
+            with suppress(QuothError):
+                call(*arguments)
+
+        return peak_of(act)
 
     return measure
 

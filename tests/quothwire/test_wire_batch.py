@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +62,6 @@ CASES = {
     "keys and headers": Records([b"1", b"", b"3"], [b"k", None, b""], [b"", TRACE, TRACE]),
     "a batch as value": Records([encode([b"inner"]), b"x"]),
 }
-COUNTS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 999, 1_000]
 
 every_case = pytest.mark.parametrize("records", CASES.values(), ids=CASES)
 
@@ -81,13 +78,6 @@ def stored(whole: bytes, log_id: int = LOG, base: int = BASE, ordinal: int = 5) 
 
 def columns(decoded: batch.DecodedBatch) -> Records:
     return Records(decoded.values, decoded.keys, decoded.headers)
-
-
-@every_case
-def test_records_are_read_as_they_were_written(records: Records) -> None:
-    for kind in (bytes, bytearray, memoryview):
-        assert columns(decode(kind(encoded(records)))) == records
-        assert columns(decode(kind(stored(encoded(records))), LOG)) == records
 
 
 @settings(max_examples=150, deadline=None, print_blob=True)
@@ -109,7 +99,10 @@ def test_records_of_any_bytes_are_read_as_written(
 
 
 @every_case
-def test_header_describes_the_batch(records: Records) -> None:
+def test_batch_is_read_as_it_was_written_and_its_header_describes_it(records: Records) -> None:
+    for kind in (bytes, bytearray, memoryview):
+        assert columns(decode(kind(encoded(records)))) == records
+        assert columns(decode(kind(stored(encoded(records))), LOG)) == records
     whole = encoded(records, producer=U64, sequence=7, flags=Flag.SPARSE | Flag.START)
     header = check(whole)
     assert header == parse_header(whole, 0) == parse_header(b"before" + whole + b"behind", 0, 6)
@@ -120,35 +113,6 @@ def test_header_describes_the_batch(records: Records) -> None:
     assert (header.producer, header.sequence) == (U64, 7)
     present = (records.keys is not None) * Flag.KEYS | (records.headers is not None) * Flag.HEADERS
     assert header.flags == present | Flag.SPARSE | Flag.START
-
-
-def test_columns_lie_in_the_layout_of_arrow() -> None:
-    values = [b"ab", b"", b"cde", *[b"x"] * 64]
-    keys = [None, b"", b"key", *[None, b"k"] * 32]
-    body = encode(values, keys)[HEADER_BYTES:]
-    count = len(values)
-    value_ends = [0, 2, 2, *range(5, 5 + 65)]
-    key_ends = [0, 0, 0, 3, *(3 + (i + 1) // 2 for i in range(64))]
-    assert list(struct.unpack_from(f"<{count + 1}i", body)) == value_ends
-    assert list(struct.unpack_from(f"<{count + 1}i", body, 4 * (count + 1))) == key_ends
-    bitmap = body[8 * (count + 1) :][:16]
-    bits = [bitmap[i // 8] & (1 << i % 8) != 0 for i in range(128)]
-    assert bits == [key is not None for key in keys] + [False] * (128 - count)
-    heaps = body[8 * (count + 1) + 16 :]
-    assert heaps[:69] == b"abcde" + b"x" * 64
-    assert heaps[69 : 69 + 35] == b"key" + b"k" * 32
-    assert heaps[69 + 35 :] == bytes(-(69 + 35 + 8 * (count + 1)) % 8)
-
-
-def test_any_number_of_records_is_read_as_written(rng: random.Random) -> None:
-    for count in COUNTS:
-        values = [rng.randbytes(rng.randrange(12)) for _ in range(count)]
-        keys = [rng.choice((None, b"", rng.randbytes(5))) for _ in range(count)]
-        assert columns(decode(encode(values, keys))) == Records(values, keys)
-        offsets = 4 * (count + 1)
-        assert len(encode([b""] * count)) == HEADER_BYTES + offsets + -offsets % 8
-        bitmap = (count + 63) // 64 * 8
-        assert len(encode([b""] * count, [None] * count)) == HEADER_BYTES + 2 * offsets + bitmap
 
 
 def test_pointers_and_ordinals_follow_from_the_header() -> None:
@@ -165,34 +129,22 @@ def test_stamp_changes_base_ordinal_and_the_header_checksum_alone() -> None:
     assert decode(stamped, LOG).header == decode(whole).header._replace(base=BASE, ordinal=5)
 
 
-def test_header_is_read_as_it_was_stamped(rng: random.Random) -> None:
-    headers = [
+def test_header_is_read_as_it_was_stamped() -> None:
+    for header in (
         Header(1, 0, 8, 1, 0, 0, 0, 0, 0),
         Header(1, 15, BATCH_BYTES_MAX - HEADER_BYTES, BATCH_RECORDS_MAX, BASE, U64, U64, U64, U64),
         Header(1, 0, 16, 1, POINTER_MAX, 0, 0, 0, 1),
         Header(1, 0, 416_000, BATCH_RECORDS_MAX, POINTER_MAX - BATCH_RECORDS_MAX + 1, 0, 0, 0, 1),
-    ]
-    headers += [
-        Header(
-            batch.DATA,
-            rng.randrange(16),
-            rng.randrange((BATCH_BYTES_MAX - HEADER_BYTES) // 8 + 1) * 8,
-            rng.randint(1, BATCH_RECORDS_MAX),
-            rng.randrange(POINTER_MAX - BATCH_RECORDS_MAX),
-            *(rng.getrandbits(rng.randint(1, 64)) for _ in range(4)),
-        )
-        for _ in range(500)
-    ]
-    for header in headers:
-        for log_id in (0, 1, LOG, U64, rng.getrandbits(64)):
+    ):
+        for log_id in (0, 1, LOG, U64):
             assert parse_header(stamp(header, log_id), log_id) == header
 
 
-@pytest.mark.parametrize("reader", [0, OTHER_LOG, LOG ^ 1, U64])
-def test_batch_of_another_log_is_refused(reader: int) -> None:
+def test_batch_of_another_log_is_refused() -> None:
     stamped = stored(encode([b"v"]))
-    for read in (parse_header, check, decode, split):
-        assert code_of(read, stamped, reader) == "bad_batch"
+    for reader in (0, OTHER_LOG, LOG ^ 1, U64):
+        for read in (parse_header, check, decode, split):
+            assert code_of(read, stamped, reader) == "bad_batch"
     assert code_of(check, encode([b"v"]), LOG) == "bad_batch", "no log has stamped it"
 
 
@@ -221,21 +173,18 @@ def test_row_of_stored_batches_is_cut_by_headers_and_refused_if_cut_elsewhere() 
         assert code_of(split, row + tail, LOG) == "bad_batch"
 
 
-@pytest.mark.parametrize(
-    "records",
-    [
+def test_records_that_make_no_batch_are_refused() -> None:
+    one, two = [b"1"], [b"1", b"2"]
+    for records in (
         Records([]),
         Records([], []),
-        Records([b"1", b"2"], [b"k"]),
-        Records([b"1"], [b"k", None]),
-        Records([b"1"], []),
-        Records([b"1", b"2"], None, [TRACE]),
-        Records([b"1"], [b"k"], []),
-    ],
-    ids=["none", "none with keys", "key missing", "key too many", "no keys", "headers missing", "no headers"],
-)
-def test_records_that_make_no_batch_are_refused(records: Records) -> None:
-    assert code_of(encoded, records) == "bad_batch"
+        Records(two, [b"k"]),
+        Records(one, [b"k", None]),
+        Records(one, []),
+        Records(two, None, [TRACE]),
+        Records(one, [b"k"], []),
+    ):
+        assert code_of(encoded, records) == "bad_batch", records
 
 
 def test_records_are_accepted_up_to_the_limit() -> None:

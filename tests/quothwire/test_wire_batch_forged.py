@@ -1,4 +1,7 @@
-"""Batches with right checksums and wrong content: the decoder compares each claim with the bytes."""
+"""Batches with right checksums and wrong content: the decoder compares each claim with the bytes.
+
+The vectors have more of them, which other clients refuse, too.
+"""
 
 from __future__ import annotations
 
@@ -75,19 +78,14 @@ ACCEPTED: dict[str, tuple[bytes, list[bytes], list[bytes | None] | None]] = {
 }
 REFUSED: dict[str, bytes] = {
     # offsets of values
-    "offsets from below 0": forge(padded(ints(-1, 1, 2, 3) + b"abc"), 3),
-    "offsets fall at the end": forge(padded(ints(0, 1, 3, 2) + b"ab"), 3),
     "offset the smallest number": forge(padded(ints(0, INT_MIN, 2, 3) + b"abc"), 3),
     "last offset negative": forge(padded(ints(0, -8)), 1),
-    "last offset the smallest number": forge(padded(ints(0, INT_MIN)), 1),
     "last offset far beyond the heap": forge(padded(ints(0, 1, 2, INT_MAX) + b"abc"), 3),
     "last offset short of the heap": forge(ints(0, 1, 2, 3) + b"abc" + bytes(13), 3),
     "middle offset beyond the heap": forge(padded(ints(0, 1, INT_MAX, 3) + b"abc"), 3),
     "big-endian offsets": forge(padded(struct.pack(">4i", 0, 1, 2, 3) + b"abc"), 3),
     # offsets of keys and headers
-    "key offsets not from 0": forge(padded(ints(0, 1, 1, 1) + word(1) + b"vk"), 1, KEYS),
     "key offsets fall": forge(padded(ints(0, 1, 2, 0, 2, 1) + word(3) + b"vvk"), 2, KEYS),
-    "key offset negative": forge(padded(ints(0, 1, 0, -1) + word(1) + b"vk"), 1, KEYS),
     "value offset takes the keys too": forge(padded(ints(0, 9, 0, 1) + word(1) + b"vk"), 1, KEYS),
     "two columns add up by an overflow": forge(
         padded(ints(0, INT_MAX, 0, INT_MIN + 3) + word(1) + b"vk"), 1, KEYS
@@ -96,55 +94,36 @@ REFUSED: dict[str, bytes] = {
     "header offset beyond the heap": forge(padded(ints(0, 1, 0, 2**20) + b"vh"), 1, HEADERS),
     "flag of headers without headers": forge(ABC, 3, HEADERS),
     "keys without their flag": forge(padded(ints(0, 1, 0, 1) + word(1) + b"vk"), 1),
-    "bitmap missing": forge(padded(ints(0, 1, 0, 1) + b"vk"), 1, KEYS),
     "bitmap of one byte": forge(padded(ints(0, 1, 0, 1) + b"\x01vk"), 1, KEYS),
     # counts and lengths
-    "no records, no body": forge(b"", 0),
     "a record, no body": forge(b"", 1),
     "one record fewer": forge(ABC, 2),
-    "one record more": forge(ABC, 4),
     "more records than the body has bytes": forge(ABC, 1_000),
-    "2**32 - 1 records": forge(ABC, 2**32 - 1),
     "2**31 records": forge(ABC, 2**31),
     "body shorter than claimed": forge(ABC, 3, body_bytes=len(ABC) + 8),
     "body longer than claimed": forge(ABC, 3, body_bytes=len(ABC) - 8),
     "body of no bytes claimed": forge(ABC, 3, body_bytes=0),
     "body of 4 GiB claimed": forge(ABC, 3, body_bytes=2**32 - 1),
-    "body of 4 GiB claimed, a multiple of 8": forge(ABC, 3, body_bytes=2**32 - 8),
     "body claimed one step above the limit": forge(ABC, 3, body_bytes=16 * MIB - 56),
     "body of the limit claimed": forge(ABC, 3, body_bytes=16 * MIB - 64),
     "body not a multiple of 8": forge(ints(0, 3) + b"abc", 1),
     "padding of eight too many": forge(ABC + bytes(8), 3),
-    "padding missing": forge(ints(0, 1) + b"abc", 1),
     # header
     "kind 0": forge(ABC, 3, kind=0),
-    "kind 255": forge(ABC, 3, kind=255),
     "version 0": forge(ABC, 3, version=0),
-    "version 255": forge(ABC, 3, version=255),
-    "magic of zeros": forge(ABC, 3, magic=bytes(4)),
-    "pointer beyond the last": forge(ABC, 3, base=POINTER_MAX + 1),
-    "pointers run beyond the last": forge(ABC, 3, base=POINTER_MAX - 1),
     "pointer of 64 bits": forge(ABC, 3, base=2**64 - 1),
     "pointer that wraps": forge(ABC, 3, base=2**64 - 2),
-    **{f"reserved flag {bit}": forge(ABC, 3, 1 << bit) for bit in range(5, 16)},
     "all 16 flags": forge(ABC, 3, 0xFFFF),
     # no batch at all
     "nothing": b"",
     "header alone": forge(ABC, 3)[:64],
-    "a byte less than a header": forge(ABC, 3)[:63],
-    **{f"{count} zeros": bytes(count) for count in (1, 63, 64, 65, 72, 128, 4_096, MIB)},
-    **{f"{count} times FF": b"\xff" * count for count in (64, 72, 4_096)},
+    **{f"{count} zeros": bytes(count) for count in (1, 63, 65, 4_096)},
+    "64 times FF": b"\xff" * 64,
 }
 
 TOO_LARGE = frozenset(
     REFUSED[name]
-    for name in (
-        "2**32 - 1 records",
-        "2**31 records",
-        "body of 4 GiB claimed",
-        "body of 4 GiB claimed, a multiple of 8",
-        "body claimed one step above the limit",
-    )
+    for name in ("2**31 records", "body of 4 GiB claimed", "body claimed one step above the limit")
 )
 """Counts above their limits. The same mistake has this code in the simple protocol."""
 
@@ -166,14 +145,13 @@ def test_batch_that_the_layout_forbids_is_refused_without_memory(
     assert peak_bytes(batch.decode, whole) < 2**17
 
 
-@pytest.mark.parametrize("body_bytes", [0, 8, 16 * MIB - 64, 2**31, 2**32 - 8, 2**32 - 1])
-def test_claim_of_a_header_takes_no_memory(body_bytes: int, peak_bytes: Callable[..., int]) -> None:
-    for records in (0, 1, 100_000, 2**31 - 1, 2**32 - 1):
-        claim = forge(b"", records, KEYS | HEADERS, body_bytes=body_bytes, log_id=LOG)
-        above = records > 100_000 or body_bytes > 16 * MIB - 64
-        for whole in (claim, claim + ABC):
+def test_claim_of_a_header_takes_no_memory(peak_bytes: Callable[..., int]) -> None:
+    for body_bytes in (0, 8, 16 * MIB - 64, 2**32 - 8):
+        for records in (0, 1, 100_000, 2**32 - 1):
+            whole = forge(b"", records, KEYS | HEADERS, body_bytes=body_bytes, log_id=LOG) + ABC
             for read in (batch.parse_header, batch.split, batch.check, batch.decode):
                 assert peak_bytes(read, whole, LOG) < 2**16
+            above = records > 100_000 or body_bytes > 16 * MIB - 64
             assert code_of(batch.check, whole, LOG) == ("too_large" if above else "bad_batch")
 
 

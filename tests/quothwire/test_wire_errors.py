@@ -10,20 +10,9 @@ import pytest
 from quothwire import errors
 from quothwire.errors import CODES, QuothError, error
 
-CLASSES = {
-    errors.RequestError,
-    errors.NotFound,
-    errors.Conflict,
-    errors.Unavailable,
-    errors.BrokerFailure,
-    errors.Damaged,
-    errors.Disconnected,
-}
-
 
 def test_classes_of_the_codes_are_one_level_below_the_base() -> None:
-    assert {row.error for row in CODES.values()} == CLASSES
-    assert all(one.__bases__ == (QuothError,) for one in CLASSES)
+    assert {row.error for row in CODES.values()} == set(QuothError.__subclasses__())
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -52,12 +41,12 @@ def test_given_hint_replaces_the_one_of_the_code() -> None:
     assert str(error("busy", "full", "")) == "busy: full"
 
 
-@pytest.mark.parametrize("code", ["from_a_newer_broker", "", "BUSY"])
-def test_unknown_code_is_a_failure_of_the_broker_with_its_text(code: str) -> None:
-    problem = error(code, "what it said")
-    assert type(problem) is errors.BrokerFailure
-    assert (problem.code, problem.text, problem.retryable) == (code, "what it said", False)
-    assert "not known" in problem.hint
+def test_unknown_code_is_a_failure_of_the_broker_with_its_text() -> None:
+    for code in ("from_a_newer_broker", "", "BUSY"):
+        problem = error(code, "what it said")
+        assert type(problem) is errors.BrokerFailure
+        assert (problem.code, problem.text, problem.retryable) == (code, "what it said", False)
+        assert "not known" in problem.hint
 
 
 @pytest.mark.parametrize("code", [*CODES, "from_a_newer_broker"])

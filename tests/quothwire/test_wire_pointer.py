@@ -23,18 +23,6 @@ TIMES = {
     NOW: datetime(2026, 1, 2, 3, 4, 5, 1, tzinfo=UTC),
     POINTER_MAX: datetime(4253, 5, 31, 22, 20, 37, 927_935, tzinfo=UTC),
 }
-REFUSED: dict[str, Any] = {
-    "-1": -1,
-    "2**56": 2**56,
-    "2**64": 2**64,
-    "true": True,
-    "false": False,
-    "float": 5.0,
-    "NaN": float("nan"),
-    "text": "5",
-    "bytes": b"5",
-    "nothing": None,
-}
 
 
 def problem_of(text: str) -> QuothError:
@@ -43,10 +31,14 @@ def problem_of(text: str) -> QuothError:
     return problem
 
 
-@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
-def test_value_that_is_no_pointer_is_refused(value: Any) -> None:
-    for take in (check_pointer, to_datetime, to_text):
-        assert code_of(take, value) == "bad_pointer"
+def test_value_that_is_no_pointer_is_refused() -> None:
+    values: tuple[Any, ...] = (-1, 2**56, 2**64, True, False, 5.0, float("nan"), "5", b"5", None)
+    for value in values:
+        for take in (check_pointer, to_datetime, to_text):
+            assert code_of(take, value) == "bad_pointer", value
+    for now in (-1, 2**56, True):
+        for text in ("now", "-1s"):
+            assert code_of(parse, text, now) == "bad_pointer"
 
 
 def test_pointer_is_its_time() -> None:
@@ -76,32 +68,24 @@ class NoOffset(tzinfo):
     def utcoffset(self, moment: datetime | None) -> None:
         return None
 
-    def dst(self, moment: datetime | None) -> None:
-        return None
+    dst = utcoffset
 
     def tzname(self, moment: datetime | None) -> str:
         return "none"
 
 
-@pytest.mark.parametrize("zone", [None, NoOffset()], ids=["none", "without offset"])
-def test_time_without_a_zone_is_refused(zone: tzinfo | None) -> None:
-    problem = error_of(from_datetime, datetime(2026, 1, 2, tzinfo=zone))
-    assert problem.code == "bad_pointer"
-    assert "UTC" in problem.hint
-
-
-@pytest.mark.parametrize(
-    "time",
-    [
+def test_time_without_a_zone_or_without_a_pointer_is_refused() -> None:
+    for zone in (None, NoOffset()):
+        problem = error_of(from_datetime, datetime(2026, 1, 2, tzinfo=zone))
+        assert problem.code == "bad_pointer"
+        assert "UTC" in problem.hint
+    for time in (
         datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
         datetime.min.replace(tzinfo=timezone(timedelta(hours=14))),
         to_datetime(POINTER_MAX) + timedelta(microseconds=1),
         datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))),
-    ],
-    ids=["before 1970", "the first of Python", "after the last pointer", "the last of Python"],
-)
-def test_time_without_a_pointer_is_refused(time: datetime) -> None:
-    assert code_of(from_datetime, time) == "bad_pointer"
+    ):
+        assert code_of(from_datetime, time) == "bad_pointer"
 
 
 @pytest.mark.parametrize(
@@ -166,12 +150,6 @@ def test_text_that_is_no_timestamp_is_refused(text: str) -> None:
     problem_of(text)
 
 
-@pytest.mark.parametrize("now", [-1, 2**56, True])
-def test_now_has_to_be_a_pointer(now: int) -> None:
-    for text in ("now", "-1s"):
-        assert code_of(parse, text, now) == "bad_pointer"
-
-
 @pytest.mark.parametrize(
     ("text", "reason", "hint"),
     [
@@ -206,12 +184,9 @@ def test_error_of_a_timestamp_names_the_wrong_part(text: str, reason: str, hint:
     assert hint in problem.hint
 
 
-def test_examples_in_the_hint_are_valid() -> None:
+def test_long_text_is_refused_and_the_examples_in_the_hint_are_valid() -> None:
+    for text in ("-" + "1s" * 50_000 + "x", "-" + "1" * 100_000, "-" + "1." * 50_000, "1" * 100_000 + "x"):
+        problem_of(text)
     for example in ("1767323045000001", "2026-01-02T03:04:05Z", "-15m", "now"):
         assert example in problem_of("yesterday").hint
         parse(example, NOW)
-
-
-def test_long_text_is_refused() -> None:
-    for text in ("-" + "1s" * 50_000 + "x", "-" + "1" * 100_000, "-" + "1." * 50_000, "1" * 100_000 + "x"):
-        problem_of(text)

@@ -11,10 +11,19 @@ from kit.machine.services import Service, readme_lines
 
 
 @pytest.fixture(scope="session")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def base() -> Base:
+    """What machines are made of."""
+    try:
+        return Base()
+    except Unbootable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def machine(base: Base, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A Debian that has booted."""
     try:
-        machine = Machine(Base(), tmp_path_factory.mktemp("machine"))
+        machine = Machine(base, tmp_path_factory.mktemp("machine"))
     except Unbootable as problem:
         pytest.skip(str(problem))
     yield machine
@@ -22,11 +31,22 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 @pytest.fixture(scope="session")
-def service(machine: Machine) -> Service:
-    """The service, installed by the first lines of the README, up to its start."""
+def installed(base: Base, machine: Machine) -> Service:
+    """The service, installed by the first lines of the README, up to its start. A test may restart it."""
     service = Service(machine)
     for line in readme_lines():
         service.run(line)
+        if "pip install" in line:  # the service cannot store the compiled modules
+            service.run("/opt/quoth/bin/python -c 'import quothd.main'")
+            base.keep(machine.directory / "upper" / "opt")
         if line.startswith("systemctl enable"):
             return service
     raise AssertionError("the README does not say how it is started")
+
+
+@pytest.fixture
+def service(installed: Service) -> Service:
+    """The running service with the files that were installed."""
+    if installed.is_stale:
+        assert installed.restart().status == 0
+    return installed

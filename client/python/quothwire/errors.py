@@ -77,203 +77,153 @@ class Code(NamedTuple):
     meaning: str = ""
 
 
+_RETRYABLE = frozenset(("out_of_sequence", "timed_out", "disconnected"))
+"""With all codes of `Unavailable`."""
+_ROWS: dict[type[QuothError], dict[str, tuple[str, str]]] = {
+    RequestError: {
+        "bad_request": (
+            "`quoth help protocol` has the shape of every request",
+            "The frames, fields or values of the request are wrong.",
+        ),
+        "unsupported_version": (
+            "`hello` tells the versions that the broker speaks",
+            "The other side speaks another version of the protocol, or a file has another version.",
+        ),
+        "unknown_operation": (
+            "`hello` tells the operations that the broker knows",
+            "The broker has no such operation.",
+        ),
+        "bad_topic": (
+            "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'",
+            "This is not a topic's name.",
+        ),
+        "bad_pointer": (
+            "a pointer is an integer from 0 to 2^56 - 1",
+            "This is neither a pointer nor a time.",
+        ),
+        "bad_batch": (
+            "nothing of it was stored; `quoth help protocol` draws a batch",
+            "A batch has counts, lengths, offsets, checksums or reserved bits that are wrong.",
+        ),
+        "bad_setting": (
+            "nothing was changed",
+            "There is no such setting, key or variable, or it cannot have this value.",
+        ),
+        "too_large": (
+            "nothing of it was stored; `hello` tells the limits",
+            "A record, a batch or a request is above a limit.",
+        ),
+    },
+    NotFound: {
+        "unknown_topic": (
+            "the first publish makes a topic; `quoth topic ls` lists them",
+            "The topic does not exist, or was deleted meanwhile.",
+        ),
+        "unknown_record": ("retention or trim may have removed it", "No record has this pointer."),
+    },
+    Conflict: {
+        "topic_exists": (
+            "`quoth topic set` changes its settings, `quoth topic rm` deletes it",
+            "A topic of this name exists.",
+        ),
+        "topics_max": (
+            "delete topics, or raise topics_max",
+            "The broker holds as many topics as its configuration allows.",
+        ),
+        "unknown_producer": (
+            "the broker no longer knows this producer id: begin a new one at sequence 1",
+            "The topic no longer knows the producer id, so it cannot tell a retry from something new.",
+        ),
+        "out_of_sequence": (
+            "nothing was stored; send the missing sequence first",
+            "A batch of the producer is missing before this one.",
+        ),
+        "sequence_reused": (
+            "this sequence was stored with other bytes",
+            "The producer used one sequence number for two different batches.",
+        ),
+        "forgotten_sequence": (
+            "stored before, but too long ago to tell its pointers; it was not stored again",
+            "The batch or version was stored before, too long ago for its result to be known.",
+        ),
+        "not_staged": (
+            "nothing was published; write the missing parts again, or abort the transaction",
+            "Parts of the transaction that were named are not staged as they were named.",
+        ),
+        "newest_differs": (
+            "nothing was published; see what was published meanwhile",
+            "The application has published another version of its transactions meanwhile.",
+        ),
+        "already_published": (
+            "nothing was staged; its status tells where its records are",
+            "This version of the application's transaction was published before.",
+        ),
+        "staged_max": (
+            "publish or abort what is staged on this topic, or raise staged_bytes_max",
+            "The topic holds as much as may be staged on it.",
+        ),
+        "locked": (
+            "one process owns a directory: stop that one, or use another directory",
+            "The directory or file belongs to another process.",
+        ),
+        "pointers_exhausted": (
+            "the clock or the log stands at the end of 56 bits",
+            "No pointer is left: the clock or the log stands at the end of the year 4253.",
+        ),
+    },
+    Unavailable: {
+        "busy": (
+            "a queue is full; nothing was stored; try again in a moment",
+            "A queue of the broker is full, or it has no thread, descriptor or memory left.",
+        ),
+        "recovering": (
+            "the topic is being opened; try again in a moment",
+            "The topic is being opened and looked through.",
+        ),
+        "stopping": ("the broker is shutting down; nothing was stored", "The broker is shutting down."),
+        "disk_low": (
+            "free some space or trim; reads go on; writing resumes by itself",
+            "The disk is nearly full, or a file or a quota is at its limit; nothing was stored.",
+        ),
+    },
+    BrokerFailure: {
+        "storage_failed": (
+            "the topic takes no writes until the broker is restarted; reads go on",
+            "The disk failed: whether the request was carried out is not known.",
+        ),
+        "internal": (
+            "the broker's log holds the traceback",
+            "The broker met a defect of its own: whether the request was carried out is not known.",
+        ),
+        "unusable_system": (
+            "the system withholds what a log needs; the text says what and where it should be",
+            "The operating system, or the sandbox of the service, withholds what a log needs.",
+        ),
+    },
+    Damaged: {
+        "damaged": (
+            "`quoth log dump` shows what is left",
+            "Stored or received bytes do not match their checksums.",
+        ),
+    },
+    Disconnected: {
+        "timed_out": (
+            "whether it took effect is not known",
+            "The broker is connected and did not answer in time.",
+        ),
+        "disconnected": (
+            "is a broker running there? `quoth serve` starts one",
+            "No broker answers at this address.",
+        ),
+        "closed": ("the client was closed", "The client, or the broker in this process, was closed."),
+    },
+}
+"""By class and code: what a person can do, and what happened."""
+
 CODES: dict[str, Code] = {
-    # the request is wrong
-    "bad_request": Code(
-        RequestError,
-        False,
-        "`quoth help protocol` has the shape of every request",
-        "The frames, fields or values of the request are wrong.",
-    ),
-    "unsupported_version": Code(
-        RequestError,
-        False,
-        "`hello` tells the versions that the broker speaks",
-        "The other side speaks another version of the protocol, or a file has another version.",
-    ),
-    "unknown_operation": Code(
-        RequestError,
-        False,
-        "`hello` tells the operations that the broker knows",
-        "The broker has no such operation.",
-    ),
-    "bad_topic": Code(
-        RequestError,
-        False,
-        "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'",
-        "This is not a topic's name.",
-    ),
-    "bad_pointer": Code(
-        RequestError,
-        False,
-        "a pointer is an integer from 0 to 2^56 - 1",
-        "This is neither a pointer nor a time.",
-    ),
-    "bad_batch": Code(
-        RequestError,
-        False,
-        "nothing of it was stored; `quoth help protocol` draws a batch",
-        "A batch has counts, lengths, offsets, checksums or reserved bits that are wrong.",
-    ),
-    "bad_setting": Code(
-        RequestError,
-        False,
-        "nothing was changed",
-        "There is no such setting, key or variable, or it cannot have this value.",
-    ),
-    "too_large": Code(
-        RequestError,
-        False,
-        "nothing of it was stored; `hello` tells the limits",
-        "A record, a batch or a request is above a limit.",
-    ),
-    # not there
-    "unknown_topic": Code(
-        NotFound,
-        False,
-        "the first publish makes a topic; `quoth topic ls` lists them",
-        "The topic does not exist, or was deleted meanwhile.",
-    ),
-    "unknown_record": Code(
-        NotFound, False, "retention or trim may have removed it", "No record has this pointer."
-    ),
-    # contradicts what is stored
-    "topic_exists": Code(
-        Conflict,
-        False,
-        "`quoth topic set` changes its settings, `quoth topic rm` deletes it",
-        "A topic of this name exists.",
-    ),
-    "topics_max": Code(
-        Conflict,
-        False,
-        "delete topics, or raise topics_max",
-        "The broker holds as many topics as its configuration allows.",
-    ),
-    "unknown_producer": Code(
-        Conflict,
-        False,
-        "the broker no longer knows this producer id: begin a new one at sequence 1",
-        "The topic no longer knows the producer id, so it cannot tell a retry from something new.",
-    ),
-    "out_of_sequence": Code(
-        Conflict,
-        True,
-        "nothing was stored; send the missing sequence first",
-        "A batch of the producer is missing before this one.",
-    ),
-    "sequence_reused": Code(
-        Conflict,
-        False,
-        "this sequence was stored with other bytes",
-        "The producer used one sequence number for two different batches.",
-    ),
-    "forgotten_sequence": Code(
-        Conflict,
-        False,
-        "stored before, but too long ago to tell its pointers; it was not stored again",
-        "The batch or version was stored before, too long ago for its result to be known.",
-    ),
-    "not_staged": Code(
-        Conflict,
-        False,
-        "nothing was published; write the missing parts again, or abort the transaction",
-        "Parts of the transaction that were named are not staged as they were named.",
-    ),
-    "newest_differs": Code(
-        Conflict,
-        False,
-        "nothing was published; see what was published meanwhile",
-        "The application has published another version of its transactions meanwhile.",
-    ),
-    "already_published": Code(
-        Conflict,
-        False,
-        "nothing was staged; its status tells where its records are",
-        "This version of the application's transaction was published before.",
-    ),
-    "staged_max": Code(
-        Conflict,
-        False,
-        "publish or abort what is staged on this topic, or raise staged_bytes_max",
-        "The topic holds as much as may be staged on it.",
-    ),
-    "locked": Code(
-        Conflict,
-        False,
-        "one process owns a directory: stop that one, or use another directory",
-        "The directory or file belongs to another process.",
-    ),
-    "pointers_exhausted": Code(
-        Conflict,
-        False,
-        "the clock or the log stands at the end of 56 bits",
-        "No pointer is left: the clock or the log stands at the end of the year 4253.",
-    ),
-    # not now
-    "busy": Code(
-        Unavailable,
-        True,
-        "a queue is full; nothing was stored; try again in a moment",
-        "A queue of the broker is full, or it has no thread, descriptor or memory left.",
-    ),
-    "recovering": Code(
-        Unavailable,
-        True,
-        "the topic is being opened; try again in a moment",
-        "The topic is being opened and looked through.",
-    ),
-    "stopping": Code(
-        Unavailable, True, "the broker is shutting down; nothing was stored", "The broker is shutting down."
-    ),
-    "disk_low": Code(
-        Unavailable,
-        True,
-        "free some space or trim; reads go on; writing resumes by itself",
-        "The disk is nearly full, or a file or a quota is at its limit; nothing was stored.",
-    ),
-    # the broker failed
-    "storage_failed": Code(
-        BrokerFailure,
-        False,
-        "the topic takes no writes until the broker is restarted; reads go on",
-        "The disk failed: whether the request was carried out is not known.",
-    ),
-    "internal": Code(
-        BrokerFailure,
-        False,
-        "the broker's log holds the traceback",
-        "The broker met a defect of its own: whether the request was carried out is not known.",
-    ),
-    "unusable_system": Code(
-        BrokerFailure,
-        False,
-        "the system withholds what a log needs; the text says what and where it should be",
-        "The operating system, or the sandbox of the service, withholds what a log needs.",
-    ),
-    # bytes do not match their checksum
-    "damaged": Code(
-        Damaged,
-        False,
-        "`quoth log dump` shows what is left",
-        "Stored or received bytes do not match their checksums.",
-    ),
-    # no answer
-    "timed_out": Code(
-        Disconnected,
-        True,
-        "whether it took effect is not known",
-        "The broker is connected and did not answer in time.",
-    ),
-    "disconnected": Code(
-        Disconnected,
-        True,
-        "is a broker running there? `quoth serve` starts one",
-        "No broker answers at this address.",
-    ),
-    "closed": Code(
-        Disconnected, False, "the client was closed", "The client, or the broker in this process, was closed."
-    ),
+    code: Code(kind, kind is Unavailable or code in _RETRYABLE, hint, meaning)
+    for kind, rows in _ROWS.items()
+    for code, (hint, meaning) in rows.items()
 }
 _UNKNOWN = Code(BrokerFailure, False, "a newer broker's: whether it was done is not known")
 

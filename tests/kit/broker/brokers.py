@@ -121,7 +121,6 @@ class BrokerProcess:
         return status
 
     def close(self) -> None:
-        """End it if it is running."""
         if self._process is not None:
             if self.exit_status is None:
                 os.kill(self._process.pid, signal.SIGKILL)
@@ -131,7 +130,6 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         assert self._process is not None
         return self._process.pid
 
@@ -143,13 +141,11 @@ class BrokerProcess:
 
     @property
     def announcements(self) -> str:
-        """Return the address of its announcements."""
         address, _, port = self.url.rpartition(":")
         return f"{address}:{int(port) + 1}"
 
     @property
     def topics_directory(self) -> Path:
-        """Return the directory of its topics."""
         return self.directory / "topics"
 
     # -- output -----------------------------------------------------------------------------------

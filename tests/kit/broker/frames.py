@@ -42,5 +42,4 @@ def refusal_of(fast: FastPeer, *frames: bytes) -> ErrorFrames:
 
 
 def packed(**arguments: Any) -> bytes:
-    """Pack arguments as msgpack."""
     return bytes(msgpack.packb(arguments))

@@ -76,11 +76,9 @@ class BrokerModel:
     # -- requests -------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """See `quoth.Client.topics`."""
         return sorted(self.topic_models)
 
     def topic(self, topic: str) -> TopicInfo:
-        """See `quoth.Client.topic`."""
         topic_model = self._model_of(topic)
         kept = topic_model.kept
         first = kept[0] if kept else 0
@@ -100,7 +98,6 @@ class BrokerModel:
     def advance(
         self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
     ) -> Advance:
-        """See `quoth.Client.advance`."""
         topic_model = self._model_of(topic)
         assert max_records is None or max_records > 0
         found = topic_model.above(after, topic_model.last)[:max_records]
@@ -120,7 +117,6 @@ class BrokerModel:
         )
 
     def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
-        """See `quoth.Client.split`."""
         topic_model = self._model_of(topic)
         cut = [[one for one in batch if after < one <= until] for batch in topic_model.batches]
         batches = [batch for batch in cut if batch]
@@ -132,7 +128,6 @@ class BrokerModel:
         return [PointerRange(one[0] - 1, one[-1], len(one), 100 * len(one)) for one in ranges.values()]
 
     def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
-        """See `quoth.Client.count`."""
         topic_model = self._model_of(topic)
         found = topic_model.above(after, topic_model.last if until is None else until)
         first, last = (found[0], found[-1]) if found else (0, 0)

@@ -58,19 +58,15 @@ class Services:
 
     @property
     def is_idle(self) -> bool:
-        """True if there is no work."""
         return not self._work
 
     def sync(self, request: SyncRequest) -> None:
-        """See `Services.sync`."""
         self._work.append(lambda: run_sync(request))
 
     def read(self, request: PendingRequest, query: Query) -> None:
-        """See `Services.read`."""
         self._work.append(lambda: run_query(request, query))
 
     def step(self, step: CommitStep) -> None:
-        """See `Services.step`."""
         self._work.append(step.run)
 
     def execute(self) -> Item:

@@ -41,8 +41,7 @@ class HasUrl(Protocol):
     """A broker, in this process or another one."""
 
     @property
-    def url(self) -> str:
-        """The address of its clients."""
+    def url(self) -> str: ...
 
 
 class Peer:
@@ -77,20 +76,16 @@ class Peer:
         self.close()
 
     def close(self) -> None:
-        """Leave."""
         self.socket.close(linger=0)
 
     def send_frames(self, frames: Sequence[bytes]) -> None:
-        """Send a message as it is."""
         self.socket.send_multipart(frames)
 
     def receive_frames(self, seconds: float = DEADLINE_S) -> list[bytes]:
-        """The next message as it is."""
         assert self.socket.poll(max(0, int(seconds * 1_000))), f"nothing came within {seconds:g} s"
         return self.socket.recv_multipart()
 
     def is_silent(self, seconds: float) -> bool:
-        """Return True if no message comes within this time."""
         return not self.socket.poll(int(seconds * 1_000))
 
 
@@ -103,7 +98,6 @@ class SimplePeer(Peer):
         return self.receive()
 
     def send(self, *frames: bytes | str | int) -> None:
-        """Send a request."""
         delimiter = [] if self.socket.type == zmq.REQ else [b""]
         self.send_frames([*delimiter, *map(_as_frame, frames)])
 
@@ -135,7 +129,6 @@ class SimplePeer(Peer):
         return int(following), list(zip(map(int, pairs[::2]), pairs[1::2], strict=True))
 
     def topics(self, after: str = "") -> list[str]:
-        """Names of topics."""
         return [name.decode() for name in self.call("topics", after)]
 
 
@@ -148,7 +141,6 @@ class Found(NamedTuple):
 
     @property
     def values(self) -> list[bytes]:
-        """The values of the records."""
         return [record.value for record in self.records]
 
 
@@ -163,7 +155,6 @@ class FastPeer(Peer):
     # -- one by one -------------------------------------------------------------------------------------
 
     def send(self, request: Request, topic: str = "", payload: bytes | None = None) -> int:
-        """Send a request; returns its correlation id."""
         correlation = next(self._correlations)
         self.send_frames([b"", *binary_codec.encode_request(request, correlation, topic, payload)])
         return correlation
@@ -208,7 +199,6 @@ class FastPeer(Peer):
         return self.send(Publish(durability), topic, encoded(values, **of))
 
     def fetch(self, topic: str, after: int = 0, **arguments: int) -> Found:
-        """Read on after a pointer."""
         return found_in(self.request(Fetch(after=after, **arguments), topic), after)
 
     def send_fetch(self, topic: str, after: int = 0, **arguments: int) -> int:
@@ -227,25 +217,20 @@ class FastPeer(Peer):
             after = found.reply.next
 
     def values(self, topic: str) -> list[bytes]:
-        """Return the values of all records of a topic."""
         return [record.value for record in self.read_all(topic)]
 
     def describe(self, topic: str) -> TopicInfo:
-        """Everything about a topic."""
         reply = self.call(DescribeTopic(), topic)
         assert isinstance(reply, TopicInfo)
         return reply
 
     def status(self, limit: int = 1_000, after: str = "") -> Status:
-        """The broker as a whole."""
         reply = self.call(GetStatus(limit=limit, after=after))
         assert isinstance(reply, Status)
         return reply
 
 
 class Subscriber(Peer):
-    """A socket that receives announcements."""
-
     def __init__(self, context: Context, url: str, *prefixes: bytes) -> None:
         super().__init__(context, url, zmq.SUB)
         for prefix in prefixes:
@@ -265,20 +250,16 @@ class Peers:
         self._made: list[Peer] = []
 
     def fast(self, broker: str | HasUrl, **options: Any) -> FastPeer:
-        """A client that speaks the fast protocol."""
         return self.keep(FastPeer(self.context, _url(broker), **options))
 
     def simple(self, broker: str | HasUrl, kind: int = zmq.DEALER, **options: Any) -> SimplePeer:
-        """A client that speaks the simple protocol."""
         return self.keep(SimplePeer(self.context, _url(broker), kind, **options))
 
     def keep(self, peer: AnyPeer) -> AnyPeer:
-        """Close this one too."""
         self._made.append(peer)
         return peer
 
     def close(self) -> None:
-        """Close them all."""
         for peer in self._made:
             peer.close()
 

@@ -47,7 +47,6 @@ class _Thread:
         self.close()
 
     def close(self) -> None:
-        """End it."""
         self.order(lambda: setattr(self, "over", True))
         self._thread.join()
         os.close(self.wakeup)
@@ -64,7 +63,6 @@ class _Thread:
         self._thread.start()
 
     def obey(self) -> None:
-        """Execute the oldest order."""
         os.read(self.wakeup, 1)
         what, done = self._orders.popleft()
         what()

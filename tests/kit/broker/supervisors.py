@@ -38,7 +38,6 @@ class Supervisor:
         return given | ({"WATCHDOG_USEC": str(int(watchdog * 1e6))} if watchdog else {})
 
     def close(self) -> None:
-        """Listen no more."""
         self._socket.close()
 
     def wait_for(self, name: str, value: str = "1", seconds: float = DEADLINE_S) -> Told:

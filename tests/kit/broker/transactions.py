@@ -124,13 +124,11 @@ class Job:
         return answer.reply
 
     def abort(self, version: int) -> TransactionInfo:
-        """Remove what is staged."""
         reply = self.peer.call(AbortTransaction(self.application, version), self.topic)
         assert isinstance(reply, TransactionInfo)
         return reply
 
     def standing(self, version: int) -> TransactionInfo:
-        """Return the state of a transaction."""
         reply = self.peer.call(GetTransaction(self.application, version), self.topic)
         assert isinstance(reply, TransactionInfo)
         return reply

@@ -37,8 +37,6 @@ KINDS = ("link", "pipe")
 
 
 class DataAndBackup:
-    """A data directory and its backup."""
-
     def __init__(self, command: Command, data: Path, to: Path) -> None:
         self.command = command
         self.data = data
@@ -60,7 +58,6 @@ class DataAndBackup:
 
 
 def everything(client: quoth.Client, topic: str) -> list[Message]:
-    """Read all records of a topic."""
     return [message for batch in client.batches(topic) for message in batch]
 
 

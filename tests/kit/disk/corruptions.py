@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,15 +87,12 @@ class Scene:
 
     @property
     def settings(self) -> Path:
-        """The settings of the topic."""
         return self.folder / "topic.json"
 
     def index(self, row: int) -> Path:
-        """The index of a segment."""
         return self.segments[row].with_suffix(".idx")
 
     def block(self, row: int) -> ByteRange:
-        """The header block of a segment."""
         first = self.stored[row * BATCHES]
         return first.path, 0, first.start
 
@@ -123,7 +121,7 @@ class Scene:
         return path.exists() and path.read_bytes().startswith(self._blocks[row])
 
 
-Harm = Callable[[Scene, random.Random], None]
+Harm = Callable[[Scene, random.Random], object]
 ByteRange = tuple[Path, int, int]
 Blow = Callable[[Path, int, int, random.Random], None]
 
@@ -136,21 +134,9 @@ def _flip(path: Path, start: int, end: int, rng: random.Random) -> None:
         flip(path, rng.randrange(start, end), rng.randrange(1, 256))
 
 
-def _zero(path: Path, start: int, end: int, rng: random.Random) -> None:
-    zero(path, *_part(start, end, rng))
-
-
 def _overwrite(path: Path, start: int, end: int, rng: random.Random) -> None:
     begin, stop = _part(start, end, rng)
     overwrite(path, begin, rng.randbytes(stop - begin))
-
-
-def _cut(path: Path, start: int, end: int, rng: random.Random) -> None:
-    cut(path, *_part(start, end, rng))
-
-
-def _truncate(path: Path, start: int, end: int, rng: random.Random) -> None:
-    truncate(path, rng.randrange(start, end))
 
 
 def _double(path: Path, start: int, end: int, rng: random.Random) -> None:
@@ -173,10 +159,10 @@ def _part(start: int, end: int, rng: random.Random) -> tuple[int, int]:
 
 BLOWS: dict[str, Blow] = {
     "flip": _flip,
-    "zero": _zero,
+    "zero": lambda path, start, end, rng: zero(path, *_part(start, end, rng)),
     "overwrite": _overwrite,
-    "cut": _cut,
-    "truncate": _truncate,
+    "cut": lambda path, start, end, rng: cut(path, *_part(start, end, rng)),
+    "truncate": lambda path, start, end, rng: truncate(path, rng.randrange(start, end)),
     "double": _double,
     "swap": _swap,
 }
@@ -245,14 +231,12 @@ EVERY_BLOW: dict[str, Harm] = {f"{how} {place}": blow(how, place) for how in BLO
 # -- harm to whole batches and files ------------------------------------------------------------------------
 
 
-def _if_there(harm: Callable[[Scene], None]) -> Harm:
+def _if_there(harm: Callable[[Scene], object]) -> Harm:
     """Harm to files that may be gone by now."""
 
     def do(scene: Scene, rng: random.Random) -> None:
-        try:
+        with suppress(FileNotFoundError):
             harm(scene)
-        except FileNotFoundError:
-            return
 
     return do
 
@@ -265,19 +249,11 @@ def _swap_batches(one: int, other: int) -> Harm:
     return _if_there(harm)
 
 
-def _double_batch(one: int, before: int) -> Harm:
+def _double_batch(one: int, before: int, *, instead: bool = False) -> Harm:
     def harm(scene: Scene) -> None:
         place = scene.stored[before]
-        insert(place.path, place.start, scene.left.written[one])
-
-    return _if_there(harm)
-
-
-def _write_over(one: int, other: int) -> Harm:
-    def harm(scene: Scene) -> None:
-        place = scene.stored[other]
-        cut(place.path, place.start, place.end)
-        insert(place.path, place.start, scene.left.written[one])
+        end = place.end if instead else place.start
+        cut(place.path, place.start, end, scene.left.written[one])
 
     return _if_there(harm)
 
@@ -298,14 +274,12 @@ def foreign_newest(scene: Scene, rng: random.Random) -> None:
     shutil.copy(segments(scene.other)[1], scene.folder / f"{floor:017d}.seg")
 
 
-def _delete_indexes(scene: Scene) -> None:
-    for index in scene.folder.glob("*.idx"):
-        index.unlink()
+def _to_each_index(act: Callable[[Path], object]) -> Harm:
+    def harm(scene: Scene, rng: random.Random) -> None:
+        for path in scene.folder.glob("*.idx"):
+            act(path)
 
-
-def _empty_indexes(scene: Scene) -> None:
-    for index in scene.folder.glob("*.idx"):
-        truncate(index, 0)
+    return harm
 
 
 def _foreign_indexes(scene: Scene) -> None:
@@ -313,17 +287,14 @@ def _foreign_indexes(scene: Scene) -> None:
         shutil.copy(other, scene.index(row))
 
 
-def _one_index_for_all(scene: Scene) -> None:
-    for row in (0, 2):
-        shutil.copy(scene.index(1), scene.index(row))
-
-
 HARMLESS: dict[str, Harm] = {
-    "no index": _if_there(_delete_indexes),
-    "empty indexes": _if_there(_empty_indexes),
+    "no index": _to_each_index(Path.unlink),
+    "empty indexes": _to_each_index(lambda path: truncate(path, 0)),
     "swapped indexes": _if_there(lambda scene: swap_files(scene.index(0), scene.index(1))),
     "indexes of another topic": _if_there(_foreign_indexes),
-    "one index for all": _if_there(_one_index_for_all),
+    "one index for all": _if_there(
+        lambda scene: [shutil.copy(scene.index(1), scene.index(row)) for row in (0, 2)]
+    ),
     **{
         f"batch {one} once more before batch {before}": _double_batch(one, before)
         for one, before in ((5, 5), (5, 6), (4, 7), (8, 11), (9, 10), (0, 5), (3, 11))
@@ -337,7 +308,7 @@ MISPLACED: dict[str, Harm] = {
         for one, other in ((0, 1), (0, 3), (4, 5), (4, 6), (5, 6), (4, 7), (8, 9), (8, 10), (8, 11), (10, 11))
     },
     **{
-        f"batch {one} instead of batch {other}": _write_over(one, other)
+        f"batch {one} instead of batch {other}": _double_batch(one, other, instead=True)
         for one, other in ((4, 5), (5, 4), (4, 7), (7, 4), (9, 8), (8, 11), (11, 8), (1, 9))
     },
     **{
@@ -358,24 +329,14 @@ TOO_EARLY: dict[str, Harm] = {
 # -- harm to the settings -----------------------------------------------------------------------------------
 
 
-def _settings_garbage(scene: Scene, rng: random.Random) -> None:
-    scene.settings.write_bytes(rng.randbytes(rng.choice((1, 100, 100_000))))
-
-
-def _settings_nested(scene: Scene, rng: random.Random) -> None:
-    scene.settings.write_bytes(b"[" * 60_000)
-
-
-def _settings_cut(scene: Scene, rng: random.Random) -> None:
-    truncate(scene.settings, rng.randrange(_size(scene.settings)))
-
-
 SETTINGS: dict[str, Harm] = {
     "no settings": lambda scene, rng: scene.settings.unlink(),
     "empty settings": lambda scene, rng: truncate(scene.settings, 0),
-    "garbage as settings": _settings_garbage,
-    "nested settings": _settings_nested,
-    "cut settings": _settings_cut,
+    "garbage as settings": lambda scene, rng: scene.settings.write_bytes(
+        rng.randbytes(rng.choice((1, 100, 100_000)))
+    ),
+    "nested settings": lambda scene, rng: scene.settings.write_bytes(b"[" * 60_000),
+    "cut settings": lambda scene, rng: truncate(scene.settings, rng.randrange(_size(scene.settings))),
 }
 """What makes the settings of the topic unreadable. One of them at a time."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -53,15 +54,6 @@ def batches_in(paths: Iterable[Path], log_id: int) -> list[Stored]:
     return found
 
 
-def flip(path: Path, offset: int, bits: int = 0x5A) -> None:
-    """Change one byte."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        (byte,) = file.read(1)
-        file.seek(offset)
-        file.write(bytes([byte ^ bits]))
-
-
 def with_headers(topics: Path, log_id: int, good: bytes, other: bytes) -> None:
     """Let stored batches of a topic have other encoded headers, as `replace_headers` does."""
     (folder,) = topics.glob(f"*~{log_id:016x}")
@@ -88,36 +80,37 @@ def replace_headers(
     assert changed, "no batch has these headers"
 
 
-def zero(path: Path, start: int, end: int) -> None:
-    """Overwrite a stretch with zeros."""
+def flip(path: Path, offset: int, bits: int = 0x5A) -> None:
     with path.open("r+b") as file:
-        file.seek(start)
-        file.write(bytes(end - start))
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ bits]))
 
 
 def overwrite(path: Path, start: int, data: bytes) -> None:
-    """Write over a stretch."""
     with path.open("r+b") as file:
         file.seek(start)
         file.write(data)
 
 
-def cut(path: Path, start: int, end: int) -> None:
+def zero(path: Path, start: int, end: int) -> None:
+    overwrite(path, start, bytes(end - start))
+
+
+def cut(path: Path, start: int, end: int, instead: bytes = b"") -> None:
     """Take a stretch out; what lay behind it moves up."""
     data = path.read_bytes()
-    path.write_bytes(data[:start] + data[end:])
-
-
-def truncate(path: Path, size: int) -> None:
-    """Cut a file off."""
-    with path.open("r+b") as file:
-        file.truncate(size)
+    path.write_bytes(data[:start] + instead + data[end:])
 
 
 def insert(path: Path, offset: int, data: bytes) -> None:
     """Put bytes in; what lay there moves down."""
-    whole = path.read_bytes()
-    path.write_bytes(whole[:offset] + data + whole[offset:])
+    cut(path, offset, offset, data)
+
+
+def truncate(path: Path, size: int) -> None:
+    os.truncate(path, size)
 
 
 def swap(path: Path, one: tuple[int, int], other: tuple[int, int]) -> None:

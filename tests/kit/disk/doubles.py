@@ -1,8 +1,12 @@
 """Doubles of the file system port: a disk that fails on demand, and one that can lose its power.
 
 `FaultyDisk` stands in front of another file system, writes down every operation, and lets the n-th of a kind
-fail, short writes included, or ends the process there. `MemoryDisk` holds files in memory, knows what has
-been synced, and `lose_power` leaves of all the rest what chance leaves of it on a real disk.
+fail, short writes included, or ends the process there.
+
+`MemoryDisk` holds files in memory. What was synced is certain. Of what came later anything may have reached
+the disk: each piece of each write, the size of a file before its bytes (they read as zeros then), and each
+making, renaming and removing of a name on its own. `images` puts these together in every way, or in some;
+`lose_power` leaves one of those of a disk that keeps the order of writes.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -31,8 +36,6 @@ class Died(BaseException):
 
 
 class Operation(NamedTuple):
-    """One thing that was asked of a disk."""
-
     kind: Kind
     name: str
 
@@ -46,7 +49,6 @@ class _Fault:
     written: int
 
     def strike(self) -> bool:
-        """Count an operation; returns True if it fails."""
         self.left -= 1
         return self.left == 0 or (self.lasting and self.left < 0)
 
@@ -62,7 +64,7 @@ class SyncedBy:
         self.sync = sync
 
     def close(self) -> None:
-        """See `Directory.close`."""
+        pass
 
 
 class FaultyDisk:
@@ -110,12 +112,10 @@ class FaultyDisk:
 
     @property
     def struck_any(self) -> bool:
-        """True if any fault has struck."""
         return any(fault.left <= 0 for fault in self._faults)
 
     def stall(self, folders: str, *kinds: Kind) -> None:
-        """Let every operation of these kinds, or every write, wait until `heal`, below folders whose names
-        begin like that."""
+        """Let every operation of these kinds, or write, wait until `heal` below such folders."""
         self._stalled, self._stalled_kinds = folders, kinds or ("write",)
         self._goes_on.clear()
         self.has_stalled.clear()
@@ -126,7 +126,6 @@ class FaultyDisk:
         self.go_on()
 
     def go_on(self) -> None:
-        """End the stall; faults stay."""
         self._stalled = ""
         self._goes_on.set()
 
@@ -137,39 +136,31 @@ class FaultyDisk:
     # -- the port ---------------------------------------------------------------------------------------
 
     def make_directory(self, path: Path) -> None:
-        """See `FileSystem.make_directory`. Never fails here."""
         self._below.make_directory(path)
 
     def list(self, path: Path) -> dict[str, int]:
-        """See `FileSystem.list`. Never fails here."""
         return self._below.list(path)
 
     def strange(self, path: Path) -> builtins.list[str]:
-        """See `FileSystem.strange`. Never fails here."""
         return self._below.strange(path)
 
     def create(self, path: Path) -> File:
-        """See `FileSystem.create`."""
         self.note("create", path)
         return _FaultyFile(self, path, self._below.create(path))
 
     def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
-        """See `FileSystem.open`."""
         self.note("open", path)
         return _FaultyFile(self, path, self._below.open(path, append=append, overwrite=overwrite))
 
     def rename(self, old: Path, new: Path) -> None:
-        """See `FileSystem.rename`."""
         self.note("rename", new)
         self._below.rename(old, new)
 
     def remove(self, path: Path) -> None:
-        """See `FileSystem.remove`."""
         self.note("remove", path)
         self._below.remove(path)
 
     def open_directory(self, path: Path) -> Directory:
-        """See `FileSystem.open_directory`."""
         return SyncedBy(lambda: self._sync_directory(path))
 
     def _sync_directory(self, path: Path) -> None:
@@ -182,11 +173,9 @@ class FaultyDisk:
         return self._below.free_bytes(path) if self.free is None else self.free
 
     def is_stalled(self, thread_id: int) -> bool:
-        """See `FileSystem.is_stalled`."""
         return self.shows_stalls and thread_id in self._stalled_threads
 
     def note(self, kind: Kind, path: Path) -> None:
-        """Write an operation down, and fail if it is its turn."""
         if (fault := self.struck(kind, path)) is not None:
             fault.raise_()
 
@@ -210,8 +199,6 @@ class FaultyDisk:
 
 
 class _FaultyFile:
-    """A file on a `FaultyDisk`."""
-
     def __init__(self, disk: FaultyDisk, path: Path, below: File) -> None:
         self._disk = disk
         self._path = path
@@ -257,109 +244,172 @@ class _FaultyFile:
         self._below.close()
 
 
-@dataclass
+Image = dict[Path, bytes]
+Change = tuple[int, bytes | None]
+"""An offset, and the bytes that are written there; None cuts the file off."""
+
+SUBSETS_OF = 12
+"""Pieces of which every subset is an image: 4,096 of them."""
+
+
+@dataclass(eq=False)
 class _Content:
-    """The bytes of a file, and those that a loss of power cannot take."""
+    """A file's bytes: as a program sees them, as they are certain, and what happened in between."""
 
     now: bytearray = field(default_factory=bytearray)
-    synced: bytes = b""
+    certain: bytes = b""
+    changes: list[Change] = field(default_factory=list)
+
+    def pieces(self, size: int) -> list[Change]:
+        found: list[Change] = []
+        for offset, data in self.changes:
+            if not data:
+                found.append((offset, data))
+                continue
+            end = offset + len(data)
+            edges = [offset, *range(offset // size * size + size, end, size), end]
+            found += [(a, data[a - offset : b - offset]) for a, b in pairwise(edges)]
+        return found
+
+    def image(self, pieces: Sequence[Change], has_size: bool) -> bytes:
+        """Return the bytes that are left if just these pieces came, and perhaps the size before them."""
+        left = bytearray(self.certain)
+        for offset, data in pieces:
+            if data is None:
+                del left[offset:]
+            else:
+                left.extend(bytes(max(0, offset - len(left))))
+                left[offset : offset + len(data)] = data
+        if has_size:
+            left.extend(bytes(max(0, len(self.now) - len(left))))
+        return bytes(left)
 
     def survivor(self, rng: random.Random) -> bytes:
-        """Return what a loss of power leaves: all that was synced and any part of what came later."""
-        now, synced = bytes(self.now), self.synced
-        if not now.startswith(synced):
-            return rng.choice((now, synced))  # it was cut, and whether that has lasted is unknown
-        left = now[: rng.randint(len(synced), len(now))]
+        """Return all that is certain and some of what came later, in order; perhaps zeros or stale bytes."""
+        now = bytes(self.now)
+        if not now.startswith(self.certain):
+            return rng.choice((now, self.certain))  # it was cut
+        left = now[: rng.randint(len(self.certain), len(now))]
         lost = len(now) - len(left)
-        match rng.randrange(4):
-            case 0:
-                return left + bytes(lost)  # the size has lasted, the bytes have not
-            case 1:
-                return left + rng.randbytes(min(lost, 50))
-            case 2:
-                return now
-            case _:
-                return left
+        return rng.choice((now, left, left + bytes(lost), left + rng.randbytes(min(lost, 50))))
 
 
 class MemoryDisk:
-    """A file system in memory, for one log, that can lose its power.
+    """A file system in memory for one log. moment: called after every change of it.
 
-    The directory is made on the real one too, since a log locks it there.
+    The directory is made on the real disk too, since a log locks it there.
     """
 
-    def __init__(self) -> None:
-        self._files: dict[Path, _Content] = {}
-        self._history: list[dict[Path, _Content]] = [{}]
+    def __init__(self, files: Image | None = None, moment: Callable[[], None] = lambda: None) -> None:
+        self._moment = moment
+        self._begin(files or {})
+
+    def _begin(self, files: Image) -> None:
+        self._certain = {path: _Content(bytearray(data), data) for path, data in files.items()}
+        self._now = dict(self._certain)
+        self._changes: list[dict[Path, _Content | None]] = []
+
+    # -- what may be left ---------------------------------------------------------------------------------
+
+    def images(self, piece: int, samples: int, rng: random.Random) -> Iterator[Image]:
+        """Yield the disks that a loss of power may leave now, with pieces of so many bytes; none twice.
+
+        All of it up to `SUBSETS_OF` pieces, else so many samples, the two extremes among them.
+        """
+        told: set[tuple[tuple[Path, bytes], ...]] = set()
+        total = self._choices(piece)
+        if total <= SUBSETS_OF:
+            every: Iterator[Sequence[bool]] = product((False, True), repeat=total)
+        else:
+            shares = [0.0, 1.0, *(rng.random() for _ in range(samples))]
+            every = ([rng.random() < share for _ in range(total)] for share in shares)
+        for came in every:
+            image = self._image(piece, came)
+            key = tuple(image.items())
+            if key not in told:
+                told.add(key)
+                yield image
 
     def lose_power(self, rng: random.Random) -> None:
-        """Leave what a loss of power leaves. No file may be open then.
+        """Leave names as they were at some moment, and beginnings of files. No file may be open."""
+        names = dict(self._certain)
+        for change in self._changes[: rng.randint(0, len(self._changes))]:
+            _apply(change, names)
+        self._begin({path: content.survivor(rng) for path, content in sorted(names.items())})
 
-        Names are as they were at some moment since the last sync of the directory, as journals keep them.
-        """
-        names = rng.choice(self._history)
-        left = {path: content.survivor(rng) for path, content in sorted(names.items())}
-        self._files = {path: _Content(bytearray(data), data) for path, data in left.items()}
-        self._history = [dict(self._files)]
+    def _contents(self) -> list[_Content]:
+        changed = [one for change in self._changes for one in change.values() if one is not None]
+        return list({id(one): one for one in (*self._certain.values(), *changed)}.values())
+
+    def _choices(self, piece: int) -> int:
+        """Count what may have come: names, pieces, and the size of each changed file."""
+        changed = [one for one in self._contents() if one.changes]
+        return len(self._changes) + sum(len(one.pieces(piece)) + 1 for one in changed)
+
+    def _image(self, piece: int, came: Sequence[bool]) -> Image:
+        choices = iter(came)
+        names: dict[Path, _Content] = dict(self._certain)
+        for change in self._changes:
+            if next(choices):
+                _apply(change, names)
+        left = {}
+        for one in self._contents():
+            pieces = [part for part in one.pieces(piece) if next(choices)]
+            left[id(one)] = one.image(pieces, has_size=bool(one.changes) and next(choices))
+        return {path: left[id(content)] for path, content in sorted(names.items())}
+
+    # -- the port -----------------------------------------------------------------------------------------
 
     def make_directory(self, path: Path) -> None:
-        """See `FileSystem.make_directory`."""
         path.mkdir(parents=True, exist_ok=True)
 
     def list(self, path: Path) -> dict[str, int]:
-        """See `FileSystem.list`."""
-        return {file.name: len(it.now) for file, it in self._files.items() if file.parent == path}
+        return {file.name: len(it.now) for file, it in self._now.items() if file.parent == path}
 
     def strange(self, path: Path) -> builtins.list[str]:
-        """See `FileSystem.strange`: there is nothing but files here."""
         return []
 
     def create(self, path: Path) -> File:
-        """See `FileSystem.create`."""
-        content = self._files[path] = _Content()
-        self._remember()
-        return _MemoryFile(content)
+        content = _Content()
+        self._name({path: content})
+        return _MemoryFile(content, self._moment)
 
     def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
-        """See `FileSystem.open`."""
-        if path not in self._files:
+        if path not in self._now:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        return _MemoryFile(self._files[path])
+        return _MemoryFile(self._now[path], self._moment)
 
     def rename(self, old: Path, new: Path) -> None:
-        """See `FileSystem.rename`."""
-        self._files[new] = self._files.pop(old)
-        self._remember()
+        self._name({old: None, new: self._now[old]})
 
     def remove(self, path: Path) -> None:
-        """See `FileSystem.remove`."""
-        self._files.pop(path, None)
-        self._remember()
+        if path in self._now:
+            self._name({path: None})
 
     def open_directory(self, path: Path) -> Directory:
-        """See `FileSystem.open_directory`."""
         return SyncedBy(self._sync_names)
 
     def _sync_names(self) -> None:
-        self._history = [dict(self._files)]
+        self._certain = dict(self._now)
+        self._changes.clear()
+        self._moment()
 
     def free_bytes(self, path: Path) -> int:
-        """See `FileSystem.free_bytes`."""
         return 2**40
 
     def is_stalled(self, thread_id: int) -> bool:
-        """See `FileSystem.is_stalled`."""
         return False
 
-    def _remember(self) -> None:
-        self._history.append(dict(self._files))
+    def _name(self, change: dict[Path, _Content | None]) -> None:
+        self._changes.append(change)
+        _apply(change, self._now)
+        self._moment()
 
 
 class _MemoryFile:
-    """An open file of a `MemoryDisk`."""
-
-    def __init__(self, content: _Content) -> None:
+    def __init__(self, content: _Content, moment: Callable[[], None]) -> None:
         self._content = content
+        self._moment = moment
 
     def read(self, size: int, offset: int) -> bytes:
         return bytes(self._content.now[offset : offset + size])
@@ -369,20 +419,32 @@ class _MemoryFile:
         return data if len(data) == size else None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        for buffer in buffers:
-            self._content.now += buffer
+        self.overwrite(b"".join(buffers), self.size())
 
     def overwrite(self, data: Buffer, offset: int) -> None:
+        self._content.changes.append((offset, bytes(data)))
         self._content.now[offset : offset + len(data)] = data
+        self._moment()
 
     def size(self) -> int:
         return len(self._content.now)
 
     def sync(self) -> None:
-        self._content.synced = bytes(self._content.now)
+        self._content.certain = bytes(self._content.now)
+        self._content.changes.clear()
+        self._moment()
 
     def truncate(self, size: int) -> None:
+        self._content.changes.append((size, None))
         del self._content.now[size:]
+        self._moment()
 
     def close(self) -> None:
         pass
+
+
+def _apply(change: dict[Path, _Content | None], names: dict[Path, _Content]) -> None:
+    for path, content in change.items():
+        names.pop(path, None)
+        if content is not None:
+            names[path] = content

@@ -169,7 +169,6 @@ class Recorder:
         self.clock = ManualClock(START, tick=1_000)
 
     def write_data(self) -> list[Said]:
-        """Make the data directory; returns what its topics hold."""
         (self.data / "topics").mkdir(parents=True)
         return [
             self.orders(), self.ledger(), self.named(), self.empty(), self.decided(), self.undecided(),

@@ -38,7 +38,6 @@ class Wreck:
 
     @property
     def records(self) -> list[Record]:
-        """Everything that was appended."""
         return self.upto(len(self.batches))
 
     @property

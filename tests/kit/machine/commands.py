@@ -40,7 +40,6 @@ class Ended(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """The lines of its output."""
         return self.out.decode().splitlines()
 
     def refused(self, status: int) -> tuple[str, str]:
@@ -58,29 +57,23 @@ class Ended(NamedTuple):
 
 
 class Running:
-    """A running command."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
     def line(self) -> str:
-        """Read the next line of its output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().rstrip("\n")
 
     def error_line(self) -> str:
-        """Read the next line of its errors."""
         assert self.process.stderr is not None
         return self.process.stderr.readline().decode().rstrip("\n")
 
     def write(self, data: bytes) -> None:
-        """Write to its input, which stays open."""
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
     def close_output(self) -> None:
-        """Close the reading end of its output."""
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process.stdout = None

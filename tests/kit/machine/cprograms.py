@@ -33,7 +33,6 @@ def copied(folder: Path) -> Path:
 
 
 def make(folder: Path, *targets: str) -> str:
-    """Run make, and return its output."""
     done = subprocess.run(["make", *targets], cwd=folder, capture_output=True, text=True, timeout=COMMAND_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -104,7 +104,6 @@ class _Server:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def fork(self, request: Mapping[str, Any], streams: Sequence[int]) -> int:

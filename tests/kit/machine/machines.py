@@ -1,8 +1,9 @@
 """A Debian that boots with systemd in a container, for tests of the installed service.
 
 debootstrap makes the root directory once for each suite. It stays beside the environment, with the wheels for
-the installation: a second run needs no network. A machine gets an overlay above it, so that it changes
-nothing there, and a loopback of its own. It ends with the process that booted it.
+the installation, and with what the first installation made in /opt. A second run needs no network, and
+installs above that. A machine gets an overlay above both, so that it changes nothing there, and a loopback of
+its own. It ends with the process that booted it.
 
 QUOTH_SYSTEM_SUITE names another suite of Debian, with another Python and another systemd.
 """
@@ -36,7 +37,7 @@ RUN_S = 300.0
 _TOOLS = ("debootstrap", "systemd-nspawn", "unshare", "setpriv", "nsenter")
 _BOOT = """
 cd "$1"
-mount -t overlay overlay -o lowerdir=base,upperdir=upper,workdir=work root
+mount -t overlay overlay -o lowerdir=installed:base,upperdir=upper,workdir=work root
 umount -R /sys/fs/cgroup 2>/dev/null
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 group=/sys/fs/cgroup/$2
@@ -78,10 +79,16 @@ class Base:
             self.root = _made_once(cache / f"{suite}-{key}", lambda path: _bootstrap(suite, path))
             self.python = max(path.name[6:] for path in (self.root / "usr/bin").glob("python3.*[0-9]"))
             wanted = requirements()
-            key = blake2b(repr(wanted).encode(), digest_size=6).hexdigest()
+            key = f"{self.python}-{blake2b(repr(wanted).encode(), digest_size=6).hexdigest()}"
             self.wheels = _made_once(
-                cache / f"wheels-{self.python}-{key}", lambda path: _download(self.python, wanted, path)
+                cache / f"wheels-{key}", lambda path: _download(self.python, wanted, path)
             )
+        self.installed = cache / f"installed-{suite}-{key}"
+
+    def keep(self, installed: Path) -> None:
+        """Keep what an installation has made in /opt, unless that of another one is kept."""
+        with _only_one(self.installed.with_name("lock")):
+            _made_once(self.installed, lambda path: shutil.copytree(installed, path / "opt", symlinks=True))
 
 
 def requirements() -> list[str]:
@@ -99,6 +106,10 @@ class Machine:
         for name in ("upper", "work", "root"):
             (directory / name).mkdir()
         (directory / "base").symlink_to(base.root)
+        if base.installed.exists():
+            (directory / "installed").symlink_to(base.installed)
+        else:
+            (directory / "installed").mkdir()
         supervisor = Supervisor.below(directory)
         self._console = (directory / "console").open("w+")
         self._process = subprocess.Popen(
@@ -124,7 +135,6 @@ class Machine:
 
     @property
     def console(self) -> str:
-        """The output of its boot."""
         self._console.seek(0)
         return self._console.read()
 
@@ -138,7 +148,6 @@ class Machine:
         return Ended(process.returncode, out, err.decode())
 
     def start(self, script: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        """Start a shell script in it."""
         nsenter = shutil.which("nsenter")
         assert nsenter is not None
         return subprocess.Popen(
@@ -149,17 +158,18 @@ class Machine:
                 "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                 "HOME": "/root",
                 "LANG": "C.UTF-8",
+                "PIP_NO_COMPILE": "1",
                 "PIP_NO_INDEX": "1",
                 "PIP_FIND_LINKS": "/wheels",
             },
         )  # fmt: skip
 
     def close(self) -> None:
-        """Power it off, and remove its changes."""
+        """Kill all its processes with its init, and remove its changes."""
         with self._console:
             try:
                 if self._leader:
-                    os.kill(int(self._leader), signal.SIGRTMIN + 4)  # to systemd: power off
+                    os.kill(int(self._leader), signal.SIGKILL)
                     self._process.wait(timeout=BOOT_S)
             finally:
                 self._process.kill()
@@ -176,7 +186,7 @@ def _only_one(path: Path) -> Iterator[None]:
         yield
 
 
-def _made_once(path: Path, make: Callable[[Path], None]) -> Path:
+def _made_once(path: Path, make: Callable[[Path], object]) -> Path:
     """Return a path for later runs, after making it, whole or not at all, if it does not exist."""
     if not path.exists():
         beside = path.with_name(f"{path.name}.new")

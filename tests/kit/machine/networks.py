@@ -70,11 +70,9 @@ class Network:
         self._stack.close()
 
     def cut(self) -> None:
-        """Let the router drop all packets from now on."""
         self._forward(0)
 
     def mend(self) -> None:
-        """Let the router forward all packets from now on."""
         self._forward(1)
 
     def _forward(self, number: int) -> None:

@@ -50,12 +50,10 @@ def python_of(module: str) -> tuple[str, ...]:
 
 
 def descriptors(pid: int) -> int:
-    """Count the open file descriptors of a process."""
     return len(os.listdir(_PROC / str(pid) / "fd"))
 
 
 def children(pid: int) -> list[int]:
-    """Return the running children of a process."""
     return [other for other in map(int, filter(str.isdigit, os.listdir(_PROC))) if _parent(other) == pid]
 
 
@@ -74,12 +72,10 @@ def _parent(pid: int) -> int | None:
 
 
 def threads(pid: int) -> int:
-    """Count the threads of a process."""
     return len(os.listdir(_PROC / str(pid) / "task"))
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process."""
     pages = (_PROC / str(pid) / "statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 

@@ -49,7 +49,6 @@ class Screen:
         return ended
 
     def type(self, text: str) -> None:
-        """Type text."""
         os.write(self._ours, text.encode())
 
     def wait_for(self, is_there: Callable[[str], bool]) -> None:
@@ -70,9 +69,7 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the text so far, without colours."""
         return _COLOUR.sub("", self.seen).replace("\r\n", "\n").splitlines()
 
     def close(self) -> None:
-        """Close the screen."""
         os.close(self._ours)

@@ -55,7 +55,6 @@ class Fault(NamedTuple):
 
     @property
     def option(self) -> str:
-        """The fault as an argument of strace."""
         return f"inject={self.name}:{self.what}:when={self.nth}{'+' if self.lasting else ''}"
 
 

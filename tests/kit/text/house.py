@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 _TEXT_FOLDERS = ("broker", "client", "systemd", "tests", "tools", ".ci")
-_CACHES = {"__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+_CACHES = {".git", "__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -33,7 +32,6 @@ def hold_limit(rule: str, found: Mapping[str, int], limit: int = 0) -> None:
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """Return the syntax tree of one file."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
@@ -50,17 +48,14 @@ def modules(folder: str) -> dict[str, ast.Module]:
 
 
 def lines(path: str) -> int:
-    """Return the number of lines of a file."""
     return len((ROOT / path).read_text(encoding="utf-8").splitlines())
 
 
 def functions(module: ast.Module) -> Iterator[Function]:
-    """Yield all functions of a module, at any depth."""
     return (node for node in _nodes(module) if isinstance(node, Function))
 
 
 def classes(module: ast.Module) -> Iterator[ast.ClassDef]:
-    """Yield all classes of a module, at any depth."""
     return (node for node in _nodes(module) if isinstance(node, ast.ClassDef))
 
 
@@ -118,33 +113,13 @@ def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
     return found
 
 
-@cache
-def text_files() -> tuple[tuple[str, str], ...]:
-    """Return the path and the text of every UTF-8 file of the project."""
-    return tuple(_read_text_files())
-
-
-def _read_text_files() -> Iterator[tuple[str, str]]:
+def text_files() -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of every UTF-8 file of the project."""
     paths = [path for folder in _TEXT_FOLDERS for path in (ROOT / folder).rglob("*")]
     for path in sorted([*ROOT.iterdir(), *paths]):
         if path.is_file() and _CACHES.isdisjoint(path.relative_to(ROOT).parts):
-            try:
+            with suppress(UnicodeDecodeError):
                 yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
-            except UnicodeDecodeError:
-                continue
-
-
-def matches(pattern: re.Pattern[str]) -> Counter[str]:
-    """Count the matches of a pattern by room: the folder of a file, or the document."""
-    found: Counter[str] = Counter()
-    for path, text in text_files():
-        found[room(path)] += len(pattern.findall(text))
-    return +found
-
-
-def room(path: str) -> str:
-    """Return the folder of a Python file; the path of any other file."""
-    return str(Path(path).parent) if path.endswith(".py") else path
 
 
 def docstrings(module: ast.Module) -> Iterator[tuple[int, str]]:

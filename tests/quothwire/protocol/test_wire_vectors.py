@@ -108,7 +108,7 @@ def test_vectors_hold_no_number_that_a_double_cannot_hold(name: str) -> None:
     assert [number for number in whole if abs(number) > DOUBLES_EXACT] == []
 
 
-def test_vectors_name_all_fields_that_may_have_64_bits() -> None:
+def test_vectors_have_the_version_of_the_package_and_name_all_fields_that_may_have_64_bits() -> None:
     wide = {"correlation"}
     for kind in {*REQUESTS.values(), *REPLIES.values()}:
         for name, hint in get_type_hints(kind, include_extras=True).items():
@@ -116,11 +116,7 @@ def test_vectors_name_all_fields_that_may_have_64_bits() -> None:
             if max(highs, default=0) > DOUBLES_EXACT:
                 wide.add(name)
     assert set(FAST["integers"]) == wide
-
-
-def test_versions_of_the_vectors_are_those_of_the_package() -> None:
-    assert BATCHES["version"] == batch.VERSION
-    assert FAST["version"] == binary_codec.VERSION
+    assert (BATCHES["version"], FAST["version"]) == (batch.VERSION, binary_codec.VERSION)
 
 
 @each(BATCHES["accepted"])
@@ -179,6 +175,7 @@ def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     assert batch.stamp(expected, log_id) + written[64:] == whole
     if not log_id:
         assert written == whole
+        ingest.check_new(batch.parse(whole))
     decoded = batch.decode(whole, log_id)
     assert decoded[:3] == (expected, values, keys)
     opened = None if decoded.headers is None else [decode_headers(cell) for cell in decoded.headers]
@@ -199,25 +196,13 @@ def test_batch_that_is_invalid_if_new_is_read_if_stored(vector: Vector) -> None:
     assert code_of(ingest.check_new, batch.parse(raw)) == "bad_batch"
 
 
-def test_batches_of_the_vectors_are_valid_if_new() -> None:
-    for vector in BATCHES["accepted"]:
-        if not vector["log"]:
-            ingest.check_new(batch.parse(unhex(vector["bytes"])))
-
-
 # the fast protocol --------------------------------------------------------------------------------------
 
 
 def read_header(frames: Sequence[bytes], status: int, vector: Vector) -> None:
     assert len(frames[0]) == 16
-    assert struct.unpack("<2sBBB3sQ", frames[0]) == (
-        b"\xd1\x51",
-        1,
-        vector["operation"],
-        status,
-        bytes(3),
-        vector["correlation"],
-    )
+    expected = (b"\xd1\x51", 1, vector["operation"], status, bytes(3), vector["correlation"])
+    assert struct.unpack("<2sBBB3sQ", frames[0]) == expected
 
 
 @each(FAST["requests"])
@@ -273,19 +258,6 @@ def test_answer_of_a_later_broker_is_read_as_in_the_vector(vector: Vector) -> No
         assert vars(answer.reply) == vars(error(vector["code"], vector["text"], vector["hint"]))
 
 
-def test_every_operation_is_in_the_vectors() -> None:
-    for part in ("requests", "replies"):
-        assert {vector["operation"] for vector in FAST[part]} == set(Operation), part
-
-
-@each(FAST["refused"])
-def test_request_is_refused_as_in_the_vector(vector: Vector) -> None:
-    def read(frames: list[bytes]) -> None:
-        binary_codec.decode_arguments(binary_codec.decode_call(frames))
-
-    assert code_of(read, unhex(vector["frames"])) == vector["code"]
-
-
 # the simple protocol ------------------------------------------------------------------------------------
 
 
@@ -311,60 +283,54 @@ def test_simple_request_is_read_as_in_the_vector(vector: Vector) -> None:
     assert read_simple(unhex(vector["frames"])) == expected
 
 
-@each(SIMPLE["replies"])
-def test_simple_reply_is_written_as_in_the_vector(vector: Vector) -> None:
-    frames, rest = unhex(vector["frames"]), unhex(vector["rest"])
-    assert frames == [b"ok", *(str(number).encode() for number in vector["numbers"]), *rest]
-    assert text_codec.encode_ok(*vector["numbers"], rest=rest) == frames
+def test_simple_answers_are_written_as_in_the_vectors() -> None:
+    for vector in SIMPLE["replies"]:
+        frames, rest = unhex(vector["frames"]), unhex(vector["rest"])
+        assert frames == [b"ok", *(str(number).encode() for number in vector["numbers"]), *rest]
+        assert text_codec.encode_ok(*vector["numbers"], rest=rest) == frames
+    for vector in SIMPLE["records"]:
+        frames, values = unhex(vector["frames"]), unhex(vector["values"])
+        assert frames[:2] == [b"ok", str(vector["next"]).encode()]
+        assert [int(frame) for frame in frames[2::2]] == vector["pointers"]
+        assert frames[3::2] == values
+        records = text_codec.encode_records(vector["pointers"], values)
+        assert text_codec.encode_ok(vector["next"], rest=records) == frames
+    for vector in SIMPLE["errors"]:
+        problem = error(vector["code"], vector["text"], vector["hint"])
+        assert text_codec.encode_error(problem) == unhex(vector["frames"])
+    for vector in SIMPLE["damaged"]:
+        frames = unhex(vector["frames"])
+        assert text_codec.encode_damaged(vector["text"], vector["next"]) == frames
+        assert (len(frames), frames[:2], int(frames[3])) == (4, [b"error", b"damaged"], vector["next"])
 
 
-@each(SIMPLE["records"])
-def test_simple_records_are_written_as_in_the_vector(vector: Vector) -> None:
-    frames, values = unhex(vector["frames"]), unhex(vector["values"])
-    assert frames[:2] == [b"ok", str(vector["next"]).encode()]
-    assert [int(frame) for frame in frames[2::2]] == vector["pointers"]
-    assert frames[3::2] == values
-    records = text_codec.encode_records(vector["pointers"], values)
-    assert text_codec.encode_ok(vector["next"], rest=records) == frames
+# announcements, and what is refused ---------------------------------------------------------------------
 
 
-@each(SIMPLE["errors"])
-def test_simple_error_is_written_as_in_the_vector(vector: Vector) -> None:
-    problem = error(vector["code"], vector["text"], vector["hint"])
-    assert text_codec.encode_error(problem) == unhex(vector["frames"])
+def test_announcements_are_written_and_read_as_in_the_vectors() -> None:
+    for vector in ANNOUNCEMENTS["accepted"]:
+        whole = unhex(vector["bytes"])
+        assert whole == vector["topic"].encode() + b"\0" + str(vector["newest"]).encode()
+        assert announcement.encode(vector["topic"], vector["newest"]) == whole
+        assert announcement.decode(whole) == (vector["topic"], vector["newest"])
+        assert announcement.subscription(vector["topic"]) == unhex(vector["subscription"])
 
 
-@each(SIMPLE["damaged"])
-def test_simple_read_of_damage_is_answered_as_in_the_vector(vector: Vector) -> None:
-    frames = unhex(vector["frames"])
-    assert text_codec.encode_damaged(vector["text"], vector["next"]) == frames
-    assert (len(frames), frames[:2], int(frames[3])) == (4, [b"error", b"damaged"], vector["next"])
+def test_frames_are_refused_as_in_the_vectors() -> None:
+    def read_fast(frames: list[bytes]) -> None:
+        binary_codec.decode_arguments(binary_codec.decode_call(frames))
+
+    for vector in FAST["refused"]:
+        assert code_of(read_fast, unhex(vector["frames"])) == vector["code"], vector["name"]
+    for vector in SIMPLE["refused"]:
+        assert code_of(read_simple, unhex(vector["frames"])) == vector["code"], vector["name"]
+    for vector in ANNOUNCEMENTS["refused"]:
+        assert code_of(announcement.decode, unhex(vector["bytes"])) == vector["code"], vector["bytes"]
 
 
-def test_every_simple_operation_is_in_the_vectors() -> None:
-    asked = {unhex(vector["frames"])[0] for vector in SIMPLE["requests"]}
-    assert asked == set(text_codec.OPERATIONS)
+def test_every_operation_is_in_the_vectors() -> None:
+    for part in ("requests", "replies"):
+        assert {vector["operation"] for vector in FAST[part]} == set(Operation), part
+    assert {unhex(vector["frames"])[0] for vector in SIMPLE["requests"]} == set(text_codec.OPERATIONS)
     answered = [vector["name"] for part in ("replies", "records") for vector in SIMPLE[part]]
     assert {"ping", "published", "read nothing", "topics"} <= set(answered)
-
-
-@each(SIMPLE["refused"])
-def test_simple_request_is_refused_as_in_the_vector(vector: Vector) -> None:
-    assert code_of(read_simple, unhex(vector["frames"])) == vector["code"]
-
-
-# announcements ------------------------------------------------------------------------------------------
-
-
-@each(ANNOUNCEMENTS["accepted"])
-def test_announcement_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
-    whole = unhex(vector["bytes"])
-    assert whole == vector["topic"].encode() + b"\0" + str(vector["newest"]).encode()
-    assert announcement.encode(vector["topic"], vector["newest"]) == whole
-    assert announcement.decode(whole) == (vector["topic"], vector["newest"])
-    assert announcement.subscription(vector["topic"]) == unhex(vector["subscription"])
-
-
-@each(ANNOUNCEMENTS["refused"])
-def test_announcement_is_refused_as_in_the_vector(vector: Vector) -> None:
-    assert code_of(announcement.decode, unhex(vector["bytes"])) == vector["code"]

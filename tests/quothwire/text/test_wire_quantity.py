@@ -4,42 +4,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kit.text.wording import code_of, error_of
-from quothwire.errors import shown
 from quothwire.text.quantity import format_size, format_span, is_span, parse_size, parse_span
 
 SPANS: dict[Any, float] = {
-    "7d": 604_800,
-    "1h30m": 5_400,
-    "1 h 30 min": 5_400,
-    "1 day 12 hours": 129_600,
-    "90s": 90,
-    "2.5s": 2.5,
-    "500ms": 0.5,
-    "1us": 1e-6,
-    "3µs": 3e-6,
-    "2w": 1_209_600,
-    "5S": 5,
-    " 5s\n": 5,
-    "90": 90,
-    "6e1": 60,
-    "0": 0,
-    "1_000": 1_000,
-    "1,024": 1_024,
-    "1_000s": 1_000,
-    "1,500 ms": 1.5,
-    "1h1,000s": 4_600,
-    90: 90,
-    2.5: 2.5,
-    "infinity": math.inf,
-    "never": math.inf,
-    "Infinity": math.inf,
-    math.inf: math.inf,
-}
+    "7d": 604_800, "1h30m": 5_400, "1 h 30 min": 5_400, "1 day 12 hours": 129_600, "90s": 90, "2.5s": 2.5,
+    "500ms": 0.5, "1us": 1e-6, "3µs": 3e-6, "2w": 1_209_600, "5S": 5, " 5s\n": 5, "90": 90, "6e1": 60, "0": 0,
+    "1_000": 1_000, "1,024": 1_024, "1_000s": 1_000, "1,500 ms": 1.5, "1h1,000s": 4_600, 90: 90, 2.5: 2.5,
+    "infinity": math.inf, "never": math.inf, "Infinity": math.inf, math.inf: math.inf,
+}  # fmt: skip
 NO_SPANS: dict[Any, str] = {
     "": "it is empty",
     "s": "it does not begin with a number",
@@ -101,31 +79,29 @@ NO_SIZES: dict[Any, str] = {
 }
 
 
-@pytest.mark.parametrize(("given", "seconds"), SPANS.items())
-def test_span_is_read_as_seconds(given: Any, seconds: float) -> None:
-    assert parse_span(given) == pytest.approx(seconds, rel=1e-12)
+def test_span_is_read_as_seconds_and_size_as_bytes() -> None:
+    for given, seconds in SPANS.items():
+        assert parse_span(given) == pytest.approx(seconds, rel=1e-12), given
+    for given, size in SIZES.items():
+        assert (parse_size(given), type(parse_size(given))) == (size, int), given
 
 
-@pytest.mark.parametrize(("given", "size"), SIZES.items())
-def test_size_is_read_as_bytes(given: Any, size: int) -> None:
-    assert parse_size(given) == size
-    assert type(parse_size(given)) is int
-
-
-@pytest.mark.parametrize(("given", "reason"), NO_SPANS.items(), ids=lambda value: shown(value)[:9])
-def test_invalid_span_is_refused_with_the_reason(given: Any, reason: str) -> None:
-    problem = error_of(parse_span, given)
-    assert (problem.code, problem.hint) == ("bad_setting", "like 7d, 1h30m, 90s, 500ms or infinity")
-    assert f"is not a span of time: {reason}" in problem.text
-    assert len(problem.text) < 200
-
-
-@pytest.mark.parametrize(("given", "reason"), NO_SIZES.items(), ids=lambda value: shown(value)[:9])
-def test_invalid_size_is_refused_with_the_reason(given: Any, reason: str) -> None:
-    problem = error_of(parse_size, given)
-    assert (problem.code, problem.hint) == ("bad_setting", "like 1GiB, 64MiB, 10MB or 4096")
-    assert f"is not a size: {reason}" in problem.text
-    assert len(problem.text) < 200
+@pytest.mark.parametrize(
+    ("parse", "cases", "kind", "hint"),
+    [
+        (parse_span, NO_SPANS, "span of time", "like 7d, 1h30m, 90s, 500ms or infinity"),
+        (parse_size, NO_SIZES, "size", "like 1GiB, 64MiB, 10MB or 4096"),
+    ],
+    ids=["span", "size"],
+)
+def test_invalid_quantity_is_refused_with_the_reason(
+    parse: Callable[..., object], cases: dict[Any, str], kind: str, hint: str
+) -> None:
+    for given, reason in cases.items():
+        problem = error_of(parse, given)
+        assert (problem.code, problem.hint) == ("bad_setting", hint)
+        assert f"is not a {kind}: {reason}" in problem.text
+        assert len(problem.text) < 200
 
 
 def test_caller_chooses_the_value_of_infinity_or_refuses_it() -> None:
