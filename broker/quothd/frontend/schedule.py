@@ -32,8 +32,11 @@ class Schedule(Generic[Item]):
         return iter(self._dues)
 
     def plan(self, item: Item, due: float) -> None:
-        """Let an item be due at another time."""
+        """Let an item be due at another time; never, if that is infinite."""
         if self._dues.get(item) == due:
+            return
+        if due == math.inf:
+            self.cancel(item)
             return
         self._dues[item] = due
         heapq.heappush(self._rows, (due, next(self._numbers), item))

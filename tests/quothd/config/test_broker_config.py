@@ -247,7 +247,7 @@ KUBERNETES = {
 
 
 def test_variables_of_other_programs_do_not_configure_the_broker() -> None:
-    """Those of the command, of the tests, and of Kubernetes."""
+    """Variables of the command, of the tests, and of Kubernetes."""
     others = dict.fromkeys((*variables.OTHERS, "PROT", "_QUOTH_COMPLETE", "QUOTH_SERVICE_PORT_FAST"), "5")
     for environment in (others, KUBERNETES):
         assert read({}, environment).config == Config()

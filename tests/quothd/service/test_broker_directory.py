@@ -74,7 +74,7 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_file_in_place_of_a_directory_is_refused_and_left_alone(tmp_path: Path, place: str) -> None:
-    """So are links and pipes, wherever they stand."""
+    """Links and pipes are left alone, too."""
     path, precious = tmp_path / place, tmp_path / "precious"
     path.parent.mkdir(parents=True, exist_ok=True)
     precious.write_text("of another program")

@@ -92,7 +92,7 @@ def test_a_stopped_broker_leaves_no_thread_and_no_descriptor(directory: Path) ->
 
 
 def test_a_broker_may_be_started_again_while_clients_of_this_process_are_open(directory: Path) -> None:
-    """It has no URL meanwhile. Another thread may stop it; a second stop does nothing."""
+    """Meanwhile it has no URL. Another thread may stop it; a second stop does nothing."""
     broker = Broker(directory)
     for _ in range(2):
         with pytest.raises(QuothError, match="closed"):

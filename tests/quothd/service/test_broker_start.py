@@ -107,7 +107,7 @@ def test_a_wrong_option_is_refused_with_its_name_and_value(
 def test_each_address_of_a_broker_serves_the_same_topics(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
-    """Those that other machines reach, too, with a permission."""
+    """Addresses that other machines reach need a permission."""
     listen = f"ipc://{tmp_path}/socket,tcp://127.0.0.1:0,tcp://127.1.2.3:0"
     broker = start_broker(host="0.0.0.0", insecure=True, listen=listen)
     urls = broker.wait_for("quothd: on ").removeprefix("quothd: on ").split()

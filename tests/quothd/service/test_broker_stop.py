@@ -27,7 +27,7 @@ StartBroken = Callable[..., BrokerProcess]
 
 
 class Load:
-    """What publishers have got; each is a thread that publishes until the broker has ended."""
+    """The replies to publishers; each is a thread that publishes until the broker has ended."""
 
     def __init__(self) -> None:
         self.over = threading.Event()

@@ -79,7 +79,7 @@ def test_a_publish_without_values_is_refused(simple: SimplePeer, topic: str) -> 
 
 
 def test_a_reply_is_bounded_by_bytes_max_and_by_the_broker(fast: FastPeer, topic: str) -> None:
-    """It has at least one batch, so no reader stops in front of a large one."""
+    """At least one batch comes, so no reader stops in front of a large one."""
     for size, count, limits in ((1_000, 20, (1_100, 5_000, 12_345)), (2**20, 10, (2**32,))):
         name = f"{topic}{size}"
         for _ in range(count):
@@ -211,7 +211,7 @@ def test_a_fetch_ends_with_the_batch_in_which_its_range_ends(
 
 
 def test_a_range_without_records_is_read_at_once(fast: FastPeer, topic: str) -> None:
-    """It ends between two records, or was trimmed: the reply has the number of records that are gone."""
+    """The cursor ends between two records, or the topic was trimmed: the reply has the number of records that are gone."""
     pointers = filled(fast, topic)
     found = fast.fetch(topic, 0, until=pointers[1] - 1)
     assert ([one.pointer for one in found.records], found.reply.next) == ([pointers[0]], pointers[1] - 1)
