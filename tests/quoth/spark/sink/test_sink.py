@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kit.broker.brokers import BrokerProcess
+from kit.spark.sparks import JOB_S
 from quoth import Client, Message, QuothError
 from quoth.spark.sink.sink import TOPICS_MAX, batch_writer, parse, stage, stream_writer
 
@@ -145,7 +146,7 @@ def run(writing: Any, folder: Path, **options: str) -> Any:
         .trigger(availableNow=True)
         .start()
     )
-    assert started.awaitTermination(100)
+    assert started.awaitTermination(JOB_S)
     return started
 
 
