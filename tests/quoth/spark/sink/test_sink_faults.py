@@ -21,6 +21,7 @@ from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.scale import times
+from kit.spark.sparks import JOB_S
 from quoth import Client
 from quoth.spark.sink.sink import batch_writer, stream_writer
 from quothwire.protocol.binary_codec import Answer, Call
@@ -28,13 +29,10 @@ from quothwire.protocol.messages import Published
 
 ROWS = 60_000
 """Of some 50 bytes: three batches a partition."""
-pytestmark = pytest.mark.usefixtures("by_value")
-SPARK_S = 100.0
-"""What a job takes at most on a machine that does much else."""
-
-
 Spoil = Callable[[Any], Any]
 """Makes a worse writer of a writer of Quoth."""
+
+pytestmark = pytest.mark.usefixtures("by_value")
 
 
 def register(spark: Any, spoil: Spoil) -> str:
@@ -189,7 +187,7 @@ def test_commit_whose_answer_is_lost_is_known_all_the_same(
         return False
 
     def cut() -> None:
-        eventually(lambda: lost, "it publishes", SPARK_S)
+        eventually(lambda: lost, "it publishes", JOB_S)
         wire.cut()
 
     with ExitStack() as stack:
@@ -220,7 +218,7 @@ def save_and_kill(rows: Any, broker: BrokerProcess, topic: str, seconds: float) 
 
     def kill() -> None:
         with quoth.connect(broker.url) as client:
-            eventually(lambda: topic in client.topics(), "it stages", SPARK_S)
+            eventually(lambda: topic in client.topics(), "it stages", JOB_S)
         pause(seconds)
         broker.kill()
         broker.restart()
@@ -266,7 +264,7 @@ def test_micro_batch_is_there_once_whether_its_driver_is_killed_before_or_after_
         rows = spark.readStream.text(str(tmp_path / "in")).writeStream.format(name)
         rows = rows.option("url", broker.url).option("topic", topic)
         rows = rows.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert rows.trigger(availableNow=True).start().awaitTermination(SPARK_S)
+        assert rows.trigger(availableNow=True).start().awaitTermination(JOB_S)
 
     with pytest.raises(Exception, match=r"EOF|crashed|exited"):
         run(register(spark, spoil))

@@ -90,7 +90,7 @@ def by_topic(
     if topic is not None:
         yield topic, rows
         return
-    column = rows.column(rows.schema.get_field_index(names.topic))
+    column = rows.column(names.topic)
     if column.null_count:
         raise _null("topic", "name a topic in every row, or in option topic")
     topics = pc.unique(column).to_pylist()
@@ -151,7 +151,7 @@ class RowColumns(NamedTuple):
         if values.null_count:
             raise _null("value", "leave such rows out, or coalesce(value, '')")
         keys = None if names.key is None else _binary(rows, names.key)
-        headers = None if names.headers is None else _headers(rows, names.headers)
+        headers = None if names.headers is None else encode_header_column(rows.column(names.headers))
         return cls(values, keys, headers)
 
     @classmethod
@@ -187,14 +187,10 @@ class RowColumns(NamedTuple):
 
 def _binary(rows: pa.RecordBatch, name: str) -> Any:
     """Convert a column of text or bytes to bytes. A null has no bytes in a batch; Arrow allows any."""
-    column = rows.column(rows.schema.get_field_index(name)).cast(pa.binary())
+    column = rows.column(name).cast(pa.binary())
     if not column.null_count:
         return column
     return pc.if_else(column.is_valid(), pc.fill_null(column, b""), None)
-
-
-def _headers(rows: pa.RecordBatch, name: str) -> Any:
-    return encode_header_column(rows.column(rows.schema.get_field_index(name)))
 
 
 def _column(array: Any) -> Column:
