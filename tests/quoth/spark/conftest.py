@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess
-from kit.machine.commands import Command, Running
 from kit.spark.queries import Queries
 from kit.spark.sparks import SPARK_TEST_S, session
 from quoth.spark import connections
@@ -57,12 +55,6 @@ def root(tmp_path: Path) -> Path:
 def told() -> list[str]:
     """The lines that jobs report."""
     return []
-
-
-@pytest.fixture
-def command(broker: BrokerProcess, running: list[Running]) -> Command:
-    """`quoth`, for `broker`."""
-    return Command(broker.url, running)
 
 
 @pytest.fixture

@@ -9,10 +9,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kit.scale import times
 from quoth.spark.archive.fingerprint import MODULUS, fingerprint, total
 from quoth.spark.archive.parquet import SCHEMA
 
 Cells = dict[str, Any]
+examples = settings(deadline=None, max_examples=times(40, 400))
 
 some_headers = st.lists(
     st.fixed_dictionaries({"key": st.text(max_size=3), "value": st.binary(max_size=3)}), max_size=3
@@ -35,7 +37,7 @@ def batch_of(rows: list[Cells]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(whole, schema=SCHEMA)
 
 
-@settings(deadline=None)
+@examples
 @given(some_rows, st.integers(0, 20), st.randoms(use_true_random=False))
 def test_fingerprint_is_the_sum_of_those_of_its_parts_in_any_order(
     rows: list[Cells], cut: int, rng: random.Random
@@ -84,7 +86,7 @@ def test_what_moves_from_one_record_to_another_counts() -> None:
     assert fingerprint(batch_of(rows)) != fingerprint(batch_of(crossed))
 
 
-@settings(deadline=None)
+@examples
 @given(some_rows.filter(bool), st.data())
 def test_every_changed_bit_of_a_value_counts(rows: list[Cells], data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in rows if row["value"]] or [{**rows[0], "value": b"x"}]))

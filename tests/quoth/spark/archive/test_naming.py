@@ -62,14 +62,16 @@ def test_name_that_means_nothing_to_others_is_given_another_folder() -> None:
     assert topic_in(folder) is None
 
 
-@pytest.mark.parametrize("topic", ["orders", "a=b", "50% off", "x:y*z?", "[a]{b}", "\N{SNOWMAN} 1"])
-def test_others_find_topic_and_day_in_the_path(tmp_path: Path, topic: str) -> None:
-    name = file_name(topic, 1, 2, 1)
-    (tmp_path / name).parent.mkdir(parents=True)
-    pq.write_table(pa.table({"offset": [1, 2]}), tmp_path / name)
+def test_others_find_topic_and_day_in_the_path(tmp_path: Path) -> None:
+    topics = ["orders", "a=b", "50% off", "x:y*z?", "[a]{b}", "\N{SNOWMAN} 1"]
+    for topic in topics:
+        path = tmp_path / file_name(topic, 1, 2, 1)
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"offset": [1]}), path)
     schema = pa.schema([("topic", pa.string()), ("day", pa.string())])
     found = ds.dataset(tmp_path, partitioning=ds.partitioning(schema, flavor="hive")).to_table().to_pylist()
-    assert found == [{"offset": n, "topic": topic, "day": "1970-01-01"} for n in (1, 2)]
+    assert sorted(row["topic"] for row in found) == sorted(topics)
+    assert {row["day"] for row in found} == {"1970-01-01"}
 
 
 def test_file_is_named_by_its_day_its_pointers_and_its_generation() -> None:

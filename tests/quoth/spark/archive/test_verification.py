@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kit.spark.archives import of_archive, publish, turn
+from kit.spark.replays import Meanwhile
 from quoth import Client, NotFound, RequestError
 from quoth.merging.selection import Selection
 from quoth.spark.archive import archived_files, compaction
@@ -215,22 +216,10 @@ def test_jobs_report_missing_and_damaged_files_and_fail(
 # -- beside a compaction ------------------------------------------------------------------------------------
 
 
-class Before(LocalWorkers):
-    """Workers that let something happen before each of their works."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        self._act = act
-
-    def each(self, work: Any, parts: Any) -> Any:
-        """See `Workers.each`."""
-        self._act()
-        return super().each(work, parts)
-
-
 def test_files_that_are_merged_meanwhile_are_not_missing(
     compact: Compact, files: list[Path], root: Path
 ) -> None:
-    assert findings(root, Before(compact)) == []
+    assert findings(root, Meanwhile(1, compact)) == []
     assert not files[0].exists()
 
 
@@ -238,12 +227,11 @@ def test_files_that_a_compaction_makes_meanwhile_are_read_too(
     compact: Compact, files: list[Path], root: Path, topic: str
 ) -> None:
     def merge_and_cut() -> None:
-        if files[0].exists():
-            compact()
-            [path] = map(Path, archived_files(root))
-            path.write_bytes(path.read_bytes()[:-1])
+        compact()
+        [path] = map(Path, archived_files(root))
+        path.write_bytes(path.read_bytes()[:-1])
 
-    found = summary(root, Before(merge_and_cut)).content
+    found = summary(root, Meanwhile(1, merge_and_cut)).content
     assert [one["kind"] for one in found["findings"]] == ["damaged"]
     [log] = found["logs"]
     assert (log["topic"], log["files"], log["records"], log["whole"]) == (topic, 1, 166, False)

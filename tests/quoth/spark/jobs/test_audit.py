@@ -142,6 +142,7 @@ def verdict(directory: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, li
     return status, [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
 
+@pytest.mark.parametrize("left", ["killed"], indirect=True)
 def test_the_same_verdict_as_log_verify(
     spark: Any, left: Left, tmp_path: Path, rng: random.Random, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,7 +194,7 @@ def test_segments_that_are_written_sealed_or_removed_meanwhile_are_no_damage(
     writer.start()
     try:
         seen = []
-        for _ in range(4):
+        for _ in range(3):
             summary = done(spark, [broker.directory]).summary()
             assert summary.good, summary.lines
             seen.append({row["topic"]: row["records"] for row in summary.content["logs"]})

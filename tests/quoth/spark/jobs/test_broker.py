@@ -89,6 +89,6 @@ def test_job_that_ends_while_its_broker_is_asked_does_not_report_an_outage(
 ) -> None:
     with Meddler(context, broker.url) as meddler:
         meddler.on_request = lambda _: True
-        with awaited(meddler.url, 5.0, told.append, look=1.0):
+        with awaited(meddler.url, 5.0, told.append, look=2.0):
             eventually(lambda: meddler.requests, "it asks")
     assert told == []

@@ -11,9 +11,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kit.scale import times
 from quoth.spark.replay.chunking import Chunk, ChunkLimits, ChunkPart, FileGroup, by_size, by_time
 
 LIMITS = ChunkLimits(records=40, bytes=4_000)
+examples = settings(deadline=None, max_examples=times(40, 400))
 
 Positions = dict[FileGroup, list[int]]
 """The positions of the records of each group."""
@@ -53,7 +55,7 @@ def everything(files: Positions) -> list[int]:
 stretches = st.tuples(st.integers(0, 4_000), st.integers(0, 4_000)).map(sorted)
 
 
-@settings(deadline=None)
+@examples
 @given(files(), stretches)
 def test_each_record_of_a_range_is_in_one_chunk_and_chunks_follow_each_other_without_a_hole(
     files: Positions, stretch: list[int]
@@ -69,7 +71,7 @@ def test_each_record_of_a_range_is_in_one_chunk_and_chunks_follow_each_other_wit
         assert (parts[0].after, parts[-1].until <= until) == (after, True)
 
 
-@settings(deadline=None)
+@examples
 @given(files())
 def test_only_a_group_that_cannot_be_divided_exceeds_the_limits(files: Positions) -> None:
     for chunk in by_size(files, 0, 10_000, LIMITS):
@@ -82,7 +84,7 @@ def test_only_a_group_that_cannot_be_divided_exceeds_the_limits(files: Positions
                 assert sum(part.bytes for part in parts) <= limits.bytes or records <= 1
 
 
-@settings(deadline=None)
+@examples
 @given(files())
 def test_continued_run_divides_the_rest_as_the_first_run_did(files: Positions) -> None:
     whole = list(by_size(files, 0, 10_000, LIMITS))
@@ -90,7 +92,7 @@ def test_continued_run_divides_the_rest_as_the_first_run_did(files: Positions) -
         assert list(by_size(files, chunk.until, 10_000, LIMITS)) == whole[number:]
 
 
-@settings(deadline=None)
+@examples
 @given(files(), st.integers(1, 11))
 def test_archive_that_has_grown_is_cut_as_before_up_to_the_last_chunk(files: Positions, count: int) -> None:
     before = dict(list(files.items())[:count])
@@ -98,7 +100,7 @@ def test_archive_that_has_grown_is_cut_as_before_up_to_the_last_chunk(files: Pos
     assert early[:-1] == late[: len(early) - 1]
 
 
-@settings(deadline=None)
+@examples
 @given(files(), st.integers(0, 4_000), st.integers(1, 500), st.integers(0, 3))
 def test_chunks_of_a_tick_hold_each_record_once_at_its_time(
     files: Positions, after: int, tick: int, pause: int
@@ -114,7 +116,7 @@ def test_chunks_of_a_tick_hold_each_record_once_at_its_time(
         assert len(records) <= LIMITS.records
 
 
-@settings(deadline=None)
+@examples
 @given(files(dense=True), st.integers(1, 200))
 def test_rows_that_are_not_wanted_make_no_chunk(files: Positions, since: int) -> None:
     def moments(group: FileGroup) -> tuple[Any, Any]:

@@ -20,7 +20,6 @@ from quoth.spark.archive import naming
 from quoth.spark.archive.manifest import ArchivedLog, ArchiveManifest
 from quoth.spark.atomic_files import AtomicFile, make_directory
 from quoth.timestamps import now
-from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothwire.closing import Closeable
 from quothwire.errors import error
 
@@ -88,7 +87,11 @@ class ArchiveStore(Closeable):
         due = {one for one in self.manifest.replaced if one.at <= oldest}
         kept = tuple(one for one in self.manifest.replaced if one not in due)
         gone = [*(one.name for one in due), *self._strays(keep_strays)]
-        removed = sum(self._remove(name) for name in gone)
+        removed = 0
+        for name in gone:
+            with suppress(FileNotFoundError):
+                (self.root / name).unlink()
+                removed += 1
         self.manifest = replace(self.manifest, replaced=kept)  # for the next commit
         return removed
 
@@ -103,20 +106,8 @@ class ArchiveStore(Closeable):
         known = {file.name for log in self.manifest.logs for file in log.files}
         known.update(one.name for one in self.manifest.replaced)
         before = time.time() - as_seconds(seconds, "keep_strays")
-        for pattern in (
-            f"topic=*/day=*/*{naming.SUFFIX}",
-            f"topic=*/day=*/.*{TEMPORARY_SUFFIX}",
-            f".*{TEMPORARY_SUFFIX}",
-        ):
-            for path in list(self.root.glob(pattern)):
-                name = path.relative_to(self.root).as_posix()
-                with suppress(FileNotFoundError):  # a task that outlived its driver has removed it
-                    if name not in known and naming.is_ours(name) and path.stat().st_mtime <= before:
-                        yield name
-
-    def _remove(self, name: str) -> bool:
-        try:
-            (self.root / name).unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        for path in list(self.root.rglob("*")):
+            name = path.relative_to(self.root).as_posix()
+            with suppress(FileNotFoundError):  # a task that outlived its driver has removed it
+                if name not in known and naming.is_ours(name) and path.stat().st_mtime <= before:
+                    yield name

@@ -13,6 +13,7 @@ that the verdict does not depend on the division among tasks.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -272,11 +273,11 @@ def _summary(
     """seen: the amounts of each log by its directory. counts: of findings by directory and kind."""
     told = [_told(log.place, seen, counts) for log in logs]
     totals = {name: sum(one[name] for one in told) for name in ("segments", *_AMOUNTS, "damaged", "missing")}
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for one in counts:
-        kinds[one["kind"]] = kinds.get(one["kind"], 0) + one["count"]
+        kinds[one["kind"]] += one["count"]
     lines = [_line(one) for one in found]
-    if (more := sum(kinds.values()) - len(found)) > 0:
+    if (more := kinds.total() - len(found)) > 0:
         lines.append(f"... and {more:,} more: --out DIR keeps all of them")
     lines += [f"{printable(one['topic'])}: {_amounts(one)}" for one in told]
     if len(told) > 1:

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import JobSummary, awaited
-from quoth.spark.replay.chunking import Chunk, ChunkLimits
+from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import ReplayRequest, ReplayStream, TableInput, input_of
 from quoth.spark.replay.replayer import LATE_S, Replayer, StreamTally, newest_version
 from quoth.spark.workers import SparkWorkers
@@ -29,14 +29,6 @@ from quothwire.errors import NotFound, error
 
 _COUNTS = ("chunks", "records", "bytes", "duplicates", "undecoded")
 """The fields of `StreamTally` in a summary."""
-
-
-class Remaining(NamedTuple):
-    """The chunks of a stream that are not replayed yet. began: the position of an earlier run."""
-
-    stream: ReplayStream
-    began: int
-    chunks: list[Chunk]
 
 
 def job(
@@ -80,7 +72,7 @@ def job(
     if dry_run:
         return _outline(left, speed)
     if not any(one.chunks for one in left):
-        return summary_of([StreamTally(one.stream, one.began) for one in left], 0.0)
+        return summary_of(left, 0.0)
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
@@ -155,55 +147,51 @@ def _check_elsewhere(broker: Client, streams: list[ReplayStream]) -> None:
             )
 
 
-def _left(broker: Client, stream: ReplayStream, limits: ChunkLimits) -> Remaining:
-    """Find the chunks of a stream that are not replayed yet."""
+def _left(broker: Client, stream: ReplayStream, limits: ChunkLimits) -> StreamTally:
+    """Count the chunks and the records of a stream that are not replayed yet."""
     began = stream.position(newest_version(broker, stream))
-    return Remaining(stream, began, list(stream.chunks(limits, began=began)))
+    chunks = list(stream.chunks(limits, began=began))
+    return StreamTally(stream, began, len(chunks), sum(one.records for one in chunks))
 
 
 # -- the summary --------------------------------------------------------------------------------------------
 
 
-def _outline(left: list[Remaining], speed: float | None) -> JobSummary:
+def _outline(left: list[StreamTally], speed: float | None) -> JobSummary:
     """Summarize a dry run."""
-    lines, topics = [], []
-    for stream, began, chunks in left:
-        sums = {"chunks": len(chunks), "records": sum(one.records for one in chunks)}
-        lines.append(
-            f"{stream.origin} -> {stream.target}: at most {sums['records']:,} records in "
-            f"{sums['chunks']:,} chunks{_behind(stream, began)}"
-        )
-        topics.append({**_of(stream, began), **sums})
-    lines.append("nothing was replayed")
-    totals = {name: sum(one[name] for one in topics) for name in ("chunks", "records")}
-    return JobSummary(lines, {"dry_run": True, "topics": topics, **totals, "speed": speed})
+    lines = [
+        f"{_where(one)}at most {one.records:,} records in {one.chunks:,} chunks{_behind(one)}" for one in left
+    ]
+    names = ("chunks", "records")
+    topics = [_content(one, names) for one in left]
+    content = {"dry_run": True, "topics": topics, **_sums(left, names), "speed": speed}
+    return JobSummary([*lines, "nothing was replayed"], content)
 
 
 def _line(tally: StreamTally) -> str:
-    where = f"{tally.stream.origin} -> {tally.stream.target}: "
     if not tally.chunks and tally.began:
-        return f"{where}nothing is left to replay{_behind(tally.stream, tally.began)}"
+        return f"{_where(tally)}nothing is left to replay{_behind(tally)}"
     bare = f", {tally.undecoded:,} of them without headers that cannot be decoded" if tally.undecoded else ""
-    return f"{where}{tally.records:,} records{bare}{_behind(tally.stream, tally.began)}"
+    return f"{_where(tally)}{tally.records:,} records{bare}{_behind(tally)}"
 
 
-def _behind(stream: ReplayStream, began: int) -> str:
+def _where(tally: StreamTally) -> str:
+    return f"{tally.stream.origin} -> {tally.stream.target}: "
+
+
+def _behind(tally: StreamTally) -> str:
     """Describe the position of an earlier run."""
-    if not began:
-        return ""
-    return f", all up to {stream.place(began)} was replayed before"
+    return f", all up to {tally.stream.place(tally.began)} was replayed before" if tally.began else ""
 
 
-def _of(stream: ReplayStream, began: int) -> dict[str, Any]:
-    return {"from": stream.origin, "to": stream.target, "application": stream.application, "before": began}
+def _content(tally: StreamTally, counts: Sequence[str] = _COUNTS) -> dict[str, Any]:
+    stream = tally.stream
+    where = {"from": stream.origin, "to": stream.target, "application": stream.application}
+    return {**where, "before": tally.began, **_sums([tally], counts)}
 
 
-def _content(tally: StreamTally) -> dict[str, Any]:
-    return {**_of(tally.stream, tally.began), **_sums([tally])}
-
-
-def _sums(tallies: list[StreamTally]) -> dict[str, int]:
-    return {name: sum(getattr(one, name) for one in tallies) for name in _COUNTS}
+def _sums(tallies: list[StreamTally], counts: Sequence[str] = _COUNTS) -> dict[str, int]:
+    return {name: sum(getattr(one, name) for one in tallies) for name in counts}
 
 
 def _amounts(tallies: list[StreamTally]) -> str:

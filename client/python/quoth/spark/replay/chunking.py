@@ -81,11 +81,6 @@ class Chunk(NamedTuple):
         """Upper bound of its records."""
         return sum(part.records for part in self.parts)
 
-    @property
-    def bytes(self) -> int:
-        """Upper bound of its bytes."""
-        return sum(part.bytes for part in self.parts)
-
 
 Times = Callable[[FileGroup], tuple[Any, Any]]
 """Returns the positions of a group's selected records and their times in microseconds, which do not fall: two
