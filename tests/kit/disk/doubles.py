@@ -77,8 +77,6 @@ class FaultyDisk:
         self.free: int | None = None
         self._below = below or PosixFileSystem()
         self._faults: list[_Fault] = []
-        self.shows_stalls = True
-        """False lets a stalled thread look as if it waited for something else."""
         self._stalled = ""
         self._stalled_kinds: tuple[Kind, ...] = ()
         self._stalled_threads: set[int] = set()
@@ -123,10 +121,6 @@ class FaultyDisk:
     def heal(self) -> None:
         """Let everything succeed again."""
         self._faults.clear()
-        self.go_on()
-
-    def go_on(self) -> None:
-        """End the stall; faults stay."""
         self._stalled = ""
         self._goes_on.set()
 
@@ -183,7 +177,7 @@ class FaultyDisk:
 
     def is_stalled(self, thread_id: int) -> bool:
         """See `FileSystem.is_stalled`."""
-        return self.shows_stalls and thread_id in self._stalled_threads
+        return thread_id in self._stalled_threads
 
     def note(self, kind: Kind, path: Path) -> None:
         """Write an operation down, and fail if it is its turn."""
