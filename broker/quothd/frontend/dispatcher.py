@@ -184,8 +184,6 @@ class Dispatcher:
 
     def take(self, executor: Executor, events: Sequence[Event], now: float) -> None:
         """Take events of a topic; those of an executor that was replaced count as answers only."""
-        if not events:
-            return
         found = self.registry.entries.get(executor.thread.name)
         entry = found if found is not None and found.executor is executor else None
         for event in events:
@@ -273,10 +271,7 @@ class Dispatcher:
 
     def _learn(self, entry: RegistryEntry, info: LogInfo, retention_due: int | None) -> None:
         self.registry.learn(entry, info)
-        if retention_due is None:
-            self._retention.cancel(entry)
-        else:
-            self._retention.plan(entry, retention_due)
+        self._retention.plan(entry, retention_due)
 
     def _failed(self, entry: RegistryEntry, executor: Executor, event: Failed, now: float) -> None:
         """Answer the requests of a topic that has failed; the next one opens it again."""
@@ -327,8 +322,6 @@ class Dispatcher:
         for entry in self._maintenance.take_due(now):
             if entry.executor is not None:
                 self.take(entry.executor, entry.executor.tick(now), now)
-            if entry.executor is not None and (due := entry.executor.next_due()) is not None:
-                self._maintenance.plan_earlier(entry, due)
         for entry in self._retention.take_due(self._shared.clock.now()):
             if entry.state is State.HIBERNATING:
                 self.scheduler.need(entry, now)

@@ -44,10 +44,10 @@ class PendingFetches:
 
     def _end(self, requests: list[PendingRequest]) -> list[PendingRequest]:
         for request in requests:
-            self._deadlines.cancel(request)
+            self._deadlines.plan(request, None)
             order = self._by_topic.get(request.topic)
             if order is not None:
-                order.cancel(request)
+                order.plan(request, None)
                 if not order:
                     del self._by_topic[request.topic]
         return requests

@@ -56,7 +56,7 @@ class BinaryResponder:
 
 
 class TextResponder:
-    """Does what `BinaryResponder` does in the simple protocol: text frames in, text frames out."""
+    """Replaces `BinaryResponder` in the simple protocol: text frames in, text frames out."""
 
     __slots__ = ("_frames", "_route", "operation")
     sees_records_alone: ClassVar[bool] = True

@@ -35,7 +35,7 @@ from quothd.requests.pending_request import PendingRequest
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
 from quothd.threads.topic_thread import TopicThread
-from quothd.threads.workers import Workers, run_query, run_sync
+from quothd.threads.worker_threads import WorkerThreads, run_query, run_sync
 from quothd.topics.failures import shortage
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
@@ -62,8 +62,8 @@ class Shared:
     filesystem: FileSystem
     clock: Clock
     outbox: Outbox[Executor]
-    fsync_thread: Workers
-    reader_pool: Workers
+    fsync_thread: WorkerThreads
+    reader_pool: WorkerThreads
     guard: StallGuard
     thread_type: type[TopicThread] = TopicThread
 

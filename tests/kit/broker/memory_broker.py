@@ -109,7 +109,7 @@ class HeldWork:
         self._submitted: deque[tuple[Callable[[], Item], Callable[[Item], None]]] = deque()
 
     def submit(self, work: Callable[[], Item], back: Callable[[Item], None]) -> None:
-        """See `Workers.submit`."""
+        """See `WorkerThreads.submit`."""
         self._submitted.append((work, back))
 
     def step(self) -> bool:

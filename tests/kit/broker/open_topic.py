@@ -22,7 +22,7 @@ from quothd.requests.events import (
     Waiting,
 )
 from quothd.requests.pending_request import PendingRequest
-from quothd.threads.workers import run_query, run_sync
+from quothd.threads.worker_threads import run_query, run_sync
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic

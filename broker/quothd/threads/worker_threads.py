@@ -14,7 +14,7 @@ Work = Callable[[], Item]
 Back = Callable[[Item], None]
 
 
-class Workers:
+class WorkerThreads:
     """Executes work in the order in which it was submitted. names: of the threads. runs: how much is done."""
 
     def __init__(self, *names: str) -> None:
