@@ -102,16 +102,12 @@ class Daemon:
         except QuothError as problem:
             note("reload_refused", problem=problem)
         else:
-            self._log_reload(before, fixed)
+            config = self._broker.config
+            configure(self._writer, config.log_level, config.log_format)
+            note("reloaded", file=self._file, changed=config.differing(before))
+            if fixed:
+                note("restart_needed", keys=fixed)
         self._notifier.ready()
-
-    def _log_reload(self, before: Config, fixed: tuple[str, ...]) -> None:
-        """Log the changes of a reload, in its own format. fixed: the keys that need a restart."""
-        config = self._broker.config
-        configure(self._writer, config.log_level, config.log_format)
-        note("reloaded", file=self._file, changed=config.differing(before))
-        if fixed:
-            note("restart_needed", keys=fixed)
 
     def _stop(self) -> int:
         """Stop the broker and log the result; returns the exit status."""

@@ -132,7 +132,10 @@ class FaultyDisk:
 
     def make_directory(self, path: Path) -> None:
         """See `FileSystem.make_directory`. Never fails here."""
-        self._below.make_directory(path)
+        if self.syncs:
+            self._below.make_directory(path)
+        else:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def list(self, path: Path) -> dict[str, int]:
         """See `FileSystem.list`. Never fails here."""

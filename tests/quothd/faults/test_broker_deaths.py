@@ -76,7 +76,7 @@ class DeadlyDisk(FaultyDisk):
 def live(directory: Path, disk: FaultyDisk) -> None:
     """Go through the script, with hibernation in between; count the answers in a file."""
     with (directory / "answered").open("ab", buffering=0) as answered:
-        broker = MemoryBroker(directory / "data", disk)
+        broker = MemoryBroker(directory / "data", disk, worker_timeout=60.0)
         for row, (ask, _) in enumerate(SCRIPT):
             request = broker.ask(ask())
             broker.settle()
@@ -115,7 +115,7 @@ def test_death_at_each_change_loses_nothing(tmp_path: Path, rng: random.Random) 
     (tmp_path / "calm").mkdir()
     live(tmp_path / "calm", calm)
     states = [None, *(stored for _, stored in SCRIPT), SCRIPT[-1][1]]
-    for nth in some(range(1, calm.count(*CHANGES) + 1), rng, 6):
+    for nth in some(range(1, calm.count(*CHANGES) + 1), rng, 8):
         directory = tmp_path / str(nth)
         directory.mkdir()
         assert dies(nth, directory, live)
