@@ -271,7 +271,7 @@ class Dispatcher:
 
     def _learn(self, entry: RegistryEntry, info: LogInfo, retention_due: int | None) -> None:
         self.registry.learn(entry, info)
-        self._retention.plan(entry, retention_due)
+        self._retention.plan(entry, math.inf if retention_due is None else retention_due)
 
     def _failed(self, entry: RegistryEntry, executor: Executor, event: Failed, now: float) -> None:
         """Answer the requests of a topic that has failed; the next one opens it again."""

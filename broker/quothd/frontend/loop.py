@@ -27,7 +27,7 @@ from quothd.service.sd_notify import Notifier
 from quothd.threads.executor import Executor, Shared
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
-from quothd.threads.worker_threads import WorkerThreads
+from quothd.threads.thread_pool import ThreadPool
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import QuothError, error
@@ -83,7 +83,7 @@ class FrontEnd:
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
-        threads = WorkerThreads("quoth-fsync"), WorkerThreads("quoth-reader-0", "quoth-reader-1"), self._guard
+        threads = ThreadPool("quoth-fsync"), ThreadPool("quoth-reader-0", "quoth-reader-1"), self._guard
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None

@@ -44,10 +44,10 @@ class PendingFetches:
 
     def _end(self, requests: list[PendingRequest]) -> list[PendingRequest]:
         for request in requests:
-            self._deadlines.plan(request, None)
+            self._deadlines.cancel(request)
             order = self._by_topic.get(request.topic)
             if order is not None:
-                order.plan(request, None)
+                order.cancel(request)
                 if not order:
                     del self._by_topic[request.topic]
         return requests

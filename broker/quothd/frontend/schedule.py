@@ -31,11 +31,12 @@ class Schedule(Generic[Item]):
     def __iter__(self) -> Iterator[Item]:
         return iter(self._dues)
 
-    def plan(self, item: Item, due: float | None) -> None:
-        """Let an item be due at another time; None: never."""
-        if due is None:
-            self._dues.pop(item, None)
-        if due is None or self._dues.get(item) == due:
+    def plan(self, item: Item, due: float) -> None:
+        """Let an item be due at another time; never, if that is infinite."""
+        if self._dues.get(item) == due:
+            return
+        if due == math.inf:
+            self.cancel(item)
             return
         self._dues[item] = due
         heapq.heappush(self._rows, (due, next(self._numbers), item))
@@ -47,6 +48,10 @@ class Schedule(Generic[Item]):
         """Let an item be due at a time, unless it is due before."""
         if due < self._dues.get(item, math.inf):
             self.plan(item, due)
+
+    def cancel(self, item: Item) -> None:
+        """Let an item not be due."""
+        self._dues.pop(item, None)
 
     def take_due(self, now: float, most: float = math.inf) -> list[Item]:
         """Remove and return the items that are due, those with the lowest due first."""

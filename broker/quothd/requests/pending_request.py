@@ -56,7 +56,7 @@ class BinaryResponder:
 
 
 class TextResponder:
-    """Replaces `BinaryResponder` in the simple protocol: text frames in, text frames out."""
+    """Decodes a request of the simple protocol and encodes its answer, both in text frames."""
 
     __slots__ = ("_frames", "_route", "operation")
     sees_records_alone: ClassVar[bool] = True

@@ -33,8 +33,8 @@ from quothd.requests.events import Brought, Close, CommitStepDone, Event, Item, 
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
+from quothd.threads.thread_pool import ThreadPool, run_query, run_sync
 from quothd.threads.topic_thread import TopicThread
-from quothd.threads.worker_threads import WorkerThreads, run_query, run_sync
 from quothd.topics.failures import shortage
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
@@ -61,8 +61,8 @@ class Shared:
     filesystem: FileSystem
     clock: Clock
     outbox: Outbox[Executor]
-    fsync_thread: WorkerThreads
-    reader_pool: WorkerThreads
+    fsync_thread: ThreadPool
+    reader_pool: ThreadPool
     guard: StallGuard
     thread_type: type[TopicThread] = TopicThread
 

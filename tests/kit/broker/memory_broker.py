@@ -44,31 +44,25 @@ class SteppedThread(TopicThread):
         self._handled = 0
 
     def start(self) -> None:
-        """See `TopicThread.start`."""
         self._runs = True
 
     def give(self, items: list[Item]) -> None:
-        """See `TopicThread.give`."""
         self.lists.append(items)
 
     def stop(self) -> None:
-        """See `TopicThread.stop`."""
         self._runs = False
 
     def leftover(self) -> list[Item]:
-        """See `TopicThread.leftover`."""
         items = [item for items in self.lists for item in items]
         self.lists.clear()
         return items
 
     def join(self, seconds: float) -> None:
-        """See `TopicThread.join`: it ends when it has done all its steps."""
         while self.step():
             pass
 
     @property
     def is_alive(self) -> bool:
-        """See `TopicThread.is_alive`."""
         return self._runs
 
     def step(self) -> bool:
@@ -109,7 +103,6 @@ class HeldWork:
         self._submitted: deque[tuple[Callable[[], Item], Callable[[Item], None]]] = deque()
 
     def submit(self, work: Callable[[], Item], back: Callable[[Item], None]) -> None:
-        """See `WorkerThreads.submit`."""
         self._submitted.append((work, back))
 
     def step(self) -> bool:
@@ -130,11 +123,9 @@ class Guard:
         self.has_taken_over = False
 
     def begin(self, _topic: str, _now: float) -> int | None:
-        """See `StallGuard.begin`."""
         return 0 if self.is_there else None
 
     def is_taken_over(self, _watch: int | None) -> bool:
-        """See `StallGuard.is_taken_over`."""
         return self.has_taken_over
 
 
@@ -162,7 +153,6 @@ class MemoryBroker:
 
     @property
     def threads(self) -> list[SteppedThread]:
-        """The threads of the active topics."""
         return [cast(SteppedThread, executor.thread) for executor in self.dispatcher.scheduler.executors]
 
     def ask(self, request: PendingRequest) -> PendingRequest:

@@ -22,7 +22,7 @@ from quothd.requests.events import (
     Waiting,
 )
 from quothd.requests.pending_request import PendingRequest
-from quothd.threads.worker_threads import run_query, run_sync
+from quothd.threads.thread_pool import run_query, run_sync
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
@@ -58,19 +58,15 @@ class Services:
 
     @property
     def is_idle(self) -> bool:
-        """True if there is no work."""
         return not self._work
 
     def sync(self, request: SyncRequest) -> None:
-        """See `Services.sync`."""
         self._work.append(lambda: run_sync(request))
 
     def read(self, request: PendingRequest, query: Query) -> None:
-        """See `Services.read`."""
         self._work.append(lambda: run_query(request, query))
 
     def step(self, step: CommitStep) -> None:
-        """See `Services.step`."""
         self._work.append(step.run)
 
     def execute(self) -> Item:

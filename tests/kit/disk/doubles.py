@@ -77,6 +77,8 @@ class FaultyDisk:
         self.free: int | None = None
         self._below = below or PosixFileSystem()
         self._faults: list[_Fault] = []
+        self.shows_stalls = True
+        """False lets a stalled thread look as if it waited for something else."""
         self._stalled = ""
         self._stalled_kinds: tuple[Kind, ...] = ()
         self._stalled_threads: set[int] = set()
@@ -121,6 +123,10 @@ class FaultyDisk:
     def heal(self) -> None:
         """Let everything succeed again."""
         self._faults.clear()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """End the stall; faults stay."""
         self._stalled = ""
         self._goes_on.set()
 
@@ -132,10 +138,7 @@ class FaultyDisk:
 
     def make_directory(self, path: Path) -> None:
         """See `FileSystem.make_directory`. Never fails here."""
-        if self.syncs:
-            self._below.make_directory(path)
-        else:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._below.make_directory(path)
 
     def list(self, path: Path) -> dict[str, int]:
         """See `FileSystem.list`. Never fails here."""
@@ -180,7 +183,7 @@ class FaultyDisk:
 
     def is_stalled(self, thread_id: int) -> bool:
         """See `FileSystem.is_stalled`."""
-        return thread_id in self._stalled_threads
+        return self.shows_stalls and thread_id in self._stalled_threads
 
     def note(self, kind: Kind, path: Path) -> None:
         """Write an operation down, and fail if it is its turn."""

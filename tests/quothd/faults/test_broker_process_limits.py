@@ -22,7 +22,7 @@ pytestmark = needs_prlimit
 def test_a_request_above_the_limit_of_a_file_names_the_limit_and_stores_nothing(
     start_broker: StartBroker,
 ) -> None:
-    """The error says that the disk is not full."""
+    """The error is another one than that of a full disk."""
     broker = start_broker()
     with quoth.connect(broker.url) as client:
         client.publish("t", b"before")

@@ -118,7 +118,7 @@ def test_a_simple_reader_gets_the_values_of_records_with_malformed_headers(
 def test_a_batch_is_too_large_from_one_word_above_the_limit_on_in_both_protocols(
     fast: FastPeer, simple: SimplePeer, topic: str
 ) -> None:
-    """The refused one makes no topic."""
+    """No topic is created."""
     for over, status, code in ((8, b"error", "too_large"), (0, b"ok", "")):
         value = bytes(BATCH_BYTES_MAX + over - 64 - 8)
         found, first, *_ = simple.ask("publish", topic, value)

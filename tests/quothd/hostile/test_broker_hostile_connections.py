@@ -160,7 +160,7 @@ def test_an_identity_may_be_any_bytes(peers: Peers, broker: BrokerProcess) -> No
 def test_a_client_that_does_not_read_slows_no_other_down_and_bounds_its_memory(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """Records that it publishes are stored."""
+    """The broker stores its publishes."""
     broker = start_broker()
     fast = peers.fast(broker)
     for _ in range(16):

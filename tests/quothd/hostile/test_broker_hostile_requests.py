@@ -6,13 +6,12 @@ The tests of `quothwire` have every malformed frame; these show that the broker 
 from __future__ import annotations
 
 import re
-import struct
 from pathlib import Path
-from typing import Any
 
 import msgpack
 
 from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.frames import header, packed, refusal_of
 from kit.broker.peers import FastPeer, Peers, SimplePeer, refused
 from kit.broker.requests import PROTOCOL, example
 from kit.deadlines import eventually
@@ -22,36 +21,6 @@ from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import CreateTopic, Fetch, Hello, Operation, Ping, Pong, Publish
 from quothwire.protocol.operations import WITHOUT_TOPIC
-
-
-def header(
-    operation: int = Operation.PING,
-    *,
-    version: int = binary_codec.VERSION,
-    status: int = 0,
-    zeros: bytes = bytes(3),
-    correlation: int = 77,
-) -> bytes:
-    """Return a header of the fast protocol, right or wrong."""
-    return struct.pack("<2sBBB3sQ", binary_codec.MAGIC, version, operation, status, zeros, correlation)
-
-
-def refusal_of(fast: FastPeer, *frames: bytes) -> tuple[str, int]:
-    """Send frames behind the delimiter; returns the code of the answer and its correlation id.
-
-    The code of a reply is empty. `binary_codec.decode_answer` rejects unknown operations.
-    """
-    fast.send_frames([b"", *frames])
-    _, head, arguments, *_ = fast.receive_frames()
-    magic, version, _, status, zeros, correlation = struct.unpack("<2sBBB3sQ", head)
-    assert (magic, version, zeros) == (binary_codec.MAGIC, binary_codec.VERSION, bytes(3))
-    return msgpack.unpackb(arguments)["code"] if status == 2 else "", correlation
-
-
-def packed(**arguments: Any) -> bytes:
-    """Pack arguments as msgpack."""
-    return bytes(msgpack.packb(arguments))
-
 
 WITHOUT_DELIMITER = (
     [b"ping"],

@@ -14,7 +14,7 @@ Work = Callable[[], Item]
 Back = Callable[[Item], None]
 
 
-class WorkerThreads:
+class ThreadPool:
     """Executes work in the order in which it was submitted. names: of the threads. runs: how much is done."""
 
     def __init__(self, *names: str) -> None:
