@@ -77,8 +77,8 @@ class BrokerInfo:
         """Describe in a line what the broker does now."""
         dispatcher = self._dispatcher
         if is_stopping:
-            return f"stopping, {counted(dispatcher.scheduler.active)} still awake"
-        topics, unopened = len(dispatcher.registry), dispatcher.scheduler.unopened
+            return f"stopping, {counted(len(dispatcher.scheduler.active))} still awake"
+        topics, unopened = len(dispatcher.registry), len(dispatcher.scheduler.unopened)
         parts = [f"serving {counted(topics)} at {self._bound.urls[0]}"]
         if unopened:
             parts.append(f"opening {topics - unopened} of {topics}")
@@ -110,7 +110,7 @@ class BrokerInfo:
             directory=str(Path(self.config.dir).resolve()),
             uptime=self._shared.clock.monotonic() - self._began,
             topics=len(dispatcher.registry),
-            active=dispatcher.scheduler.active,
+            active=len(dispatcher.scheduler.active),
             waits=len(dispatcher.pending_fetches),
             counters=under_both_names(
                 {
@@ -118,7 +118,7 @@ class BrokerInfo:
                     "syncs": self._shared.fsync_thread.runs,
                     "threads": threading.active_count(),
                     "takeovers": self._shared.guard.takeovers,
-                    "unopened": dispatcher.scheduler.unopened,
+                    "unopened": len(dispatcher.scheduler.unopened),
                     **dispatcher.registry.totals(),
                     **self._scrubber.counters(),
                 }

@@ -266,7 +266,7 @@ class Dispatcher:
             self.scheduler.hibernate(entry)
         if not entry.outstanding:
             self._resume_fetches(entry, now)
-            if self.scheduler.has_waiting:
+            if self.scheduler.waiting:
                 self.scheduler.assign(now)
 
     def _learn(self, entry: RegistryEntry, info: LogInfo, retention_due: int | None) -> None:

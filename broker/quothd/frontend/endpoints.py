@@ -74,13 +74,12 @@ def _bind_tcp(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], place: Tc
         url = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         beside = f"{address}:{int(url.rpartition(':')[2]) + 1}"
         try:
-            announcer.bind(beside)
-        except zmq.ZMQError as problem:
+            _bind(announcer, beside)
+            return url, announcer.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        except OSError:
             router.unbind(url)
             if port:
-                raise _cannot(beside, problem) from None
-        else:
-            return url, announcer.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+                raise
     raise OSError(errno.EADDRINUSE, f"no two free neighbouring ports on {host}: say which port to take")
 
 
@@ -88,15 +87,10 @@ def _bind(one: zmq.Socket[bytes], url: str) -> None:
     try:
         one.bind(url)
     except zmq.ZMQError as problem:
-        raise _cannot(url, problem) from None
-
-
-def _cannot(url: str, problem: zmq.ZMQError) -> Exception:
-    """An address that is taken may be free later: nothing is wrong with the configuration."""
-    text = f"cannot listen on {url}: {problem.strerror}"
-    if problem.errno == errno.EADDRINUSE:
-        return OSError(problem.errno, f"{text} (is another broker running there?)")
-    return error("bad_setting", text, "it has to be an address of this machine")
+        text = f"cannot listen on {url}: {problem.strerror}"
+        if problem.errno == errno.EADDRINUSE:  # it may be free later: nothing is wrong with the configuration
+            raise OSError(problem.errno, f"{text} (is another broker running there?)") from None
+        raise error("bad_setting", text, "it has to be an address of this machine") from None
 
 
 def _is_wildcard(url: str) -> bool:

@@ -6,6 +6,8 @@ its topic goes, or at its deadline; those that wait for something else are not l
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from quothd.frontend.schedule import Schedule
 from quothd.requests.pending_request import PendingRequest
 
@@ -15,7 +17,7 @@ class PendingFetches:
 
     def __init__(self) -> None:
         self._deadlines: Schedule[PendingRequest] = Schedule()
-        self._by_topic: dict[str, Schedule[PendingRequest]] = {}
+        self._by_topic: defaultdict[str, Schedule[PendingRequest]] = defaultdict(Schedule)
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -23,7 +25,7 @@ class PendingFetches:
     def add(self, request: PendingRequest) -> None:
         """Let a fetch wait until its deadline."""
         self._deadlines.plan(request, request.deadline)
-        self._by_topic.setdefault(request.topic, Schedule()).plan(request, request.after)
+        self._by_topic[request.topic].plan(request, request.after)
 
     def take_ready(self, topic: str, newest: int, most: int) -> list[PendingRequest]:
         """Take the fetches of a topic that begin below `newest`, those furthest behind first."""

@@ -24,44 +24,30 @@ class Scheduler:
     """Opens and closes topics. Owned by the front end's thread.
 
     workers_max: where it is lowered, active topics stay so until they have nothing to do. activate: starts
-    the thread of a topic.
+    the thread of a topic. active, waiting: topics by name; those that wait do so until others close.
+    unopened: those that have not been opened since the start.
     """
 
     def __init__(self, workers_max: int, activate: Callable[[TopicMetadata], Executor]) -> None:
         self.workers_max = workers_max
         self._activate = activate
-        self._active: OrderedDict[str, RegistryEntry] = OrderedDict()
-        self._waiting: OrderedDict[str, RegistryEntry] = OrderedDict()
+        self.active: OrderedDict[str, RegistryEntry] = OrderedDict()
+        self.waiting: OrderedDict[str, RegistryEntry] = OrderedDict()
         self._leaving: list[Executor] = []
-        self._unopened: list[RegistryEntry] = []
+        self.unopened: list[RegistryEntry] = []
         self._opening: RegistryEntry | None = None
 
     @property
     def executors(self) -> Iterator[Executor]:
         """The executors of the active topics."""
-        return (entry.executor for entry in self._active.values() if entry.executor is not None)
-
-    @property
-    def active(self) -> int:
-        """The number of active topics."""
-        return len(self._active)
-
-    @property
-    def unopened(self) -> int:
-        """The number of topics that have not been opened since the start."""
-        return len(self._unopened)
-
-    @property
-    def has_waiting(self) -> bool:
-        """True while topics wait until others close."""
-        return bool(self._waiting)
+        return (entry.executor for entry in self.active.values() if entry.executor is not None)
 
     # -- one topic ------------------------------------------------------------------------------------------
 
     def need(self, entry: RegistryEntry, now: float) -> None:
         """Open a topic as soon as possible, unless it is on its way."""
         if entry.state is State.HIBERNATING:
-            self._waiting[entry.name] = entry
+            self.waiting[entry.name] = entry
         entry.step(Transition.NEEDED)
         self.assign(now)
 
@@ -77,7 +63,7 @@ class Scheduler:
         entry.step(transition)
         self._leaving = [*(one for one in self._leaving if one.thread.is_alive), entry.executor]
         entry.executor, entry.makes_way, entry.in_work = None, False, 0
-        self._active.pop(entry.name, None)
+        self.active.pop(entry.name, None)
         if entry.queued and entry.state is State.HIBERNATING:
             self.need(entry, now)
         self.assign(now)
@@ -86,23 +72,23 @@ class Scheduler:
 
     def assign(self, now: float) -> None:
         """Open topics that wait, as many as may be active; if there are more, close idle ones."""
-        while self._waiting and len(self._active) < self.workers_max:
-            _, entry = self._waiting.popitem(last=False)
+        while self.waiting and len(self.active) < self.workers_max:
+            _, entry = self.waiting.popitem(last=False)
             entry.step(Transition.STARTED)
             entry.opening_since, entry.scanned = now, (0, 0)
-            self._active[entry.name] = entry
+            self.active[entry.name] = entry
             entry.executor = self._activate(entry.metadata)
-        if not self._waiting:
+        if not self.waiting:
             return
-        closing = sum(one.state is State.CLOSING for one in self._active.values())
-        idle = [one for one in self._active.values() if one.state is State.OPEN and not one.outstanding]
-        for entry in sorted(idle, key=lambda one: one.used)[: max(0, len(self._waiting) - closing)]:
+        closing = sum(one.state is State.CLOSING for one in self.active.values())
+        idle = [one for one in self.active.values() if one.state is State.OPEN and not one.outstanding]
+        for entry in sorted(idle, key=lambda one: one.used)[: max(0, len(self.waiting) - closing)]:
             self.hibernate(entry)
 
     def tick(self, now: float) -> float | None:
         """Execute what is due; returns the monotonic time of the next call, None if none is needed."""
         self._open_next(now)
-        if not self._waiting:
+        if not self.waiting:
             return None
         self.assign(now)  # a reload may have raised `workers_max`
         self._make_way(now)
@@ -110,22 +96,22 @@ class Scheduler:
 
     def open_all(self, entries: Iterable[RegistryEntry]) -> None:
         """Open these topics one after the other: until then their retention is not known."""
-        self._unopened = [*entries][::-1]
+        self.unopened = [*entries][::-1]
 
     def drain(self) -> None:
         """Open no topic that no client asks for."""
-        self._unopened.clear()
+        self.unopened.clear()
 
     def drained(self) -> bool:
         """Close the topics that have answered everything; true once all are closed."""
-        for entry in list(self._active.values()):
+        for entry in list(self.active.values()):
             if entry.state is State.OPEN and not entry.outstanding:
                 self.hibernate(entry)
-        return not self._active and not self._waiting
+        return not self.active and not self.waiting
 
     def finish(self) -> None:
         """Let every topic close its log; their events reach the front end no more."""
-        for entry in self._active.values():
+        for entry in self.active.values():
             if entry.executor is not None and entry.state is not State.CLOSING:
                 entry.executor.finish()
 
@@ -149,9 +135,9 @@ class Scheduler:
     def _make_way(self, now: float) -> None:
         """Close the topics that have been open for longest, once they have answered the requests they
         have."""
-        leaving = sum(one.makes_way or one.state is State.CLOSING for one in self._active.values())
-        busy = [one for one in self._active.values() if one.state is State.OPEN and not one.makes_way]
-        for entry in sorted(busy, key=lambda one: one.opening_since)[: max(0, len(self._waiting) - leaving)]:
+        leaving = sum(one.makes_way or one.state is State.CLOSING for one in self.active.values())
+        busy = [one for one in self.active.values() if one.state is State.OPEN and not one.makes_way]
+        for entry in sorted(busy, key=lambda one: one.opening_since)[: max(0, len(self.waiting) - leaving)]:
             if now - entry.opening_since >= OPEN_S:
                 entry.makes_way = True
                 if not entry.in_work:
@@ -159,10 +145,10 @@ class Scheduler:
 
     def _open_next(self, now: float) -> None:
         """Open the next topic that has not been opened since the start."""
-        while self._unopened and len(self._active) < self.workers_max:
+        while self.unopened and len(self.active) < self.workers_max:
             if self._opening is not None and self._opening.state in (State.QUEUED, State.OPENING):
                 return
-            entry = self._unopened.pop()
+            entry = self.unopened.pop()
             if entry.state is State.HIBERNATING and entry.info is None:
                 self._opening = entry
                 self.need(entry, now)

@@ -15,10 +15,9 @@ lock.
 |          |                                 |                    |                    | is handled      |
 | ENDED    | none: the topic is closed       | are dropped        |                    |                 |
 
-The front end handles what is quick itself, since two wake-ups cost more than a publish or a fetch. Whether it
-was quick is known afterwards only, since a disk may stall for seconds. Then the stall guard makes another
-thread the front end; the stalled one posts its events and `Released` to the outbox, as the topic's thread
-does, and ends.
+The front end handles what is quick itself, since two wake-ups cost more than a publish or a fetch. If a disk
+stalls it there, the stall guard makes another thread the front end; the stalled one posts its events and
+`Released` to the outbox, as the topic's thread does, and ends.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Makes another thread the front end when a disk stalls the one that is.
 
-The front end handles what is quick for a topic itself. The disk may stall it all the same, for seconds. A
-guard thread looks whether it has been at one thing for `STALL_S`, and whether a disk is the reason: then the
-guard goes on as the front end, and the stalled thread ends once it has done what it is at.
-
-On a busy machine the front end may stand still for longer without a disk: other threads have the processors
-or the interpreter. Such a thread is runnable, or sleeps in a way that a signal would end; one that waits for
-a disk sleeps uninterruptibly, which Linux tells. Elsewhere time alone decides.
+A guard thread looks whether the front end has been at one thing for `STALL_S`, and whether a disk is the
+reason: then the guard goes on as the front end, and the stalled thread ends once it has done what it is at.
+A thread that waits for a disk sleeps uninterruptibly, which Linux tells. Elsewhere time alone decides.
 """
 
 from __future__ import annotations
@@ -49,7 +45,6 @@ class StallGuard:
         self._wanted: SimpleQueue[None] = SimpleQueue()
         self._sleeps = False
         self._ended = False
-        self._front = 0
         self._front_id = 0
         self._held = False
         self._since = 0.0
@@ -89,13 +84,13 @@ class StallGuard:
         self._held = True
         if self._sleeps:
             self._wanted.put(None)
-        return self._front
+        return self.takeovers
 
     def is_taken_over(self, watch: int | None) -> bool:
         """End a watch; returns whether another thread has become the front end meanwhile."""
         with self._lock:
-            self._held = False if self._front == watch else self._held
-            return self._front != watch
+            self._held = False if self.takeovers == watch else self._held
+            return self.takeovers != watch
 
     def _run(self) -> None:
         while not self._ended:
@@ -113,7 +108,6 @@ class StallGuard:
             is_long = self._held and self._clock.monotonic() - self._since >= STALL_S
             if not is_long or not self._is_stalled(self._front_id):
                 return False
-            self._front += 1
             self._held = False
             self.takeovers += 1
             return True

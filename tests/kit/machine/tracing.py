@@ -23,21 +23,16 @@ CHANGES = ("writev", "pwrite64", "fdatasync", "fsync", "rename", "ftruncate", "u
 CALLS = (*CHANGES, "openat", "pread64")
 """All calls that are recorded."""
 
-_LINE = re.compile(r"(?P<thread>\d+) +(?P<name>\w+)\((?P<rest>.*)")
-_RESUMED = re.compile(r"(?P<thread>\d+) +<\.\.\. \w+ resumed>(?P<rest>.*)")
+_LINE = re.compile(r"\d+ +(?P<name>\w+)\((?P<rest>.*)")
 _PATH = re.compile(r'<(/[^>]*)>|"(/[^"]*)"')
-_UNFINISHED = "<unfinished ...>"
 
 
 class Call(NamedTuple):
-    """One call. number: its place among all. path: of its file; was: the old path of a renamed file."""
+    """One call. number: its place among all. path: of its file, the new one if it is renamed."""
 
     number: int
-    thread: int
     name: str
     path: str
-    was: str
-    text: str
 
 
 class Fault(NamedTuple):
@@ -103,29 +98,15 @@ class Tracer:
         finally:
             self._strace.kill()
 
-    @property
-    def calls(self) -> list[Call]:
-        """The calls so far, in the order in which they began."""
-        return calls_in(self._output)
-
 
 def calls_in(output: Path) -> list[Call]:
-    """Return the calls in the output of strace."""
+    """Return the calls in the output of strace, in the order in which they began."""
     calls: list[Call] = []
-    begun: dict[int, int] = {}
     for line in output.read_text(errors="replace").splitlines():
-        if resumed := _RESUMED.match(line):
-            at = begun.pop(int(resumed["thread"]))
-            calls[at] = calls[at]._replace(text=calls[at].text + resumed["rest"])
-        elif whole := _LINE.match(line):
-            thread, rest = int(whole["thread"]), whole["rest"]
-            if rest.endswith(_UNFINISHED):
-                begun[thread] = len(calls)
-                rest = rest.removesuffix(_UNFINISHED)
+        if found := _LINE.match(line):
+            rest = found["rest"]
             paths = [at_fd or named for at_fd, named in _PATH.findall(rest)] or [""]
-            path = paths[0 if rest[0].isdigit() else -1]
-            was = paths[0] if whole["name"] == "rename" else path
-            calls.append(Call(len(calls), thread, whole["name"], path, was, rest))
+            calls.append(Call(len(calls), found["name"], paths[0 if rest[0].isdigit() else -1]))
     return calls
 
 

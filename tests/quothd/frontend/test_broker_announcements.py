@@ -55,7 +55,7 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
         yield ends
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "cable"])
+@pytest.mark.parametrize("host", ["::", "cable"])
 def test_a_client_on_another_machine_hears_announcements(
     machines: tuple[Machine, Machine], start_broker: StartBroker, host: str
 ) -> None:

@@ -78,7 +78,7 @@ def test_as_many_topics_are_active_as_there_may_be() -> None:
     topics = Topics(2)
     topics.open(*topics.entries)
     assert topics.active == "ab"
-    assert topics.scheduler.has_waiting
+    assert topics.scheduler.waiting
     assert [one.state for one in topics.entries[2:]] == [State.QUEUED] * 3
 
 
@@ -124,7 +124,7 @@ def test_topics_that_were_not_opened_since_the_start_are_opened_one_after_the_ot
     topics = Topics(3)
     topics.scheduler.open_all(topics.entries)
     topics.scheduler.tick(0.0)
-    assert (topics.active, topics.scheduler.unopened) == ("a", 4)
+    assert (topics.active, len(topics.scheduler.unopened)) == ("a", 4)
     topics.scheduler.tick(0.0)
     assert topics.active == "a", "it is still being opened"
     topics.entries[0].step(Transition.OPENED)
@@ -172,7 +172,7 @@ def test_random_demands_never_make_more_topics_active_and_serve_every_one(rng: R
                 topics.close(entry, now)
         topics.scheduler.tick(now)
         assert len(topics.active) <= 3
-        assert len(topics.active) == topics.scheduler.active
+        assert len(topics.active) == len(topics.scheduler.active)
         active = [one for one in topics.entries if one.executor is not None]
         assert {one.state for one in active} <= {State.OPENING, State.OPEN, State.CLOSING}
     assert len(served) == len(topics.entries)
