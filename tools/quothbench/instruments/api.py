@@ -78,7 +78,7 @@ def send(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
     """Send through a producer, until everything is acknowledged."""
     is_over, messages = budget.meter(), 0
     with client.producer(stock.topic) as producer:
-        while not is_over(messages):
+        while not (messages and is_over(messages)):
             for value in stock.values:
                 producer.send(value)
             messages += len(stock.values)
@@ -115,7 +115,7 @@ def read(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
 def tail(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
     """Tail from the oldest record to the newest one, again and again. Every pass is completed."""
     is_over, messages = budget.meter(), 0
-    while not is_over(messages):
+    while not (messages and is_over(messages)):
         wanted = int(min(stock.stored, budget.messages - messages))
         for _message in islice(client.tail(stock.topic, after=0), wanted):
             messages += 1
