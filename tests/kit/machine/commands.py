@@ -21,8 +21,8 @@ from quothcli.application import run
 COMMAND = python_of("quothcli.main")
 COMMAND_S = 60.0
 """The time for a whole command, on a busy machine."""
-_ALONE = {"serve", "service", "demo", "pipeline", "bench"}
-"""Commands that change their process, or take long to load."""
+_ALONE = {"serve", "service", "demo", "bench"}
+"""Commands that change their process."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 

@@ -166,7 +166,8 @@ def _use(ready: Ready, url: str, use: Use, stock: Stock, budget: Budget) -> Coun
 def _calls(call: Callable[[], int], budget: Budget) -> Counted:
     """Repeat a call, which returns its number of messages, at least once, and measure each one."""
     clock, is_over = time.perf_counter, budget.meter()
-    messages, took = 0, []
+    took: list[float] = []
+    messages = 0
     while not (took and is_over(messages)):
         began = clock()
         messages += call()
