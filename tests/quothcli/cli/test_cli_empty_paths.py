@@ -62,8 +62,13 @@ def test_variable_that_is_not_set_makes_nothing_in_the_current_directory(
     for typed in TYPED:
         told = alone.start(*typed, cwd=here).end()
         assert (told.status, "bad_setting" in told.err) == (2, True), typed
-    for options in (["--dir", ""], ["--config", ""]):
-        ended = quothd(*options, "--port", "0", cwd=here)
+    file = tmp_path / "quoth.toml"
+    file.write_text('dir = ""\n')
+    sources: list[tuple[list[str], dict[str, str]]] = [
+        (["--dir", ""], {}), (["--config", ""], {}), (["--config", str(file)], {}), ([], {"QUOTH_DIR": ""}),
+    ]  # fmt: skip
+    for options, environment in sources:
+        ended = quothd(*options, "--port", "0", cwd=here, environment=environment)
         assert ended.status == 2, ended
         assert "is an empty path" in ended.err
     assert list(here.iterdir()) == []
