@@ -35,7 +35,7 @@ from quoth import Client, Cursor, Message, QuothError
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.progress import ForwarderSource
 from quoth.forward.topic_source import StoredSource
-from quothcli.commands.records.forward import LogSource
+from quothcli.commands.records.forward import log_source
 from quothlog import Log
 
 OF_A_NETWORK = ("cut", "gone")
@@ -271,7 +271,7 @@ class Trial:
                 self._start(name, use, client, self.served, name, self._directory)
         client = self._stack.enter_context(quoth.connect(self.broker.url))
         for name, source in {
-            "forward.log": LogSource(self._directory / "log"),
+            "forward.log": log_source(self._directory / "log"),
             "forward.topic": StoredSource(client, FED[0]),
         }.items():
             self._start(name, _forward, client, source, self.served, name)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from unittest import mock
@@ -21,8 +22,8 @@ from quothcli.application import run
 COMMAND = python_of("quothcli.main")
 COMMAND_S = 60.0
 """The time for a whole command, on a busy machine."""
-_ALONE = {"serve", "service", "demo", "pipeline", "bench"}
-"""Commands that change their process, or take long to load."""
+_ALONE = {"serve", "service", "demo", "bench"}
+"""Commands that change their process."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 
@@ -54,6 +55,15 @@ class Ended(NamedTuple):
     def objects(self) -> list[Any]:
         """The lines of its output as JSON."""
         return [json.loads(line) for line in self.out.splitlines()]
+
+
+def quothd(*arguments: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> Ended:
+    """Run the daemon to its end."""
+    command = [*python_of("quothd.main"), *arguments]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(command, env={**os.environ, **(environment or {})}, cwd=cwd, **streams) as process:
+        out, err = process.communicate(timeout=COMMAND_S)
+    return Ended(process.returncode, out, err.decode())
 
 
 class Running:

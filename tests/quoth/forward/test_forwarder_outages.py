@@ -22,7 +22,7 @@ from quoth.core.adaptive_timeout import (
 )
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.progress import ForwardingProgress, LostRecords
-from quothcli.commands.records.forward import LogSource
+from quothcli.commands.records.forward import log_source
 from quothlog import Log
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Call
@@ -83,7 +83,7 @@ def test_batches_slower_than_the_timeout_arrive_once(
     saved: list[ForwardingProgress] = []
     with Client(wire.url, None, 20.0) as slow:
         forwarder = Forwarder(
-            LogSource(tmp_path / "log"),
+            log_source(tmp_path / "log"),
             slow,
             topic,
             progress=None,
@@ -116,7 +116,7 @@ def test_pauses_after_refusals_of_an_outage_stay_short(
     with Meddler(context, broker.url) as meddler, Client(meddler.url, None, 0.25) as client:
         meddler.on_request = refuse
         forwarder = Forwarder(
-            LogSource(tmp_path / "log"),
+            log_source(tmp_path / "log"),
             client,
             topic,
             progress=None,

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
-from kit.machine.commands import COMMAND_S, Command, Ended
-from kit.machine.forkserver import start
-from kit.machine.processes import python_of
+from kit.machine.commands import Command, Ended, quothd
 from quothd.config import template
 from quothd.config.config import KEYS
 
@@ -65,7 +61,7 @@ def test_misspelt_variable_is_refused(alone: Command) -> None:
     """The daemon and every command refuse it."""
     wrong = {"QUOTH_PROT": "1"}
     commands = [alone(*typed.split(), environment=wrong) for typed in ("config show", "ping")]
-    for told in (quothd("--check", **wrong), *commands):
+    for told in (quothd("--check", environment=wrong), *commands):
         assert told.status == 2
         assert "QUOTH_PROT: there is no such variable" in told.err
         assert "did you mean QUOTH_PORT?" in told.err
@@ -81,14 +77,6 @@ def test_help_of_the_keys_names_spans_and_sizes(alone: Command) -> None:
         assert re.search(r"--max-bytes SIZE Size of a topic", words), text
         assert re.search(r"--workers-max N Topics", words), text
         assert not re.search(r"SPAN Seconds|SIZE Bytes|VALUE (Seconds|Bytes)", words)
-
-
-def quothd(*arguments: str, **variables: str) -> Ended:
-    """Run the daemon to its end."""
-    command = [*python_of("quothd.main"), *arguments]
-    with start(command, env=os.environ | variables, stdout=PIPE, stderr=PIPE) as process:
-        out, err = process.communicate(timeout=COMMAND_S)
-    return Ended(process.returncode, out, err.decode())
 
 
 def checked(alone: Command, *arguments: str) -> list[Ended]:

@@ -13,7 +13,6 @@ import pytest
 from kit.deadlines import appears
 from kit.machine.commands import Command
 from kit.machine.screens import Screen
-from quothcli.commands.about.demo import DemoResult, Side
 
 
 @pytest.fixture
@@ -100,37 +99,14 @@ def test_line_that_no_record_can_hold_is_refused(alone: Command, temporary: Path
     assert not list(temporary.iterdir())
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_demo_cleans_up(alone: Command, temporary: Path, number: int, status: int) -> None:
-    running = alone.start("demo", "-", stdin=subprocess.PIPE, environment=environment(temporary))
-    running.write(b"one\n")
-    appears(temporary, "*/topics/demo~*/*.seg", "the first line is stored")
-    ended = running.end(number)
-    assert (ended.status, ended.out) == (status, b"")
-    assert not list(temporary.iterdir())
-
-
-# -- the comparison itself --------------------------------------------------------------------------
-
-
-def side(*portions: list[bytes]) -> Side:
-    """Make a side with these portions."""
-    made = Side()
-    for portion in portions:
-        made.take(portion)
-    return made
-
-
-def test_hash_does_not_depend_on_portions() -> None:
-    whole, parts = side([b"a", b"", b"bc"]), side([b"a"], [b"", b"bc"])
-    assert whole.digest.digest() == parts.digest.digest()
-    assert (whole.count, whole.size) == (parts.count, parts.size) == (3, 3)
-
-
-def test_different_lines_are_not_equal() -> None:
-    assert DemoResult("x", "written", side([b"a", b"b"]), side([b"a", b"b"]), []).equal
-    for other in ([b"ab", b""], [b"", b"ab"], [b"a"], [b"a", b"b", b""], [b"b", b"a"]):
-        assert not DemoResult("x", "written", side([b"a", b"b"]), side(other), []).equal, other
+def test_interrupted_demo_cleans_up(alone: Command, temporary: Path) -> None:
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        running = alone.start("demo", "-", stdin=subprocess.PIPE, environment=environment(temporary))
+        running.write(b"one\n")
+        appears(temporary, "*/topics/demo~*/*.seg", "the first line is stored")
+        ended = running.end(number)
+        assert (ended.status, ended.out) == (status, b"")
+        assert not list(temporary.iterdir())
 
 
 LOSES_A_LINE = """

@@ -76,14 +76,11 @@ def test_status_as_json_is_complete(
     assert "--cursor: raw prints names only: use text or json" in happened
 
 
-def test_columns_of_status_stand_below_each_other_beside_wide_names(
-    start_broker: StartBroker, alone: Command
-) -> None:
-    broker = start_broker()
+def test_columns_of_status_stand_below_each_other_beside_wide_names(quoth: Command) -> None:
     names = ["orders", "\u6ce8\u6587", "\u0e01\u0e31\u0e19"]
     for name in names:
-        assert alone("pub", name, "one", "--url", broker.url).status == 0
-    told = alone("status", "--url", broker.url)
+        assert quoth("pub", name, "one").status == 0
+    told = quoth("status")
     rows = {line.split()[0]: line for line in told.lines[1:]}
     ends = {name: cells_of(rows[name][: rows[name].index(" 1 ") + 2]) for name in names}
     assert set(ends.values()) == {told.lines[0].index("RECORDS") + len("RECORDS")}, told.lines

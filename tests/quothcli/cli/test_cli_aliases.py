@@ -9,7 +9,7 @@ import pytest
 
 from kit.machine.commands import Ended
 from kit.scale import LONG
-from quothcli.application import root, run, tree
+from quothcli.application import root, run
 from quothcli.cli.aliases import MEANT
 from quothcli.cli.command import Group
 
@@ -75,17 +75,3 @@ def test_every_answer_parses_whatever_follows(capfd: pytest.CaptureFixture[str])
             words = shlex.split(line)[1:]
             if not {"--help", "--version"} & {*words}:
                 parse(words)
-
-
-def test_meant_commands_exist_and_aliases_do_not() -> None:
-    commands = tree()
-
-    def is_command(words: Sequence[str]) -> bool:
-        found: object = commands
-        for word in words:
-            found = found.commands.get(word) if isinstance(found, Group) else None
-        return found is not None
-
-    for typed, meanings in MEANT.items():
-        assert not is_command(typed)
-        assert all(is_command(meaning.split()) for meaning in meanings if meaning != "--version")

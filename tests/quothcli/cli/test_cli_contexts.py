@@ -211,13 +211,6 @@ def test_commands_at_once_lose_no_context(alone: Command) -> None:
     assert alone("ctx", "ls", "--format", "raw").lines == names
 
 
-def test_file_of_a_killed_command_is_replaced(alone: Command, file: Path) -> None:
-    file.parent.mkdir(parents=True)
-    file.with_name(f"{file.name}.tmp").write_text("half of")
-    assert alone("ctx", "add", "a", "tcp://a:5555").status == 0
-    assert os.listdir(file.parent) == [file.name]
-
-
 def test_folder_that_cannot_be_written_is_named(alone: Command, file: Path) -> None:
     file.parent.parent.mkdir(parents=True, exist_ok=True)
     file.parent.write_text("a file where a folder should be")

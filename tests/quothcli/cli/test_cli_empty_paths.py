@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import pytest
 
 from kit.deadlines import DEADLINE_S
-from kit.machine.commands import Command
+from kit.machine.commands import Command, quothd
+from kit.machine.forkserver import PYTHON, start
 from quothcli.application import run, tree
 
 PATHS = re.compile(r"(DIR|FILE|DATADIR|BACKUP|DIRECTORY|INPUT)")
@@ -62,11 +62,15 @@ def test_variable_that_is_not_set_makes_nothing_in_the_current_directory(
     for typed in TYPED:
         told = alone.start(*typed, cwd=here).end()
         assert (told.status, "bad_setting" in told.err) == (2, True), typed
-    for options in (["--dir", ""], ["--config", ""]):
-        daemon = [sys.executable, "-c", "import quothd.main; quothd.main.main()", *options, "--port", "0"]
-        ended = subprocess.run(daemon, cwd=here, capture_output=True, text=True, timeout=DEADLINE_S)
-        assert ended.returncode == 2, ended
-        assert "is an empty path" in ended.stderr
+    file = tmp_path / "quoth.toml"
+    file.write_text('dir = ""\n')
+    sources: list[tuple[list[str], dict[str, str]]] = [
+        (["--dir", ""], {}), (["--config", ""], {}), (["--config", str(file)], {}), ([], {"QUOTH_DIR": ""}),
+    ]  # fmt: skip
+    for options, environment in sources:
+        ended = quothd(*options, "--port", "0", cwd=here, environment=environment)
+        assert ended.status == 2, ended
+        assert "is an empty path" in ended.err
     assert list(here.iterdir()) == []
     assert alone.start("serve", "--check", "--dir", ".", "--port", "0", cwd=here).end().status == 0
 
@@ -91,8 +95,6 @@ for opened in (
 
 
 def test_libraries_refuse_an_empty_path(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", LIBRARY], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
-    )
-    assert ended.stdout.split() == ["bad_setting"] * 8, ended
+    with start([*PYTHON, LIBRARY], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.communicate(timeout=DEADLINE_S)[0].split() == ["bad_setting"] * 8
     assert list(tmp_path.iterdir()) == []

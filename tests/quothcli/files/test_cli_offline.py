@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,17 +64,6 @@ def test_ls_prints_segments(alone: Command, directory: Path) -> None:
     raw = alone("log", "ls", str(directory), "--format", "raw").lines
     assert raw == [str(path) for path in segments(directory)]
     assert alone("log", "ls", str(directory), "--quick", "--format", "json").objects == rows
-
-
-def test_ls_and_dump_change_nothing(alone: Command, directory: Path) -> None:
-    before = {path: path.read_bytes() for path in directory.rglob("*")}
-    directory.chmod(0o500)
-    try:
-        assert alone("log", "ls", str(directory)).status == 0
-        assert alone("log", "dump", str(directory)).status == 0
-    finally:
-        directory.chmod(0o700)
-    assert {path: path.read_bytes() for path in directory.rglob("*")} == before
 
 
 # -- damage -----------------------------------------------------------------------------------------
@@ -166,20 +154,3 @@ def test_dump_prints_all_topics_of_a_directory(quoth: Command, broker: BrokerPro
         assert {(row[0], row[3]) for row in found} == {(name, f"value of {name}") for name in names}
     objects = quoth("log", "dump", str(broker.directory), "--format", "json").objects
     assert set(names) <= {record["topic"] for record in objects}
-
-
-def test_dump_of_a_growing_topic_is_a_whole_beginning(
-    quoth: Command, broker: BrokerProcess, topic: str
-) -> None:
-    assert quoth("topic", "create", topic, "--count-limit", "1000").status == 0
-    content = b"".join(b"%d\n" % number for number in range(20_000))
-    pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
-    for begin in range(0, len(content), 40_000):
-        pub.write(content[begin : begin + 40_000])
-        told = quoth("log", "dump", str(broker.directory), "--topic", topic, "--format", "raw")
-        assert told.status == 0, told.err
-        assert content.startswith(told.out)
-        assert quoth("log", "ls", str(broker.directory), "--topic", topic).status == 0
-    assert pub.end().status == 0
-    told = quoth("log", "dump", str(broker.directory), "--topic", topic, "--format", "raw")
-    assert told.out == content

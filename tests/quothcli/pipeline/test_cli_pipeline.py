@@ -175,7 +175,9 @@ def test_missing_java_is_reported(alone: Command, directory: Path, tmp_path: Pat
 
 def test_missing_pyspark_is_reported(alone: Command, directory: Path, tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('not there', name='pyspark')")
-    told = alone("pipeline", "audit", str(directory), environment={"PYTHONPATH": str(tmp_path)})
+    told = alone(
+        "pipeline", "audit", str(directory), environment={"PYTHONPATH": str(tmp_path)}, seconds=JOB_S
+    )
     assert (told.status, told.out) == (1, b"")
     first, hint = told.err.splitlines()
     assert first == "quoth: no_spark: this runs on Spark, and pyspark is not installed"

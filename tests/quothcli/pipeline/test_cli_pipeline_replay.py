@@ -1,7 +1,4 @@
-"""`quoth pipeline replay` without Spark: refusals, dry runs, nothing left to do.
-
-In this process: a command of its own loads PySpark for seconds each time.
-"""
+"""`quoth pipeline replay` without Spark: refusals, dry runs, nothing left to do."""
 
 from __future__ import annotations
 
@@ -13,13 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from kit.broker.brokers import BrokerProcess
-from kit.machine.commands import Ended
+from kit.machine.commands import Command, Ended
 from kit.spark.replays import BEGAN, LOG, Record, replay_and_die, write_archive
 from quoth import connect
 from quoth.spark.jobs.replay import summary_of
 from quoth.spark.replay.inputs import ReplayRequest, input_of
 from quoth.spark.replay.replayer import StreamTally
-from quothcli.application import run as run_command
 
 RECORDS = [Record(BEGAN + row, b"k", b"%d" % row, {}) for row in range(100)]
 
@@ -35,13 +31,11 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def typed(broker: BrokerProcess, archive: Path, capfd: pytest.CaptureFixture[str]) -> Typed:
+def typed(quoth: Command, archive: Path) -> Typed:
     """Types `quoth pipeline replay` with the archive, or with what is given instead."""
 
-    def run(*arguments: str, path: Path | str = archive, url: str = broker.url) -> Ended:
-        status = run_command(["pipeline", "replay", str(path), "--url", url, *arguments])
-        out, err = capfd.readouterr()
-        return Ended(status, out.encode(), err)
+    def run(*arguments: str, path: Path | str = archive, url: str = quoth.url) -> Ended:
+        return quoth("pipeline", "replay", str(path), "--url", url, *arguments)
 
     return run
 

@@ -1,21 +1,13 @@
-"""`quoth pipeline`: every job refuses missing topics and damaged archives before there is a session.
-
-In this process: a command of its own loads PySpark for seconds each time.
-"""
+"""`quoth pipeline`: every job refuses missing topics and damaged archives before there is a session."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kit.broker.brokers import BrokerProcess
-from kit.machine.commands import Ended
+from kit.machine.commands import Command
 from kit.spark.replays import BEGAN, LOG, Record, write_archive
-from quoth import connect
 from quoth.spark.archive.manifest import NAME
-from quothcli.application import run as run_command
-from quothcli.cli.exit_status import CommandStatus
 
 JOBS = {
     "archive": ("archive", "{new}", "{name}"),
@@ -32,22 +24,17 @@ JOBS = {
     "replay, a pattern": ("replay", "{archive}", "--topic", "{name}*"),
     "audit": ("audit", "{data}", "--topic", "{name}"),
 }
-AT_A_BROKER = ("archive", "stats", "replay")
 
 
-def test_unknown_topic_is_refused(
-    broker: BrokerProcess, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with connect(broker.url) as client:
-        client.publish(topic, b"x")
+def test_unknown_topic_is_refused(quoth: Command, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    assert quoth("pub", topic, "x").status == 0
     archive, new = tmp_path / "archive", tmp_path / "new"
     write_archive(archive, topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
     before = files_in(archive)
     places = {"there": topic, "name": "no-such-topic", "archive": archive, "new": new}
     for job, typed in JOBS.items():
-        words = [one.format(**places, data=broker.topics_directory.parent) for one in typed]
-        at = ["--url", broker.url] if words[0] in AT_A_BROKER else []
-        said, hint = refused(["pipeline", *words, *at], CommandStatus.NOT_FOUND, capfd)
+        words = [one.format(**places, data=broker.directory) for one in typed]
+        said, hint = quoth("pipeline", *words, "--master", "no-such-master").refused(3)
         assert said.startswith("quoth: unknown_topic: "), job
         assert "no-such-topic" in said
         assert topic not in said.replace("no-such-topic", "")
@@ -56,23 +43,12 @@ def test_unknown_topic_is_refused(
         assert not new.exists()
 
 
-def test_damaged_archive_is_refused(
-    broker: BrokerProcess, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with connect(broker.url) as client:
-        client.publish(topic, b"x")
+def test_damaged_archive_is_refused(quoth: Command, topic: str, tmp_path: Path) -> None:
+    assert quoth("pub", topic, "x").status == 0
     (tmp_path / NAME).write_bytes(b"{}")
-    at = ["--url", broker.url]
-    for job, words in {"archive": [topic, *at], "compact": [], "replay": at}.items():
-        said, _ = refused(["pipeline", job, str(tmp_path), *words], CommandStatus.FAILED, capfd)
+    for job, words in (("archive", (topic,)), ("compact", ()), ("replay", ())):
+        said, _ = quoth("pipeline", job, str(tmp_path), *words).refused(1)
         assert said.startswith(f"quoth: damaged: {tmp_path / NAME} is no manifest")
-
-
-def refused(words: list[str], status: CommandStatus, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """Run a job that is refused; returns what happened and what to do."""
-    ended = run_command([*words, "--master", "no-such-master"])
-    out, err = capfd.readouterr()
-    return Ended(ended, out.encode(), err).refused(status)
 
 
 def files_in(folder: Path) -> dict[Path, bytes]:

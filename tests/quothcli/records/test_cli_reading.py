@@ -97,12 +97,6 @@ def test_get_takes_a_pointer_or_a_time(quoth: Command, topic: str, fill: Fill) -
     assert happened.startswith("quoth: unknown_record: ")
 
 
-def test_topic_that_does_not_exist_is_refused(quoth: Command) -> None:
-    for typed in ("read no-such-topic", "get no-such-topic 7", "topic info no-such-topic"):
-        happened, _ = quoth(*typed.split()).refused(3)
-        assert happened.startswith("quoth: unknown_topic: ")
-
-
 def test_headers_that_cannot_be_decoded_are_printed_as_bytes(
     quoth: Command, broker: BrokerProcess, peers: Peers, topic: str, fill: Fill
 ) -> None:
@@ -143,16 +137,6 @@ def test_tail_ends_after_n_records(quoth: Command, topic: str, fill: Fill) -> No
     assert quoth("tail", topic, "--since", str(stamps[1]), "--limit", "1", "--format", "raw").out == b"two\n"
     (found,) = quoth("tail", topic, "--after", str(stamps[1]), "--limit", "1", "--format", "json").objects
     assert found["value"] == "three"
-
-
-def test_tail_waits_for_a_topic(quoth: Command, topic: str, fill: Fill) -> None:
-    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
-    fill(b"one")
-    assert tail.line() == "one"
-    fill(b"two")
-    assert tail.line() == "two"
-    ended = tail.end(signal.SIGINT)
-    assert (ended.status, ended.err) == (0, "")
 
 
 # -- the reader of the output -----------------------------------------------------------------------

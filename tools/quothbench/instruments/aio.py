@@ -27,8 +27,6 @@ from quothbench.load import driver
 from quothbench.load.clients import Clients, Ready, elapsed
 from quothbench.load.driver import WINDOW
 from quothbench.load.rates import Counted, Payload
-from quothbench.load.target import Target
-from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn, count, spread
 from quothcli.cli.command import command, group
 from quothwire import batch
@@ -63,7 +61,7 @@ def publish_in_threads(client: quoth.Client, stock: Stock, budget: Budget) -> Co
 
 async def _repeat(step: Callable[[], Awaitable[int]], budget: Budget) -> int:
     """Repeat a step, which returns its number of messages, until the budget is used up."""
-    is_over, messages = budget.meter(), 0
+    is_over, messages = budget.meter(), await step()
     while not is_over(messages):
         messages += await step()
     return messages
@@ -186,31 +184,32 @@ COLUMNS = (
 )
 
 
-class AioBench(NamedTuple):
-    """Measures one figure after the other, each with all three in turn."""
+def measure(
+    on: options.OnBroker,
+    clients: Clients,
+    report: Report,
+    values: list[bytes],
+    durabilities: Sequence[str],
+    budget: Budget,
+    rounds: int,
+) -> None:
+    """Measure writing at each level, then reading, a row for each, with all three in turn."""
 
-    target: Target
-    clients: Clients
-    topics: BenchTopics
-    report: Report
-    values: list[bytes]
-    budget: Budget
-    rounds: int
+    def rate(durability: str, stored: Stock | None, task: Callable[..., int], use: object) -> float:
+        """Return messages a second. Each measurement of a write has a topic of its own.
 
-    def run(self, durabilities: Sequence[str]) -> None:
-        """Measure writing at each level, then reading, a row for each."""
-        for name, uses in WRITES.items():
-            for durability in durabilities:
-                self._measure(name, durability, uses, None)
-        stock = Stock.stored_by(self.topics, self.values)
-        for name, uses in READS.items():
-            self._measure(name, READ_AT, uses, stock)
+        One topic for all of them would reach the bound on the producers that it knows.
+        """
+        stock = stored or Stock(on.topics.make(1, durability)[0], values)
+        done = clients.run(task, (on.broker.url, use, stock, budget))
+        if stock is not stored:
+            on.topics.delete([stock.topic])
+        return float(done[0].result / elapsed(done))
 
-    def _measure(self, name: str, durability: str, uses: Uses, stored: Stock | None) -> None:
+    def row(name: str, durability: str, uses: Uses, stored: Stock | None) -> None:
         kinds = (_use_blocking, uses.blocking), (_use_bare, uses.bare), (_use_awaited, uses.awaited)
-        rates = [partial(self._rate, durability, stored, *kind) for kind in kinds]
-        measured = rotate(rates, self.rounds)
-        self.report.row(
+        measured = rotate([partial(rate, durability, stored, *kind) for kind in kinds], rounds)
+        report.row(
             name,
             durability,
             *(Spread.of(rates) for rates in zip(*measured, strict=True)),
@@ -218,16 +217,12 @@ class AioBench(NamedTuple):
             Spread.of_ratios([(bare, awaited) for _, bare, awaited in measured]),
         )
 
-    def _rate(self, durability: str, stored: Stock | None, task: Callable[..., int], use: object) -> float:
-        """Return messages a second. Each measurement of a write has a topic of its own.
-
-        One topic for all of them would reach the bound on the producers that it knows.
-        """
-        stock = stored or Stock(self.topics.make(1, durability)[0], self.values)
-        done = self.clients.run(task, (self.target.url, use, stock, self.budget))
-        if stock is not stored:
-            self.topics.delete([stock.topic])
-        return float(done[0].result / elapsed(done))
+    for name, uses in WRITES.items():
+        for durability in durabilities:
+            row(name, durability, uses, None)
+    stock = Stock.stored_by(on.topics, values)
+    for name, uses in READS.items():
+        row(name, READ_AT, uses, stock)
 
 
 def _use_blocking(ready: Ready, url: str, use: api.Use, stock: Stock, budget: Budget) -> int:
@@ -287,5 +282,5 @@ def aio(
     conditions = {"value_bytes": size, "seconds": lasts, "rounds": rounds}
     with options.on_broker(session, directory, payload) as on, Clients(1) as clients:
         report = on.report("aio", conditions, COLUMNS)
-        bench = AioBench(on.broker, clients, on.topics, report, payload.values, Budget(lasts), rounds)
-        bench.run(durability or tuple(options.Level))
+        levels = durability or tuple(options.Level)
+        measure(on, clients, report, payload.values, levels, Budget(lasts), rounds)

@@ -17,7 +17,6 @@ import quoth
 from quothbench import options
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import SECONDS, Counted, Payload, Rates, columns
-from quothbench.load.target import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn
 from quothcli.cli.command import command, group
@@ -79,7 +78,7 @@ def send(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
     """Send through a producer, until everything is acknowledged."""
     is_over, messages = budget.meter(), 0
     with client.producer(stock.topic) as producer:
-        while not is_over(messages):
+        while not (messages and is_over(messages)):
             for value in stock.values:
                 producer.send(value)
             messages += len(stock.values)
@@ -116,7 +115,7 @@ def read(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
 def tail(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
     """Tail from the oldest record to the newest one, again and again. Every pass is completed."""
     is_over, messages = budget.meter(), 0
-    while not is_over(messages):
+    while not (messages and is_over(messages)):
         wanted = int(min(stock.stored, budget.messages - messages))
         for _message in islice(client.tail(stock.topic, after=0), wanted):
             messages += 1
@@ -133,30 +132,28 @@ COLUMNS = (
 )
 
 
-class ApiBench(NamedTuple):
-    """Measures one method after the other."""
+def measure(
+    on: options.OnBroker,
+    clients: Clients,
+    report: Report,
+    payload: Payload,
+    durabilities: Sequence[str],
+    budget: Budget,
+) -> None:
+    """Measure writing methods at each level, then reading ones, a row for each."""
 
-    target: Target
-    clients: Clients
-    topics: BenchTopics
-    report: Report
-    payload: Payload
+    def row(name: str, durability: str | None, use: Use, stock: Stock) -> None:
+        measured = Rates.measure(clients, on.broker, _use, (on.broker.url, use, stock, budget))
+        report.row(name, durability, *measured.figures(payload.size, measured.messages))
 
-    def run(self, durabilities: Sequence[str], budget: Budget) -> None:
-        """Measure writing methods at each level, then reading ones, a row for each."""
-        values = self.payload.values
-        for name, use in WRITES.items():
-            for durability in durabilities:
-                (topic,) = self.topics.make(1, durability)
-                self._measure(name, durability, use, Stock(topic, values), budget)
-                self.topics.delete([topic])
-        stock = Stock.stored_by(self.topics, values)
-        for name, use in READS.items():
-            self._measure(name, None, use, stock, budget)
-
-    def _measure(self, name: str, durability: str | None, use: Use, stock: Stock, budget: Budget) -> None:
-        measured = Rates.measure(self.clients, self.target, _use, (self.target.url, use, stock, budget))
-        self.report.row(name, durability, *measured.figures(self.payload.size, measured.messages))
+    for name, use in WRITES.items():
+        for durability in durabilities:
+            (topic,) = on.topics.make(1, durability)
+            row(name, durability, use, Stock(topic, payload.values))
+            on.topics.delete([topic])
+    stock = Stock.stored_by(on.topics, payload.values)
+    for name, use in READS.items():
+        row(name, None, use, stock)
 
 
 def _use(ready: Ready, url: str, use: Use, stock: Stock, budget: Budget) -> Counted:
@@ -167,10 +164,11 @@ def _use(ready: Ready, url: str, use: Use, stock: Stock, budget: Budget) -> Coun
 
 
 def _calls(call: Callable[[], int], budget: Budget) -> Counted:
-    """Repeat a call, which returns its number of messages, and measure each one."""
+    """Repeat a call, which returns its number of messages, at least once, and measure each one."""
     clock, is_over = time.perf_counter, budget.meter()
-    messages, took = 0, []
-    while not is_over(messages):
+    took: list[float] = []
+    messages = 0
+    while not (took and is_over(messages)):
         began = clock()
         messages += call()
         took.append(clock() - began)
@@ -209,6 +207,4 @@ def api(
     conditions = {"clients": count, "batch": records, "value_bytes": size, **amount}
     with options.on_broker(session, directory, payload) as on, Clients(count) as clients:
         report = on.report("api", conditions, COLUMNS)
-        ApiBench(on.broker, clients, on.topics, report, payload).run(
-            durability or tuple(options.Level), budget
-        )
+        measure(on, clients, report, payload, durability or tuple(options.Level), budget)

@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count as counting
 from itertools import islice
 from statistics import median
 from typing import Annotated, Any, NamedTuple
@@ -67,13 +68,18 @@ COLUMNS = (
 )
 
 
-class LatencyPlan(NamedTuple):
-    """The amount of work.
+class LatencyBench(NamedTuple):
+    """Measures one figure after the other. pair: two clients, one that publishes and one that tails.
 
     calls: of each closed loop. records, size: of a publish. rates: of calls a second. lasts: seconds of each
     schedule and of each tail. tail_rate: records a second, beside `IDLE_RATE`.
     """
 
+    url: str
+    client: Clients
+    pair: Clients
+    topics: BenchTopics
+    report: Report
     calls: int
     records: int
     size: int
@@ -81,31 +87,19 @@ class LatencyPlan(NamedTuple):
     lasts: float
     tail_rate: float
 
-
-class LatencyBench(NamedTuple):
-    """Measures one figure after the other. pair: two clients, one that publishes and one that tails."""
-
-    url: str
-    client: Clients
-    pair: Clients
-    topics: BenchTopics
-    report: Report
-    plan: LatencyPlan
-
     def run(self) -> None:
         """Measure everything, a row for each figure."""
-        plan = self.plan
-        publish = f"publish of {plan.records:,} x {plan.size:,} B"
-        values = [bytes(plan.size)] * plan.records
+        publish = f"publish of {self.records:,} x {self.size:,} B"
+        values = [bytes(self.size)] * self.records
         for durability in DURABILITIES:
-            topic, calls = *self.topics.make(), WARM + plan.calls
+            topic, calls = *self.topics.make(), WARM + self.calls
             self._loop(publish, durability, partial(driver.publishes, topic, values, calls, durability))
-        self._loop(f"fetch of 1 x {plan.size:,} B", None, self._fetches())
-        self._loop("ping", None, partial(driver.numbered, Ping(), "", WARM + plan.calls))
+        self._loop(f"fetch of 1 x {self.size:,} B", None, self._fetches())
+        self._loop("ping", None, partial(driver.numbered, Ping(), "", WARM + self.calls))
         for durability in DURABILITIES:
-            for rate in plan.rates:
+            for rate in self.rates:
                 self._scheduled(f"{publish}, scheduled", durability, rate, values)
-        for rate in (IDLE_RATE, plan.tail_rate):
+        for rate in (IDLE_RATE, self.tail_rate):
             for way in WAYS:
                 self._tailed(way, rate)
 
@@ -118,14 +112,14 @@ class LatencyBench(NamedTuple):
         """Store records; make requests that fetch one after the other, again and again."""
         (topic,) = self.topics.make()
         with quoth.connect(self.url) as client:
-            lasts = [client.publish(topic, bytes(self.plan.size)).last for _ in range(STORED)]
+            lasts = [client.publish(topic, bytes(self.size)).last for _ in range(STORED)]
         cursors = [0, *lasts[:-1]]
-        places = [cursors[number % STORED] for number in range(WARM + self.plan.calls)]
+        places = [cursors[number % STORED] for number in range(WARM + self.calls)]
         return partial(driver.fetches, topic, places, 1, 1)
 
     def _scheduled(self, figure: str, durability: str, rate: float, values: list[bytes]) -> None:
         """Measure publishes at times that were decided beforehand."""
-        calls = max(1, round(rate * self.plan.lasts))
+        calls = max(1, round(rate * self.lasts))
         arguments = (self.url, *self.topics.make(), values, calls, durability, rate)
         (done,) = self.client.run(_schedule, arguments)
         kept: schedule.ScheduleResult = done.result
@@ -133,19 +127,19 @@ class LatencyBench(NamedTuple):
 
     def _tailed(self, way: str, rate: float) -> None:
         """Measure records from publish to tail, and the round trips at the same time."""
-        calls = max(1, round(rate * self.plan.lasts))
+        calls = max(1, round(rate * self.lasts))
         tailed_topic, alone = self.topics.make(2)
         published, tailed = self.pair.run(
             _play,
             (_produce, self.url, tailed_topic, alone, rate, calls),
             (WAYS[way], self.url, tailed_topic, calls),
         )
-        trips: Trips = published.result
-        ratio = median(tailed.result) / median(trips.publishes)
+        publishes, pings = published.result
+        ratio = median(tailed.result) / median(publishes)
         goal = TAIL_GOAL if rate <= IDLE_RATE else Goal()
         self._row(f"to tail, {way}", tailed.result, "written", rate, None, None, ratio, *goal)
-        self._row("  publish", trips.publishes, "written", rate)
-        self._row("  ping", trips.pings, None, rate)
+        self._row("  publish", publishes, "written", rate)
+        self._row("  ping", pings, None, rate)
 
     def _row(
         self,
@@ -181,51 +175,17 @@ def _schedule(
 # -- from publish to tail -----------------------------------------------------------------------------------
 
 
-class Trips(NamedTuple):
-    """Seconds of each round trip of the producer: publishes to a topic without readers, and pings."""
+def _writer(socket: zmq.Socket[bytes], topic: str) -> Callable[[], float]:
+    """Return a function that publishes a record that holds the time; it returns the seconds that took."""
+    producer, sequences = secrets.randbits(63) + 1, counting(1)
 
-    publishes: list[float]
-    pings: list[float]
-
-
-class _Writer:
-    """Publishes single records of 100 bytes that hold the time."""
-
-    def __init__(self, socket: zmq.Socket[bytes], topic: str) -> None:
-        self._socket = socket
-        self._topic = topic
-        self._producer = secrets.randbits(63) + 1
-        self._sequence = 0
-
-    def publish(self) -> float:
-        """Publish one; return the seconds until it was acknowledged."""
+    def publish() -> float:
         began = time.monotonic_ns()
-        self._sequence += 1
-        payload = batch.encode([_STAMP.pack(began)], producer=self._producer, sequence=self._sequence)
-        driver.ask(self._socket, Publish(), self._topic, payload)
+        payload = batch.encode([_STAMP.pack(began)], producer=producer, sequence=next(sequences))
+        driver.ask(socket, Publish(), topic, payload)
         return (time.monotonic_ns() - began) / 1e9
 
-
-class _Arrivals:
-    """Records behind those that a topic held at first, and the seconds of each."""
-
-    def __init__(self, socket: zmq.Socket[bytes], topic: str) -> None:
-        self.took: list[float] = []
-        self._socket = socket
-        self._topic = topic
-        self._after = self._ask(Fetch(after=POINTER_MAX))[0].newest
-
-    def fetch(self) -> None:
-        """Wait for new records and fetch them."""
-        reply, payload = self._ask(Fetch(after=self._after, wait_ms=WAIT_MS))
-        for raw in batch.split(payload, reply.log):
-            self.took += [_age(value) for value in batch.decode(raw, reply.log).values]
-        self._after = reply.next
-
-    def _ask(self, request: Fetch) -> tuple[Fetched, Bytes]:
-        answer = driver.ask(self._socket, request, self._topic)
-        assert isinstance(answer.reply, Fetched)
-        return answer.reply, answer.payload
+    return publish
 
 
 def _age(value: bytes) -> float:
@@ -249,39 +209,54 @@ def _play(ready: Ready, part: Callable[..., Any], *arguments: Any) -> Any:
     return part(ready, *arguments)
 
 
-def _produce(ready: Ready, url: str, topic: str, other_topic: str, rate: float, calls: int) -> Trips:
-    """Publish `calls` records that count, `rate` of them a second, and measure round trips in between."""
+def _produce(
+    ready: Ready, url: str, topic: str, other_topic: str, rate: float, calls: int
+) -> tuple[list[float], list[float]]:
+    """Publish `calls` records that count, `rate` of them a second.
+
+    Returns the seconds of round trips in between: publishes to a topic without readers, and pings.
+    """
     with driver.dealer(url) as socket:
-        tailed, alone = _Writer(socket, topic), _Writer(socket, other_topic)
-        trips = Trips([], [])
-        alone.publish()
+        publish, publish_alone = _writer(socket, topic), _writer(socket, other_topic)
+        publishes, pings = [], []
+        publish_alone()
         ready()
         begin = time.monotonic() + LEAD_S
         for number in range(TAIL_WARM + calls):
             _sleep_until(begin + number / rate)
-            tailed.publish()
+            publish()
             _sleep_until(begin + (number + 1 / 3) / rate)
-            trips.publishes.append(alone.publish())
+            publishes.append(publish_alone())
             _sleep_until(begin + (number + 2 / 3) / rate)
-            trips.pings.append(_ping(socket))
-        return Trips(trips.publishes[TAIL_WARM:], trips.pings[TAIL_WARM:])
+            pings.append(_ping(socket))
+        return publishes[TAIL_WARM:], pings[TAIL_WARM:]
 
 
 def _by_long_poll(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
     """Fetch with a wait, again behind the last record; return the seconds of each."""
     with driver.dealer(url) as socket:
-        _Writer(socket, topic).publish()
-        arrivals = _Arrivals(socket, topic)
+
+        def fetch(request: Fetch) -> tuple[Fetched, Bytes]:
+            answer = driver.ask(socket, request, topic)
+            assert isinstance(answer.reply, Fetched)
+            return answer.reply, answer.payload
+
+        _writer(socket, topic)()
+        after = fetch(Fetch(after=POINTER_MAX))[0].newest
         ready()
-        while len(arrivals.took) < TAIL_WARM + calls:
-            arrivals.fetch()
-        return arrivals.took[TAIL_WARM:]
+        took: list[float] = []
+        while len(took) < TAIL_WARM + calls:
+            reply, payload = fetch(Fetch(after=after, wait_ms=WAIT_MS))
+            for raw in batch.split(payload, reply.log):
+                took += [_age(value) for value in batch.decode(raw, reply.log).values]
+            after = reply.next
+        return took[TAIL_WARM:]
 
 
 def _by_client(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
     """Tail with the Python client; return the seconds of each record."""
     with driver.dealer(url) as socket:
-        _Writer(socket, topic).publish()
+        _writer(socket, topic)()
     with quoth.connect(url) as client:
         messages = client.tail(topic)
         ready()
@@ -323,8 +298,8 @@ def latency(
     the same time, in which the ratio is counted. late: calls that were sent more than 100 us behind their
     time; held: those that waited because too many were on their way.
     """
-    plan = LatencyPlan(calls, records, size, rates or RATES, lasts, tail_rate)
-    most = max(calls, *(rate * lasts for rate in plan.rates)) * records * size
+    planned = rates or RATES
+    most = max(calls, *(rate * lasts for rate in planned)) * records * size
     if most > ENCODED_BYTES_MAX:
         raise error("too_large", f"requests of {most:,.0f} bytes would have to be held", "make fewer of them")
     conditions = {
@@ -338,4 +313,5 @@ def latency(
         Clients(2) as pair,
     ):
         report = on.report("latency", conditions, COLUMNS)
-        LatencyBench(on.broker.url, client, pair, on.topics, report, plan).run()
+        plan = (calls, records, size, planned, lasts, tail_rate)
+        LatencyBench(on.broker.url, client, pair, on.topics, report, *plan).run()

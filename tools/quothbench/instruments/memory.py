@@ -93,26 +93,21 @@ class Start(NamedTuple):
     answered: float
 
 
-class MemoryPlan(NamedTuple):
-    """The amount of work: batches of a topic, hibernating topics, long polls, pairs of measurements.
+class MemoryBench(NamedTuple):
+    """Measures one figure after the other, each with a broker of its own below a directory.
 
-    sizes: bytes of a small and of a large topic. records: of another two.
+    batches: of a topic. waits: long polls. sizes: bytes of a small and of a large topic. records: of another
+    two. pairs: of measurements.
     """
 
+    directory: Path
+    report: Report
     batches: int
     topics: int
     waits: int
     sizes: FewMany
     records: FewMany
     pairs: int
-
-
-class MemoryBench(NamedTuple):
-    """Measures one figure after the other, each with a broker of its own below a directory."""
-
-    directory: Path
-    report: Report
-    plan: MemoryPlan
 
     def run(self) -> None:
         """Measure everything, a row for each figure."""
@@ -124,15 +119,15 @@ class MemoryBench(NamedTuple):
 
     def _log_records(self) -> None:
         """Measure what an embedded log allocates for each of its records."""
-        records = self.plan.batches * RECORDS
+        records = self.batches * RECORDS
         with self._folder("log") as made, progress("records of an embedded log") as advance:
-            sparse, all_of_it = _embedded_growth(made, self.plan.batches, advance)
+            sparse, all_of_it = _embedded_growth(made, self.batches, advance)
         self._each("a record, sparse index of a log", records, sparse, RECORD_GOAL)
         self._each("a record, all of a log", records, all_of_it, RECORD_GOAL)
 
     def _hibernating_topics(self) -> None:
         """Measure the memory of a hibernating topic."""
-        topics = self.plan.topics
+        topics = self.topics
         warm = min(WARM_MAX, topics)
         settings = {"worker_timeout": HIBERNATING_S, "topics_max": warm + topics}
         with self._broker("topics", **settings) as (broker, socket), progress("topics") as advance:
@@ -151,7 +146,7 @@ class MemoryBench(NamedTuple):
 
     def _long_polls(self) -> None:
         """Measure the memory of a pending fetch."""
-        waits, topic = self.plan.waits, "polled"
+        waits, topic = self.waits, "polled"
         warm = min(WARM_MAX, waits)
         settings = {"worker_timeout": HIBERNATING_S, "waits_max": warm + waits}
         with self._broker(topic, **settings) as (broker, socket):
@@ -173,10 +168,10 @@ class MemoryBench(NamedTuple):
 
     def _starts(self) -> None:
         with self._folder("starts") as made, progress("data to start with") as advance:
-            pairs = _timed_starts(made, self.plan.sizes, self.plan.pairs, advance)
+            pairs = _timed_starts(made, self.sizes, self.pairs, advance)
         for figure, part in ("start-up until ready", 0), ("start-up until read and published", 1):
             seconds = [(few[part], many[part]) for few, many in pairs]
-            self._compare(figure, "ms", self.plan.sizes.many, seconds, 1e3, Goal())
+            self._compare(figure, "ms", self.sizes.many, seconds, 1e3, Goal())
 
     def _appends(self) -> None:
         with (
@@ -184,8 +179,8 @@ class MemoryBench(NamedTuple):
             Clients(1) as client,
             progress("records to append to") as advance,
         ):
-            pairs = _timed_appends(broker, client, self.plan.records, self.plan.pairs, advance)
-        self._compare("publish of 100 x 100 B", "us", self.plan.records.many, pairs, 1e6, APPEND_GOAL)
+            pairs = _timed_appends(broker, client, self.records, self.pairs, advance)
+        self._compare("publish of 100 x 100 B", "us", self.records.many, pairs, 1e6, APPEND_GOAL)
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[Path]:
@@ -351,11 +346,10 @@ def memory(
     it, and the time of a publish to a topic with few and with many records.
     """
     few_many = _ascending("--sizes", sizes, 2**20), _ascending("--records", records)
-    plan = MemoryPlan(batches, topics, waits, *few_many, pairs)
     conditions = {"records": f"{RECORDS} x {len(VALUE)} B a batch", "pairs": pairs}
     with options.folder(directory) as made:
         report = Report(session.printer, "memory", conditions, COLUMNS)
-        MemoryBench(made, report, plan).run()
+        MemoryBench(made, report, batches, topics, waits, *few_many, pairs).run()
 
 
 def _ascending(option: str, numbers: tuple[int, int], unit: int = 1) -> FewMany:

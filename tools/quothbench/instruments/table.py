@@ -19,8 +19,6 @@ from quothbench import options
 from quothbench.load import driver
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import SECONDS, Counted, Payload, Rates, columns
-from quothbench.load.target import Target
-from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn, count
 from quothcli.cli.command import command, group
 from quothwire import batch
@@ -115,45 +113,32 @@ COLUMNS = (
 )
 
 
-class TableBench(NamedTuple):
-    """Measures one row after the other, each for so many seconds."""
+def measure(
+    on: options.OnBroker, report: Report, rows: Sequence[Row], payload: Payload, seconds: float
+) -> None:
+    """Measure one row after the other, each for so many seconds."""
+    crews: dict[int, Clients] = {}
+    with ExitStack() as stack:
+        for row in rows:
+            if row.clients not in crews:
+                crews[row.clients] = stack.enter_context(Clients(row.clients))
+            names = on.topics.make(row.topics, row.durability or "written")
+            cursors = [[]] * len(names) if row.work is Load.WRITE else on.topics.fill(names)
+            filled = list(map(Filled, names, cursors))
+            shares: list[tuple[Any, ...]] = []
+            for number in range(row.clients):
+                first = number * row.topics // row.clients  # the clients begin at different topics
+                shares.append((on.broker.url, row.work, filled[first:] + filled[:first], payload, seconds))
+            measured = Rates.measure(crews[row.clients], on.broker, _call, *shares)
+            on.topics.delete(names)
+            poe = _poe(row) if payload == PAYLOAD else None
+            report.row(*row, *measured.figures(payload.size, len(measured.took)), poe)
 
-    target: Target
-    topics: BenchTopics
-    report: Report
-    payload: Payload
-    seconds: float
 
-    def run(self, rows: Sequence[Row]) -> None:
-        """Measure the rows."""
-        crews: dict[int, Clients] = {}
-        with ExitStack() as stack:
-            for row in rows:
-                if row.clients not in crews:
-                    crews[row.clients] = stack.enter_context(Clients(row.clients))
-                measured = self._measure(row, crews[row.clients])
-                figures = measured.figures(self.payload.size, len(measured.took))
-                self.report.row(*row, *figures, self._poe(row))
-
-    def _measure(self, row: Row, clients: Clients) -> Rates:
-        names = self.topics.make(row.topics, row.durability or "written")
-        cursors = [[]] * len(names) if row.work is Load.WRITE else self.topics.fill(names)
-        filled = list(map(Filled, names, cursors))
-        shares: list[tuple[Any, ...]] = []
-        for number in range(row.clients):
-            first = number * row.topics // row.clients  # the clients begin at different topics
-            rotated = filled[first:] + filled[:first]
-            shares.append((self.target.url, row.work, rotated, self.payload, self.seconds))
-        measured = Rates.measure(clients, self.target, _call, *shares)
-        self.topics.delete(names)
-        return measured
-
-    def _poe(self, row: Row) -> dict[str, int | None] | None:
-        """Return Poe's figures. Poe did not sync before it answered."""
-        if self.payload != PAYLOAD or row.durability == "synced":
-            return None
-        figures = {"published": PUBLISHED.get(row[:3]), "measured": MEASURED.get(row[:3])}
-        return figures if any(figures.values()) else None
+def _poe(row: Row) -> dict[str, int | None] | None:
+    """Return Poe's figures. Poe did not sync before it answered."""
+    figures = {"published": PUBLISHED.get(row[:3]), "measured": MEASURED.get(row[:3])}
+    return figures if row.durability != "synced" and any(figures.values()) else None
 
 
 def _call(
@@ -226,4 +211,4 @@ def table(
     conditions = {"batch": records, "value_bytes": size, "seconds": lasts, "poe": POE_NOTE}
     with options.on_broker(session, directory, payload) as on:
         report = on.report("table", conditions, COLUMNS)
-        TableBench(on.broker, on.topics, report, payload, lasts).run(rows(works, topics, clients, durability))
+        measure(on, report, rows(works, topics, clients, durability), payload, lasts)

@@ -146,14 +146,14 @@ class Forwarder:
         reader = StoredSource(self._client, self.topic, self.progress.target)
         producer = self.progress.producer
         with suppress(NotFound):  # it was deleted just now, which the broker's next answer shows
-            while found := reader.take(0.0):
+            while found := reader.wait(0.0):
                 self._held.add(one for one in found if one.header.producer == producer)
             if not self._held.is_empty:
                 self._client.roll(self.topic)  # it syncs the records that the topic shows already
 
     def _learn_source(self) -> bool:
         """Set the ids of the source; False as long as it holds nothing."""
-        found = self._source.take(0.0)
+        found = self._source.wait(0.0)
         self._source.seek(self.progress.pointer)
         if found:
             log_id = self._source.log_id
@@ -207,7 +207,7 @@ class Forwarder:
         """Prepare some batches; False if there is nothing more."""
         if self._window.is_full:
             return True
-        found = self._source.take(wait)
+        found = self._source.wait(wait)
         for one in found:
             self._prepare(one)
         return bool(found)

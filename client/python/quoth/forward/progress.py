@@ -35,7 +35,7 @@ class ForwarderSource(Protocol):
     def seek(self, after: int) -> None:
         """Continue behind a pointer."""
 
-    def take(self, wait: float) -> list[Stored]:
+    def wait(self, seconds: float) -> list[Stored]:
         """Return the next batches, none if there is nothing within so many seconds."""
 
 

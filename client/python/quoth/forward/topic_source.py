@@ -26,7 +26,7 @@ class StoredSource:
         """Continue behind a pointer."""
         self._reader.resume(after, self.log_id, -1)
 
-    def take(self, wait: float) -> list[Stored]:
+    def wait(self, seconds: float) -> list[Stored]:
         """Return the next batches, none if there are none within so many seconds.
 
         The first one may begin before the cursor. Raises `NotFound`, also if the topic was deleted and
@@ -35,7 +35,7 @@ class StoredSource:
         reader, client = self._reader, self._client
         before = reader.after, self.log_id, -1
         while True:
-            found = client._run(reader.fetch(wait=wait, timeout=client.timeout))
+            found = client._run(reader.fetch(wait=seconds, timeout=client.timeout))
             if self.log_id != before[1] and before[1]:
                 reader.resume(*before)
                 raise error("unknown_topic", f"topic {self.topic!r} was deleted, and made anew")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import BadParameter, Option
@@ -21,25 +21,18 @@ if TYPE_CHECKING:
     from quothwire.protocol.messages import TopicInfo, Trimmed
 
 
-class _Option(NamedTuple):
-    """The metavar and the help of the option of a setting."""
-
-    metavar: str
-    help: str
-
-
 _SETTINGS = {
-    "durability": _Option("LEVEL", "What an acknowledgement means by default: written or synced."),
-    "max_age": _Option("SPAN", "Remove older records: 7d, 1d12h; infinity: never."),
-    "max_bytes": _Option("SIZE", "Remove the oldest above this: 10GiB, 500MB; infinity: never."),
-    "size_limit": _Option("SIZE", "Begin a new segment at this size."),
-    "count_limit": _Option("N", "Begin a new segment after N records; 0: no limit."),
-    "age_limit": _Option("SPAN", "Begin a new segment at this age; infinity: no limit."),
+    "durability": ("LEVEL", "What an acknowledgement means by default: written or synced."),
+    "max_age": ("SPAN", "Remove older records: 7d, 1d12h; infinity: never."),
+    "max_bytes": ("SIZE", "Remove the oldest above this: 10GiB, 500MB; infinity: never."),
+    "size_limit": ("SIZE", "Begin a new segment at this size."),
+    "count_limit": ("N", "Begin a new segment after N records; 0: no limit."),
+    "age_limit": ("SPAN", "Begin a new segment at this age; infinity: no limit."),
 }
-"""Every setting of a topic, as an option."""
+"""Every setting of a topic, as an option: its metavar and its help."""
 _OPTIONS = {
-    name: Annotated[str | None, Option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.help)]
-    for name, one in _SETTINGS.items()
+    name: Annotated[str | None, Option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)]
+    for name, (metavar, text) in _SETTINGS.items()
 }
 _Settings = Annotated[dict[str, str | None], SharedOptions(_OPTIONS, as_typed)]
 _Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]

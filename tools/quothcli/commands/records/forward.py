@@ -21,7 +21,7 @@ from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
     from quoth.forward.progress import ForwarderSource, ForwardingProgress, LostRecords
-    from quothwire.batch import Stored
+    from quothlog.reading.tailer import Tailer
 
 
 _SourceArgument = Annotated[
@@ -88,12 +88,11 @@ def forward(
     with ExitStack() as stack:
         stack.enter_context(terminable())
         origins, name, default = _source(source, url, topic, origin, session.timeout, stack)
-        own = origins if isinstance(origins, LogSource) else None
-        if trim and own is None:
+        if trim and "://" in source:
             raise BadParameter("only an embedded log can be trimmed", param_hint="--trim")
-        path, trimmed = state or default, own if trim else None
-        if trimmed is not None and not forwarding_progress.is_mark_of(path, trimmed.directory):
-            text = f"to trim, it has to lie in {trimmed.directory}, as NAME{MARK_SUFFIX}"
+        path, trimmed = state or default, Path(source) if trim else None
+        if trimmed is not None and not forwarding_progress.is_mark_of(path, trimmed):
+            text = f"to trim, it has to lie in {trimmed}, as NAME{MARK_SUFFIX}"
             raise BadParameter(text, param_hint="--state")
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
@@ -120,33 +119,17 @@ def forward(
     return CommandStatus.FAILED if watch.lost_records else CommandStatus.DONE
 
 
-class LogSource:
-    """Reads the synced batches of an embedded log, also while its program writes it."""
+def log_source(directory: Path) -> Tailer:
+    """Read the synced batches of an embedded log, also while its program writes it."""
+    from quothlog.reading.tailer import Tailer
 
-    def __init__(self, directory: Path) -> None:
-        from quothlog.reading.tailer import Tailer
-
-        self.directory = directory
-        self._follower = Tailer(directory, durable=True, on_missing=lambda _: None)  # ordinals show gaps
-
-    @property
-    def log_id(self) -> int:
-        """See `ForwarderSource`."""
-        return self._follower.log_id
-
-    def seek(self, after: int) -> None:
-        """See `ForwarderSource`."""
-        self._follower.seek(after)
-
-    def take(self, wait: float) -> list[Stored]:
-        """See `ForwarderSource`."""
-        return self._follower.wait(wait)
+    return Tailer(directory, durable=True, on_missing=lambda _: None)  # ordinals show gaps
 
 
 class _Mark:
     """The file with the progress of a forwarding. trimmed: the log that it lets trim."""
 
-    def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
+    def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: Path | None) -> None:
         from quothlog.reading import forwarding_progress
 
         self.progress: ForwardingProgress | None = None
@@ -166,7 +149,7 @@ class _Mark:
 
         forwarding_progress.write_mark(self._path, {**self._about, **progress._asdict()})
         if self._trimmed is not None:
-            forwarding_progress.trim_unowned(self._trimmed.directory)
+            forwarding_progress.trim_unowned(self._trimmed)
 
     def withdraw(self) -> None:
         """Remove a mark that this run has made: a mistyped command must not keep others from trimming."""
@@ -259,7 +242,7 @@ def _source(
     if not floors_in(directory):
         say(f"quoth: there is no log in {directory} yet")
     name = topic or directory.resolve().name
-    return LogSource(directory), name, directory / _mark_name(url, name)
+    return log_source(directory), name, directory / _mark_name(url, name)
 
 
 def _mark_name(*about: str | None) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, BadParameter, Option
 
@@ -67,18 +67,8 @@ _Level = Annotated[
 ]
 
 
-class RecordDefaults(NamedTuple):
-    """The key and headers of records that have none themselves."""
-
-    key: bytes | None
-    headers: Mapping[str, bytes]
-
-    def fill(self, drafts: Iterable[Draft]) -> Iterator[Draft]:
-        """Yield records with them."""
-        for value, key, headers in drafts:
-            if self.headers:
-                headers = {**self.headers, **headers}
-            yield value, self.key if key is None else key, headers
+Filled = Callable[[Iterable[Draft]], Iterator[Draft]]
+"""Gives records that have none themselves a key and headers."""
 
 
 app = group()
@@ -121,11 +111,11 @@ def publish(
     level = _durability(durability)
     _check_source(values, file, file_names=file_names, lines=null or json)
     read = _reading(key_separator, json=json, files=bool(file))
-    defaults = RecordDefaults(None if key is None else os.fsencode(key), dict(map(_header, header or [])))
+    filled = _filled(None if key is None else os.fsencode(key), dict(map(_header, header or [])))
     check_files(file or ())
     with session.connect() as client:
         if values:
-            typed = defaults.fill(parsed(list(map(os.fsencode, values)), read))
+            typed = filled(parsed(list(map(os.fsencode, values)), read))
             ack: Ack | None = _publish_values(client, topic, typed, level)
         else:
             producer = client.producer(topic, durability=level, timeout=session.timeout or DELIVERY_TIMEOUT_S)
@@ -133,7 +123,7 @@ def publish(
                 parts: Iterable[Iterable[Draft]] = ([one] for one in files(file, with_names=file_names))
             else:
                 parts = _stdin(read, json=json, null=null)
-            ack = _publish_all(producer, "the files" if file else "stdin", parts, defaults)
+            ack = _publish_all(producer, "the files" if file else "stdin", parts, filled)
     if ack is None:
         say("quoth: there was nothing on stdin, so nothing was published")
     else:
@@ -154,7 +144,7 @@ def _publish_values(client: Client, topic: str, typed: Iterable[Draft], level: D
 
 
 def _publish_all(
-    producer: Producer, source: str, parts: Iterable[Iterable[Draft]], defaults: RecordDefaults
+    producer: Producer, source: str, parts: Iterable[Iterable[Draft]], filled: Filled
 ) -> Ack | None:
     """Publish records as they come; None if there was none. An error reports how many were published."""
     from quoth import Ack
@@ -163,7 +153,7 @@ def _publish_all(
         with producer, progress("publishing", quiet=source == "stdin" and sys.stdin.isatty()) as advance:
             first = producer.future()
             for part in parts:
-                _send(producer, defaults.fill(part), advance)
+                _send(producer, filled(part), advance)
     except BaseException:
         say(f"quoth: published {records_text(producer.acknowledged)} of {source}")
         raise
@@ -231,6 +221,14 @@ def _reading(key_separator: str | None, *, json: bool, files: bool) -> ParseLine
     if not key_separator:
         raise BadParameter("it must not be empty", param_hint="--key-separator")
     return keyed(os.fsencode(key_separator))
+
+
+def _filled(default: bytes | None, more: Mapping[str, bytes]) -> Filled:
+    def fill(drafts: Iterable[Draft]) -> Iterator[Draft]:
+        for value, key, headers in drafts:
+            yield value, default if key is None else key, {**more, **headers} if more else headers
+
+    return fill
 
 
 def _durability(level: str | None) -> Durability | None:
