@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from quothlog.storage.clock import SystemClock
@@ -56,20 +55,6 @@ class ManualClock:
     def reboot(self) -> None:
         """Change the boot id, as a power cut does."""
         self._boots += 1
-
-
-class JumpingClock:
-    """The monotonic clock of calls, which a test makes jump, so that timeouts happen exactly then."""
-
-    def __init__(self) -> None:
-        self._ahead = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self._ahead
-
-    def jump(self, seconds: float) -> None:
-        """Let time pass at once. A waiting call notices it at its next check of the clock."""
-        self._ahead += seconds
 
 
 class HookedClock(SystemClock):
