@@ -24,7 +24,7 @@ if INNER in os.environ:
     def test_fails() -> None:
         raise AssertionError("failed before Ctrl-C")
 
-    @pytest.mark.parametrize("worker", range(4))
+    @pytest.mark.parametrize("worker", range(2))
     def test_hangs(worker: int) -> None:
         time.sleep(600)
 
@@ -63,7 +63,7 @@ class Terminal:
 @pytest.mark.skipif(sys.platform != "linux", reason="it needs a pseudo-terminal of Linux")
 def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
     """The next stage does not begin."""
-    arguments = "tests/test_check.py", "-p", "no:cacheprovider", "-k", "test_fails or test_hangs"
+    arguments = "tests/test_check.py", "-n", "2", "-p", "no:cacheprovider", "-k", "test_fails or test_hangs"
     terminal = Terminal(
         str(ROOT / "tools/check"), *arguments, **{INNER: "yes", "STAGES": "tests spark", "NO_COLOR": "1"}
     )

@@ -9,7 +9,6 @@ from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 
-import pytest
 from xxhash import xxh3_64_intdigest
 
 import quoth
@@ -55,41 +54,28 @@ def _run(code: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("socket", "block"), list(enumerate(_python_blocks(PROTOCOL))), ids=["REQ", "DEALER"]
-)
-def test_clients_in_the_protocol_use_only_pyzmq_and_work(tmp_path: Path, socket: int, block: str) -> None:
-    """A client has at most 30 lines, and no code of Quoth."""
-    assert len(block.splitlines()) <= 30
-    assert "quoth" not in block
+def test_clients_in_the_protocol_use_only_pyzmq_and_work(tmp_path: Path) -> None:
+    """A client, by REQ or by DEALER, has at most 30 lines and no code of Quoth."""
+    expected = (["b'hello'", "b'world'"], ["100 acknowledged", "100 records"])
     with Broker(tmp_path, host="127.0.0.1") as broker:
-        printed = _run(block, broker.url)
-    expected = ["b'hello'", "b'world'"] if socket == 0 else ["100 acknowledged", "100 records"]
-    for words in expected:
-        assert words in printed, printed
+        for block, words in zip(_python_blocks(PROTOCOL), expected, strict=True):
+            assert len(block.splitlines()) <= 30
+            assert "quoth" not in block
+            printed = _run(block, broker.url)
+            assert all(word in printed for word in words), printed
 
 
-def test_client_in_the_readme_works(tmp_path: Path) -> None:
-    """Runs README's first Python block with the address of a real broker."""
-    block = _python_blocks(README)[0]
+def test_programs_in_the_readme_work(tmp_path: Path) -> None:
+    """Runs its first block with the address of a real broker, the next one unchanged, the third with it."""
+    client, embedded, aio, _ = _python_blocks(README)
     with Broker(tmp_path, host="127.0.0.1") as broker:
-        printed = _run(block.replace("tcp://127.0.0.1:5555", broker.url))
-    assert "1002 records" in printed, printed
-
-
-def test_embedded_broker_and_log_in_the_readme_work() -> None:
-    """Runs README's second Python block unchanged."""
-    printed = _run(_python_blocks(README)[1])
-    assert "b'hello'" in printed
-    assert "[b'21.5', b'21.6']" in printed
-
-
-def test_asyncio_client_in_the_readme_works(tmp_path: Path) -> None:
-    """Runs README's third Python block with the address of a real broker as its argument."""
-    with Broker(tmp_path, host="127.0.0.1") as broker:
-        printed = _run(_python_blocks(README)[2], broker.url)
+        assert "1002 records" in _run(client.replace("tcp://127.0.0.1:5555", broker.url))
+        printed = _run(aio, broker.url)
     assert "b'one'" in printed
     assert "b'two'" in printed
+    printed = _run(embedded)
+    assert "b'hello'" in printed
+    assert "[b'21.5', b'21.6']" in printed
 
 
 def test_fixtures_in_the_readme_work(tmp_path: Path) -> None:
@@ -101,36 +87,28 @@ def test_fixtures_in_the_readme_work(tmp_path: Path) -> None:
     assert "1 passed" in printed
 
 
-def test_protocol_has_every_error_code_and_whether_it_is_retryable() -> None:
+def test_protocol_has_every_operation_and_every_error_code_and_whether_it_is_retryable() -> None:
+    numbered = dict(re.findall(r"^\| (\d+) `(\w+)` \|", PROTOCOL, re.MULTILINE))
+    assert numbered == {str(int(one)): one.name.lower() for one in Operation}
     documented = dict(re.findall(r"^\| `(\w+)` \| (yes|no) \|", PROTOCOL, re.MULTILINE))
     assert documented == {code: "yes" if row.retryable else "no" for code, row in CODES.items()}
 
 
-def test_protocol_has_every_operation_with_its_number() -> None:
-    documented = {
-        int(number): name for number, name in re.findall(r"^\| (\d+) `(\w+)` \|", PROTOCOL, re.MULTILINE)
-    }
-    assert documented == {int(one): one.name.lower() for one in Operation}
+def test_protocol_has_every_field_of_a_request_with_its_default_and_of_its_reply() -> None:
+    """In the operation's row; the fields of a topic in that of `describe`, of a transaction in its own.
 
-
-@pytest.mark.parametrize("operation", list(Operation), ids=lambda one: one.name.lower())
-def test_protocol_has_every_field_of_a_request_and_of_its_reply(operation: Operation) -> None:
-    """In the operation's row; the fields of a topic in that of `describe`, of a transaction in its own."""
+    The default of a field that is not required follows it, as in `limit` = 1000.
+    """
     rows = dict(re.findall(r"^\| (\d+) (`\w+` \|.*)$", PROTOCOL, re.MULTILINE))
     drawn = {TopicInfo: Operation.DESCRIBE, TransactionInfo: Operation.TRANSACTION}
-    row = rows[str(int(operation))] + rows[str(int(drawn.get(REPLIES[operation], operation)))]
-    names = [field.name for kind in (REQUESTS[operation], REPLIES[operation]) for field in fields(kind)]
-    assert [name for name in names if f"`{name}`" not in row] == []
-
-
-@pytest.mark.parametrize("operation", list(Operation), ids=lambda one: one.name.lower())
-def test_protocol_has_the_default_of_every_field_of_a_request_that_is_not_required(
-    operation: Operation,
-) -> None:
-    """The default follows the field, as in `limit` = 1000."""
-    documented = requests.documented(operation)
-    assert [name for name, default in documented.items() if default is None] == requests.required(operation)
-    assert documented == requests.declared(operation)
+    for operation in Operation:
+        row = rows[str(int(operation))] + rows[str(int(drawn.get(REPLIES[operation], operation)))]
+        names = [field.name for kind in (REQUESTS[operation], REPLIES[operation]) for field in fields(kind)]
+        assert [name for name in names if f"`{name}`" not in row] == [], operation.name
+        documented = requests.documented(operation)
+        required = [name for name, default in documented.items() if default is None]
+        assert required == requests.required(operation), operation.name
+        assert documented == requests.declared(operation), operation.name
 
 
 def test_protocol_has_the_range_of_every_number_of_a_request() -> None:

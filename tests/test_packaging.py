@@ -59,7 +59,7 @@ def test_wheel_and_sdist_have_the_licence(built: Built, metadata: Message) -> No
     assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
 
 
-def test_metadata_describe_the_project(metadata: Message) -> None:
+def test_metadata_describe_the_project_and_the_changes_name_its_version(metadata: Message) -> None:
     assert metadata["Author"]
     assert "zeromq" in metadata["Keywords"].split(",")
     classifiers = metadata.get_all("Classifier") or []
@@ -67,6 +67,7 @@ def test_metadata_describe_the_project(metadata: Message) -> None:
         assert f"Programming Language :: Python :: 3.{minor}" in classifiers
     assert "Typing :: Typed" in classifiers
     assert metadata.get_all("Project-URL") is None, "the project has no public address"
+    assert f"\n## {metadata['Version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_sdist_has_the_changes_and_the_documents(built: Built) -> None:
@@ -93,14 +94,10 @@ def test_installed_command_has_its_pages_and_units_without_a_checkout(built: Bui
     assert "ExecStart=" in (tmp_path / "root/etc/systemd/system/quothd.service").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
-def test_links_work_on_an_index(name: str) -> None:
+def test_links_work_on_an_index() -> None:
     """A link is absolute or leads to a heading: an index has no other files."""
-    text = (ROOT / name).read_text("utf-8")
-    links = re.findall(r"\]\(([^)\s]+)|^\[[^\]]+\]:\s*(\S+)|(?:src|href)=\"([^\"]+)", text, re.MULTILINE)
-    found = ["".join(one) for one in links]
-    assert [link for link in found if not link.startswith(("https://", "#"))] == []
-
-
-def test_changes_name_the_version(metadata: Message) -> None:
-    assert f"\n## {metadata['Version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    for name in ("README.md", "CHANGELOG.md"):
+        text = (ROOT / name).read_text("utf-8")
+        links = re.findall(r"\]\(([^)\s]+)|^\[[^\]]+\]:\s*(\S+)|(?:src|href)=\"([^\"]+)", text, re.MULTILINE)
+        found = ["".join(one) for one in links]
+        assert [link for link in found if not link.startswith(("https://", "#"))] == [], name

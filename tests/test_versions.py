@@ -33,6 +33,7 @@ GOLDEN = Path(__file__).parent / "golden" / "v1"
 LEDGER_FOLDER = f"data/topics/ledger~{LEDGER:016x}"
 UNDECIDED_FOLDER = f"data/topics/undecided~{UNDECIDED:016x}"
 OTHERS = (0, 2, 255)
+Rewrite = Callable[[int, bytes], bytes]
 
 
 @pytest.fixture
@@ -42,14 +43,22 @@ def golden(tmp_path: Path) -> Path:
 
 
 def with_block(version: int, data: bytes) -> bytes:
-    """Return a file with a header block of another version."""
-    head = data[:8] + version.to_bytes(4, "little") + data[12:88]
-    return head + xxh3_64_intdigest(head).to_bytes(8, "little") + data[96:]
+    """Return a segment or staged file, whose header block has the checksum at its end, of another version."""
+    return with_index(version, data[:96]) + data[96:]
+
+
+def with_index(version: int, data: bytes) -> bytes:
+    """Return an index of another version."""
+    checked = data[:8] + version.to_bytes(4, "little") + data[12:-8]
+    return checked + xxh3_64_intdigest(checked).to_bytes(8, "little")
 
 
 def with_line(version: int, data: bytes) -> bytes:
     """Return a file of one line of JSON and its checksum, of another version."""
-    line = data.partition(b"\n")[0].replace(b'"version": 1', b'"version": %d' % version)
+    return checked_line(data.partition(b"\n")[0].replace(b'"version": 1', b'"version": %d' % version))
+
+
+def checked_line(line: bytes) -> bytes:
     return line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
 
 
@@ -58,12 +67,6 @@ def with_plan(version: int, data: bytes) -> bytes:
     _, *lines, _ = data.splitlines(keepends=True)
     text = b"".join([b"%d\n" % version, *lines])
     return text + xxh3_64_hexdigest(text).encode() + b"\n"
-
-
-def with_index(version: int, data: bytes) -> bytes:
-    """Return an index of another version."""
-    checked = data[:8] + version.to_bytes(4, "little") + data[12:-8]
-    return checked + xxh3_64_intdigest(checked).to_bytes(8, "little")
 
 
 def with_mark(version: int, data: bytes) -> bytes:
@@ -77,13 +80,18 @@ def with_manifest(version: int, data: bytes) -> bytes:
     return f'{{"checksum": "{xxh3_64_hexdigest(text.encode())}",\n"manifest": {text}}}\n'.encode()
 
 
-def open_log(golden: Path, folder: str) -> None:
-    """Open a log with its staged batches."""
-    with Log.open(golden / folder, clock=ManualClock(START), others=("topic.json",)) as log:
+def open_log(path: Path) -> None:
+    """Open the log of a file with its staged batches."""
+    with Log.open(path.parent, clock=ManualClock(START), others=("topic.json",)) as log:
         log.transactions()
 
 
-def rewritten(path: Path, of_version: Callable[[int, bytes], bytes], version: int) -> bytes:
+def records_beside(path: Path) -> list[object]:
+    """Read the log of a file without the lock."""
+    return list(verify.records(path.parent))
+
+
+def rewritten(path: Path, of_version: Rewrite, version: int) -> bytes:
     """Change the version of a file, and return its new content."""
     before = path.read_bytes()
     assert of_version(1, before) == before, "the function writes files of version 1 as they are"
@@ -91,90 +99,56 @@ def rewritten(path: Path, of_version: Callable[[int, bytes], bytes], version: in
     return path.read_bytes()
 
 
-def staged_in(folder: Path) -> Path:
-    """Return a file of staged batches."""
-    return next(folder.glob("*.staged"))
-
-
-FILES: dict[str, tuple[Callable[[Path], Path], Callable[[int, bytes], bytes], Callable[[Path], object]]] = {
-    "a segment": (
-        lambda golden: max((golden / LEDGER_FOLDER).glob("*.seg")),
-        with_block,
-        lambda golden: open_log(golden, LEDGER_FOLDER),
-    ),
-    "a segment, read without the lock": (
-        lambda golden: max((golden / LEDGER_FOLDER).glob("*.seg")),
-        with_block,
-        lambda golden: list(verify.records(golden / LEDGER_FOLDER)),
-    ),
-    "staged batches": (
-        lambda golden: staged_in(golden / UNDECIDED_FOLDER),
-        with_block,
-        lambda golden: open_log(golden, UNDECIDED_FOLDER),
-    ),
-    "a plan": (
-        lambda golden: golden / UNDECIDED_FOLDER / file_format.PLAN_NAME,
-        with_plan,
-        lambda golden: open_log(golden, UNDECIDED_FOLDER),
-    ),
+FILES: dict[str, tuple[str, Rewrite, Callable[[Path], object]]] = {
+    "a segment": (f"{LEDGER_FOLDER}/*.seg", with_block, open_log),
+    "a segment, read without the lock": (f"{LEDGER_FOLDER}/*.seg", with_block, records_beside),
+    "staged batches": (f"{UNDECIDED_FOLDER}/*.staged", with_block, open_log),
+    "a plan": (f"{UNDECIDED_FOLDER}/{file_format.PLAN_NAME}", with_plan, open_log),
     "a plan, read without the lock": (
-        lambda golden: golden / UNDECIDED_FOLDER / file_format.PLAN_NAME,
+        f"{UNDECIDED_FOLDER}/{file_format.PLAN_NAME}",
         with_plan,
-        lambda golden: list(verify.records(golden / UNDECIDED_FOLDER)),
+        records_beside,
     ),
     "a topic's settings": (
-        lambda golden: golden / LEDGER_FOLDER / topic_file.NAME,
+        f"{LEDGER_FOLDER}/{topic_file.NAME}",
         with_line,
-        lambda golden: topic_file.decode((golden / LEDGER_FOLDER / topic_file.NAME).read_bytes()),
+        lambda path: topic_file.decode(path.read_bytes()),
     ),
-    "a mark": (
-        lambda golden: golden / "outbox" / "orders.forward",
-        with_mark,
-        lambda golden: forwarding_progress.read_mark(golden / "outbox" / "orders.forward"),
-    ),
-    "a backup": (
-        lambda golden: golden / "backup" / manifest.NAME,
-        with_line,
-        lambda golden: manifest.load(golden / "backup"),
-    ),
-    "an archive": (
-        lambda golden: golden / "archive" / "_manifest.json",
-        with_manifest,
-        lambda golden: read_manifest(golden / "archive"),
-    ),
+    "a mark": ("outbox/orders.forward", with_mark, forwarding_progress.read_mark),
+    "a backup": (f"backup/{manifest.NAME}", with_line, lambda path: manifest.load(path.parent)),
+    "an archive": ("archive/_manifest.json", with_manifest, lambda path: read_manifest(path.parent)),
 }
 
 
-@pytest.mark.parametrize("version", OTHERS)
-@pytest.mark.parametrize(("find", "of_version", "read"), FILES.values(), ids=FILES)
+@pytest.mark.parametrize(("pattern", "of_version", "read"), FILES.values(), ids=FILES)
 def test_file_of_another_version_is_refused_and_stays_unchanged(
-    golden: Path,
-    find: Callable[[Path], Path],
-    of_version: Callable[[int, bytes], bytes],
-    read: Callable[[Path], object],
-    version: int,
+    golden: Path, pattern: str, of_version: Rewrite, read: Callable[[Path], object]
 ) -> None:
-    path = find(golden)
-    content = rewritten(path, of_version, version)
-    problem = error_of(read, golden)
-    assert problem.code == "unsupported_version"
-    assert re.search(rf"version {version}\b.* version 1$", problem.text), problem.text
-    assert "left as it" in problem.hint
-    assert path.read_bytes() == content
+    path = max(golden.glob(pattern))
+    before = path.read_bytes()
+    for version in OTHERS:
+        path.write_bytes(before)
+        content = rewritten(path, of_version, version)
+        problem = error_of(read, path)
+        assert problem.code == "unsupported_version"
+        assert re.search(rf"version {version}\b.* version 1$", problem.text), problem.text
+        assert "left as it" in problem.hint
+        assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("version", OTHERS)
-def test_index_of_another_version_is_rebuilt(golden: Path, version: int) -> None:
+def test_index_of_another_version_is_rebuilt(golden: Path) -> None:
     """An index is derived."""
     folder = golden / LEDGER_FOLDER
     before = {path: path.read_bytes() for path in sorted(folder.glob("*.idx"))}
     values = [one.value for one in _records(folder)]
-    for path in before:
-        rewritten(path, with_index, version)
-    assert [one.value for one in _records(folder)] == values
-    with Log.open(folder, clock=ManualClock(START), others=("topic.json",)) as log:
-        assert [one.value for one in log.read()] == values
-    assert max(before).read_bytes() == before[max(before)]
+    for version in OTHERS:
+        for path, content in before.items():
+            path.write_bytes(content)
+            rewritten(path, with_index, version)
+        assert [one.value for one in _records(folder)] == values
+        with Log.open(folder, clock=ManualClock(START), others=("topic.json",)) as log:
+            assert [one.value for one in log.read()] == values
+        assert max(before).read_bytes() == before[max(before)]
 
 
 def test_broker_serves_a_topic_with_settings_of_another_version_and_removes_no_record(
@@ -219,7 +193,7 @@ def test_command_has_a_hint_for_a_backup_of_another_version(golden: Path, tmp_pa
 def test_backup_with_an_unknown_setting_is_refused_and_restores_no_file(golden: Path, tmp_path: Path) -> None:
     path = golden / "backup" / manifest.NAME
     line = path.read_bytes().partition(b"\n")[0].replace(b'"max_age"', b'"max_love"')
-    path.write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
+    path.write_bytes(checked_line(line))
     ended = Command("", [])("restore", str(golden / "backup"), str(tmp_path / "restored"))
     assert ended.status != 0
     assert "bad_setting: 'max_love' is no setting of a topic" in ended.err
@@ -230,10 +204,7 @@ def test_unknown_key_in_a_settings_file_is_ignored(golden: Path) -> None:
     """A later version may add a key beside the settings that this one can do without."""
     data = (golden / LEDGER_FOLDER / topic_file.NAME).read_bytes()
     content = {**json.loads(data.partition(b"\n")[0]), "later": [1]}
-    line = json.dumps(content).encode()
-    assert topic_file.decode(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n") == topic_file.decode(
-        data
-    )
+    assert topic_file.decode(checked_line(json.dumps(content).encode())) == topic_file.decode(data)
 
 
 def _records(folder: Path) -> Iterator[Record]:

@@ -19,11 +19,70 @@ CONFTEST = 'pytest_plugins = ["pytest_quoth"]\n'
 TEST_MS = 50
 TESTS = 20
 
+USERS = """
+import fcntl, os, subprocess, sys, threading
+import pytest
+import quoth
+
+@pytest.mark.parametrize("value", [b"one", b"two"])
+def test_each_test_has_a_broker_of_its_own(quoth_client, value):
+    assert quoth_client.topics() == []
+    quoth_client.publish("orders", value)
+    assert [message.value for message in quoth_client.read("orders")] == [value]
+
+def test_other_processes_connect(quoth_broker, quoth_client):
+    code = "import quoth, sys; quoth.connect(sys.argv[1]).publish('orders', b'from outside')"
+    subprocess.run([sys.executable, "-c", code, quoth_broker.url], check=True)
+    assert quoth_client.read("orders")[0].value == b"from outside"
+
+@pytest.mark.quoth(durability="synced", count_limit=3)
+class TestMarkers:
+    def test_marker_of_a_class_sets_keys(self, quoth_broker, quoth_client):
+        assert quoth_client.publish("orders", b"x").durability == "synced"
+        assert quoth_broker.config.count_limit == 3
+
+    @pytest.mark.quoth(count_limit=5)
+    def test_nearest_marker_wins(self, quoth_broker):
+        assert (quoth_broker.config.durability, quoth_broker.config.count_limit) == ("synced", 5)
+
+def descriptors():
+    return set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
+
+@pytest.fixture
+def before():
+    threads, opened = set(threading.enumerate()), descriptors()
+    yield
+    assert set(threading.enumerate()) == threads
+    assert descriptors() <= opened
+
+def test_no_thread_file_or_descriptor_is_left(before, tmp_path, quoth_broker, quoth_client):
+    quoth_client.publish("orders", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["quoth-data"]
+
+def test_none_is_left_of_a_reader_that_is_left_alone(before, quoth_broker, quoth_client):
+    tail = quoth_client.tail("orders")
+    quoth_client.publish("orders", b"x")
+    assert next(iter(tail)).value == b"x"
+
+def test_broker_can_be_stopped_and_started(quoth_broker, quoth_client):
+    quoth_client.publish("orders", b"x")
+    quoth_broker.stop()
+    quoth_broker.start()
+    with quoth.connect(quoth_broker.url) as client:
+        assert client.read("orders")[0].value == b"x"
+"""
+WRONG = {
+    "durabilty='synced'": "did you mean durability?",
+    "durability='soon'": "durability is written or synced",
+    "'synced'": "takes keys of the configuration by name, and not dir",
+    "dir='/tmp'": "takes keys of the configuration by name, and not dir",
+}
+"""Arguments of the marker, and what the error says."""
+
 
 class Outcome(NamedTuple):
-    """A run of pytest: its exit status, the number of tests by outcome, and its output."""
+    """The number of tests by outcome, and the output."""
 
-    status: int
     counts: dict[str, int]
     output: str
 
@@ -37,125 +96,39 @@ def run(tmp_path: Path) -> Run:
     folder = tmp_path / "project"
     folder.mkdir()
 
-    def run_it(tests: str, *arguments: str, conftest: str = CONFTEST) -> Outcome:
+    def run_it(tests: str, conftest: str = CONFTEST) -> Outcome:
         (folder / "conftest.py").write_text(conftest)
         (folder / "test_users.py").write_text(tests)
         command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "--strict-markers", "-p",
-                   "no:cacheprovider", "--basetemp", str(tmp_path / "base"), *arguments]  # fmt: skip
+                   "no:cacheprovider", "--basetemp", str(tmp_path / "base")]  # fmt: skip
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, env=environment, timeout=COMMAND_S
         )
         output = done.stdout + done.stderr
         counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", output)}
-        return Outcome(done.returncode, counts, output)
+        return Outcome(counts, output)
 
     return run_it
 
 
-def test_each_test_has_a_broker_of_its_own(run: Run) -> None:
-    outcome = run("""
-import pytest
-
-@pytest.mark.parametrize("value", [b"one", b"two"])
-def test_broker_is_empty(quoth_client, value):
-    assert quoth_client.topics() == []
-    quoth_client.publish("orders", value)
-    assert [message.value for message in quoth_client.read("orders")] == [value]
-""")
-    assert outcome.counts == {"passed": 2}, outcome.output
+def test_fixtures_and_markers_do_what_the_documentation_says(run: Run) -> None:
+    outcome = run(USERS)
+    assert outcome.counts == {"passed": USERS.count("def test_") + 1}, outcome.output
 
 
-def test_other_processes_connect_to_the_broker(run: Run) -> None:
-    outcome = run("""
-import subprocess, sys
-
-def test_from_outside(quoth_broker, quoth_client):
-    code = "import quoth, sys; quoth.connect(sys.argv[1]).publish('orders', b'from outside')"
-    subprocess.run([sys.executable, "-c", code, quoth_broker.url], check=True)
-    assert quoth_client.read("orders")[0].value == b"from outside"
-""")
-    assert outcome.counts == {"passed": 1}, outcome.output
-
-
-def test_markers_set_keys_and_the_nearest_wins(run: Run) -> None:
-    outcome = run("""
-import pytest
-
-pytestmark = pytest.mark.quoth(durability="synced", count_limit=3)
-
-def test_module(quoth_broker, quoth_client):
-    assert quoth_client.publish("orders", b"x").durability == "synced"
-    assert quoth_broker.config.count_limit == 3
-
-@pytest.mark.quoth(count_limit=5)
-def test_nearest(quoth_broker):
-    assert (quoth_broker.config.durability, quoth_broker.config.count_limit) == ("synced", 5)
-""")
-    assert outcome.counts == {"passed": 2}, outcome.output
-
-
-@pytest.mark.parametrize(
-    ("marker", "text"),
-    [
-        ("durabilty='synced'", "did you mean durability?"),
-        ("durability='soon'", "durability is written or synced"),
-        ("'synced'", "takes keys of the configuration by name, and not dir"),
-        ("dir='/tmp'", "takes keys of the configuration by name, and not dir"),
-    ],
-)
-def test_wrong_key_is_an_error_of_one_line(run: Run, marker: str, text: str) -> None:
-    outcome = run(f"""
-import pytest
-
-@pytest.mark.quoth({marker})
-def test_it(quoth_broker):
-    pass
-""")
-    assert outcome.counts == {"error": 1}, outcome.output
-    assert "bad_setting: " in outcome.output
-    assert text in outcome.output
+def test_wrong_key_is_an_error_of_one_line(run: Run) -> None:
+    tests = [
+        f"@pytest.mark.quoth({marker})\ndef test_{number}(quoth_broker): pass\n"
+        for number, marker in enumerate(WRONG)
+    ]
+    outcome = run("import pytest\n" + "".join(tests))
+    assert outcome.counts == {"error": len(WRONG)}, outcome.output
+    for part, text in zip(re.split("ERROR at setup of", outcome.output)[1:], WRONG.values(), strict=True):
+        assert "bad_setting: " in part
+        assert text in part
     assert "Traceback" not in outcome.output
-
-
-def test_no_thread_file_or_descriptor_is_left(run: Run) -> None:
-    outcome = run("""
-import fcntl, os, threading
-import pytest
-
-@pytest.fixture
-def before():
-    threads = set(threading.enumerate())
-    descriptors = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
-    yield
-    assert set(threading.enumerate()) == threads
-    if descriptors:
-        assert set(os.listdir("/proc/self/fd")) <= descriptors
-
-def test_it(before, tmp_path, quoth_broker, quoth_client):
-    quoth_client.publish("orders", b"x")
-    assert [path.name for path in tmp_path.iterdir()] == ["quoth-data"]
-
-def test_left_alone(before, quoth_broker, quoth_client):
-    tail = quoth_client.tail("orders")
-    quoth_client.publish("orders", b"x")
-    assert next(iter(tail)).value == b"x"
-""")
-    assert outcome.counts == {"passed": 2}, outcome.output
-
-
-def test_broker_can_be_stopped_and_started(run: Run) -> None:
-    outcome = run("""
-import quoth
-
-def test_restart(quoth_broker, quoth_client):
-    quoth_client.publish("orders", b"x")
-    quoth_broker.stop()
-    quoth_broker.start()
-    with quoth.connect(quoth_broker.url) as client:
-        assert client.read("orders")[0].value == b"x"
-""")
-    assert outcome.counts == {"passed": 1}, outcome.output
 
 
 def test_tests_without_the_plugin_load_none_of_it(run: Run) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from kit.text.wording import code_of, error_of
-from quothwire.protocol import msgpack_schema
-from quothwire.protocol.messages import CreateTopic
 from quothwire.settings import NAMES, SECONDS_MAX, SEGMENT_BYTES_MAX, TopicSettings
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -80,10 +78,3 @@ def test_refused_change_changes_nothing() -> None:
     with pytest.raises(FrozenInstanceError):
         DEFAULTS.max_bytes = 5  # type: ignore[misc]
     assert DEFAULTS.changed({}) == DEFAULTS
-
-
-def test_settings_are_the_same_after_a_request() -> None:
-    settings = TopicSettings("synced", 3_600.5, 10**12, 2**30, 5, 60.0)
-    packed = msgpack_schema.pack(CreateTopic(settings.to_map()))
-    arrived = msgpack_schema.unpack(CreateTopic, packed, strict=True)
-    assert DEFAULTS.changed(arrived.settings) == settings

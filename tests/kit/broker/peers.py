@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import zmq
 
 from kit.deadlines import DEADLINE_S
 from kit.disk.logs import encoded
 from quothwire import batch
+from quothwire.closing import Closeable
 from quothwire.errors import QuothError, error
 from quothwire.protocol import announcement, binary_codec
 from quothwire.protocol.binary_codec import Answer
@@ -44,7 +44,7 @@ class HasUrl(Protocol):
     def url(self) -> str: ...
 
 
-class Peer:
+class Peer(Closeable):
     """A socket that is connected to a broker, and frames.
 
     unread_max: messages that it takes without their being read, 0 for any number.
@@ -66,14 +66,6 @@ class Peer:
         if identity:
             self.socket.set(zmq.IDENTITY, identity)
         self.socket.connect(url)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.socket.close(linger=0)

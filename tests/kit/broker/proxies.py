@@ -13,13 +13,12 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 import zmq
 
 from kit.broker.peers import Context
 from kit.deadlines import pause
+from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer, Call
@@ -29,7 +28,7 @@ _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing sends a reset and throws away unsent bytes."""
 
 
-class _Thread:
+class _Thread(Closeable):
     """A thread that executes the orders that come through a pipe, one after the other."""
 
     def __init__(self, name: str) -> None:
@@ -37,14 +36,6 @@ class _Thread:
         self._orders: deque[tuple[Callable[[], None], threading.Event]] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.over = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.order(lambda: setattr(self, "over", True))

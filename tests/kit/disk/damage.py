@@ -29,10 +29,6 @@ class Stored(NamedTuple):
     end: int
     header: Header
 
-    def holds(self, offset: int) -> bool:
-        """Return True if this byte of its file belongs to it."""
-        return self.start <= offset < self.end
-
 
 def stored_batches(topics: Path, log_id: int) -> list[Stored]:
     """Every batch of a topic, oldest first."""

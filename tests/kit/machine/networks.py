@@ -12,8 +12,8 @@ from __future__ import annotations
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from quothwire.closing import Closeable
 
 OF_ITS_OWN = ("unshare", "--map-root-user", "--net")
 """The words in front of a command that give it a network of its own, with a loopback that is down."""
@@ -32,7 +32,7 @@ def can_be_had() -> bool:
         return False
 
 
-class Network:
+class Network(Closeable):
     """Made within `OF_ITS_OWN`. address: the broker's. prefix: runs a command on the broker's host."""
 
     address = _BROKER
@@ -61,12 +61,7 @@ class Network:
         )
         self.mend()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._stack.close()
 
     def cut(self) -> None:

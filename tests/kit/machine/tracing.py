@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import pytest
@@ -84,9 +83,7 @@ class Tracer:
             raise AssertionError(f"strace does not attach: {first}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
