@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -52,17 +51,6 @@ def unexpected(missing: Missing) -> None:
 def read_all(directory: Path, after: int = 0) -> list[Record]:
     with Reader(directory, after, on_missing=unexpected) as reader:
         return list(reader)
-
-
-def test_reads_what_is_there_across_segments_with_keys_and_headers(
-    open_log: OpenLog, directory: Path
-) -> None:
-    log = open_log(options=LogOptions(count_limit=3))
-    for number in range(10):
-        log.append([b"%d" % number, b""], keys=[b"k", None], headers=[{"h": b"%d" % number}, {}])
-    records = read_all(directory)
-    assert records == list(log.read())
-    assert len(segments(directory)) > 3
 
 
 def test_begins_behind_any_pointer_also_one_inside_a_batch(open_log: OpenLog, directory: Path) -> None:
@@ -124,32 +112,6 @@ def test_tail_ends_after_its_silence_only(log: Log, directory: Path) -> None:
     with Reader(directory, on_missing=unexpected) as reader:
         assert values_of(list(reader.tail(timeout=0.0))) == [b"a"]
         assert list(reader.tail(timeout=0.02)) == []
-
-
-def test_tails_while_another_thread_writes_rolls_and_syncs(
-    open_log: OpenLog, directory: Path, rng: random.Random
-) -> None:
-    count = 3_000
-    log = open_log(options=LogOptions(count_limit=40))
-
-    def write() -> None:
-        number = 0
-        while number < count:
-            size = min(rng.randint(1, 12), count - number)
-            log.append([b"%d" % (number + i) for i in range(size)])
-            number += size
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    with Reader(directory, on_missing=unexpected) as reader:
-        seen = []
-        for record in reader.tail(DEADLINE_S):
-            seen.append(record)
-            if len(seen) == count:
-                break
-    writer.join()
-    assert values_of(seen) == [b"%d" % number for number in range(count)]
-    assert seen == list(log.read())
 
 
 def test_tails_a_process_that_is_killed_again_and_again(

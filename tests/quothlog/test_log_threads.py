@@ -24,7 +24,7 @@ class Restless(Segment):
 
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
-        if name == "_view" and value is not None:
+        if name == "kept_view" and value is not None:
             self.rest()
 
 
@@ -36,10 +36,10 @@ def test_segment_may_be_let_rest_at_any_moment_of_a_read(open_log: OpenLog, dire
     path = segments(directory)[0]
     restless = Restless(PosixFileSystem(), directory, int(path.stem), log.log_id, path.stat().st_size)
     restless.keep()
-    found = restless.read(0, 10, 10_000)
+    found = ReadRequest(restless, None, 0, 0, 10, 10_000).read()
     assert found is not None
     assert found.next == told[-1].pointer
-    assert not restless.loaded
+    assert restless.kept_view is None
 
 
 def test_readers_in_other_threads_get_what_was_written(open_log: OpenLog) -> None:
@@ -86,27 +86,6 @@ def test_readers_in_other_threads_get_what_was_written(open_log: OpenLog) -> Non
         assert headers[-1].last == found.next <= place.beyond
     assert lookups > 1_000
     assert gone < lookups / 2
-
-
-def test_sync_tickets_run_in_another_thread_while_the_owner_goes_on(open_log: OpenLog) -> None:
-    log = open_log(options=LogOptions(count_limit=50, synced_reads=True))
-    for _ in range(60):
-        fill_unseen(log)
-        ticket = log.appender.begin_sync()
-        runner = threading.Thread(target=ticket.run)
-        runner.start()
-        fill_unseen(log)
-        runner.join()
-        log.appender.finish_sync(ticket)
-        assert log.newest <= log.synced_pointer
-    log.sync()
-    assert [record.value for record in log.read()] == [b"%d" % i for i in range(360)]
-
-
-def fill_unseen(log: Log) -> None:
-    """Three records that no reader sees yet."""
-    ordinal = log.end_ordinal + log.unsynced_records
-    log.append([b"%d" % (ordinal + i) for i in range(3)])
 
 
 def test_readers_that_come_late_leave_no_more_open_than_is_kept(open_log: OpenLog) -> None:

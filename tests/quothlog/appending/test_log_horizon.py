@@ -80,30 +80,6 @@ def test_sync_that_was_begun_earlier_shows_what_it_covers(open_log: OpenLog, clo
     assert log.newest == later[0]
 
 
-def test_first_record_after_a_long_rest_waits_for_the_sync(open_log: OpenLog, clock: ManualClock) -> None:
-    log = open_log()
-    told = written(log, 1)
-    log.close()
-    clock.step(MINUTE)
-    log = open_log()
-    held = written(log, 1)
-    assert pointers(log) == told
-    log.sync()
-    assert pointers(log) == told + held
-
-
-def test_opening_after_a_crash_shows_everything_that_is_there(open_log: OpenLog, clock: ManualClock) -> None:
-    """Opening syncs what it found, so nothing of it has to wait."""
-    log = open_log()
-    told = written(log, 1)
-    clock.step(MINUTE)
-    told += written(log, 1)
-    log._lock.release()
-    again = open_log()
-    assert pointers(again) == told
-    assert again.unsynced_bytes == 0
-
-
 def test_synced_reads_show_synced_records_only(open_log: OpenLog) -> None:
     """Readers of a `synced` topic see only what survives a loss of power."""
     log = open_log(options=SYNCED)
@@ -125,15 +101,6 @@ def test_synced_reads_see_all_of_what_a_roll_seals(open_log: OpenLog) -> None:
     log = open_log(options=LogOptions(synced_reads=True, count_limit=4))
     put(log, *(encoded([b"%d" % i]) for i in range(10)))
     assert values(log) == [b"%d" % i for i in range(8)]
-
-
-def test_unsynced_amounts_are_told(open_log: OpenLog) -> None:
-    log = open_log()
-    raws = [encoded([b"x"] * n) for n in (1, 5)]
-    put(log, *raws)
-    assert (log.unsynced_records, log.unsynced_bytes) == (6, sum(map(len, raws)))
-    log.sync()
-    assert (log.unsynced_records, log.unsynced_bytes) == (0, 0)
 
 
 def test_embedded_append_waits_for_the_sync_itself(open_log: OpenLog, clock: ManualClock) -> None:

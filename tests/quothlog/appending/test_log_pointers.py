@@ -8,8 +8,7 @@ import pytest
 
 from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
 from kit.disk.logs import encoded, fill, outcome_of, put
-from quothlog import Log, LogOptions
-from quothlog.appender import PointerAllocator
+from quothlog import Log
 from quothlog.file_format import HORIZON_US
 from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
@@ -72,16 +71,6 @@ def test_new_boot_begins_above_everything_that_anyone_may_have_seen(
     log.close()
     clock.reboot()
     assert open_log().append(b"x").first == START + 2 + 1 + HORIZON_US
-
-
-def test_new_boot_does_not_hold_back_a_clock_that_went_on(open_log: OpenLog, clock: ManualClock) -> None:
-    log = open_log()
-    fill(log, 1)
-    log.close()
-    clock.reboot()
-    clock.tick = 0
-    clock.step(MINUTE)
-    assert open_log().append(b"x").first == clock.now()
 
 
 def test_same_boot_goes_on_where_it_was(open_log: OpenLog, clock: ManualClock) -> None:
@@ -159,22 +148,3 @@ def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clo
             log.roll()
         assert list(log.read()) == told
         log.close()
-
-
-def test_refused_batch_uses_up_no_ordinals(open_log: OpenLog, clock: ManualClock) -> None:
-    log = open_log(options=LogOptions(count_limit=2))
-    clock.tick = 0
-    clock.set(POINTER_MAX - 1)
-    assert outcome_of(log, encoded([b"x"] * 5)) == "pointers_exhausted"
-    clock.set(START)
-    appended = log.append([b"a", b"b"])
-    assert (appended.first, log.info().end_ordinal) == (START, 2)
-
-
-def test_allocator_follows_the_clock_and_never_goes_back() -> None:
-    allocator = PointerAllocator(ManualClock(10), last=0)
-    assert [allocator.take(n, 1_000) for n in (1, 1, 10, 1)] == [1_000, 1_001, 1_002, 1_012]
-    assert allocator.take(2, 5_000) == 5_000
-    assert allocator.take(1, 10) == 5_002
-    assert allocator.clock_steps == 1
-    assert allocator.gauges() == {"clock_step_us": 4_990, "pointer_ahead_us": 4_992}

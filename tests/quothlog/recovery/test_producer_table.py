@@ -1,17 +1,11 @@
-"""The producer table with as much as a topic may know: each roll writes all of it, and quickly.
-
-Read with ``-s``, the last test tells how long a roll and an opening take with a full registry and with none.
-"""
+"""The producer table with as much as a topic may know: each roll writes all of it, in few steps."""
 
 from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from statistics import median
 from types import FrameType
 from typing import Any
 
@@ -29,9 +23,6 @@ from quothwire import batch
 from quothwire.errors import Damaged
 
 OpenLog = Callable[..., Log]
-PAIRS = 9
-THREAD_MS_MAX = 60
-"""Five to ten times what it takes; with a look at each result it takes 100 to 200."""
 
 
 def full(table: ProducerTable, newest: int) -> None:
@@ -95,6 +86,15 @@ def test_roll_encodes_no_known_producer_again(open_log: OpenLog, tmp_path: Path)
     assert steps[1] - steps[0] < 33
 
 
+def test_append_takes_as_many_steps_however_full_the_segment_is(log: Log) -> None:
+    raw = encoded([b"x" * 100])
+    steps = []
+    for batches in (1, 5_000):
+        put(log, *[raw] * batches)
+        steps.append(steps_of(lambda: log.append_batches([raw])))
+    assert steps[0] == steps[1]
+
+
 def test_full_producer_table_is_read_back_from_its_bytes() -> None:
     table = ProducerTable()
     assert len(ProducerTable.decode(table.encode(START))) == 0
@@ -148,38 +148,3 @@ def test_roll_waits_only_for_appended_batches_and_the_next_segment(
     waited = [one.kind for one in disk.operations if one.kind.startswith("sync")]
     assert waited == ["sync", "sync", "sync_directory"]
     assert len(list(log.directory.glob("*.idx"))) == 1
-
-
-def test_full_producer_table_delays_no_request(open_log: OpenLog, tmp_path: Path) -> None:
-    """Neither at a roll nor at an opening. What counts is the time of the thread: disks and others are slow
-    as they like."""
-    logs = [open_log(tmp_path / name) for name in ("empty", "full")]
-    full(logs[1]._producers, START)
-    rolls: list[list[tuple[float, float]]] = [[], []]
-    for _ in range(PAIRS):
-        for log, measured in zip(logs, rolls, strict=True):
-            log.append(b"x")
-            log.sync()
-            measured.append(milliseconds(log.roll))
-    openings: list[list[tuple[float, float]]] = [[], []]
-    for log, measured in zip(logs, openings, strict=True):
-        log.close()
-        measured += [milliseconds(partial(open_and_discard, open_log, log.directory)) for _ in range(PAIRS)]
-    for what, (empty, whole) in {"roll": rolls, "opening": openings}.items():
-        (wall, thread), (full_wall, full_thread) = (
-            map(median, zip(*one, strict=True)) for one in (empty, whole)
-        )
-        print(f"{what}, empty and full: {wall:.1f} and {full_wall:.1f} ms", end=", ")
-        print(f"of the thread {thread:.1f} and {full_thread:.1f}")
-        assert full_thread - thread < THREAD_MS_MAX
-
-
-def open_and_discard(open_log: OpenLog, directory: Path) -> None:
-    open_log(directory).discard()
-
-
-def milliseconds(work: Callable[[], object]) -> tuple[float, float]:
-    """Of the clock, and of this thread."""
-    began = time.perf_counter(), time.thread_time()
-    work()
-    return (time.perf_counter() - began[0]) * 1e3, (time.thread_time() - began[1]) * 1e3

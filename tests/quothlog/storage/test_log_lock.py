@@ -21,7 +21,7 @@ from quothlog import Log, Reader, file_format
 from quothlog.reading import forwarding_progress
 from quothlog.recovery import verify
 from quothlog.storage.dirlock import DirectoryLock
-from quothwire.errors import Conflict, Damaged, QuothError
+from quothwire.errors import Conflict, QuothError
 
 OpenLog = Callable[..., Log]
 
@@ -88,36 +88,17 @@ def test_killed_owner_leaves_nothing_to_clean_up(owner: subprocess.Popen[str], o
     assert values(open_log()) == [b"from another process"]
 
 
-def test_log_without_references_unlocks_its_directory(directory: Path) -> None:
-    log = Log.open(directory)
-    fill(log, 1)
-    del log
-    with Log.open(directory) as again:
-        assert len(values(again)) == 1
-
-
-def test_failed_opening_gives_the_directory_free(open_log: OpenLog, directory: Path) -> None:
-    """The lock is dropped if the start fails."""
-    log = open_log()
-    fill(log, 1)
-    log.close()
-    disk = FaultyDisk()
-    disk.fail("open", problem=errno.EIO)
-    with pytest.raises(OSError, match="Input/output"):
-        open_log(filesystem=disk)
-    assert len(values(open_log())) == 1
-
-
-def test_opening_and_failing_leaks_no_descriptor(directory: Path) -> None:
-    with Log.open(directory) as log:
+def test_failed_opening_keeps_neither_the_lock_nor_a_descriptor(open_log: OpenLog, directory: Path) -> None:
+    with open_log() as log:
         fill(log, 1)
-    (segment,) = directory.glob("*.seg")
-    segment.write_bytes(bytes(200))
+    disk = FaultyDisk()
+    disk.fail("open", problem=errno.EIO, lasting=True)
     before = len(os.listdir("/dev/fd"))
     for _ in range(5):
-        with pytest.raises(Damaged):
-            Log.open(directory)
+        with pytest.raises(OSError, match="Input/output"):
+            open_log(filesystem=disk)
     assert len(os.listdir("/dev/fd")) <= before
+    assert len(values(open_log())) == 1
 
 
 def test_forked_child_does_not_keep_the_lock(open_log: OpenLog, directory: Path) -> None:
@@ -162,15 +143,6 @@ def test_programs_started_by_the_owner_do_not_keep_the_lock(open_log: OpenLog) -
         log.close()
         open_log().close()
         other.communicate(b"\n")
-
-
-def test_lock_file_with_anything_in_it_is_no_lock(open_log: OpenLog, directory: Path) -> None:
-    directory.mkdir()
-    (directory / "lock").write_bytes(b"\xff\x0099999999\n" * 100)
-    log = open_log()
-    with pytest.raises(QuothError, match=f"process {os.getpid()}"):
-        Log.open(directory)
-    fill(log, 1)
 
 
 def test_a_deleted_lock_file_admits_no_second_owner(

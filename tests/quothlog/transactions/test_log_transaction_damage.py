@@ -11,11 +11,10 @@ import pytest
 
 from kit.broker.peers import refused
 from kit.broker.transactions import Loader, staged
-from kit.clocks import DAY, HOUR, ManualClock
+from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate
-from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import copy, encoded, outcome_of, salvaged, segments, values
-from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, sizes, stage_all
+from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, stage_all
 from quothlog import Appended, Log, LogOptions
 from quothlog.transactions.commit import Commit
 from quothwire.errors import Damaged
@@ -42,54 +41,36 @@ def rot(path: Path, value: bytes) -> None:
 # -- what is staged -----------------------------------------------------------------------------------------
 
 
-@sizes
-def test_rotten_bytes_do_not_get_a_checksum_that_says_they_are_sound(
-    open_log: OpenLog, directory: Path, options: LogOptions
+HARMS: dict[str, Callable[[Path], None]] = {
+    "rotten": lambda directory: rot(max(directory.glob("*.staged")), WHOLE[-1]),
+    "shorter": lambda directory: truncate(first := min(directory.glob("*.staged")), _size(first) - 100),
+    "gone": lambda directory: min(directory.glob("*.staged")).unlink(),
+}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("harm", "options"),
+    [("shorter", SMALL), ("rotten", SMALL), ("rotten", LARGE), ("gone", SMALL), ("gone", LARGE)],
+)
+def test_a_staged_file_that_is_harmed_costs_its_transaction_and_no_more(
+    open_log: OpenLog, directory: Path, harm: str, options: LogOptions
 ) -> None:
-    """The last batch of a transaction is sealed anew, since it says that it is the last."""
+    """What is rotten gets no checksum that says it is sound, and what is missing moves nothing in the log."""
     log = open_log(options=options)
     loader = Loader(log)
     parts = stage_all(loader)
-    rot(max(directory.glob("*.staged")), WHOLE[-1])
+    HARMS[harm](directory)
     with refused("damaged"):
         read_staged(loader, parts)
-    assert (values(log), log.failure) == ([], None)
-    again = loader.stage(1, len(PARTS) - 1, PARTS[-1], attempt=8)
-    assert loader.publish(1, [*parts[:-1], again]).count == len(WHOLE)
-    assert values(log) == WHOLE
-
-
-def test_a_staged_file_that_is_shorter_than_it_was_moves_nothing_in_the_log(
-    open_log: OpenLog, directory: Path
-) -> None:
-    """A batch of which a part is missing would let all that follow it lie where no reader looks for them."""
-    log = open_log(options=SMALL)
-    loader = Loader(log)
-    parts = stage_all(loader)
-    shorter = min(directory.glob("*.staged"))
-    truncate(shorter, shorter.stat().st_size - 100)
-    with refused("damaged"):
-        read_staged(loader, parts)
-    log.append(b"after")
-    assert values(log) == [b"after"]
-
-
-@sizes
-@pytest.mark.parametrize("then", ["stage", "publish"])
-def test_a_staged_file_that_is_gone_costs_its_transaction_and_no_more(
-    open_log: OpenLog, directory: Path, options: LogOptions, then: str
-) -> None:
-    """Others go on writing to the topic."""
-    log = open_log(options=options)
-    loader = Loader(log)
-    parts = stage_all(loader)
-    min(directory.glob("*.staged")).unlink()
-    with refused("damaged"):
-        if then == "stage":
+    if harm == "gone":
+        with refused("damaged"):
             loader.own.stage(loader.id, 1, 0, 7, 4, staged([b"one more"], 1))
-        else:
-            read_staged(loader, parts)
     log.append(b"after")
+    assert (values(log), log.failure) == ([b"after"], None)
     loader.own.abort(loader.id, 1)
     assert loader.publish(1, stage_all(loader, attempt=8)).count == len(WHOLE)
     assert values(log) == [b"after", *WHOLE]
@@ -109,35 +90,6 @@ def test_what_was_broken_off_does_not_hide_the_next_file(
     assert len(list(crashed.glob("*.staged"))) == 2
     loader = Loader(open_log(copy(crashed, tmp_path / "later")))
     assert loader.publish(1, [part]).count == 12
-
-
-def test_an_opening_lets_nothing_expire_sooner(open_log: OpenLog, clock: ManualClock) -> None:
-    """Only the time of its beginning is known of a file, and batches were added to it for hours."""
-    log = open_log()
-    loader = Loader(log)
-    loader.stage(1, 0, [[b"1"]])
-    clock.step(5 * HOUR)
-    part = loader.stage(1, 0, [[b"1"], [b"2"]])
-    clock.step(20 * HOUR)
-    log.close()
-    loader = Loader(open_log())
-    assert list(loader.own.expire()) == []
-    assert loader.publish(1, [part]).count == 2
-
-
-def test_what_is_removed_is_not_verified_first(open_log: OpenLog, clock: ManualClock) -> None:
-    """Gigabytes of an application that died with its machine are not read in order to be removed."""
-    log = open_log()
-    Loader(log).stage(1, 0, [[b"%d" % n] for n in range(100)])
-    log.close()
-    clock.reboot()
-    clock.step(2 * DAY)
-    disk = FaultyDisk()
-    loader = Loader(open_log(filesystem=disk))
-    before = disk.count("read")
-    (told,) = loader.own.expire()
-    assert told[1].batches == 100
-    assert disk.count("read") - before < 5
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -13,7 +13,7 @@ from kit.broker.transactions import Loader
 from kit.clocks import ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import Died, FaultyDisk
-from kit.disk.logs import copy, salvaged, segments, values
+from kit.disk.logs import copy, segments, values
 from kit.disk.staged_parts import PARTS, SMALL, WHOLE, sizes, stage_all
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
@@ -58,23 +58,6 @@ def test_a_transaction_without_its_end_is_quarantined(
         told = again.publish(1, parts)
         assert values(again.log) == [b"before", *WHOLE]
         assert cut == start or told.first > appended.first
-
-
-def test_one_that_others_follow_is_there_whatever_of_it_is_damaged(
-    open_log: OpenLog, directory: Path
-) -> None:
-    """Damage costs what is damaged: the rest was whole once."""
-    log = open_log(options=SMALL)
-    loader = Loader(log)
-    loader.publish(1, stage_all(loader))
-    log.append(b"after")
-    log.discard()
-    (segment,) = segments(directory)
-    flip(segment, segment.read_bytes().index(b"4.3.1-") + 10)
-    log = open_log(options=SMALL)
-    assert log.findings.damaged_bytes > 0
-    assert [record.value for record in salvaged(log)] == [*WHOLE[:-3], b"after"]
-    assert log.end_ordinal == len(WHOLE) + 1
 
 
 # -- who looks without the lock -----------------------------------------------------------------------------
