@@ -22,7 +22,7 @@ import pytest
 
 from kit.broker.transactions import Loader
 from kit.clocks import DAY, SECOND, ManualClock
-from kit.disk.doubles import Died, FaultyDisk, Kind, MemoryDisk
+from kit.disk.doubles import CHANGES, KINDS, Died, FaultyDisk, Kind, MemoryDisk
 from kit.disk.logs import encoded
 from kit.scale import times
 from quothlog import Appended, Log, LogOptions
@@ -34,10 +34,6 @@ from quothwire.headers import encode_headers
 from quothwire.record import Record
 
 STEPS = 40
-KINDS_OPENING: tuple[Kind, ...] = (
-    "open", "read", "create", "write", "sync", "truncate", "rename", "remove", "sync_directory",
-)  # fmt: skip
-KINDS_WRITING: tuple[Kind, ...] = ("create", "write", "sync", "truncate", "rename", "sync_directory")
 EVENTS = (
     *("append", "append", "burst", "produce", "produce", "retry", "transaction", "transaction"),
     *("roll", "sync", "trim", "retain"),
@@ -103,30 +99,23 @@ class History:
         """Open the log if it is not open, then let something happen."""
         try:
             if self.log is None:
-                self.threaten_opening()
+                if self.rng.random() < 0.3:
+                    self.disk.die(self.rng.randint(1, 6), self.rng.choice([0, 40, 90]))
+                elif self.rng.random() < 0.3:
+                    self.fail_one_of(KINDS)
                 self.open()
             event = self.rng.choice(EVENTS)
             self.told.append(event)
             getattr(self, f"then_{event}")(self.log)
-        except Died:
-            self.told.append("died")
-            self.disk.heal()
-            self.end()
-        except (OSError, QuothError) as problem:
+        except (Died, OSError, QuothError) as problem:
             self.told.append(f"{problem}")
             self.disk.heal()
-            if self.log is not None and self.log.failure is not None:
+            if isinstance(problem, Died) or (self.log is not None and self.log.failure is not None):
                 self.end()
         if self.log is not None:
             self.check(self.log)
 
     # -- beginnings and ends ----------------------------------------------------------------------------
-
-    def threaten_opening(self) -> None:
-        if self.rng.random() < 0.3:
-            self.disk.die(self.rng.randint(1, 6), self.rng.choice([0, 40, 90]))
-        elif self.rng.random() < 0.3:
-            self.fail_one_of(KINDS_OPENING)
 
     def fail_one_of(self, kinds: tuple[Kind, ...]) -> None:
         kind, written = self.rng.choice(kinds), self.rng.choice([0, 50])
@@ -176,14 +165,14 @@ class History:
         log.close()
         self.synced = len(self.records)
         self.log = None
-        self.harm_an_index()
+        harm_an_index(self.disk, self.directory, self.rng)
         if self.rng.random() < 0.5:
             self.clock.reboot()
 
     def then_crash(self, log: Log) -> None:
         self.disk.heal()
         self.end()
-        self.harm_an_index()
+        harm_an_index(self.disk, self.directory, self.rng)
 
     def then_power(self, log: Log) -> None:
         self.disk.heal()
@@ -194,51 +183,16 @@ class History:
         self.clock.reboot()
 
     def then_fail(self, log: Log) -> None:
-        self.fail_one_of(KINDS_WRITING)
+        self.fail_one_of(CHANGES)
 
     def then_die(self, log: Log) -> None:
         self.disk.die(self.rng.randint(1, 9), self.rng.choice([0, 40, 90]))
 
-    def harm_an_index(self) -> None:
-        """Nothing, or one index deleted, emptied, changed in one bit, or put in place of another."""
-        rng = self.rng
-        self.disk.heal()
-        names = sorted(name for name in self.disk.list(self.directory) if name.endswith(".idx"))
-        harm = rng.randrange(5) if names else 0
-        if not harm:
-            return
-        path, other = self.directory / rng.choice(names), self.directory / rng.choice(names)
-        content = self.disk.open(other).read(2**20, 0)
-        if harm == 1:
-            self.disk.remove(path)
-            return
-        if harm == 2:
-            content = b""
-        if harm == 3 and content:
-            place = rng.randrange(len(content))
-            content = content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :]
-        file = self.disk.create(path)
-        file.append([content])
-        file.sync()
-
     # -- writing ----------------------------------------------------------------------------------------
-
-    def contents(self, most: int) -> list[Content]:
-        """Values, some of them empty, perhaps with keys, perhaps with headers."""
-        rng = self.rng
-        with_keys, with_headers = rng.random() < 0.5, rng.random() < 0.5
-        return [
-            (
-                rng.randbytes(rng.choice((0, 1, 5, 30))),
-                rng.choice((None, b"", b"k", rng.randbytes(9))) if with_keys else None,
-                rng.choice(({}, {"h": rng.randbytes(3)}, {"a": b"", "é": b"2"})) if with_headers else {},
-            )
-            for _ in range(rng.choice((1, 1, 1, 2, 3, 10, most)))
-        ]
 
     def then_append(self, log: Log) -> None:
         """With the log as its own producer."""
-        contents = self.contents(100)
+        contents = contents_of(self.rng, 100)
         values, keys, headers = (list(column) for column in zip(*contents, strict=True))
         try:
             appended = log.append(values, keys=keys, headers=headers)
@@ -252,7 +206,7 @@ class History:
         self.acknowledge(Sent(b"", contents), appended)
 
     def then_burst(self, log: Log) -> None:
-        contents = [self.contents(30) for _ in range(self.rng.randint(1, 6))]
+        contents = [contents_of(self.rng, 30) for _ in range(self.rng.randint(1, 6))]
         self.put(log, [Sent(_encoded(one), one) for one in contents])
 
     def then_produce(self, log: Log) -> None:
@@ -287,9 +241,7 @@ class History:
     def acknowledge(self, sent: Sent, appended: Appended) -> None:
         """The log said that it stored this."""
         count = len(sent.contents)
-        assert (appended.count, appended.last, appended.duplicate) == (
-            count, appended.first + count - 1, False,
-        )  # fmt: skip
+        assert appended == Appended(appended.first, appended.first + count - 1, count, duplicate=False)
         assert appended.first > max([self.seen, *(record.pointer for record in self.records[-1:])])
         self.take(sent, [Record(appended.first + i, *one) for i, one in enumerate(sent.contents)])
 
@@ -343,8 +295,6 @@ class History:
         self.synced = len(self.records)
         assert log.end_ordinal == len(self.records)
 
-    # -- time and what is kept --------------------------------------------------------------------------
-
     def then_clock(self, log: Log) -> None:
         step = self.rng.choice(TURNS)
         if self.rng.random() < 0.4:
@@ -378,8 +328,6 @@ class History:
             assert before <= self.first <= self.first_max
         self.first_max = self.first
 
-    # -- what always holds ------------------------------------------------------------------------------
-
     def check(self, log: Log) -> None:
         """Readers get the records of the model, all of them and from anywhere."""
         end = log.end_ordinal
@@ -390,10 +338,8 @@ class History:
         elif end < len(self.records):
             assert self.records[-1].pointer > log.synced_pointer + HORIZON_US
         info = log.info()
-        assert info.end_ordinal == end
         assert info.first == (self.records[self.first].pointer if self.first < end else 0)
-        if end:
-            assert info.last == log.newest == self.records[end - 1].pointer
+        assert (info.last, info.end_ordinal) == (self.records[end - 1].pointer if end else 0, end)
         self.seen, self.seen_records = max(self.seen, log.newest), max(self.seen_records, end)
         for row in self.rng.sample(range(len(self.records)), min(3, len(self.records))):
             expected = self.records[max(self.first, row + 1) : end][:7]
@@ -406,6 +352,40 @@ class History:
                 after, ordinal = header.last, header.end_ordinal
             assert (found.ordinal, found.next) == (headers[0].ordinal, after)
         assert ordinal == end
+
+
+def harm_an_index(disk: FaultyDisk, directory: Path, rng: random.Random) -> None:
+    """Nothing, or one index deleted, emptied, changed in one bit, or put in place of another."""
+    disk.heal()
+    names = sorted(name for name in disk.list(directory) if name.endswith(".idx"))
+    harm = rng.randrange(5) if names else 0
+    if not harm:
+        return
+    path, other = directory / rng.choice(names), directory / rng.choice(names)
+    content = bytearray(disk.open(other).read(2**20, 0))
+    if harm == 1:
+        disk.remove(path)
+        return
+    if harm == 2:
+        content.clear()
+    if harm == 3 and content:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    file = disk.create(path)
+    file.append([content])
+    file.sync()
+
+
+def contents_of(rng: random.Random, most: int) -> list[Content]:
+    """Values, some of them empty, perhaps with keys, perhaps with headers."""
+    with_keys, with_headers = rng.random() < 0.5, rng.random() < 0.5
+    return [
+        (
+            rng.randbytes(rng.choice((0, 1, 5, 30))),
+            rng.choice((None, b"", b"k", rng.randbytes(9))) if with_keys else None,
+            rng.choice(({}, {"h": rng.randbytes(3)}, {"a": b"", "é": b"2"})) if with_headers else {},
+        )
+        for _ in range(rng.choice((1, 1, 1, 2, 3, 10, most)))
+    ]
 
 
 def _encoded(contents: list[Content]) -> bytes:

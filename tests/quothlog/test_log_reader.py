@@ -18,6 +18,8 @@ from kit.disk.damage import flip
 from kit.disk.logs import fill, segments
 from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
+from quothlog.reading.directory_watch import DirectoryWatch
+from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.record import Record
 
@@ -256,3 +258,39 @@ def test_another_log_in_the_same_place_is_refused(open_log: OpenLog, directory: 
         open_log().append([b"stranger"])
         with pytest.raises(QuothError, match="another log"):
             list(reader)
+
+
+# -- when a directory is listed again ------------------------------------------------------------------------
+
+
+def settle(directory: Path) -> None:
+    """As if nothing had happened there for long."""
+    os.utime(directory, (1, 1))
+
+
+def test_names_of_a_settled_directory_stay_until_one_comes_or_goes(tmp_path: Path) -> None:
+    settle(tmp_path)
+    names = DirectoryWatch(tmp_path, SystemClock())
+    assert [names.may_differ(), names.may_differ()] == [True, False]
+    file = tmp_path / "file"
+    for change in (file.touch, file.unlink):
+        change()
+        assert [names.may_differ(), names.may_differ()] == [True, True], "one more within the same tick"
+        settle(tmp_path)
+        assert [names.may_differ(), names.may_differ()] == [True, False]
+    names.forget()
+    assert names.may_differ()
+    tmp_path.rmdir()
+    with pytest.raises(FileNotFoundError):
+        names.may_differ()
+
+
+def test_reader_of_a_settled_directory_sees_the_log_roll(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    with Reader(directory) as reader:
+        for number in range(3):
+            log.append([b"%d" % number])
+            assert [record.value for record in reader] == [b"%d" % number]
+            settle(directory)
+            assert reader.read() == []
+            log.roll()

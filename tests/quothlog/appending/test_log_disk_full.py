@@ -63,17 +63,6 @@ def test_batches_of_one_burst_share_the_fate_of_their_write(open_log: OpenLog) -
     assert values(log) == VALUES[0] + VALUES[1]
 
 
-def test_full_disk_at_a_roll_within_a_burst(open_log: OpenLog, directory: Path) -> None:
-    disk = FaultyDisk()
-    log = open_log(filesystem=disk, options=LogOptions(count_limit=2))
-    disk.fail("create", problem=errno.ENOSPC)
-    outcomes = log.append_batches([encoded([b"%d" % i]) for i in range(5)])
-    codes = [outcome.code if isinstance(outcome, QuothError) else "stored" for outcome in outcomes]
-    assert codes == ["stored", "stored", "disk_low", "stored", "stored"]
-    assert values(log) == [b"0", b"1", b"3", b"4"]
-    assert len(segments(directory)) == 2
-
-
 @pytest.mark.parametrize("kind", ["create", "write"])
 def test_full_disk_does_not_keep_retention_from_making_room(
     open_log: OpenLog, clock: ManualClock, kind: Kind
@@ -184,20 +173,6 @@ def test_append_broken_off_between_two_batches_is_forgotten(open_log: OpenLog) -
     (first,) = put(log, dense(1))
     assert not first.duplicate
     assert values(log) == VALUES[0]
-
-
-def test_removal_that_fails_half_way_can_be_tried_again(open_log: OpenLog, tmp_path: Path) -> None:
-    for nth in range(1, 7):
-        disk = FaultyDisk()
-        log = open_log(tmp_path / str(nth), filesystem=disk, options=LogOptions(count_limit=1))
-        told = fill(log, 5)
-        disk.fail("remove", nth)
-        with pytest.raises(OSError, match="Input/output"):
-            log.trim(told[4].pointer)
-        assert log.info().end_ordinal == 5
-        assert list(log.read()) == told[log.first_ordinal :]
-        log.trim(told[4].pointer)
-        assert list(log.read()) == told[4:]
 
 
 # -- opening ------------------------------------------------------------------------------------------------

@@ -173,7 +173,9 @@ def test_program_that_locks_the_file_alone_keeps_others_out(open_log: OpenLog, d
 
 
 def strange(path: Path, kind: str, target: Path) -> None:
-    """Let something that is no file stand there."""
+    """Let something that is no file stand there, or nothing."""
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
     path.unlink(missing_ok=True)
     match kind:
         case "symbolic link":
@@ -188,66 +190,53 @@ KINDS = ("symbolic link", "FIFO", "directory")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_no_lock_file(directory: Path, tmp_path: Path, kind: str) -> None:
-    """Nothing is written through a link, and nothing is waited for."""
-    target = tmp_path / "another file"
-    target.write_text("of another program")
-    directory.mkdir()
-    strange(directory / "lock", kind, target)
-    with pytest.raises(OSError, match="stands where a file has to be"):
-        Log.open(directory)
-    strange(directory / "cursor.lock", kind, target)
-    with pytest.raises(OSError, match="stands where a file has to be"):
-        FileLock(directory / "cursor")
-    assert target.read_text() == "of another program"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", [".idx", ".seg.tmp", ".forward"])
 def test_what_is_no_file_is_neither_read_nor_written(
-    open_log: OpenLog, directory: Path, tmp_path: Path, kind: str, suffix: str
+    open_log: OpenLog, directory: Path, tmp_path: Path, kind: str
 ) -> None:
-    """In place of any file of a log: the log does without it, or says so."""
+    """In place of a derived file of a log, which does without it, or of a lock file, through which nothing is
+    written and for which nothing is waited."""
     target = tmp_path / "another file"
     target.write_bytes(b"of another program")
-    log = open_log()
-    told = fill(log, 1)
+    with open_log() as log:
+        told = fill(log, 1)
     (path,) = directory.glob("*.seg")
-    log.close()
-    name = path.with_name("x.forward" if suffix == ".forward" else path.stem + suffix)
-    strange(name, kind, target)
-    with open_log() as again:
-        more = fill(again, 1)
-        again.roll()
-        assert forwarding_progress.released(directory) == 0
-        assert list(again.read()) == told + more
+    for name in (f"{path.stem}.idx", f"{path.name}.tmp", "x.forward"):
+        strange(directory / name, kind, target)
+        with open_log() as again:
+            told += fill(again, 1)
+            assert forwarding_progress.released(directory) == 0
+            assert list(again.read()) == told
+        strange(directory / name, "none", target)
+    strange(directory / "lock", kind, target)
+    strange(directory / "cursor.lock", kind, target)
+    for lock in (Log.open, lambda at: FileLock(at / "cursor")):
+        with pytest.raises(OSError, match="stands where a file has to be"):
+            lock(directory)
     assert target.read_bytes() == b"of another program"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["the last segment", "the first segment", file_format.PLAN_NAME])
 def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
-    open_log: OpenLog, directory: Path, tmp_path: Path, kind: str, name: str
+    open_log: OpenLog, directory: Path, tmp_path: Path, kind: str
 ) -> None:
     """The opening and a reader without the lock raise the same error, and what proves the records stays."""
     with open_log() as log:
         told = fill(log, 2)
         log.roll()
         told += fill(log, 2)
-    row = {"the first segment": 0, "the last segment": -1}.get(name)
-    path = directory / name if row is None else segments(directory)[row]
-    target = tmp_path / "another file"
-    if path.exists():
-        path.rename(target)
-    strange(path, kind, target)
-    before = sorted(one.name for one in directory.iterdir())
-    for look in (open_log, lambda: Reader(directory).read(), lambda: list(verify.summaries(directory))):
-        with pytest.raises(QuothError, match=r"storage_failed: .* stands where a file has to be"):
-            look()
-    assert sorted(one.name for one in directory.iterdir()) == before
-    path.rmdir() if kind == "directory" else path.unlink()
-    if target.exists():
-        target.rename(path)
+    for path in (*segments(directory), directory / file_format.PLAN_NAME):
+        target = tmp_path / "another file"
+        if path.exists():
+            path.rename(target)
+        strange(path, kind, target)
+        before = sorted(one.name for one in directory.iterdir())
+        for look in (open_log, lambda: Reader(directory).read(), lambda: list(verify.summaries(directory))):
+            with pytest.raises(QuothError, match=r"storage_failed: .* stands where a file has to be"):
+                look()
+        assert sorted(one.name for one in directory.iterdir()) == before
+        strange(path, "none", target)
+        if target.exists():
+            target.rename(path)
     with open_log() as log:
         assert list(log.read()) == told
 
