@@ -171,7 +171,7 @@ class ActiveSegment(Segment):
         """Return the segment up to a boundary, which any thread can read, whatever becomes of this one."""
         seen = self._twin(end.offset, end.offset)
         file = self.open()
-        seen._view = SegmentView(file, self.index, {}, end, POINTER_MAX + 1, end.offset)
+        seen.kept_view = SegmentView(file, self.index, {}, end, POINTER_MAX + 1, end.offset)
         return seen
 
     def _twin(self, size: int, stop: int) -> Segment:

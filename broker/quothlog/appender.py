@@ -268,9 +268,11 @@ class Appender:
             self.clock.boot_id(), producers,
         )  # fmt: skip
         try:
-            self._begin_next(block)
+            self._go_on_in(begin_segment(self.filesystem, self.directory, block))
             self._sealed.append(old.seal(producers, self.active.floor))
-        except (OSError, QuothError):
+        except OSError as problem:
+            raise self.as_error(problem, block.size) from problem
+        except QuothError:
             raise
         except BaseException:
             self.write_failure.interrupt()
@@ -340,12 +342,6 @@ class Appender:
                 raise self.as_error(problem, self._opened.successor.bytes_min) from problem
             self.pointers.last = max(self.pointers.last, self.active.floor - 1)
             self._show()
-
-    def _begin_next(self, block: Block) -> None:
-        try:
-            self._go_on_in(begin_segment(self.filesystem, self.directory, block))
-        except OSError as problem:
-            raise self.as_error(problem, block.size) from problem
 
     def _go_on_in(self, active: ActiveSegment) -> None:
         self.active, self.synced = active, active.end

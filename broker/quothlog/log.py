@@ -184,7 +184,7 @@ class Log(Closeable):
             end_ordinal=self.end_ordinal,
             bytes=sum(one.size for one in segments),
             segments=len(segments),
-            states="".join("r" if one.loaded else "h" for one in self._sealed) + "w",
+            states="".join("r" if one.kept_view else "h" for one in self._sealed) + "w",
             counters={"clock_steps": pointers.clock_steps, "rolls": rolls, **findings.counters()},
             gauges={
                 **pointers.gauges(),
@@ -316,7 +316,9 @@ class Log(Closeable):
         try:
             if self.failure is None:
                 self.sync()
-                self._write_checkpoint()
+                if self._opened.successor is None:  # else the old index may prove a loss
+                    with suppress(OSError):  # it is derived: without it the next opening takes longer
+                        self.appender.active.write_checkpoint(self._producers.encode(self._clock.now()))
         finally:
             self.discard()
 
@@ -327,12 +329,6 @@ class Log(Closeable):
         self._lock.release()
 
     # -- inside -----------------------------------------------------------------------------------------
-
-    def _write_checkpoint(self) -> None:
-        """Write an index, unless a segment has still to be begun: the old index may prove a loss."""
-        if self._opened.successor is None:
-            with suppress(OSError):  # it is derived: without it the next opening takes longer
-                self.appender.active.write_checkpoint(self._producers.encode(self._clock.now()))
 
     def _drop(self, removable: Callable[[], int], is_due: bool) -> tuple[int, int]:
         """Remove what may go. Then roll, for which a full disk may have had no room, and remove again."""

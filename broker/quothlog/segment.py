@@ -12,19 +12,9 @@ from pathlib import Path
 from quothlog import file_format
 from quothlog.file_format import Block, Checkpoint, Footer, LogPosition
 from quothlog.index import SparseIndex
-from quothlog.reading.segment_reader import (
-    Extract,
-    SegmentView,
-    extract,
-    extract_at_hand,
-    first_above,
-)
+from quothlog.reading.segment_reader import SegmentView
 from quothlog.recovery.scan import Found, walk
-from quothlog.storage.filesystem import (
-    PROCESS_SHORT,
-    File,
-    FileSystem,
-)
+from quothlog.storage.filesystem import PROCESS_SHORT, File, FileSystem
 from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
@@ -53,7 +43,8 @@ class Segment:
         self._block: Block | None = None
         self._start: LogPosition | None = None
         self._stop = 0
-        self._view: SegmentView | None = None
+        self.kept_view: SegmentView | None = None
+        """Its open file and its index in memory. Another thread may drop it at any moment."""
 
     def open(self) -> File:
         """Open its file for reading. Raises OSError."""
@@ -63,11 +54,6 @@ class Segment:
     def index_path(self) -> Path:
         """The index file beside it."""
         return self.path.with_suffix(file_format.INDEX_SUFFIX)
-
-    @property
-    def loaded(self) -> bool:
-        """True if its file is open and its index in memory."""
-        return self._view is not None
 
     @property
     def block(self) -> Block:
@@ -180,13 +166,13 @@ class Segment:
 
     def view(self) -> SegmentView:
         """Open the file and load the index, unless that has been done and kept."""
-        view = self._view  # another thread may drop it at any moment
+        view = self.kept_view
         if view is None:
             view = self._load()
             if self._kept:
-                self._view = view
+                self.kept_view = view
             if not self._kept:  # it was dropped just now, and nothing would drop it again
-                self._view = None
+                self.kept_view = None
         return view
 
     def keep(self) -> None:
@@ -196,20 +182,7 @@ class Segment:
     def rest(self) -> None:
         """Close the file and drop the index; a read that is under way keeps them until it is done."""
         self._kept = False
-        self._view = None
-
-    def read(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
-        """Read the first batches with records above a pointer, see `extract`."""
-        return extract(self.view(), self.log_id, after, records_max, bytes_max)
-
-    def read_at_hand(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
-        """See `extract_at_hand`."""
-        view = self._view
-        return extract_at_hand(view, self.log_id, after, records_max, bytes_max) if view else None
-
-    def ordinal_behind(self, after: int) -> int:
-        """Return the ordinal behind its last record up to a pointer, as far as it can be read."""
-        return first_above(self.view(), self.log_id, after)[0].ordinal
+        self.kept_view = None
 
     def remove(self) -> None:
         """Remove its files, the one that counts last. Reads that are under way go on."""
@@ -259,7 +232,7 @@ class Segment:
         return next((step.header for step in steps if isinstance(step, Found)), None)
 
     def _peek(self) -> File:
-        view = self._view
+        view = self.kept_view
         return view.file if view else self.open()
 
     def _load(self) -> SegmentView:

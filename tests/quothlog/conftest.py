@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kit.clocks import ManualClock
+from kit.disk.wreck import Wreck, make_wreck
 from quothlog import Log
 
 
@@ -42,3 +43,9 @@ def open_log(directory: Path, clock: ManualClock) -> Iterator[Callable[..., Log]
 def log(open_log: Callable[..., Log]) -> Log:
     """A new log."""
     return open_log()
+
+
+@pytest.fixture
+def wreck(tmp_path: Path, directory: Path, clock: ManualClock) -> Wreck:
+    """A log of three segments as a crash left it."""
+    return make_wreck(tmp_path, directory, clock)

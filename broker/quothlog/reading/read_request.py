@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from quothlog.reading.segment_reader import Extract, SegmentView, extract
+from quothlog.reading.segment_reader import Extract, SegmentView, extract, extract_at_hand
 from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.errors import QuothError, error
@@ -39,14 +39,14 @@ class ReadRequest(NamedTuple):
 
     def read_at_hand(self) -> Extract | None:
         """Return what can be read at once, without a disk; None says nothing about what is there."""
-        return self.segment.read_at_hand(self.after, self.records_max, self.bytes_max)
+        view, log_id = self.segment.kept_view, self.segment.log_id
+        return extract_at_hand(view, log_id, self.after, self.records_max, self.bytes_max) if view else None
 
     def read(self) -> Extract | None:
         """Read the batches; None if the segment holds nothing above `after`."""
-        if self.view is not None:
-            return extract(self.view, self.segment.log_id, self.after, self.records_max, self.bytes_max)
         try:
-            return self.segment.read(self.after, self.records_max, self.bytes_max)
+            view = self.view or self.segment.view()
+            return extract(view, self.segment.log_id, self.after, self.records_max, self.bytes_max)
         except FileNotFoundError:
             if self.segment.removed:
                 return None

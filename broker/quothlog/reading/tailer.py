@@ -137,7 +137,8 @@ class Tailer:
         with suppress(QuothError):
             for raw in batch.split(data[:end], self.log_id):
                 found.append(Stored(batch.check(raw, self.log_id), raw))
-        if found and is_open(found[-1].header) and not self._goes_on_elsewhere():
+        is_last = not self._floors or self._floor >= self._floors[-1]  # else nothing is added any more
+        if found and is_last and is_open(found[-1].header):
             self._hold_back(file, found)
         if found and self._durable:
             file.sync()  # of all that was read before, whichever process has written it
@@ -157,10 +158,6 @@ class Tailer:
             offset += header.size
         while found and are_of_one(found[-1].header, last):
             found.pop()
-
-    def _goes_on_elsewhere(self) -> bool:
-        """Return True if there is a later segment, so that nothing is added to this one any more."""
-        return bool(self._floors) and self._floor < self._floors[-1]
 
     def _header_at(self, file: File, offset: int) -> Header | None:
         with suppress(QuothError):

@@ -338,13 +338,13 @@ class _Tail:
         A segment of a large transaction begins without a table: then learn those before it, too.
         """
         first = len(self._earlier) - 1
-        while first and has_no_table(self._earlier[first]) and not _is_covered(self._earlier[first]):
+        while first and has_no_table(self._earlier[first]) and not _covering(self._earlier[first]):
             first -= 1
         return [self._learn_from(one) for one in self._earlier[first:]][-1]
 
     def _learn_from(self, before: Segment) -> LogPosition:
-        view, point = before.view(), _checkpoint(before)
-        if point is not None and point.end == view.end:
+        view, point = before.view(), _covering(before)
+        if point is not None:
             self.producers = ProducerTable.decode(point.producers)
             return view.end
         if before.has_block and not has_no_table(before):
@@ -359,20 +359,15 @@ class _Tail:
         self.producers.commit()
 
 
-def _checkpoint(one: Segment) -> Checkpoint | None:
-    """The checkpoint of a segment, if it has one that tells the producer table: of those of a large
-    transaction only the last one does."""
-    return _told(one, one.claim())
-
-
 def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
-    """The same of what its index says."""
+    """The checkpoint in the index of a segment, if it tells the producer table: of those of a large
+    transaction only the last one does."""
     if claim is None or claim.end.offset > one.size:
         return None
     return claim if claim.producers or not has_no_table(one) else None
 
 
-def _is_covered(one: Segment) -> bool:
-    """Return True if its index has the producer table behind its last batch."""
-    point = _checkpoint(one)
-    return point is not None and point.end == one.view().end
+def _covering(one: Segment) -> Checkpoint | None:
+    """The checkpoint of a segment, if it has the producer table behind its last batch."""
+    point = _told(one, one.claim())
+    return point if point is not None and point.end == one.view().end else None

@@ -366,18 +366,12 @@ def _records_of(part: Part, found: Found, after: int) -> Iterator[Record | Damag
 
 def _broken(part: Part, found: Found, problem: QuothError) -> Damage | Unfinished:
     """A batch whose header checks and whose body does not."""
-    end = found.end.offset
+    (offset, header), end = found, found.end.offset
     if part.file.was_cut(end):
-        return Unfinished(part.path, found.offset, end)
-    return _damage_in(part, found, found.header.records, problem.text, Wrong.BODY)
-
-
-def _damage_in(part: Part, found: Found, missing: int, text: str, kind: Wrong) -> Damage:
-    """Describe the damage within a batch whose header checks."""
-    offset, header = found
+        return Unfinished(part.path, offset, end)
     return Damage(
-        part.path, offset, found.end.offset, missing, header.ordinal, header.base - 1, header.last + 1,
-        text, kind=kind,
+        part.path, offset, end, header.records, header.ordinal, header.base - 1, header.last + 1,
+        problem.text, kind=Wrong.BODY,
     )  # fmt: skip
 
 

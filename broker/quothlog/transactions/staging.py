@@ -149,7 +149,7 @@ class Staging:
         ``bad_batch`` or ``too_large``, `Unavailable` ``disk_low``, or OSError; nothing was stored then.
         """
         header = parsed.header
-        one = self._attempt(TransactionKey(*name[:2]), name.part, name.attempt) or Attempt(is_read=True)
+        one = self.attempt(TransactionKey(*name[:2]), name.part, name.attempt) or Attempt(is_read=True)
         if number < one.batches:
             if one.checks[number] != header.body_check:
                 raise error(
@@ -183,11 +183,17 @@ class Staging:
 
     def attempt(self, key: TransactionKey, part: int, attempt: int) -> Attempt | None:
         """Return what an attempt has staged, None for nothing. Raises OSError."""
-        return self._attempt(key, part, attempt)
+        one = self._attempts.get(key, {}).get((part, attempt))
+        if one is not None and not one.is_read:
+            read = self._read(one.files, bodies=True)
+            self.bytes += read.bytes - one.bytes
+            self._files += len(read.files) - len(one.files)
+            self._attempts[key][part, attempt] = one = read
+        return one
 
     def amount(self, key: TransactionKey) -> Amount:
         """Return how much is staged of a transaction. Raises OSError."""
-        attempts = [self._attempt(key, *which) for which in list(self._attempts.get(key, ()))]
+        attempts = [self.attempt(key, *which) for which in list(self._attempts.get(key, ()))]
         return _amount(one for one in attempts if one is not None)
 
     def remove(self, key: TransactionKey) -> Amount:
@@ -246,15 +252,6 @@ class Staging:
         self.bytes += found.bytes
         self._files += 1
         self._latest[key] = max(self.latest(key), begun + gone_on_us)
-
-    def _attempt(self, key: TransactionKey, part: int, attempt: int) -> Attempt | None:
-        one = self._attempts.get(key, {}).get((part, attempt))
-        if one is not None and not one.is_read:
-            read = self._read(one.files, bodies=True)
-            self.bytes += read.bytes - one.bytes
-            self._files += len(read.files) - len(one.files)
-            self._attempts[key][part, attempt] = one = read
-        return one
 
     def _read(self, files: Sequence[StagedFile], *, bodies: bool) -> Attempt:
         """The attempt that left these files: its batches, up to the first that is not whole.

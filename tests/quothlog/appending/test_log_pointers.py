@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
-from kit.disk.logs import encoded, fill, outcome_of, put
+from kit.disk.logs import encoded, fill, outcome_of, put, values
 from quothlog import Log, LogOptions
-from quothlog.appender import PointerAllocator
 from quothlog.file_format import HORIZON_US
 from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
@@ -72,16 +71,6 @@ def test_new_boot_begins_above_everything_that_anyone_may_have_seen(
     log.close()
     clock.reboot()
     assert open_log().append(b"x").first == START + 2 + 1 + HORIZON_US
-
-
-def test_new_boot_does_not_hold_back_a_clock_that_went_on(open_log: OpenLog, clock: ManualClock) -> None:
-    log = open_log()
-    fill(log, 1)
-    log.close()
-    clock.reboot()
-    clock.tick = 0
-    clock.step(MINUTE)
-    assert open_log().append(b"x").first == clock.now()
 
 
 def test_same_boot_goes_on_where_it_was(open_log: OpenLog, clock: ManualClock) -> None:
@@ -161,20 +150,71 @@ def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clo
         log.close()
 
 
-def test_refused_batch_uses_up_no_ordinals(open_log: OpenLog, clock: ManualClock) -> None:
-    log = open_log(options=LogOptions(count_limit=2))
+# -- which of them readers see: none that a loss of power could make the log allocate again ------------------
+
+
+def written(log: Log, records: int) -> list[int]:
+    """Append records, one after the other, and tell their pointers."""
+    return [put(log, encoded([b"x"]))[0].first for _ in range(records)]
+
+
+def test_records_within_ten_seconds_of_the_synced_ones_are_seen_at_once(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
     clock.tick = 0
-    clock.set(POINTER_MAX - 1)
-    assert outcome_of(log, encoded([b"x"] * 5)) == "pointers_exhausted"
-    clock.set(START)
-    appended = log.append([b"a", b"b"])
-    assert (appended.first, log.info().end_ordinal) == (START, 2)
+    log = open_log()
+    for moment in (START, START + SECOND, START + HORIZON_US - 1):
+        clock.set(moment)
+        assert written(log, 1) == [log.newest] == [moment]
+    clock.set(START + HORIZON_US)
+    assert written(log, 1) > [log.newest]
 
 
-def test_allocator_follows_the_clock_and_never_goes_back() -> None:
-    allocator = PointerAllocator(ManualClock(10), last=0)
-    assert [allocator.take(n, 1_000) for n in (1, 1, 10, 1)] == [1_000, 1_001, 1_002, 1_012]
-    assert allocator.take(2, 5_000) == 5_000
-    assert allocator.take(1, 10) == 5_002
-    assert allocator.clock_steps == 1
-    assert allocator.gauges() == {"clock_step_us": 4_990, "pointer_ahead_us": 4_992}
+def test_burst_that_borrows_more_than_ten_seconds_waits(open_log: OpenLog, clock: ManualClock) -> None:
+    """More than one record a microsecond, for long."""
+    clock.tick = 0
+    log = open_log(options=LogOptions(size_limit=2**30))
+    raw = encoded([b""] * 100_000)
+    while log.append_batches([raw]) and log.unsynced_records == log.end_ordinal:
+        assert log.newest - START < HORIZON_US
+    assert log.newest == START + HORIZON_US - 1
+    assert log.unsynced_records == HORIZON_US + 100_000
+    log.sync()
+    assert log.newest == START + HORIZON_US + 100_000 - 1
+
+
+def test_sync_that_was_begun_earlier_shows_what_it_covers(open_log: OpenLog, clock: ManualClock) -> None:
+    clock.tick = 0
+    log = open_log()
+    written(log, 1)
+    clock.step(MINUTE)
+    covered = written(log, 1)
+    ticket = log.appender.begin_sync()
+    clock.step(MINUTE)
+    later = written(log, 1)
+    ticket.run()
+    log.appender.finish_sync(ticket)
+    assert log.newest == covered[0]
+    log.sync()
+    assert log.newest == later[0]
+
+
+def test_synced_reads_see_all_of_what_a_roll_seals(open_log: OpenLog) -> None:
+    log = open_log(options=LogOptions(synced_reads=True, count_limit=4))
+    put(log, *(encoded([b"%d" % i]) for i in range(10)))
+    assert values(log) == [b"%d" % i for i in range(8)]
+
+
+def test_embedded_append_waits_for_the_sync_itself(open_log: OpenLog, clock: ManualClock) -> None:
+    """A program that appends record by record finds every record at once, however rarely they come."""
+    log = open_log()
+    for i in range(4):
+        log.append(b"%d" % i)
+        assert len(pointers(log)) == i + 1
+        clock.step(MINUTE)
+    log.append(b"within ten seconds of the last one")
+    assert log.unsynced_records == 0
+    clock.step(SECOND)
+    log.append(b"too")
+    assert log.unsynced_records == 1
+    assert len(pointers(log)) == 6

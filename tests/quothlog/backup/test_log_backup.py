@@ -65,7 +65,7 @@ def up_to(records: list[Record], batches: list[Appended], moment: int) -> list[R
 
 
 def test_any_moment_of_any_history_comes_back(tmp_path: Path, rng: random.Random) -> None:
-    for number in range(times(25, 1_000)):
+    for number in range(times(12, 1_000)):
         here = tmp_path / str(number)
         clock = ManualClock(START)
         history: list[Appended] = []
@@ -96,15 +96,6 @@ def test_any_moment_of_any_history_comes_back(tmp_path: Path, rng: random.Random
                 assert list(log.read()) == up_to(records, history, earlier)
                 assert log.append(b"new").first > newest + 10 * SECOND
         shutil.rmtree(here)
-
-
-def test_a_batch_belongs_to_the_moment_of_its_first_record(
-    log: Log, clock: ManualClock, tmp_path: Path
-) -> None:
-    first = log.append([b"0", b"1", b"2", b"3"]).first
-    for moment, expected in ((first - 1, 0), (first, 4), (first + 2, 4)):
-        archive, _, _ = archived(log, tmp_path / "kept", clock, moment)
-        assert (archive.records, archive.last) == (expected, first + 3 if expected else archive.last)
 
 
 def test_ordinals_and_producers_stay(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
@@ -152,94 +143,15 @@ def test_a_log_ahead_of_the_clock_is_whole_unless_a_moment_was_said(
     assert archived(log, tmp_path / "kept", clock, clock.now())[0].records == 0
 
 
-def test_what_retention_removes_meanwhile_makes_no_hole(
-    open_log: OpenLog, clock: ManualClock, tmp_path: Path
-) -> None:
-    log = open_log(options=SMALL)
-    told = fill(log, 55)
-
-    def trim_once(_size: int) -> None:
-        log.trim(told[25].pointer)
-
-    archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=trim_once)
-    assert (damages, archive.first_ordinal, archive.end_ordinal) == ([], 20, 55)
-    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
-        assert list(back.read()) == told[20:]
-
-
-def test_a_log_of_which_nothing_stays_meanwhile_is_copied_as_it_is_then(
-    open_log: OpenLog, clock: ManualClock, tmp_path: Path
-) -> None:
-    log = open_log(options=SMALL)
-    told = fill(log, 35)
-    later: list[Record] = []
-
-    def begin_anew(_size: int) -> None:
-        if not later:
-            log.roll()
-            log.trim(told[-1].pointer + 1)
-            later.extend(fill(log, 15))
-
-    archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=begin_anew)
-    assert (damages, archive.first_ordinal, archive.end_ordinal) == ([], 35, 35)
-    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
-        assert list(back.read()) == []
-        assert (back.first_ordinal, back.end_ordinal) == (35, 35)
-
-
-def test_the_owner_rolls_and_appends_meanwhile(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
-    log = open_log(options=SMALL)
-    told = fill(log, 35)
-
-    def go_on(_size: int) -> None:
-        fill(log, 7)
-
-    archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=go_on)
-    assert damages == []
-    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
-        assert list(back.read()) == told
-
-
-@pytest.mark.parametrize("segment", [0, 1, -1], ids=["first", "middle", "last"])
-def test_what_is_damaged_is_copied_as_it_is(
-    open_log: OpenLog, clock: ManualClock, tmp_path: Path, segment: int
-) -> None:
-    log = open_log(options=SMALL)
-    fill(log, 35)
-    path = segments(log.directory)[segment]
-    flip(path, path.stat().st_size // 2)
-    survived = salvaged(log)
-    archive, damages, _ = archived(log, tmp_path / "kept", clock)
-    assert [one.path for one in damages] == [path]
-    assert archive.records == 35
-    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
-        assert salvaged(back) == survived
-
-
-def test_a_segment_without_its_header_block_is_copied(
-    open_log: OpenLog, clock: ManualClock, tmp_path: Path
-) -> None:
-    log = open_log(options=SMALL)
-    fill(log, 35)
-    for path in (segments(log.directory)[1], segments(log.directory)[-1]):
-        flip(path, 20)
-    survived = salvaged(log)
-    archive, damages, _ = archived(log, tmp_path / "kept", clock)
-    assert len(damages) == 2
-    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
-        assert salvaged(back) == survived
-
-
-@pytest.mark.parametrize("written", [0, 40])
 def test_wherever_it_breaks_off_the_next_copy_goes_on(
-    open_log: OpenLog, clock: ManualClock, tmp_path: Path, written: int
+    open_log: OpenLog, clock: ManualClock, tmp_path: Path
 ) -> None:
     log = open_log(options=SMALL)
     told = fill(log, 35)
     until = clock.now()
     for nth in count(1):
-        kept, disk = tmp_path / f"kept-{nth}", FaultyDisk()
-        disk.die(nth, written)
+        kept, disk = tmp_path / f"kept-{nth}", FaultyDisk(syncs=False)
+        disk.die(nth, written=nth % 2 * 40)
         with suppress(Died):
             archived(log, kept, clock, until, filesystem=disk)
             break
@@ -269,3 +181,46 @@ def test_a_file_that_is_not_what_it_was_is_found(log: Log, clock: ManualClock, t
     path.unlink()
     with pytest.raises(Damaged, match="is missing"):
         file.check(path.parent)
+
+
+@pytest.mark.parametrize("what", ["retention of some", "retention of all", "appends and rolls"])
+def test_what_the_owner_does_meanwhile_makes_no_hole(
+    open_log: OpenLog, clock: ManualClock, tmp_path: Path, what: str
+) -> None:
+    """Of a log of which nothing stays that, as it is then, is copied: it begins where all of it had ended."""
+    log = open_log(options=SMALL)
+    told = fill(log, 35)
+    later: list[Record] = []
+
+    def act(_size: int) -> None:
+        if what == "appends and rolls":
+            fill(log, 7)
+        elif what == "retention of some":
+            log.trim(told[25].pointer)
+        elif not later:
+            log.roll()
+            log.trim(told[-1].pointer + 1)
+            later.extend(fill(log, 15))
+
+    archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=act)
+    first = {"retention of some": 20, "retention of all": 35}.get(what, 0)
+    assert (damages, archive.first_ordinal, archive.end_ordinal) == ([], first, 35)
+    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
+        assert list(back.read()) == told[first:]
+        assert (back.first_ordinal, back.end_ordinal) == (first, 35)
+
+
+def test_what_is_damaged_is_copied_as_it_is(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
+    """A batch, or a header block, of the first segment, one in the middle, and the last one."""
+    for number, (row, in_block) in enumerate([(0, False), (1, False), (-1, False), (1, True), (-1, True)]):
+        log = open_log(tmp_path / str(number), options=SMALL)
+        fill(log, 35)
+        path = segments(log.directory)[row]
+        flip(path, 20 if in_block else path.stat().st_size // 2)
+        survived = salvaged(log)
+        kept, back = tmp_path / f"{number} kept", tmp_path / f"{number} back"
+        archive, damages, _ = archived(log, kept, clock)
+        assert [one.path for one in damages] == [path]
+        assert archive.records == 35
+        with restored(kept, archive, back, log.log_id, clock) as restored_log:
+            assert salvaged(restored_log) == survived

@@ -23,7 +23,6 @@ from quothlog import Log, LogOptions, file_format
 from quothlog.file_format import Footer, LogPosition
 from quothlog.recovery import verify
 from quothwire import batch
-from quothwire.errors import RequestError
 from quothwire.record import Record
 
 OpenLog = Callable[..., Log]
@@ -90,17 +89,6 @@ def test_batches_out_of_place_cost_no_others(
     assert_lost_only(open_log(), stored, {*moved.keys(), *moved.values()})
 
 
-def test_missing_batches_are_no_reason_to_doubt_the_next_one(open_log: OpenLog, directory: Path) -> None:
-    """Damage right behind which an older batch stands once more."""
-    log = open_log(log_id=LOG_ID)
-    told = fill(log, BATCHES)
-    log.close()
-    put_in_place(directory, {7: 5})
-    path = segments(directory)[0]
-    flip(path, boundaries(path, LOG_ID)[5] + 9)
-    assert_lost_only(open_log(), told, {5, 7})
-
-
 # -- footers -------------------------------------------------------------------------------------------------
 
 
@@ -164,25 +152,6 @@ def test_copy_of_a_segment_under_another_name_gives_nothing_twice(open_log: Open
         log.close()
 
 
-def test_segment_of_a_newer_version_is_not_written_over(open_log: OpenLog, directory: Path) -> None:
-    """A segment of another version is whole: this program must not go on as if it were damaged."""
-    log = open_log()
-    fill(log, 2)
-    log.close()
-    path = segments(directory)[0]
-    data = bytearray(path.read_bytes())
-    data[8] = 2
-    data[88:96] = xxh3_64_intdigest(bytes(data[:88])).to_bytes(8, "little")
-    path.write_bytes(data)
-    for log_id in (0, log.log_id):
-        with pytest.raises(RequestError, match="version 2") as problem:
-            open_log(log_id=log_id)
-        assert problem.value.code == "unsupported_version"
-    assert [one.read_bytes() for one in segments(directory)] == [data]
-    with pytest.raises(RequestError, match="version 2"):
-        list(verify.records(directory))
-
-
 # -- what damage must not lead to ----------------------------------------------------------------------------
 
 
@@ -206,18 +175,6 @@ def test_pointer_behind_two_damaged_batches_is_not_given_out_again(
     clock.set(START + 2 * SECOND)
     log = open_log()
     assert log.append(b"new").first > lost
-
-
-def test_reading_ends_where_a_file_was_cut_while_it_was_open(open_log: OpenLog, directory: Path) -> None:
-    log = open_log()
-    told = fill(log, 5)
-    log.roll()
-    told += fill(log, 1)
-    assert list(log.read()) == told
-    path = segments(directory)[0]
-    with path.open("r+b") as file:
-        file.truncate(boundaries(path, log.log_id)[3] + 70)
-    assert salvaged(log) == [*told[:3], told[5]]
 
 
 def test_retries_are_known_though_a_header_block_and_an_index_are_lost(

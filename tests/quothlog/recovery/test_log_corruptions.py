@@ -103,7 +103,7 @@ Told = tuple[int, str, int]
 
 
 class Corruption(NamedTuple):
-    """A corruption, the batches that it costs, and (segment, kind, missing records) as `verify` reports it.
+    """A harm, the batches that it costs, and (segment, kind, missing records) as verifying reports it.
 
     last: batches of which a pointer is left somewhere, so that none of theirs is given out again.
     """
@@ -231,7 +231,7 @@ def test_corruption_costs_the_same_in_opening_verification_and_repair(
     assert all(one.indexed or not one.sealed for one in found)
     missing = sum(damage.records for one in found for damage in one.damages)
     told = sum(number for *_, number in corruption.told if number > 0)
-    assert missing == (0 if torn_files(mended) else told), "a loss of synced records is reported for good"
+    assert missing == (0 if torn_files(mended) else told), "a loss of what was synced is reported for good"
     assert not any(one.kept for one in repair(mended, clock=wreck.clock))
     with wreck.open(mended) as log:
         assert salvaged(log) == left

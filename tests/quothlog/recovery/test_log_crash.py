@@ -131,7 +131,7 @@ def test_pointers_in_a_torn_tail_are_not_given_out_again(wreck: Wreck) -> None:
         assert log.append(b"x").first > wreck.records[-1].pointer + HORIZON_US
 
 
-# -- what readers learn of damage, and what it must not lead to -------------------------------------------
+# -- what readers learn about damage, and what it must not lead to ------------------------------------------
 
 
 def test_damage_is_told_with_its_number_of_records_and_the_cursor_behind_it(wreck: Wreck) -> None:
@@ -247,7 +247,7 @@ def test_retention_counts_right_behind_a_damaged_header_block(wreck: Wreck) -> N
 
 
 def test_log_without_any_header_block_needs_its_id(wreck: Wreck) -> None:
-    """Without one nothing is done: the log is unknown."""
+    """Without one nothing says which log it is, so nothing is done."""
     target = copy(wreck.directory, next(wreck.copies))
     for path in segments(target):
         zero(path, 0, BLOCK_BYTES)

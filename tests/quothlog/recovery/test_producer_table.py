@@ -1,37 +1,37 @@
-"""The producer table with as much as a topic may know: each roll writes all of it, and quickly.
-
-Read with ``-s``, the last test tells how long a roll and an opening take with a full registry and with none.
-"""
+"""The producer table with as much as a topic may know: each roll writes all of it, in few steps."""
 
 from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable
-from functools import partial
+from itertools import count
 from pathlib import Path
-from statistics import median
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from kit.broker.peers import refused
 from kit.broker.transactions import Loader
-from kit.clocks import START
+from kit.clocks import DAY, START
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import encoded, put
 from quothlog import Log, file_format
 from quothlog.file_format import TABLE_ENTRY
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
-from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, VERSIONS_MAX, StoredTransaction
+from quothlog.transactions.table import (
+    APPLICATIONS_MAX,
+    ONCE_MAX,
+    VERSIONS_MAX,
+    StoredTransaction,
+    TransactionTable,
+)
 from quothwire import batch
 from quothwire.errors import Damaged
+from quothwire.protocol.transaction import is_once, producer_of
 
 OpenLog = Callable[..., Log]
-PAIRS = 9
-THREAD_MS_MAX = 60
-"""Five to ten times what it takes; with a look at each result it takes 100 to 200."""
 
 
 def full(table: ProducerTable, newest: int) -> None:
@@ -95,6 +95,15 @@ def test_roll_encodes_no_known_producer_again(open_log: OpenLog, tmp_path: Path)
     assert steps[1] - steps[0] < 33
 
 
+def test_append_takes_as_many_steps_however_full_the_segment_is(log: Log) -> None:
+    raw = encoded([b"x" * 100])
+    steps = []
+    for batches in (1, 5_000):
+        put(log, *[raw] * batches)
+        steps.append(steps_of(lambda: log.append_batches([raw])))
+    assert steps[0] == steps[1]
+
+
 def test_full_producer_table_is_read_back_from_its_bytes() -> None:
     table = ProducerTable()
     assert len(ProducerTable.decode(table.encode(START))) == 0
@@ -150,36 +159,27 @@ def test_roll_waits_only_for_appended_batches_and_the_next_segment(
     assert len(list(log.directory.glob("*.idx"))) == 1
 
 
-def test_full_producer_table_delays_no_request(open_log: OpenLog, tmp_path: Path) -> None:
-    """Neither at a roll nor at an opening. What counts is the time of the thread: disks and others are slow
-    as they like."""
-    logs = [open_log(tmp_path / name) for name in ("empty", "full")]
-    full(logs[1]._producers, START)
-    rolls: list[list[tuple[float, float]]] = [[], []]
-    for _ in range(PAIRS):
-        for log, measured in zip(logs, rolls, strict=True):
-            log.append(b"x")
-            log.sync()
-            measured.append(milliseconds(log.roll))
-    openings: list[list[tuple[float, float]]] = [[], []]
-    for log, measured in zip(logs, openings, strict=True):
-        log.close()
-        measured += [milliseconds(partial(open_and_discard, open_log, log.directory)) for _ in range(PAIRS)]
-    for what, (empty, whole) in {"roll": rolls, "opening": openings}.items():
-        (wall, thread), (full_wall, full_thread) = (
-            map(median, zip(*one, strict=True)) for one in (empty, whole)
-        )
-        print(f"{what}, empty and full: {wall:.1f} and {full_wall:.1f} ms", end=", ")
-        print(f"of the thread {thread:.1f} and {full_thread:.1f}")
-        assert full_thread - thread < THREAD_MS_MAX
+def publish(applications: TransactionTable, name: str, first: int) -> int:
+    """Let an application publish a record; returns its id."""
+    application = producer_of(name)
+    applications.admit(application, first)
+    applications.add(application, StoredTransaction(0, first, 1, 1))
+    applications.commit()
+    return application
 
 
-def open_and_discard(open_log: OpenLog, directory: Path) -> None:
-    open_log(directory).discard()
-
-
-def milliseconds(work: Callable[[], object]) -> tuple[float, float]:
-    """Of the clock, and of this thread."""
-    began = time.perf_counter(), time.thread_time()
-    work()
-    return (time.perf_counter() - began[0]) * 1e3, (time.thread_time() - began[1]) * 1e3
+def test_names_that_are_used_once_go_before_any_other_and_are_always_taken() -> None:
+    pointers = count(START)
+    applications = TransactionTable()
+    lasting = [publish(applications, f"app {i}", next(pointers)) for i in range(APPLICATIONS_MAX)]
+    once = [publish(applications, f"~{i}", next(pointers)) for i in range(3 * ONCE_MAX)]
+    assert all(map(is_once, once))
+    assert len(applications) == APPLICATIONS_MAX + ONCE_MAX
+    assert [applications.newest(one) for one in lasting] == [0] * APPLICATIONS_MAX
+    assert [applications.newest(one) for one in once] == [-1] * 2 * ONCE_MAX + [0] * ONCE_MAX
+    with refused("busy"):
+        publish(applications, "one more", next(pointers))
+    publish(applications, "one more", START + 8 * DAY)
+    assert applications.newest(lasting[0]) == -1
+    assert applications.newest(lasting[1]) == 0
+    assert len(applications) == APPLICATIONS_MAX + ONCE_MAX

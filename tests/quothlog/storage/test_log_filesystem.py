@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kit.disk.doubles import FaultyDisk, MemoryDisk
-from kit.disk.logs import fill, values
+from kit.disk.logs import fill
 from quothlog import Log
 from quothlog.storage.filesystem import FileSystem, PosixFileSystem, sync_directory, write_durably
 from quothwire.errors import Unavailable
@@ -66,15 +66,6 @@ def test_many_buffers_are_one_append(disk: FileSystem, directory: Path) -> None:
     file = disk.create(directory / "a")
     file.append(buffers)
     assert content(disk, directory / "a") == b"".join(buffers)
-
-
-def test_file_that_exists_is_opened_and_goes_on_at_its_end(disk: FileSystem, directory: Path) -> None:
-    disk.create(directory / "a").append([b"one"])
-    again = disk.open(directory / "a", append=True)
-    again.append([b"two"])
-    assert content(disk, directory / "a") == again.read(9, 0) == b"onetwo"
-    with pytest.raises(FileNotFoundError):
-        disk.open(directory / "b")
 
 
 def test_names_and_sizes_are_listed(disk: FileSystem, directory: Path) -> None:
@@ -152,14 +143,3 @@ def test_short_write_of_the_real_disk_leaves_whole_batches(open_log: OpenLog, di
     told += fill(log, 2, size=1_000)
     log.close()
     assert list(open_log().read()) == told
-
-
-def test_no_room_for_the_index_costs_no_data(open_log: OpenLog) -> None:
-    log = open_log()
-    fill(log, 3, size=1_000)
-    told = values(log)
-    log.sync()
-    with no_file_larger_than(100):
-        log.close()
-    again = open_log()
-    assert values(again) == told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,17 +61,6 @@ def test_a_transaction_is_not_reported_as_stored_before_it_is_synced(
     assert loader.own.standing(loader.id, 1).state == "published"
     with refused("already_published"):
         loader.stage(1, 0, PARTS[0])
-
-
-def test_what_had_no_room_is_staged_again(open_log: OpenLog) -> None:
-    """A place that was given out is forgotten with the publication that had it."""
-    loader = Loader(open_log(options=LARGE))
-    parts = stage_all(loader)
-    publication = placed(loader, parts)
-    assert publication is not None
-    loader.own.withdraw(publication, OSError(errno.ENOSPC, "full"))
-    assert loader.own.standing(loader.id, 1)[:2] == ("staged", 0)
-    assert loader.publish(1, parts).count == len(WHOLE)
 
 
 def test_an_abort_takes_nothing_from_a_transaction_that_may_be_stored(
@@ -221,46 +209,3 @@ def test_others_are_known_behind_a_large_transaction(
     assert not isinstance(again, str), again
     assert (again.first, again.duplicate) == (stored.first, True)
     assert Loader(log, "other").publish(1, []).first == kept.first
-
-
-def test_a_log_up_to_a_moment_before_it_does_not_know_it(
-    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
-) -> None:
-    log = open_log(options=LARGE)
-    log.append(b"before")
-    loader = Loader(log)
-    told = loader.publish(1, stage_all(loader))
-    archiver = Archiver(directory, log.log_id, tmp_path / "to", told.first - 1, exact=True)
-    assert list(archiver.run(lambda _bytes: None)) == []
-    later = tmp_path / "later"
-    later.mkdir()
-    restore(tmp_path / "to", archiver.archive, later, log.log_id, clock=clock)
-    loader = Loader(open_log(later, options=LARGE))
-    assert loader.own.standing(loader.id, 1)[:3] == ("unknown", 0, 0)
-    assert loader.publish(1, stage_all(loader)).count == len(WHOLE)
-
-
-def test_a_table_of_many_producers_is_not_written_with_each_segment(
-    open_log: OpenLog, directory: Path, tmp_path: Path
-) -> None:
-    """One behind the last of them is enough, and is found."""
-    log = open_log(options=LARGE)
-    for producer in range(1, 300):
-        put(log, encoded([b"x"], producer, 1))
-    loader = Loader(log)
-    before = {*segments(directory)}
-    loader.publish(1, stage_all(loader))
-    made = sorted({*segments(directory)} - before)
-    table = made[-1].stat().st_size
-    assert table > 5_000
-    sizes = [path.with_suffix(".idx").stat().st_size for path in made[:-1]]
-    assert len(sizes) > 2
-    assert sum(sizes) < 2 * table
-    for last in range(1, len(made)):
-        later = copy(directory, tmp_path / f"{last}")
-        for path in made[last:]:
-            (later / path.name).unlink()
-        other = open_log(later, options=LARGE)
-        again = outcome_of(other, encoded([b"x"], 299, 1))
-        assert not isinstance(again, str), again
-        assert again.duplicate
