@@ -93,7 +93,7 @@ class Siege:
 
     def goes_on(self) -> None:
         """Wait until some more has been acknowledged, and then a moment, whatever happens in it."""
-        goal = self._written_down() + self.rng.randrange(500, 8_000)
+        goal = self._written_down() + self.rng.randrange(300, 3_000)
         eventually(lambda: self._written_down() >= goal, "batches are sent and acknowledged", PATIENCE_S)
         pause(self.rng.random() * 0.02)
 

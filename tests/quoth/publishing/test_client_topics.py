@@ -30,7 +30,7 @@ from quothwire.settings import NAMES, TopicSettings
 
 
 def test_listing_and_status_have_all_topics_in_the_order_of_their_utf8_bytes(tmp_path: Path) -> None:
-    """There are more than fit into one reply."""
+    """More than fit into one reply."""
     names = [f"{'aäあ𝄞Z~'[number % 6]}{number}{'x' * (number % 150)}" for number in range(TOPICS_MAX + 50)]
     for number, name in enumerate(names):
         folder = tmp_path / "topics" / f"t~{number + 1:016x}"

@@ -43,7 +43,7 @@ def kept(path: Path) -> dict[str, int | None]:
 
 
 def test_a_cursor_keeps_the_newest_pointer_of_each_topic(path: Path) -> None:
-    """It is written when it is closed, also by an exception, and only if it has changed."""
+    """The file is written when it is closed, also by an exception, and only if it has changed."""
 
     def work() -> None:
         with Cursor(path) as cursor:
