@@ -183,6 +183,6 @@ producer.send(b"y")
 
 
 def test_process_that_closes_nothing_still_ends(broker: BrokerProcess) -> None:
-    ended = run_script(ABANDONING, broker.url)
+    ended = run_script(ABANDONING, broker.url, options=())
     assert ended.stderr == ""
     assert ended.returncode == 0

@@ -85,7 +85,7 @@ class Siege:
 
     def goes_on(self) -> None:
         """Wait until some more has been acknowledged, and then a moment, whatever happens in it."""
-        goal = self._acknowledged() + self.rng.randrange(50, 600)
+        goal = self._acknowledged() + self.rng.randrange(20, 200)
         eventually(lambda: self._acknowledged() >= goal, "batches are sent and acknowledged", PATIENCE_S)
         pause(self.rng.random() * 0.02)
 
