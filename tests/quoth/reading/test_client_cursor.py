@@ -233,8 +233,9 @@ def advance(path: Path, pointer: int, trace: Path, fault: Fault | None = None) -
 
 
 @needs_strace
-@pytest.mark.parametrize("is_new", [True, False], ids=["new", "old"])
-@pytest.mark.parametrize("what", ["signal=SIGKILL", "error=ENOSPC"])
+@pytest.mark.parametrize(
+    ("what", "is_new"), [("signal=SIGKILL", True), ("signal=SIGKILL", False), ("error=ENOSPC", False)]
+)
 def test_whatever_call_it_dies_of_the_old_or_the_new_one_is_there(
     path: Path, tmp_path: Path, is_new: bool, what: str
 ) -> None:
