@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -59,13 +58,6 @@ def publish(start: Start, url: str, topic: str, lines: bytes, *options: str) -> 
     return Ended(process.returncode, out, err.decode())
 
 
-def write(running: Running, lines: bytes) -> None:
-    """Write lines to the standard input of a running example."""
-    assert running.process.stdin is not None
-    running.process.stdin.write(lines)
-    running.process.stdin.flush()
-
-
 def end(running: Running, number: int) -> Ended:
     """End it by a signal, and return the rest of its output."""
     process = running.process
@@ -92,11 +84,6 @@ def count_of(broker: BrokerProcess, topic: str) -> int:
     """Return the number of records of a topic."""
     with quoth.connect(broker.url) as client:
         return client.topic(topic).count if topic in client.topics() else 0
-
-
-def holds_more_than(broker: BrokerProcess, topic: str, count: int) -> bool:
-    """True if a topic has more records than that."""
-    return count_of(broker, topic) > count
 
 
 def arbitrary_lines(rng: random.Random, count: int) -> bytes:
@@ -146,10 +133,10 @@ def test_publish_loses_no_line_when_the_broker_is_killed(
     running = start("publish", "-t", "60", *options, broker.url, topic, stdin=subprocess.PIPE)
     for begin in range(0, len(lines), 8_000):
         if begin:
-            eventually(partial(holds_more_than, broker, topic, begin - 4_000), "it publishes")
+            eventually(lambda: count_of(broker, topic) > begin - 4_000, "it publishes")  # noqa: B023
             broker.kill()
             broker.restart()
-        write(running, b"\n".join(lines[begin : begin + 8_000]) + b"\n")
+        running.write(b"\n".join(lines[begin : begin + 8_000]) + b"\n")
     ended = running.end()
     assert ended.status == 0
     assert ended.err.startswith(f"quothpipe: {len(lines)} acknowledged")
@@ -223,7 +210,7 @@ def test_publish_that_gets_a_signal_prints_what_was_acknowledged(
     start: Start, broker: BrokerProcess, topic: str
 ) -> None:
     running = start("publish", broker.url, topic, stdin=subprocess.PIPE)
-    write(running, b"one\ntwo\nthr")
+    running.write(b"one\ntwo\nthr")
     eventually(lambda: count_of(broker, topic) == 2, "two lines are stored")
     assert running.end(signal.SIGTERM) == (143, b"", "quothpipe: 2 acknowledged\n")
     assert stored(broker, topic) == [b"one", b"two"]
@@ -236,10 +223,8 @@ def test_tail_ends_silently_when_its_reader_is_gone(
     publish(start, broker.url, topic, b"line\n" * lines)
     tail = start("tail", broker.url, topic)
     assert read_lines(tail, 3) == b"line\n" * 3
-    assert tail.process.stdout is not None
-    assert tail.process.stderr is not None
-    tail.process.stdout.close()
-    assert (tail.process.wait(DEADLINE_S), tail.process.stderr.read()) == (0, b"")
+    tail.close_output()
+    assert tail.end() == (0, b"", "")
 
 
 WRONG: list[tuple[list[str], str]] = [
@@ -276,7 +261,7 @@ def test_code_of_a_later_broker_is_reported_and_not_retried(
         later.set(zmq.RCVTIMEO, round(DEADLINE_S * 1_000))
         port = later.bind_to_random_port("tcp://127.0.0.1")
         running = start(command, f"tcp://127.0.0.1:{port}", "t", stdin=subprocess.PIPE)
-        write(running, b"a line\n")
+        running.write(b"a line\n")
         *route, operation = later.recv_multipart()
         assert operation == b"ping"
         later.send_multipart([*route, b"ok", b"1767323045000001"])
@@ -300,10 +285,10 @@ def test_publish_prints_how_many_lines_are_unknown_when_the_broker_stays_away(
 ) -> None:
     broker = start_broker()
     running = start("publish", "-t", "2", broker.url, topic, stdin=subprocess.PIPE)
-    write(running, b"one\n")
+    running.write(b"one\n")
     eventually(lambda: count_of(broker, topic) == 1, "a line is stored")
     broker.freeze()
-    write(running, b"two\nthree\n")
+    running.write(b"two\nthree\n")
     ended = running.end()
     assert ended.status == 4
     assert ended.err.splitlines()[-1] == "quothpipe: 1 acknowledged; of 2 more it is not known"

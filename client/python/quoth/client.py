@@ -290,7 +290,7 @@ class Client(ClientState, Closeable):
         from quoth.merging.multi_reader import ReadPlan
         from quoth.reading import Reading
 
-        plan = ReadPlan.of_read(after, since, until, cursor, ordered)
+        plan = ReadPlan.of(after, since, cursor, ordered=ordered, follow=False, until=until)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def tail_many(
@@ -313,7 +313,7 @@ class Client(ClientState, Closeable):
         from quoth.merging.multi_reader import ReadPlan
         from quoth.reading import Reading
 
-        plan = ReadPlan.of_tail(after, since, cursor, ordered)
+        plan = ReadPlan.of(after, since, cursor, ordered=ordered, follow=True)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def _iterate(self, reader: BatchCursor[T], wait: float) -> Iterator[T]:

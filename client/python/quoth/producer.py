@@ -147,7 +147,8 @@ class ProducerCore:
         self._check_process()
         with self._lock:
             if self._closed or self._end is not None or not self._has_room():
-                self._need_room()
+                self._check()
+                self._wait_for_room()
             filling = self._filling
             if filling.size + size > self._batch_bytes and filling.values:
                 filling = self._seal()
@@ -225,11 +226,6 @@ class ProducerCore:
     def _has_room(self) -> bool:
         options = self._options
         return self._buffered < options.max_buffer and self._buffered_bytes < options.buffer_bytes_max
-
-    def _need_room(self) -> None:
-        self._check()
-        if not self._has_room():
-            self._wait_for_room()
 
     def _wait_for_room(self) -> None:
         raise self._busy("wait in the producer")

@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from quoth.columns import RecordColumns, columns
 from quoth.connection.request_mux import RequestMultiplexer
 from quoth.core import calls
-from quoth.core.deadline import HasTimeout, as_seconds, deadline_in
+from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.request_state import RETRIED, ClientCall, Requests, RequestState
 from quoth.core.staging import PartStaging, TransactionName
 from quoth.core.timing import Timing
@@ -45,9 +45,10 @@ TURN_S = 1.0
 T = TypeVar("T")
 
 
-class HasTiming(HasTimeout, Protocol):
+class HasTiming(Protocol):
     """A client: its timeout and its pauses."""
 
+    timeout: float
     _timing: Timing
 
 

@@ -7,14 +7,12 @@ account needs only say which batches were sent, and which were acknowledged with
 
 from __future__ import annotations
 
-import os
 import random
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from quoth import Batch, Client, Gap, Message
@@ -60,37 +58,12 @@ def place_of(key: bytes) -> tuple[str, int, int]:
 # -- what a producer knows ----------------------------------------------------------------------------------
 
 
-class Account:
-    """The outcomes of the batches of one stream, in a file that outlives the producer's process.
-
-    What was sent is written down before it is sent, an answer only once it is there.
-    """
-
-    def __init__(self, folder: Path, topic: str, stream: str) -> None:
-        self.topic = topic
-        self.stream = stream
-        self._file = os.open(folder / f"{topic}~{stream}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
-    def sent(self, number: int) -> None:
-        """Note that a batch is about to be sent."""
-        os.write(self._file, b"sent %d\n" % number)
-
-    def acknowledged(self, number: int, first: int) -> None:
-        """Note that a batch is stored, its first record with this pointer."""
-        os.write(self._file, b"stored %d %d\n" % (number, first))
-
-    def refused(self, number: int) -> None:
-        """Note that a batch is not stored, and never will be."""
-        os.write(self._file, b"refused %d\n" % number)
-
-
 @dataclass
-class Told:
-    """The contents of an account's file. stored: first pointers by the numbers of batches."""
+class Account:
+    """The outcomes of the batches of one stream. stored: first pointers by the numbers of batches.
+
+    A batch is noted as sent before it is sent, an answer once it is there.
+    """
 
     topic: str
     stream: str
@@ -102,25 +75,6 @@ class Told:
     def unanswered(self) -> set[int]:
         """Batches with an unknown outcome."""
         return {*self.sent} - {*self.stored} - self.refused
-
-
-def read_accounts(folder: Path) -> dict[str, list[Told]]:
-    """All accounts in a folder, by topic. A line at which its writer was killed counts for nothing."""
-    found: dict[str, list[Told]] = {}
-    for path in sorted(folder.iterdir()):
-        topic, _, stream = path.name.partition("~")
-        told = Told(topic, stream)
-        found.setdefault(topic, []).append(told)
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            word, number, *first = line.split()
-            match word:
-                case b"sent":
-                    told.sent.append(int(number))
-                case b"stored":
-                    told.stored[int(number)] = int(first[0])
-                case b"refused":
-                    told.refused.add(int(number))
-    return found
 
 
 # -- what a reader saw --------------------------------------------------------------------------------------
@@ -168,7 +122,7 @@ def read_everything(client: Client, topic: str) -> Seen:
 # -- the comparison -----------------------------------------------------------------------------------------
 
 
-def compare(told: Iterable[Told], tail: Seen, now: Seen, info: TopicInfo, *, trims: bool) -> None:
+def compare(accounts: Sequence[Account], tail: Seen, now: Seen, info: TopicInfo, *, trims: bool) -> None:
     """Check that a topic holds what its producers know as stored, and nothing else.
 
     tail: what one saw that began before the first record. now: what is there. trims: it has a retention, so
@@ -186,10 +140,9 @@ def compare(told: Iterable[Told], tail: Seen, now: Seen, info: TopicInfo, *, tri
     for stream, number, first in tail.batches():
         assert number not in stored.setdefault(stream, {}), f"batch {number} of {stream} is there twice"
         stored[stream][number] = first
-    known = list(told)
-    assert stored.keys() <= {one.stream for one in known}
+    assert stored.keys() <= {one.stream for one in accounts}
     unseen = _Unseen(tail.gaps, now.pointers[0])
-    for one in known:
+    for one in accounts:
         _compare_stream(one, stored.get(one.stream, {}), unseen)
     unseen.check()
 
@@ -224,7 +177,7 @@ class _Unseen:
         assert sum(surplus) <= self._possible, (self._gaps, self._certain)
 
 
-def _compare_stream(told: Told, stored: dict[int, int], unseen: _Unseen) -> None:
+def _compare_stream(told: Account, stored: dict[int, int], unseen: _Unseen) -> None:
     """Check that each batch has its acknowledged pointer, and the order."""
     label = f"{told.topic} {told.stream}"
     assert stored.keys() <= {*told.sent}, f"{label}: batches that were never sent"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, Self, TypeVar, cast
+from unittest import TestCase
 
 import quoth.aio
 from kit.deadlines import DEADLINE_S, eventually
@@ -28,30 +28,14 @@ HANGS_S = 5 * DEADLINE_S
 """In which a whole test in an event loop has ended, on any machine; pytest waits a little longer."""
 
 
-class Complaints(logging.Handler):
-    """The warnings of an event loop about tasks and results that were never awaited."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a warning."""
-        self.said.append(record.getMessage())
-
-
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in an event loop of its own; it must cause no warning and leave no thread."""
-    complaints = Complaints()
-    log = logging.getLogger("asyncio")
-    log.addHandler(complaints)
-    try:
-        return asyncio.run(asyncio.wait_for(main, HANGS_S))
-    finally:
-        eventually(lambda: not carriers(), "the threads of its clients end")
-        gc.collect()
-        log.removeHandler(complaints)
-        assert complaints.said == []
+    with TestCase().assertNoLogs("asyncio", "WARNING"):  # about tasks and results that were never awaited
+        try:
+            return asyncio.run(asyncio.wait_for(main, HANGS_S))
+        finally:
+            eventually(lambda: not carriers(), "the threads of its clients end")
+            gc.collect()
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -80,12 +80,6 @@ def resident_bytes(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def peak_resident_bytes(pid: int) -> int:
-    """Return the peak of the resident memory of a process."""
-    line = next(one for one in (_PROC / str(pid) / "status").read_text().splitlines() if "VmHWM" in one)
-    return int(line.split()[1]) * 1_024
-
-
 def peak_of(act: Callable[[], object]) -> int:
     """Return the peak of the bytes that a call allocates for Python objects."""
     tracemalloc.start()

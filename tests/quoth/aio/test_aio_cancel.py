@@ -12,7 +12,7 @@ import pytest
 
 from kit.broker.proxies import Meddler, pass_on
 from kit.client.loops import in_loop
-from kit.client.records import busy, numbered, publishes, values_there
+from kit.client.records import numbered, publishes, values_there
 from kit.deadlines import soon
 from kit.scale import times
 from quoth import Cursor, Message, RequestError
@@ -155,20 +155,6 @@ async def test_two_tasks_cannot_wait_for_one_iterator(client: Client, topic: str
     assert (await waiting).value == b"a", "the one that waited first is not disturbed"
 
 
-@in_loop
-async def test_iterator_that_is_closed_gives_no_more(client: Client, topic: str) -> None:
-    await client.publish(topic, [b"a", b"b"])
-    for one in (
-        client.tail(topic, after=0),
-        client.batches(topic),
-        client.tail_many(topic, after=0),
-        client.read_many(topic, ordered=True),
-    ):
-        await anext(one)
-        await one.aclose()
-        assert [found async for found in one] == []
-
-
 @tailings
 @in_loop
 async def test_iterators_that_are_left_early_leave_nothing_behind(
@@ -273,18 +259,6 @@ async def test_cancelled_publish_is_stored_once_or_not_at_all_and_disturbs_no_ot
     assert len(found) == len(set(found)), "nothing twice"
     assert stored_by <= set(found)
     assert {b"%d" % number for number, seconds in waiting if seconds is None} <= stored_by
-
-
-@in_loop
-async def test_cancelled_publish_is_not_sent_again(meddler: Meddler, client: Client, topic: str) -> None:
-    meddler.on_request = lambda call: publishes(call) and busy(call)
-    publishing = asyncio.ensure_future(client.publish(topic, b"a"))
-    await soon(lambda: _at_least(meddler, 3), "it was tried again and again")
-    await cancelled(publishing)
-    await client.ping()  # by its answer every copy that was sent before has been refused
-    meddler.on_request = pass_on
-    await client.publish(topic, b"b")
-    assert await values_there(client, topic) == [b"b"]
 
 
 async def _at_least(meddler: Meddler, number: int) -> bool:

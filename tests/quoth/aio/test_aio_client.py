@@ -52,7 +52,7 @@ async def test_hundreds_of_tails_and_publishes_share_one_thread(
 @in_loop
 async def test_readings_of_hundreds_of_topics_share_one_thread(start_broker: StartBroker) -> None:
     async with quoth.aio.connect(start_broker().url, timeout=HANGS_S) as client:
-        names = [f"t{number}" for number in range(100)]
+        names = [f"t{number}" for number in range(60)]
         await asyncio.gather(*(client.create_topic(name) for name in names))
         async with client.tail_many("t*") as first, client.tail_many(names, ordered=True) as second:
             reading = asyncio.gather(take(first, len(names)), take(second, len(names)))
@@ -62,15 +62,6 @@ async def test_readings_of_hundreds_of_topics_share_one_thread(start_broker: Sta
     assert sorted(as_they_came) == sorted(name.encode() for name in names)
     stored = sorted((ack.first, name.encode()) for ack, name in zip(acks, names, strict=True))
     assert ordered == [value for _, value in stored]
-
-
-@in_loop
-async def test_more_publishes_than_have_their_turn_all_succeed(client: Client, topic: str) -> None:
-    many = 3 * sequence_pool.PUBLISHES_MAX
-    acks = await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(many)))
-    assert not any(ack.duplicate for ack in acks)
-    stored = {message.pointer: message.value for message in await client.read(topic, limit=2 * many)}
-    assert stored == {ack.first: b"%d" % number for number, ack in enumerate(acks)}
 
 
 @in_loop
@@ -88,29 +79,19 @@ async def test_publish_whose_turn_does_not_come_in_time_says_that_nothing_was_st
         one.cancel()
 
 
+@pytest.mark.parametrize("links_max", [64, 2])
 @in_loop
-async def test_no_connection_carries_more_requests_than_a_broker_keeps_replies_for(
-    client: Client, topic: str
+async def test_a_connection_carries_as_many_requests_as_a_broker_keeps_replies_for(
+    client: Client, topic: str, links_max: int
 ) -> None:
+    """Beyond the most connections requests share them all the same."""
+    client._io_thread.links_max = links_max
     await client.create_topic(topic)
     tails = [await client.tail(topic) for _ in range(4 * ASKED_MAX)]
     waiting = asyncio.gather(*(take(one, 1) for one in tails))
     await client.publish(topic, b"x")
     assert await waiting == [[b"x"]] * len(tails)
-    assert 4 <= len(client._io_thread._links) <= 5
-
-
-@in_loop
-async def test_beyond_the_most_connections_requests_share_them(client: Client, topic: str) -> None:
-    io_thread = client._io_thread
-    io_thread.links_max, io_thread.asked_max = 2, 4
-    await client.create_topic(topic)
-    tails = [await client.tail(topic) for _ in range(20)]
-    waiting = asyncio.gather(*(take(one, 20) for one in tails))
-    await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(20)))
-    everything = await values_there(client, topic)
-    assert await waiting == [everything] * len(tails)
-    assert len(io_thread._links) == 2
+    assert min(4, links_max) <= len(client._io_thread._links) <= min(5, links_max)
 
 
 def test_event_loops_in_several_threads_have_a_client_each(broker: BrokerProcess, topic: str) -> None:

@@ -45,24 +45,6 @@ async def test_sending_without_a_pause_leaves_others_a_turn(client: Client, topi
 
 
 @in_loop
-async def test_full_buffer_lets_only_the_sender_wait(meddler: Meddler, client: Client, topic: str) -> None:
-    meddler.on_request = publishes
-    producer = client.producer(topic, batch=10, max_buffer=10, linger=0)
-    await fill(producer, 10)
-    several = [asyncio.ensure_future(producer.send(b"later %d" % number)) for number in range(3)]
-    for _ in range(3):
-        assert await client.ping() > 0
-    assert not any(one.done() for one in several)
-    meddler.on_request = pass_on
-    producer._inflight.again_at = 0.0
-    await asyncio.gather(*several)
-    await producer.close()
-    found = await values_there(client, topic)
-    assert found[:10] == [b"%d" % number for number in range(10)]
-    assert sorted(found[10:]) == [b"later %d" % number for number in range(3)]
-
-
-@in_loop
 async def test_cancelled_send_was_not_taken(meddler: Meddler, client: Client, topic: str) -> None:
     meddler.on_request = publishes
     producer = client.producer(topic, batch=1, max_buffer=1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,13 +13,13 @@ from typing import Any
 import pytest
 import zmq
 
-from kit.broker.brokers import StartBroker
+from kit.broker.brokers import StartBroker, free_port
 from kit.client.outages import late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.machine.networks import OF_ITS_OWN, can_be_had
+from kit.machine.networks import can_be_had
 from kit.scale import long_form, times
 from quoth import Ack
-from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, Channel, Link
+from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, WATCH, WATCH_S, Channel, Link
 from quoth.connection.tcp_watch import INFO, unacknowledged
 from quoth.core.adaptive_timeout import AdaptiveTimeout
 from quoth.core.request_state import RequestState
@@ -80,13 +78,28 @@ def test_a_broker_that_reads_nothing_for_a_while_does_not_lose_its_clients() -> 
             link.close()
 
 
-@pytest.mark.skipif(not can_be_had(), reason="takes a network of its own")
-def test_a_connection_that_is_not_looked_at_is_ended_while_another_one_is_waited_for(tmp_path: Path) -> None:
-    subprocess.run(
-        [*OF_ITS_OWN, sys.executable, "-W", "error", "-m", "kit.client.unwatched", str(tmp_path)],
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
+class Unwatched:
+    """A link that no thread waits for. checks: whether it was neglected, for each check."""
+
+    def __init__(self) -> None:
+        self.checks: list[bool] = []
+
+    def end_if_dead(self, *, neglected: bool) -> None:
+        """See `Link`."""
+        self.checks.append(neglected)
+
+
+def test_a_thread_that_waits_for_one_link_checks_the_others() -> None:
+    other: Any = Unwatched()
+    WATCH.add(other)
+    with zmq.Context() as context:
+        link = Link(context, f"tcp://127.0.0.1:{free_port()}")
+        eventually(lambda: link.wait(0.1) or other.checks, "it is checked")
+        link.close()
+    checks, now = len(other.checks), time.monotonic()
+    for later in (2 * WATCH_S, 2.1 * WATCH_S, 3 * WATCH_S + 2 * UNACKNOWLEDGED_S):
+        WATCH.check(now + later)
+    assert other.checks[checks:] == [False, True]
 
 
 def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_anew(

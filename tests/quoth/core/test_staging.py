@@ -119,6 +119,15 @@ def test_refusal_that_does_not_pass_ends_the_attempt_wherever_it_comes(
     assert "part 0 of version 0 of 'app' on topic 't'" in problem.value.text
 
 
+def test_refusal_that_passes_does_not_settle_a_batch(staging: PartStaging) -> None:
+    put(staging, 1)
+    (asked,) = staging.leaving()
+    asked.begin(0, 0.0)
+    for code in ("busy", "recovering", "stopping", "disk_low"):
+        asked.unanswered = 1
+        assert not asked.is_settled_by(Answer(0, error(code, "of the test"), b""), 0.0), code
+
+
 def test_broker_that_takes_no_holes_gets_all_in_order_whatever_overtakes_what(
     rng: random.Random, seed: int
 ) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice, pairwise
@@ -21,7 +21,6 @@ import pytest
 
 import quoth
 from kit.broker.peers import refused
-from kit.client.reading import WAYS, Way, by_portions
 from kit.disk.corruptions import (
     ACTIVE,
     BATCHES,
@@ -43,6 +42,7 @@ from kit.disk.damage import flip, stored_batches
 from kit.machine.processes import resident_bytes
 from kit.scale import LONG, some, times
 from quoth import Client, Gap, Message
+from quoth.message import OnGap
 from quothd import Broker
 from quothlog import file_format
 from quothwire.errors import Damaged
@@ -56,6 +56,42 @@ CHANGED_SETTINGS = "one byte of the settings changed"
 def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Left:
     """The directory of a broker that was killed, or ended in order."""
     return leave_behind(tmp_path_factory.mktemp("left") / "data", killed=request.param == "killed")
+
+
+# -- the ways in which a client reads -----------------------------------------------------------------------
+
+
+def portions(client: Client, after: int, on_gap: OnGap) -> Iterator[Message]:
+    """Two records at a time: each portion begins at a cursor without an ordinal."""
+    while found := client.read("t", after=after, limit=2, on_gap=on_gap):
+        yield from found
+        after = found[-1].pointer
+
+
+def batches(client: Client, after: int, on_gap: OnGap) -> Iterator[Message]:
+    """Batch by batch."""
+    for batch in client.batches("t", after=after, on_gap=on_gap):
+        yield from batch
+
+
+WAYS: dict[str, Callable[[Client, int, OnGap], Iterable[Message]]] = {
+    "read": lambda client, after, on_gap: client.read("t", after=after, on_gap=on_gap),
+    "portions": portions,
+    "batches": batches,
+    "tail": lambda client, after, on_gap: client.tail("t", after=after, on_gap=on_gap),
+}
+
+
+def read(way: str, client: Client, after: int = 0) -> tuple[list[Message], list[Gap]]:
+    """Return the records behind a cursor up to `END`, and the gaps between them."""
+    found: list[Message] = []
+    gaps: list[Gap] = []
+    for message in WAYS[way](client, after, gaps.append):
+        if message.value == END:
+            return found, gaps
+        assert not found or found[-1].pointer < message.pointer, message
+        found.append(message)
+    raise AssertionError("the end is missing")
 
 
 # -- what is to be true afterwards --------------------------------------------------------------------------
@@ -77,7 +113,7 @@ def bear(left: Left, directory: Path, harms: Mapping[str, Harm], rng: random.Ran
     memory = resident_bytes(os.getpid())
     with Broker(directory) as broker, quoth.connect(broker) as client:
         assert client.publish("t", END).first > left.published[-1].pointer
-        told = [way(client, "t", END) for way in WAYS]
+        told = [read(way, client) for way in WAYS]
         assert client.read("other") == left.others
         assert bool(client.topic("t").problem) == any(name in (*SETTINGS, CHANGED_SETTINGS) for name in harms)
     assert resident_bytes(os.getpid()) - memory < MEMORY_MAX
@@ -91,7 +127,7 @@ def bear(left: Left, directory: Path, harms: Mapping[str, Harm], rng: random.Ran
 
 
 def assert_told(
-    left: Left, whole: set[int], found: list[Message], gaps: list[Gap], way: Way, first: bool, last: bool
+    left: Left, whole: set[int], found: list[Message], gaps: list[Gap], way: str, first: bool, last: bool
 ) -> None:
     """Check that this is all that is whole, and an account of the rest.
 
@@ -115,7 +151,7 @@ def assert_told(
     for number, pointer in missed:
         times_told = len([1 for after, following in stretches if after < pointer < following])
         assert times_told == 1 or (times_told == 0 and number in hidden), (number, gaps)
-    if way is by_portions:
+    if way == "portions":
         assert all(gap.records == -1 or gap.records > 0 for gap in gaps)
     else:
         certain = sum(number not in hidden for number, _ in missed)
@@ -245,7 +281,7 @@ def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, at:
     with serve(left, tmp_path / "data", number, at) as client:
         for way in WAYS:
             for after in (message.pointer for message in left.published[: 6 * RECORDS]):
-                found, gaps = way(client, "t", END, after)
+                found, gaps = read(way, client, after)
                 assert found == [one for one in left.published if one.pointer > after and one not in lost]
                 assert {gap.reason for gap in gaps} <= {"damaged"}
                 for one in found:

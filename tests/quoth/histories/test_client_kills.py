@@ -12,8 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -21,9 +20,9 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers
 from kit.broker.proxies import Wire
-from kit.client.accounts import Account, Seen, compare, planned, read_accounts, read_everything
+from kit.client.accounts import Account, Seen, compare, planned, read_everything
 from kit.client.records import Connect
-from kit.client.streams import PATIENCE_S, Streams, StreamsProcess
+from kit.client.streams import PATIENCE_S, Streams
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.logs import encoded
 from kit.scale import times
@@ -32,7 +31,7 @@ from quothwire.protocol.messages import CreateTopic, Publish, RollTopic, TopicIn
 
 Follow = Callable[[Wire, str], Future[Seen]]
 
-KILLS = times(5, 12)
+KILLS = times(6, 12)
 FIRST, LAST = "publish-first", "publish-last"
 TOPICS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -55,57 +54,46 @@ TRIALS: list[dict[str, Any]] = [
 class Siege:
     """A broker that is killed again and again, and the streams that write to it over a wire that is cut."""
 
-    def __init__(
-        self, broker: BrokerProcess, wire: Wire, client: Client, folder: Path, rng: random.Random
-    ) -> None:
+    def __init__(self, broker: BrokerProcess, wire: Wire, client: Client, rng: random.Random) -> None:
         self.broker = broker
         self.wire = wire
         self.client = client
-        self.folder = folder
         self.rng = rng
         self.kills = 0
-        self._lives = 0
-        self._writers: list[StreamsProcess] = []
+        self.accounts: dict[str, list[Account]] = {topic: [] for topic in TOPICS}
         self._ends: dict[str, int] = {}
-        self._stack = ExitStack()
 
     def __enter__(self) -> Siege:
-        self._writers = [self._writer(), self._writer()]
-        self._threads = self._stack.enter_context(
-            Streams(self.wire.url, self.folder, [self._name(topic) for topic in TOPICS])
-        )
+        streams = [
+            Account(topic, f"{kind}-{self.rng.getrandbits(32):x}") for topic in TOPICS for kind in KINDS
+        ]
+        for account in streams:
+            self.accounts[account.topic].append(account)
+        self._streams = Streams(self.wire.url, streams)
         return self
 
-    def __exit__(self, kind: object, value: object, trace: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None and self.broker.exit_status is not None:
             self.broker.restart()  # or those who wait for it would wait for long
-        for writer in self._writers:
-            writer.close()
-        self._stack.__exit__(None, None, None)
+        self._streams.__exit__(kind)
 
     def mark(self, topic: str, stream: str) -> None:
         """Publish a batch of which all is known."""
-        with closing(Account(self.folder, topic, stream)) as account:
-            keys, values = planned(stream, 1)
-            account.sent(1)
-            ack = self.client.publish(topic, values, key=keys)
-            account.acknowledged(1, ack.first)
+        keys, values = planned(stream, 1)
+        first = self.client.publish(topic, values, key=keys).first
+        self.accounts[topic].append(Account(topic, stream, [1], {1: first}))
 
     def goes_on(self) -> None:
         """Wait until some more has been acknowledged, and then a moment, whatever happens in it."""
-        goal = self._written_down() + self.rng.randrange(500, 8_000)
-        eventually(lambda: self._written_down() >= goal, "batches are sent and acknowledged", PATIENCE_S)
+        goal = self._acknowledged() + self.rng.randrange(20, 200)
+        eventually(lambda: self._acknowledged() >= goal, "batches are sent and acknowledged", PATIENCE_S)
         pause(self.rng.random() * 0.02)
 
     def strike(self) -> None:
-        """Kill the broker, sometimes while it stands still, and sometimes a producer with it.
-
-        Before that, cut the wire.
-        """
+        """Cut the wire, then kill the broker, sometimes while it stands still."""
         for _ in range(self.rng.randrange(4)):
             self.wire.cut()
             pause(self.rng.random() * 0.1)
-        self.check()
         self.kills += 1
         if self.rng.random() < 0.3:
             self.broker.freeze()
@@ -113,9 +101,6 @@ class Siege:
             if self.rng.random() < 0.5:
                 os.kill(self.broker.pid, signal.SIGCONT)
                 pause(self.rng.random() * 0.1)
-        replaced = self.rng.randrange(2) if self.rng.random() < 0.4 else None
-        if replaced is not None:
-            self._writers[replaced].kill()
         self._kill()
         while self.rng.random() < 0.4:
             self.kills += 1
@@ -123,14 +108,12 @@ class Siege:
             pause(self.rng.random() * 0.7)
             self._kill()
         self.broker.restart(**self.rng.choice(TRIALS))
-        if replaced is not None:
-            self._writers[replaced] = self._writer()
         self.look()
 
     def look(self) -> None:
         """Check quickly that no acknowledged record is missing at the end of a topic."""
-        for topic, accounts in read_accounts(self.folder).items():
-            highest = max(pointer for told in accounts for pointer in (*told.stored.values(), 0))
+        for topic, accounts in self.accounts.items():
+            highest = max(pointer for one in accounts for pointer in (*one.stored.copy().values(), 0))
             info = self.client.topic(topic)
             end = info.first_ordinal + info.count
             assert info.last >= highest
@@ -138,37 +121,15 @@ class Siege:
             assert_undamaged(info)
             self._ends[topic] = end
 
-    def check(self) -> None:
-        """Raise the error of a stream that got a wrong answer."""
-        self._threads.check()
-        for writer in self._writers:
-            writer.check()
-
-    def finish(self) -> None:
-        """Let everybody send what they have begun, and be answered."""
-        self.check()
-        for writer in self._writers:
-            writer.finish()
-        self._stack.close()
-
     def _kill(self) -> None:
         self.broker.kill()
         assert not self.broker.complaints, self.broker.stderr
         self.broker.settings["port"] = int(self.broker.url.rpartition(":")[2])
 
-    def _writer(self) -> StreamsProcess:
-        return StreamsProcess(self.wire.url, self.folder, [self._name(topic) for topic in TOPICS])
-
-    def _name(self, topic: str) -> str:
-        """Each kind of stream has its turn with each topic."""
-        self._lives += 1
-        turn = self._lives + self._lives // len(TOPICS)
-        return f"{topic}~{KINDS[turn % len(KINDS)]}-{self._lives}-{self.rng.getrandbits(32):x}"
-
-    def _written_down(self) -> int:
-        """Bytes in all accounts."""
-        self.check()
-        return sum(path.stat().st_size for path in self.folder.iterdir())
+    def _acknowledged(self) -> int:
+        """Acknowledged batches of all streams."""
+        self._streams.check()
+        return sum(len(one.stored) for accounts in self.accounts.values() for one in accounts)
 
 
 def assert_undamaged(info: TopicInfo) -> None:
@@ -213,16 +174,13 @@ def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
     connect: Connect,
     follow: Follow,
     rng: random.Random,
-    tmp_path: Path,
     turn: int,
 ) -> None:
     """Batches are there once and whole, in order, at their acknowledged pointers; gaps are reported."""
     broker = start_broker(worker_timeout=0.02, check_interval=0.05, **rng.choice(TRIALS))
     wire = stack.enter_context(Wire(broker.url))
     client = connect(broker, timeout=PATIENCE_S)
-    folder = tmp_path / "accounts"
-    folder.mkdir()
-    siege = Siege(broker, wire, client, folder, rng)
+    siege = Siege(broker, wire, client, rng)
     tails = {}
     for topic, settings in TOPICS.items():
         client.create_topic(topic)
@@ -234,17 +192,15 @@ def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
             siege.goes_on()
             siege.strike()
         siege.goes_on()
-        siege.finish()
-        siege.look()
+    siege.look()
     for topic in TOPICS:
         client.update_topic(topic, max_age=0.0, max_bytes=0)  # so that all of them see the same
         siege.mark(topic, LAST)
-    accounts = read_accounts(folder)
     for topic, tail in tails.items():
         seen, now = tail.result(PATIENCE_S), read_everything(client, topic)
         info = client.topic(topic)
         assert_undamaged(info)
-        compare(accounts[topic], seen, now, info, trims=topic in TRIMMED)
+        compare(siege.accounts[topic], seen, now, info, trims=topic in TRIMMED)
     assert wire.cuts
 
 

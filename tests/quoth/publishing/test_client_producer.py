@@ -237,7 +237,7 @@ def test_a_callback_may_send_although_its_batch_filled_the_buffer(pooled: Client
 def test_a_full_buffer_raises_if_the_application_wants_that(
     meddler: Meddler, connect: Connect, client: Client, topic: str
 ) -> None:
-    """Records or bytes fill it; a large record always fits into an empty one."""
+    """Full of records or of bytes; a large record always fits into an empty one."""
     with connect(meddler).producer(topic, batch=5, max_buffer=10, on_full="raise") as producer:
         assert producer._options.buffer_bytes_max == 64 * 2**20
         producer._options = producer._options._replace(buffer_bytes_max=1_000)

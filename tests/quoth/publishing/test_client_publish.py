@@ -183,7 +183,7 @@ def test_the_outcome_is_unknown_when_the_broker_stays_away(
 def test_more_publishers_than_the_broker_accepts_at_once_all_succeed(
     start_broker: StartBroker, connect: Connect
 ) -> None:
-    """The broker refuses some of their requests as `busy`."""
+    """Some of their requests are refused as `busy`."""
     client = connect(start_broker(topic_requests_max=1))
     together = threading.Barrier(8)
 

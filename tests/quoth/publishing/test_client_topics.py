@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -14,10 +12,9 @@ import pytest
 import quoth
 import quoth.aio
 from kit.broker.brokers import BrokerProcess
-from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
 from kit.client.loops import TWINS
-from kit.client.records import Connect, values
+from kit.client.records import values
 from quoth import Client, Conflict, NotFound, RequestError, Trimmed
 from quothd import Broker
 from quothlog.datadir import topic_file
@@ -30,7 +27,7 @@ from quothwire.settings import NAMES, TopicSettings
 
 
 def test_listing_and_status_have_all_topics_in_the_order_of_their_utf8_bytes(tmp_path: Path) -> None:
-    """The list needs more than one reply."""
+    """More than fit into one reply."""
     names = [f"{'aäあ𝄞Z~'[number % 6]}{number}{'x' * (number % 150)}" for number in range(TOPICS_MAX + 50)]
     for number, name in enumerate(names):
         folder = tmp_path / "topics" / f"t~{number + 1:016x}"
@@ -177,70 +174,24 @@ def test_every_call_checks_the_name_of_its_topic(client: Client) -> None:
 # -- requests that had to be sent again ---------------------------------------------------------------------
 
 
-def lose_first_reply(
-    meddler: Meddler, operation: Operation, then: Callable[[], object] = lambda: None
-) -> list[Answer]:
-    """Lose the first reply to an operation, and copies of the request until then; returns all replies to it.
-
-    Copies that meet at the broker would share the first one's answer. then: what happens when it is lost.
-    """
+def test_a_deletion_whose_reply_was_lost_succeeds_and_spares_a_topic_that_was_created_again(
+    meddler: Meddler, impatient: Client, client: Client, topic: str
+) -> None:
     requests, replies = count(), list[Answer]()
 
-    def on_request(call: Call) -> bool:
-        return call.operation is operation and next(requests) > 0 and not replies
+    def only_one(call: Call) -> bool:
+        """Copies that meet at the broker would share the first one's answer."""
+        return call.operation is Operation.DELETE and next(requests) > 0 and not replies
 
-    def on_reply(call: Call, answer: Answer) -> bool:
-        if call.operation is not operation:
+    def lose_first(call: Call, answer: Answer) -> bool:
+        if call.operation is not Operation.DELETE:
             return False
         replies.append(answer)
         if len(replies) == 1:
-            then()
+            client.publish(topic, b"precious")
         return len(replies) == 1
 
-    meddler.on_request, meddler.on_reply = on_request, on_reply
-    return replies
-
-
-def test_making_a_topic_whose_reply_was_lost_succeeds_unless_its_settings_differ(
-    meddler: Meddler, impatient: Client, client: Client, topic: str
-) -> None:
-    lose_first_reply(meddler, Operation.CREATE)
-    assert impatient.create_topic(topic, max_age=5).settings["max_age"] == 5
-    client.create_topic(f"{topic} 2", max_age=7)
-    lose_first_reply(meddler, Operation.CREATE)
-    with refused("topic_exists"):
-        impatient.create_topic(f"{topic} 2", max_age=5)
-
-
-@pytest.mark.parametrize("anew", [False, True])
-def test_deletion_whose_reply_was_lost_succeeds_and_spares_a_topic_that_was_made_anew(
-    meddler: Meddler, impatient: Client, client: Client, topic: str, anew: bool
-) -> None:
     client.publish(topic, b"old")
-    again = partial(client.publish, topic, b"precious")
-    replies = lose_first_reply(meddler, Operation.DELETE, again if anew else lambda: None)
+    meddler.on_request, meddler.on_reply = only_one, lose_first
     assert impatient.delete_topic(topic) == Trimmed(0, 0, 0)
-    assert len(replies) > 1
-    assert (topic in client.topics()) is anew
-    if anew:
-        assert values(client, topic) == [b"precious"]
-
-
-@pytest.mark.parametrize("anew", [False, True])
-def test_topic_that_another_client_deletes_first_is_not_found(
-    meddler: Meddler, connect: Connect, client: Client, topic: str, anew: bool
-) -> None:
-    """Nor is one deleted that was made anew meanwhile."""
-
-    def be_quicker(call: Call) -> bool:
-        if call.operation is Operation.DELETE:
-            client.delete_topic(topic)
-            if anew:
-                client.publish(topic, b"precious")
-        return False
-
-    client.publish(topic, b"old")
-    meddler.on_request = be_quicker
-    with refused("unknown_topic"):
-        connect(meddler).delete_topic(topic)
-    assert (topic in client.topics()) is anew
+    assert values(client, topic) == [b"precious"]

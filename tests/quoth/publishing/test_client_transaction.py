@@ -6,7 +6,6 @@ The broker's tests hold the states of a transaction; these hold what a client ad
 from __future__ import annotations
 
 import pickle
-import random
 import struct
 from itertools import accumulate
 from typing import Any
@@ -180,21 +179,6 @@ def test_a_writer_accepts_what_a_publish_accepts_and_columns_between(
         (b"3", None, {}),
         (b"4", None, {}),
     ]
-
-
-def test_batches_of_a_mebibyte_are_sent_whatever_the_sizes_of_the_writes(
-    client: Client, topic: str, rng: random.Random, seed: int, transaction: Transaction
-) -> None:
-    sent = [rng.randbytes(rng.choice((0, 10, 1_000, 50_000))) for _ in range(300)]
-    parts = []
-    for number, width in enumerate((1, 7, 300)):
-        portions = [sent[i : i + width] for i in range(0, len(sent), width)]
-        parts.append(staged(transaction, number, *portions))
-    assert len({part[2:] for part in parts}) == 1, f"QUOTH_SEED={seed}: they are cut otherwise"
-    size = sum(map(len, sent)) + 13 * len(sent)
-    assert size / BATCH_BYTES <= parts[0].batches <= 1 + size / (BATCH_BYTES - 50_013)
-    transaction.publish(parts)
-    assert values(client, topic) == sent * 3, f"QUOTH_SEED={seed}"
 
 
 def test_a_writer_goes_on_after_a_write_that_was_refused(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.proxies import Meddler, pass_on
+from kit.broker.proxies import Meddler
 from kit.client.records import Connect, messages, staged
 from kit.deadlines import DEADLINE_S, pause
 from kit.machine.processes import peak_of
@@ -18,9 +17,8 @@ from kit.scale import times
 from quoth import Ack, Client, Disconnected, Transaction
 from quoth.core.outgoing import BATCH_BYTES
 from quoth.core.staging import IN_FLIGHT_BYTES
-from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
-from quothwire.protocol.messages import Operation, Published, Staged
+from quothwire.protocol.messages import Published
 
 SIZE = 20_000
 """Bytes of a value: fifty fill a batch."""
@@ -41,31 +39,6 @@ def check_stretch(client: Client, topic: str, ack: Ack, values: list[bytes]) -> 
 
 
 # -- staging ------------------------------------------------------------------------------------------------
-
-
-def test_part_is_whole_though_requests_are_refused_for_now_and_answers_are_lost(
-    impatient: Client, meddler: Meddler, topic: str, rng: random.Random, seed: int
-) -> None:
-    """Batches behind a refused one are out of order; the retry of a lost answer has the same bytes."""
-    strikes = Counter[str]()
-
-    def refuse(call: Call) -> QuothError | bool:
-        if call.operation is Operation.STAGE and (rng.random() < 0.2 or not strikes["refused"]):
-            strikes["refused"] += 1
-            return error(rng.choice(("busy", "recovering", "stopping", "disk_low")), "of the test")
-        return False
-
-    def lose(call: Call, answer: Answer) -> bool:
-        strikes["answered"] += isinstance(answer.reply, Staged)
-        return isinstance(answer.reply, Staged) and strikes["answered"] % 9 == 5
-
-    meddler.on_request, meddler.on_reply = refuse, lose
-    transaction = impatient.transaction(topic, "app", 0)
-    values = planned("a", 1_000)
-    part = staged(transaction, 0, values)
-    meddler.on_request = meddler.on_reply = pass_on
-    assert strikes["answered"] > part.batches, f"QUOTH_SEED={seed}: what was lost was answered again"
-    check_stretch(impatient, topic, transaction.publish([part]), values)
 
 
 def test_part_is_whole_though_the_broker_is_killed_while_it_is_written(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -68,32 +66,3 @@ def test_a_follower_gets_the_gap_before_it_waits(client: Client, topic: str, las
         with closing(follower), pytest.raises(Stop):
             next(follower)
     assert gaps == [ahead(topic, last, POINTER_MAX)] * 3
-
-
-def test_it_is_reported_once_and_reading_goes_on_above_it(client: Client, topic: str, last: int) -> None:
-    gaps: list[Gap] = []
-    tail = client.tail(topic, after=last + 1_000, on_gap=gaps.append)  # a millisecond
-    client.publish(topic, [b"d", b"e"])
-    assert [message.value for message in islice(tail, 2)] == [b"d", b"e"]
-    assert gaps in ([], [ahead(topic, last, last + 1_000)])
-    ack = client.publish(topic, b"f")
-    assert next(tail).pointer == ack.last
-    assert len(gaps) <= 1
-
-
-def test_a_time_may_lie_above_the_newest_record(client: Client, topic: str, last: int) -> None:
-    gaps: list[Gap] = []
-    assert len(client.read(topic, since="2100-01-01", on_gap=gaps.append)) == 0
-    with client.read_many(topic, since="2100-01-01", on_gap=gaps.append) as reading:
-        assert list(reading) == []
-    assert (last > 0, gaps) == (True, [])
-
-
-def test_it_is_logged_unless_the_application_listens(
-    client: Client, topic: str, last: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, "quoth"):
-        client.read(topic, after=last + 1)
-    assert [record.getMessage() for record in caplog.records] == [
-        f"the cursor lies above the newest record topic={topic!r} newest={last} next={last + 2}"
-    ]

@@ -43,7 +43,7 @@ def kept(path: Path) -> dict[str, int | None]:
 
 
 def test_a_cursor_keeps_the_newest_pointer_of_each_topic(path: Path) -> None:
-    """Closing writes it, also after an exception, and only if it has changed."""
+    """The file is written when it is closed, also by an exception, and only if it has changed."""
 
     def work() -> None:
         with Cursor(path) as cursor:
@@ -233,8 +233,9 @@ def advance(path: Path, pointer: int, trace: Path, fault: Fault | None = None) -
 
 
 @needs_strace
-@pytest.mark.parametrize("is_new", [True, False], ids=["new", "old"])
-@pytest.mark.parametrize("what", ["signal=SIGKILL", "error=ENOSPC"])
+@pytest.mark.parametrize(
+    ("what", "is_new"), [("signal=SIGKILL", True), ("signal=SIGKILL", False), ("error=ENOSPC", False)]
+)
 def test_whatever_call_it_dies_of_the_old_or_the_new_one_is_there(
     path: Path, tmp_path: Path, is_new: bool, what: str
 ) -> None:

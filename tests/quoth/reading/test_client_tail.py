@@ -105,20 +105,6 @@ def test_a_tail_goes_on_after_silence_and_refusals(
         assert waiting.result() == [b"%d" % number]
 
 
-def test_many_tails_wait_at_once_and_all_get_everything(
-    own_broker: BrokerProcess, connect: Connect, topic: str
-) -> None:
-    client, other = connect(own_broker), connect(own_broker)
-    client.create_topic(topic)
-    tails = [client.tail(topic) for _ in range(20)]
-    with ThreadPoolExecutor(len(tails)) as pool:
-        waiting = [pool.submit(values_of, tail, 10) for tail in tails]
-        eventually(lambda: other.status().waits == len(tails), "all wait")
-        for number in range(10):
-            other.publish(topic, b"%d" % number)
-        assert all(one.result() == [b"%d" % number for number in range(10)] for one in waiting)
-
-
 # -- a broker that goes and comes ---------------------------------------------------------------------------
 
 
@@ -155,7 +141,7 @@ def test_broker_that_is_away_for_long_is_waited_for(
     client.timeout = 0.1
     waiting = pool.submit(values_of, tail, 1)
     broker.kill()
-    hold(lambda: not waiting.done(), "several of its requests run into their timeout", 2.0)
+    hold(lambda: not waiting.done(), "several of its requests run into their timeout", 1.0)
     client.timeout = DEADLINE_S
     broker.restart()
     other.publish("t", b"new")
@@ -203,59 +189,7 @@ def test_a_topic_that_was_deleted_ends_a_tail_and_one_that_was_created_again_is_
     assert len(gaps) == 1
 
 
-def test_topic_made_anew_is_read_whole_though_the_old_one_had_higher_pointers(
-    client: Client, topic: str
-) -> None:
-    """Above a million records a second pointers run ahead of the clock, where a new topic begins."""
-    for _ in range(12):
-        ahead = client.publish(topic, [b""] * 100_000).last
-    gaps: list[Gap] = []
-    tail = brief(client).tail(topic, after=ahead - 1, on_gap=gaps.append)
-    next(tail)
-    client.delete_topic(topic)
-    ack = client.publish(topic, [b"a", b"b"])
-    if ack.first > ahead:
-        pytest.skip("this machine is too slow to outrun the clock")
-    assert values_of(tail, 2) == [b"a", b"b"]
-    assert [gap.reason for gap in gaps] == ["recreated"]
-
-
 # -- records that are removed in front of the cursor --------------------------------------------------------
-
-
-def test_records_trimmed_in_front_of_a_tail_are_a_gap_with_their_exact_number(
-    pooled: Client, topic: str
-) -> None:
-    pooled.create_topic(topic, count_limit=2)
-    acks = [pooled.publish(topic, b"%d" % number) for number in range(10)]
-    gaps: list[Gap] = []
-    tail = pooled.tail(topic, after=0, on_gap=gaps.append)
-    # One fetch brings a segment at most, and what has been fetched is not lost any more, nor what follows it.
-    assert values_of(tail, 1) == [b"0"]
-    (slot,) = pooled._pool._slots
-    assert slot.channel is not None
-    assert slot.channel._link.socket.poll(int(DEADLINE_S * 1_000)), "what follows is here"
-    assert pooled.trim(topic, acks[7].first).records == 6
-    rest = values_of(tail, 7)
-    assert rest == [b"1", b"2", b"3", b"6", b"7", b"8", b"9"]
-    assert gaps == [Gap(topic, acks[3].last, acks[6].first, 2, "trimmed", 4)]
-
-
-def test_records_trimmed_behind_an_unknown_cursor_are_a_gap_without_a_number(
-    client: Client, topic: str
-) -> None:
-    client.create_topic(topic, count_limit=2)
-    acks = [client.publish(topic, b"%d" % number) for number in range(10)]
-    client.trim(topic, acks[6].first)
-    gaps: list[Gap] = []
-    for after in (acks[0].last, acks[3].last):
-        assert values_of(client.tail(topic, after=after, on_gap=gaps.append), 4) == [b"6", b"7", b"8", b"9"]
-        assert gaps.pop() == Gap(topic, after, acks[6].first, -1, "trimmed")
-        assert client.read(topic, after=after, on_gap=gaps.append)[0].value == b"6"
-        assert gaps.pop() == Gap(topic, after, acks[6].first, -1, "trimmed")
-    for after in (0, acks[5].last, acks[6].last):
-        client.read(topic, after=after, on_gap=gaps.append)
-        assert gaps == []
 
 
 def test_everything_trimmed_in_front_of_a_tail_is_told_with_the_next_record(

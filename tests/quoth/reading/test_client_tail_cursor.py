@@ -19,7 +19,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.deadlines import eventually
-from quoth import Client, Cursor, Gap
+from quoth import Client, Cursor
 
 
 @pytest.fixture
@@ -92,19 +92,6 @@ def test_it_is_saved_while_it_waits(client: Client, topic: str, path: Path) -> N
     assert kept(path, topic) == acks[2].last
 
 
-def test_a_cursor_makes_the_account_of_a_gap_exact(client: Client, topic: str, path: Path) -> None:
-    client.create_topic(topic)
-    acks = []
-    for value in (b"a", b"b", b"c", b"d"):
-        acks.append(client.publish(topic, value))
-        client.roll(topic)
-    assert take(client, topic, path, 2, after=0) == [b"a", b"b"]
-    client.trim(topic, acks[3].first)
-    gaps: list[Gap] = []
-    assert take(client, topic, path, 1, on_gap=gaps.append) == [b"d"]
-    assert gaps == [Gap(topic, acks[0].last, acks[3].first, 2, "trimmed", 1)]
-
-
 def test_what_makes_no_sense_leaves_the_file_free(client: Client, topic: str, path: Path) -> None:
     client.publish(topic, b"a")
     with refused("bad_request"):
@@ -131,7 +118,7 @@ def _holds(path: Path, pointer: bytes) -> bool:
 def test_a_consumer_that_is_killed_goes_on_where_it_was_saved(
     pooled: Client, broker: BrokerProcess, topic: str, path: Path
 ) -> None:
-    values = [b"%d" % number for number in range(4)]
+    values = [b"%d" % number for number in range(3)]
     done: list[bytes] = []
     for value in values:
         pooled.publish(topic, value)

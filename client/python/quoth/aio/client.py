@@ -253,7 +253,7 @@ class Client(ClientState, AsyncCloseable):
     ) -> Reading:
         """Read the records of several topics that are there now: see `quoth.Client.read_many`."""
         self._io_thread.check()
-        plan = ReadPlan.of_read(after, since, until, cursor, ordered)
+        plan = ReadPlan.of(after, since, cursor, ordered=ordered, follow=False, until=until)
         return Reading(self, self._io_thread, topics, plan, on_gap)
 
     def tail_many(
@@ -273,7 +273,7 @@ class Client(ClientState, AsyncCloseable):
         blocks the loop until the disk has written it; `await asyncio.to_thread(cursor.save)` does not.
         """
         self._io_thread.check()
-        plan = ReadPlan.of_tail(after, since, cursor, ordered)
+        plan = ReadPlan.of(after, since, cursor, ordered=ordered, follow=True)
         return Reading(self, self._io_thread, topics, plan, on_gap)
 
     def _requests(self) -> LoopMultiplexer:

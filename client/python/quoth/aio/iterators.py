@@ -16,7 +16,7 @@ from typing import Any, Generic, Self, TypeVar
 from quoth.aio.call_driver import CallDriver
 from quoth.aio.io_thread import IOThread, Ticket
 from quoth.batch import Batch
-from quoth.core.deadline import HasTimeout
+from quoth.core.calls import ClientState
 from quoth.core.request_state import ClientCall
 from quoth.core.tailing import TailState
 from quoth.message import Message
@@ -33,7 +33,7 @@ class TopicIterator(ABC, Generic[T, B]):
     client: kept, since its connections end with it.
     """
 
-    def __init__(self, client: HasTimeout, io_thread: IOThread, reader: BatchCursor[B]) -> None:
+    def __init__(self, client: ClientState, io_thread: IOThread, reader: BatchCursor[B]) -> None:
         self._client = client
         self._io_thread = io_thread
         self._reader = reader
@@ -116,7 +116,7 @@ class Batches(TopicIterator[B, B]):
     """Made by `Client.batches` and `Client.stored`. wait: seconds to wait for more at the end."""
 
     def __init__(
-        self, client: HasTimeout, io_thread: IOThread, reader: BatchCursor[B], wait: float = 0.0
+        self, client: ClientState, io_thread: IOThread, reader: BatchCursor[B], wait: float = 0.0
     ) -> None:
         super().__init__(client, io_thread, reader)
         self._wait = wait
@@ -135,7 +135,7 @@ class Batches(TopicIterator[B, B]):
 class Tail(TopicIterator[Message, Batch]):
     """Made by `Client.tail`. Once awaited it has begun: it yields all that is published later."""
 
-    def __init__(self, client: HasTimeout, io_thread: IOThread, state: TailState) -> None:
+    def __init__(self, client: ClientState, io_thread: IOThread, state: TailState) -> None:
         super().__init__(client, io_thread, state.reader)
         self._state = state
         self._has_begun = False

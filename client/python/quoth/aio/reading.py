@@ -14,8 +14,9 @@ from typing import Any, Self
 
 from quoth.aio.io_thread import IOThread
 from quoth.aio.request_mux import LoopMultiplexer
+from quoth.core.calls import ClientState
 from quoth.core.closeable import AsyncCloseable
-from quoth.core.deadline import HasTimeout, as_seconds
+from quoth.core.deadline import as_seconds
 from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.message import Message, OnGap
 from quoth.reading import ReadingState
@@ -32,7 +33,7 @@ class Reading(ReadingState[LoopMultiplexer], AsyncCloseable):
 
     def __init__(
         self,
-        client: HasTimeout,
+        client: ClientState,
         io_thread: IOThread,
         topics: str | Iterable[str],
         plan: ReadPlan,

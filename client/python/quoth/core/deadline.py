@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Protocol
 
 from quothwire.errors import error
 
 SECONDS_MAX = 365 * 86_400.0
 """As good as for ever, and within what locks and sockets can wait."""
-
-
-class HasTimeout(Protocol):
-    """A client: the seconds that any of its calls may take, which an application may change."""
-
-    timeout: float
 
 
 def as_seconds(given: float, what: str = "timeout") -> float:

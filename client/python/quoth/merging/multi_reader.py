@@ -55,23 +55,19 @@ class ReadPlan(NamedTuple):
     is_time: bool = False
 
     @classmethod
-    def of_read(
+    def of(
         cls,
         after: Start | None,
         since: Timestamp | None,
-        until: Timestamp | None,
         cursor: Cursor | None,
+        *,
         ordered: bool,
+        follow: bool,
+        until: Timestamp | None = None,
     ) -> ReadPlan:
-        """Return the plan for the arguments of `Client.read_many`. Raises `RequestError`."""
-        return cls(False, ordered, start(after, since, 0), last_before(until), cursor, since is not None)
-
-    @classmethod
-    def of_tail(
-        cls, after: Start | None, since: Timestamp | None, cursor: Cursor | None, ordered: bool
-    ) -> ReadPlan:
-        """Return the plan for the arguments of `Client.tail_many`. Raises `RequestError`."""
-        return cls(True, ordered, start(after, since, None), cursor=cursor, is_time=since is not None)
+        """Return the plan for the arguments of `read_many` or `tail_many`. Raises `RequestError`."""
+        begin = start(after, since, None if follow else 0)
+        return cls(follow, ordered, begin, last_before(until), cursor, since is not None)
 
 
 class _Query(NamedTuple):
