@@ -201,25 +201,25 @@ def _a_new_topic_has(name: str, value: Any) -> Callable[[Reloaded], None]:
     return act
 
 
-def _auto_create(it: Reloaded) -> None:
-    it.set(auto_create=False)
-    assert it.code("new", b"x") == "unknown_topic"
-
-
-def _syncs_after(size: int, **settings: Any) -> Callable[[Reloaded], None]:
+def _refuses(topic: str, value: bytes, code: str, **settings: Any) -> Callable[[Reloaded], None]:
     def act(it: Reloaded) -> None:
         it.set(**settings)
-        it.fast.publish("t", [b"x" * size])
-        eventually(lambda: it.counted("syncs") > 0, "the sync thread has run")
+        assert it.code(topic, value) == code
 
     return act
 
 
-def _disk_free_min(it: Reloaded) -> None:
-    it.set(disk_free_min=2**60)
-    assert [it.code("t", b"x"), it.code("new", b"x")] == ["disk_low", "disk_low"]
-    it.set(disk_free_min=0)
-    assert it.code("t", b"x") == ""
+def _leads_to(condition: Callable[[Reloaded], bool], **settings: Any) -> Callable[[Reloaded], None]:
+    def act(it: Reloaded) -> None:
+        assert not condition(it)
+        it.set(**settings)
+        eventually(lambda: condition(it), "it has an effect")
+
+    return act
+
+
+def _syncs(size: int) -> Callable[[Reloaded], bool]:
+    return lambda it: not it.code("t", b"x" * size) and it.counted("syncs") > 0
 
 
 def _staged_bytes_max(it: Reloaded) -> None:
@@ -240,15 +240,10 @@ def _staged_max_age(it: Reloaded) -> None:
 
 def _check_interval(it: Reloaded) -> None:
     it.fast.call(CreateTopic({"max_age": 0.05, "count_limit": 1}), "short")
-    it.fast.publish("short", [b"x"])
-    it.fast.publish("short", [b"y"])
+    for _ in range(2):
+        it.fast.publish("short", [b"x"])
     it.set(check_interval=0.01)
     eventually(lambda: it.fast.describe("short").count < 2, "retention is done")
-
-
-def _worker_timeout(it: Reloaded) -> None:
-    it.set(worker_timeout=0.01)
-    eventually(lambda: hibernates(it.fast), "it hibernates")
 
 
 def _workers_max(it: Reloaded) -> None:
@@ -266,21 +261,9 @@ def _topics_max(it: Reloaded) -> None:
     assert it.code("new", b"x") == ""
 
 
-def _topic_requests_max(it: Reloaded) -> None:
-    def is_busy() -> bool:
-        asked = [it.fast.send_publish("t", [b"x"]) for _ in range(100)]
-        return "busy" in map(code_of, it.fast.answers_to(asked))
-
-    assert not is_busy()
-    it.set(topic_requests_max=1)
-    eventually(is_busy, "a second request at once is refused")
-
-
-def _request_bytes_max(it: Reloaded) -> None:
-    it.set(request_bytes_max=16 * MIB)
-    assert it.code("t", *[b"x" * 4 * MIB] * 3) == ""
-    largest = 16 * MIB - len(batch.encode([b""]))
-    assert it.code("t", b"x" * largest) == "busy"
+def _is_busy(it: Reloaded) -> bool:
+    asked = [it.fast.send_publish("t", [b"x"]) for _ in range(100)]
+    return "busy" in map(code_of, it.fast.answers_to(asked))
 
 
 def _waits_max(it: Reloaded) -> None:
@@ -288,11 +271,6 @@ def _waits_max(it: Reloaded) -> None:
     end = it.fast.describe("t").last
     asked = [it.fast.send(Fetch(after=end, wait_ms=60_000), "t") for _ in range(2)]
     assert code_of(it.fast.answer_to(asked[1])) == "busy"
-
-
-def _scrub_interval(it: Reloaded) -> None:
-    it.set(scrub_interval=0.01)
-    eventually(lambda: it.counted("scrub_rounds") > 0, "a round is done")
 
 
 def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
@@ -307,30 +285,31 @@ def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
     return act
 
 
+LARGEST = b"x" * (16 * MIB - len(batch.encode([b""])))
 EFFECTS: dict[str, Callable[[Reloaded], None]] = {
-    "auto_create": _auto_create,
+    "auto_create": _refuses("new", b"x", "unknown_topic", auto_create=False),
     "durability": _a_new_topic_has("durability", "synced"),
     "max_age": _a_new_topic_has("max_age", 3_600.0),
     "max_bytes": _a_new_topic_has("max_bytes", 10**9),
     "size_limit": _a_new_topic_has("size_limit", 10**6),
     "count_limit": _a_new_topic_has("count_limit", 1_000),
     "age_limit": _a_new_topic_has("age_limit", 60.0),
-    "sync_interval": _syncs_after(1, sync_interval=0.01),
-    "unsynced_bytes_max": _syncs_after(9 * MIB, unsynced_bytes_max=16 * MIB),
-    "buffer_count_max": _syncs_after(1, buffer_count_max=1),
-    "disk_free_min": _disk_free_min,
+    "sync_interval": _leads_to(_syncs(1), sync_interval=0.01),
+    "unsynced_bytes_max": _leads_to(_syncs(9 * MIB), unsynced_bytes_max=16 * MIB),
+    "buffer_count_max": _leads_to(_syncs(1), buffer_count_max=1),
+    "disk_free_min": _refuses("t", b"x", "disk_low", disk_free_min=2**60),
     "staged_bytes_max": _staged_bytes_max,
     "staged_max_age": _staged_max_age,
     "check_interval": _check_interval,
-    "worker_timeout": _worker_timeout,
+    "worker_timeout": _leads_to(lambda it: hibernates(it.fast), worker_timeout=0.01),
     "recovering_after": _is_handed_on("recovering_after", 0.5),
     "stop_timeout": _is_handed_on("stop_timeout", 5.0),
     "workers_max": _workers_max,
     "topics_max": _topics_max,
-    "topic_requests_max": _topic_requests_max,
-    "request_bytes_max": _request_bytes_max,
+    "topic_requests_max": _leads_to(_is_busy, topic_requests_max=1),
+    "request_bytes_max": _refuses("t", LARGEST, "busy", request_bytes_max=16 * MIB),
     "waits_max": _waits_max,
-    "scrub_interval": _scrub_interval,
+    "scrub_interval": _leads_to(lambda it: it.counted("scrub_rounds") > 0, scrub_interval=0.01),
     "scrub_rate": _is_handed_on("scrub_rate", 10**9),
 }
 """The effect of every live key, but for those of the daemon's log."""
