@@ -67,7 +67,7 @@ def _open_log(
     try:
         log = Log.open(
             path,
-            options=config.log_options(topic.settings, keep_all=bool(metadata.problem)),
+            options=config.log_options(topic.settings),
             log_id=topic.log_id,
             filesystem=filesystem,
             clock=clock,

@@ -163,15 +163,6 @@ def test_spans_and_sizes_are_the_same_in_all_sources(file: Path) -> None:
             assert type(getattr(found, key)) is type(value)
 
 
-def test_a_topic_with_damaged_settings_has_no_retention() -> None:
-    """Neither a limit of its own nor one of the broker."""
-    config = load({"max_age": 5, "max_bytes": 5_000}, {})
-    options = config.log_options(config.topic_settings())
-    assert (options.max_age, options.max_bytes) == (5.0, 5_000)
-    options = config.log_options(config.topic_settings(), keep_all=True)
-    assert (options.max_age, options.max_bytes) == (0.0, 0)
-
-
 # -- the sources -------------------------------------------------------------------------------
 
 

@@ -218,8 +218,13 @@ def _leads_to(condition: Callable[[Reloaded], bool], **settings: Any) -> Callabl
     return act
 
 
-def _syncs(size: int) -> Callable[[Reloaded], bool]:
-    return lambda it: not it.code("t", b"x" * size) and it.counted("syncs") > 0
+def _syncs_after(size: int, **settings: Any) -> Callable[[Reloaded], None]:
+    def act(it: Reloaded) -> None:
+        it.set(**settings)
+        it.fast.publish("t", [b"x" * size])
+        eventually(lambda: it.counted("syncs") > 0, "the sync thread has run", 8.0)
+
+    return act
 
 
 def _staged_bytes_max(it: Reloaded) -> None:
@@ -294,9 +299,9 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "size_limit": _a_new_topic_has("size_limit", 10**6),
     "count_limit": _a_new_topic_has("count_limit", 1_000),
     "age_limit": _a_new_topic_has("age_limit", 60.0),
-    "sync_interval": _leads_to(_syncs(1), sync_interval=0.01),
-    "unsynced_bytes_max": _leads_to(_syncs(9 * MIB), unsynced_bytes_max=16 * MIB),
-    "buffer_count_max": _leads_to(_syncs(1), buffer_count_max=1),
+    "sync_interval": _syncs_after(1, sync_interval=0.01),
+    "unsynced_bytes_max": _syncs_after(9 * MIB, unsynced_bytes_max=16 * MIB),
+    "buffer_count_max": _syncs_after(1, buffer_count_max=1),
     "disk_free_min": _refuses("t", b"x", "disk_low", disk_free_min=2**60),
     "staged_bytes_max": _staged_bytes_max,
     "staged_max_age": _staged_max_age,

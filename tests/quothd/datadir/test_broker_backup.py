@@ -43,7 +43,11 @@ def run(
     """Back up; returns the names of the topics that are in it."""
     outcomes = list(backup.backup(folders, to, POINTER_MAX, advance, exact=True))
     assert not any(outcome.problem or outcome.damages for outcome in outcomes)
-    return [outcome.folder.topic.name for outcome in outcomes if outcome.saved]
+    saved = [outcome.saved for outcome in outcomes if outcome.saved]
+    written = manifest.load(to)
+    assert written is not None
+    assert [written.topics[one.folder] for one in saved] == saved
+    return [one.topic.name for one in saved]
 
 
 def held(to: Path) -> dict[str, int]:
