@@ -195,6 +195,11 @@ FILE_ERRORS: list[tuple[bytes, str]] = [
     (b"worker_timeout = ", "end of document"),
     (b"= 1", "line 1"),
     (b"port = 1\nport = 2", "end of document"),
+    (b"port = 1\nworker_timout = 1\n", ":2: there is no key"),
+    (b"port = 1\ndir = '~no-such-user/x'\n", ":2: dir cannot be '~no-such-user/x'"),
+    (f"max_age = 1{'0' * 400}\n".encode(), ":1: max_age: a number of more than"),
+    (f"port = 1\nsize_limit = 1{'0' * 400}\n".encode(), ":2: size_limit: a number of more than"),
+    (f"max_age = 5\nport = 0x{'f' * 5_000}\n".encode(), ":2: port cannot be a number of more than"),
 ]
 
 

@@ -94,16 +94,9 @@ def test_a_reload_changes_level_and_format_of_the_log(
 
 WRONG_FILES = [
     ("max_age = 'soon'\nauto_create = false\n", ":1: max_age: 'soon' is not a span of time"),
-    ("auto_create = false\nworker_timeout = 0\n", ":2: worker_timeout is at least 10 milliseconds"),
-    ("auto_create = false\nworker_timout = 1\n", "did you mean worker_timeout?"),
-    ("auto_create = false\ndir = '~no-such-user/x'\n", ":2: dir cannot be '~no-such-user/x'"),
     ("auto_create = false\n]\n", "is no TOML"),
-    (f"max_age = 1{'0' * 400}\nauto_create = false\n", ":1: max_age: a number of more than"),
-    (f"auto_create = false\nsize_limit = 1{'0' * 400}\n", ":2: size_limit: a number of more than"),
-    (f"auto_create = false\nport = 0x{'f' * 5_000}\n", ":2: port cannot be a number of more than"),
     (f"auto_create = false\nport = 1{'0' * 5_000}\n", "too long to be read"),
     ("auto_create = false\nhost = '0.0.0.0'\n", "--insecure"),
-    ("auto_create = false\nlisten = ['ipc:///no/such/directory/s']\n", "no directory /no/such/directory"),
 ]
 
 
