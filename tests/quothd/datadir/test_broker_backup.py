@@ -46,7 +46,7 @@ def run(
     saved = [outcome.saved for outcome in outcomes if outcome.saved]
     written = manifest.load(to)
     assert written is not None
-    assert [written.topics[one.folder] for one in saved] == saved
+    assert [written[one.folder] for one in saved] == saved
     return [one.topic.name for one in saved]
 
 
@@ -54,10 +54,10 @@ def held(to: Path) -> dict[str, int]:
     """The topics of a backup and how many records they have."""
     found = manifest.load(to)
     assert found is not None
-    for one in found.topics.values():
+    for one in found.values():
         for file in one.archive.files:
             file.check(to / one.folder)
-    return {one.topic.name: one.archive.records for one in found.topics.values()}
+    return {one.topic.name: one.archive.records for one in found.values()}
 
 
 @pytest.mark.parametrize("when", ["before it is looked at", "while it is copied"])
