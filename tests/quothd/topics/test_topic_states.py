@@ -247,6 +247,7 @@ def test_every_request_is_answered_once_for_every_failure_of_the_disk(tmp_path: 
             topic = live(directory, disk, metadata)
         except QuothError:
             assert list((directory / "topics").iterdir()) == [], "a topic that was not made leaves nothing"
+            assert metadata.path is None, "the next request makes another folder"
             continue
         codes = dict(zip(topic.answers, topic.codes(topic.answers), strict=True))
         stored = [request for request in codes if request.operation in STORES]
