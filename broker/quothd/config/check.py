@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quothd.config.config import KEYS, PORT_MAX, Config
-from quothd.config.sources import Sourced, read
+from quothd.config.sources import read
 from quothd.config.template import toml
 from quothd.service import log_handler
 from quothd.service.log_events import note
@@ -49,17 +49,14 @@ def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
         return ExitStatus.WRONG
     finally:
         writer.close()
-    print("\n".join(["ok", *_changed_lines(found)]))
-    return ExitStatus.STOPPED
-
-
-def _changed_lines(found: Sourced) -> list[str]:
-    """Return a line for each key that differs from its default: its value and the origin of that."""
     names = found.changes()
     lines = [f"{name} = {toml(KEYS[name], getattr(found.config, name))}" for name in names]
     width = max(map(len, lines), default=0)
-    changed = [f"{line:<{width}}  {found.origin(name)}" for name, line in zip(names, lines, strict=True)]
-    return [*changed, "everything else is as by default" if changed else "everything is as by default"]
+    print("ok")
+    for name, line in zip(names, lines, strict=True):
+        print(f"{line:<{width}}  {found.origin(name)}")
+    print("everything else is as by default" if names else "everything is as by default")
+    return ExitStatus.STOPPED
 
 
 def check(config: Config) -> None:

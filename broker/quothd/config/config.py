@@ -314,14 +314,14 @@ class Config:
         """Return the settings of a new topic: the keys with their names."""
         return TopicSettings(**{name: getattr(self, name) for name in NAMES})
 
-    def log_options(self, settings: TopicSettings, *, keep_all: bool = False) -> LogOptions:
-        """Return the options of a topic's log. keep_all: its settings are damaged, so no record may go."""
+    def log_options(self, settings: TopicSettings) -> LogOptions:
+        """Return the options of a topic's log."""
         return LogOptions(
             size_limit=settings.size_limit,
             count_limit=settings.count_limit,
             age_limit=settings.age_limit,
-            max_age=0.0 if keep_all else settings.max_age,
-            max_bytes=0 if keep_all else settings.max_bytes,
+            max_age=settings.max_age,
+            max_bytes=settings.max_bytes,
             synced_reads=settings.durability == "synced",
             disk_free_min=self.disk_free_min,
             staged_bytes_max=self.staged_bytes_max,

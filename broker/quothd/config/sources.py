@@ -63,7 +63,12 @@ def read(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     from_file = () if file is None else _from_file(file)
-    for given in (*from_file, *_from_environment(environment), *_from_arguments(arguments)):
+    from_arguments = [
+        _GivenValue(name, value, f"--{name.replace('_', '-')}")
+        for name, value in arguments.items()
+        if value is not None
+    ]
+    for given in (*from_file, *_from_environment(environment), *from_arguments):
         key = _key_of(given)
         values[key.name] = _value_of(key, given)
         origins[key.name] = given.origin
@@ -117,12 +122,6 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[_GivenValue]:
         value = environment.get(named := variable(name))
         if value is not None and not is_of_kubernetes(named, value):
             yield _GivenValue(name, value, named)
-
-
-def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[_GivenValue]:
-    for name, value in arguments.items():
-        if value is not None:
-            yield _GivenValue(name, value, f"--{name.replace('_', '-')}")
 
 
 # -- one value ------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quothd.datadir import manifest
-from quothd.datadir.manifest import Manifest, SavedTopic
+from quothd.datadir.manifest import SavedTopic
 from quothlog.backup.backup import Archive, Archiver, discard
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_folder import TopicFolder
@@ -55,20 +55,20 @@ def backup(
     `RequestError` ``bad_request`` if the folder holds other files, `Damaged`, ``disk_low``, or OSError.
     """
     with _owned(to):
-        whole = manifest.load(to) or Manifest()
+        whole = manifest.load(to) or {}
         saved: list[SavedTopic] = []
         for folder in folders:
             outcome = _save(folder, to, until, advance, exact=exact)
-            before = whole.topics.get(folder.path.name)
+            before = whole.get(folder.path.name)
             if outcome.saved and before and before.archive.segments and not outcome.saved.archive.segments:
                 text = f"{folder.path} has no segment any more"
                 outcome.saved, outcome.problem = None, error("damaged", text, _AFTER_A_LOSS)
             if outcome.saved is not None:
-                whole.topics[folder.path.name] = outcome.saved
+                whole[folder.path.name] = outcome.saved
                 saved.append(outcome.saved)
             yield outcome
         with tell_if_full(DISK, to, manifest.NAME, _AFTER_A_FULL_DISK):
-            whole.save(to)
+            manifest.save(to, whole)
         for one in saved:
             with contextlib.suppress(OSError):  # the next backup removes it
                 discard(DISK, to / one.folder, one.archive)

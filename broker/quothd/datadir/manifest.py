@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-from xxhash import xxh3_64_hexdigest
 
 from quothlog import file_format
 from quothlog.backup.backup import Archive, KeptFile, KeptSegment
@@ -46,22 +44,14 @@ class SavedTopic:
     archive: Archive
 
 
-@dataclass
-class Manifest:
-    """The topics of a backup, by their folders."""
-
-    topics: dict[str, SavedTopic] = field(default_factory=dict)
-
-    def save(self, directory: Path) -> None:
-        """Write it durably and atomically. Raises OSError."""
-        content = {"version": file_format.VERSION, "topics": [_row(one) for one in self.topics.values()]}
-        line = json.dumps(content, ensure_ascii=False).encode()
-        data = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
-        write_durably(DISK, directory / NAME, [data])
+def save(directory: Path, topics: Mapping[str, SavedTopic]) -> None:
+    """Write the manifest of a backup durably and atomically. Raises OSError."""
+    content = {"version": file_format.VERSION, "topics": [_row(one) for one in topics.values()]}
+    write_durably(DISK, directory / NAME, [topic_file.checked_line(content)])
 
 
-def load(directory: Path) -> Manifest | None:
-    """Read the manifest of a backup; returns None without one.
+def load(directory: Path) -> dict[str, SavedTopic] | None:
+    """Read the manifest of a backup: its topics by their folders; returns None without one.
 
     The file may be forged with a right checksum, so every field is checked, and none leads out of the backup.
     Raises `Damaged`, ``unsupported_version`` or ``bad_setting``.
@@ -70,8 +60,8 @@ def load(directory: Path) -> Manifest | None:
     data = _content(path)
     if data is None:
         return None
-    line, _, check = data.partition(b"\n")
-    if check != xxh3_64_hexdigest(line).encode() + b"\n":
+    line = topic_file.line_of(data)
+    if line is None:
         raise error("damaged", f"{path} does not check", _HINT)
     try:
         content = _checked_map(_parsed(line), _VERSION)
@@ -84,7 +74,7 @@ def load(directory: Path) -> Manifest | None:
         if problem.code in ("unsupported_version", "bad_setting"):
             raise
         raise error("damaged", f"{path} is no manifest: {problem.text}", _HINT) from None
-    return Manifest({one.folder: one for one in topics})
+    return {one.folder: one for one in topics}
 
 
 def _content(path: Path) -> bytes | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from quothd.datadir import catalog, manifest
-from quothd.datadir.manifest import Manifest, SavedTopic
+from quothd.datadir.manifest import SavedTopic
 from quothlog import segment
 from quothlog.backup import restore as restoration
 from quothlog.datadir import topic_file, topic_folder
@@ -142,18 +142,18 @@ def _restore_one(
     return Restored(one.topic.name, path, end.ordinal - one.archive.first_ordinal, end.pointer)
 
 
-def _newest(found: Manifest) -> list[SavedTopic]:
+def _newest(found: Mapping[str, SavedTopic]) -> list[SavedTopic]:
     """Return the newest topic of each name, by name."""
     newest: dict[str, SavedTopic] = {}
-    for one in sorted(found.topics.values(), key=lambda one: one.archive.until):
+    for one in sorted(found.values(), key=lambda one: one.archive.until):
         newest[one.topic.name] = one
     return [newest[name] for name in sorted(newest)]
 
 
-def _find(found: Manifest, backup: Path, name: str) -> SavedTopic:
+def _find(found: Mapping[str, SavedTopic], backup: Path, name: str) -> SavedTopic:
     """Return a topic by its folder or its name. Raises `NotFound` ``unknown_topic``."""
-    if name in found.topics:
-        return found.topics[name]
+    if name in found:
+        return found[name]
     newest = _newest(found)
     for one in newest:
         if one.topic.name == name:

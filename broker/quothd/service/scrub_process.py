@@ -22,7 +22,6 @@ from typing import Any
 
 from quothlog.datadir.topic_folder import log_id_of
 from quothlog.recovery import verify
-from quothlog.recovery.verify import Summary
 from quothwire.errors import QuothError
 
 AHEAD_S_MAX = 0.05
@@ -62,7 +61,8 @@ def scrub(directory: Path, advance: Callable[[int], None]) -> Iterator[dict[str,
             for found in verify.summaries(
                 folder, log_id=log_id_of(folder), sealed_only=True, advance=advance
             ):
-                yield {"bytes": found.bytes, "damages": _damages(found)}
+                damages = [damage._asdict() | {"path": str(damage.path)} for damage in found.unmended]
+                yield {"bytes": found.bytes, "damages": damages}
         except FileNotFoundError:
             continue
         except (QuothError, OSError) as problem:
@@ -76,10 +76,6 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):
         for report in scrub(directory, Throttle(rate, _wait_or_end)):
             os.write(sys.stdout.fileno(), json.dumps(report).encode() + b"\n")
-
-
-def _damages(found: Summary) -> list[dict[str, Any]]:
-    return [damage._asdict() | {"path": str(damage.path)} for damage in found.unmended]
 
 
 def _wait_or_end(seconds: float) -> None:

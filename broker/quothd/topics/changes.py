@@ -58,8 +58,7 @@ class Changes:
     def configure(self, config: Config) -> None:
         """Apply another configuration."""
         self.config = config
-        metadata = self._metadata
-        self._log.options = config.log_options(metadata.topic.settings, keep_all=bool(metadata.problem))
+        self._log.options = config.log_options(self._metadata.topic.settings)
 
     def info(self) -> LogInfo:
         """The state of the log."""

@@ -36,55 +36,43 @@ def open_topic(
     raises a `QuothError`. A new topic leaves nothing behind then. After `NotDurable` the topic takes no
     writes any more: the next opening would find in memory what the disk may not hold.
     """
+    topic, is_new = metadata.topic, metadata.path is None
     try:
-        log = _open_log(directory, metadata, config, filesystem, clock, report)
+        path = metadata.path = metadata.path or catalog.make(
+            directory, topic, config.disk_free_min, filesystem=filesystem
+        )
         try:
-            topic = Topic(log, metadata, config, services, clock)
-            topic.begin()
+            log = Log.open(
+                path,
+                options=config.log_options(topic.settings),
+                log_id=topic.log_id,
+                filesystem=filesystem,
+                clock=clock,
+                others=(topic_file.NAME,),
+                watch=_reporter(topic.name, report, clock),
+            )
+        except BaseException:
+            if is_new:  # the next request will make another folder
+                metadata.path = None
+                with contextlib.suppress(OSError):
+                    path = catalog.retire(path, filesystem)
+                catalog.remove(path)
+            raise
+        try:
+            if metadata.failure is not None:
+                log.appender.write_failure.fail(metadata.failure)
+            _log_findings(topic.name, log)
+            opened = Topic(log, metadata, config, services, clock)
+            opened.begin()
         except BaseException:
             log.close()
             raise
-        return topic
+        return opened
     except Exception as problem:
-        failure = log_failure(problem, metadata.topic.name, metadata.path or directory)
+        failure = log_failure(problem, topic.name, metadata.path or directory)
         if isinstance(problem, NotDurable):
             metadata.failure = metadata.failure or failure
         raise failure from problem
-
-
-def _open_log(
-    directory: Path,
-    metadata: TopicMetadata,
-    config: Config,
-    filesystem: FileSystem,
-    clock: Clock,
-    report: Callable[[int, int], None],
-) -> Log:
-    topic, is_new = metadata.topic, metadata.path is None
-    path = metadata.path = metadata.path or catalog.make(
-        directory, topic, config.disk_free_min, filesystem=filesystem
-    )
-    try:
-        log = Log.open(
-            path,
-            options=config.log_options(topic.settings, keep_all=bool(metadata.problem)),
-            log_id=topic.log_id,
-            filesystem=filesystem,
-            clock=clock,
-            others=(topic_file.NAME,),
-            watch=_reporter(topic.name, report, clock),
-        )
-    except BaseException:
-        if is_new:  # the next request will make another folder
-            metadata.path = None
-            with contextlib.suppress(OSError):
-                path = catalog.retire(path, filesystem)
-            catalog.remove(path)
-        raise
-    if metadata.failure is not None:
-        log.appender.write_failure.fail(metadata.failure)
-    _log_findings(topic.name, log)
-    return log
 
 
 def _log_findings(name: str, log: Log) -> None:

@@ -33,22 +33,30 @@ def is_log_id(value: object) -> bool:
     return type(value) is int and 0 < value < 2**64
 
 
-def encode(topic: TopicFile) -> bytes:
-    """Encode a settings file."""
-    content = {
-        "version": file_format.VERSION,
-        "name": topic.name,
-        "log": topic.log_id,
-        "settings": topic.settings.to_map(),
-    }
+def checked_line(content: object) -> bytes:
+    """Encode a value as a line of JSON, and its checksum as another one."""
     line = json.dumps(content, ensure_ascii=False).encode()
     return line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
 
 
+def line_of(data: bytes) -> bytes | None:
+    """Return the first line of a file of two; None if the second one is not its checksum."""
+    line, _, check = data.partition(b"\n")
+    return line if check == xxh3_64_hexdigest(line).encode() + b"\n" else None
+
+
+def encode(topic: TopicFile) -> bytes:
+    """Encode a settings file."""
+    settings = topic.settings.to_map()
+    return checked_line(
+        {"version": file_format.VERSION, "name": topic.name, "log": topic.log_id, "settings": settings}
+    )
+
+
 def decode(data: bytes) -> TopicFile:
     """Decode a settings file. Raises `Damaged`, ``unsupported_version``, or ``bad_setting``."""
-    line, _, check = data.partition(b"\n")
-    if check != xxh3_64_hexdigest(line).encode() + b"\n":
+    line = line_of(data)
+    if line is None:
         raise error("damaged", "the topic's settings file does not check")
     try:
         content = json.loads(line)

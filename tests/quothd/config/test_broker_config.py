@@ -163,15 +163,6 @@ def test_spans_and_sizes_are_the_same_in_all_sources(file: Path) -> None:
             assert type(getattr(found, key)) is type(value)
 
 
-def test_a_topic_with_damaged_settings_has_no_retention() -> None:
-    """Neither a limit of its own nor one of the broker."""
-    config = load({"max_age": 5, "max_bytes": 5_000}, {})
-    options = config.log_options(config.topic_settings())
-    assert (options.max_age, options.max_bytes) == (5.0, 5_000)
-    options = config.log_options(config.topic_settings(), keep_all=True)
-    assert (options.max_age, options.max_bytes) == (0.0, 0)
-
-
 # -- the sources -------------------------------------------------------------------------------
 
 
@@ -204,6 +195,11 @@ FILE_ERRORS: list[tuple[bytes, str]] = [
     (b"worker_timeout = ", "end of document"),
     (b"= 1", "line 1"),
     (b"port = 1\nport = 2", "end of document"),
+    (b"port = 1\nworker_timout = 1\n", ":2: there is no key"),
+    (b"port = 1\ndir = '~no-such-user/x'\n", ":2: dir cannot be '~no-such-user/x'"),
+    (f"max_age = 1{'0' * 400}\n".encode(), ":1: max_age: a number of more than"),
+    (f"port = 1\nsize_limit = 1{'0' * 400}\n".encode(), ":2: size_limit: a number of more than"),
+    (f"max_age = 5\nport = 0x{'f' * 5_000}\n".encode(), ":2: port cannot be a number of more than"),
 ]
 
 

@@ -94,16 +94,9 @@ def test_a_reload_changes_level_and_format_of_the_log(
 
 WRONG_FILES = [
     ("max_age = 'soon'\nauto_create = false\n", ":1: max_age: 'soon' is not a span of time"),
-    ("auto_create = false\nworker_timeout = 0\n", ":2: worker_timeout is at least 10 milliseconds"),
-    ("auto_create = false\nworker_timout = 1\n", "did you mean worker_timeout?"),
-    ("auto_create = false\ndir = '~no-such-user/x'\n", ":2: dir cannot be '~no-such-user/x'"),
     ("auto_create = false\n]\n", "is no TOML"),
-    (f"max_age = 1{'0' * 400}\nauto_create = false\n", ":1: max_age: a number of more than"),
-    (f"auto_create = false\nsize_limit = 1{'0' * 400}\n", ":2: size_limit: a number of more than"),
-    (f"auto_create = false\nport = 0x{'f' * 5_000}\n", ":2: port cannot be a number of more than"),
     (f"auto_create = false\nport = 1{'0' * 5_000}\n", "too long to be read"),
     ("auto_create = false\nhost = '0.0.0.0'\n", "--insecure"),
-    ("auto_create = false\nlisten = ['ipc:///no/such/directory/s']\n", "no directory /no/such/directory"),
 ]
 
 
@@ -201,25 +194,30 @@ def _a_new_topic_has(name: str, value: Any) -> Callable[[Reloaded], None]:
     return act
 
 
-def _auto_create(it: Reloaded) -> None:
-    it.set(auto_create=False)
-    assert it.code("new", b"x") == "unknown_topic"
+def _refuses(topic: str, value: bytes, code: str, **settings: Any) -> Callable[[Reloaded], None]:
+    def act(it: Reloaded) -> None:
+        it.set(**settings)
+        assert it.code(topic, value) == code
+
+    return act
+
+
+def _leads_to(condition: Callable[[Reloaded], bool], **settings: Any) -> Callable[[Reloaded], None]:
+    def act(it: Reloaded) -> None:
+        assert not condition(it)
+        it.set(**settings)
+        eventually(lambda: condition(it), "it has an effect")
+
+    return act
 
 
 def _syncs_after(size: int, **settings: Any) -> Callable[[Reloaded], None]:
     def act(it: Reloaded) -> None:
         it.set(**settings)
         it.fast.publish("t", [b"x" * size])
-        eventually(lambda: it.counted("syncs") > 0, "the sync thread has run")
+        eventually(lambda: it.counted("syncs") > 0, "the sync thread has run", 8.0)
 
     return act
-
-
-def _disk_free_min(it: Reloaded) -> None:
-    it.set(disk_free_min=2**60)
-    assert [it.code("t", b"x"), it.code("new", b"x")] == ["disk_low", "disk_low"]
-    it.set(disk_free_min=0)
-    assert it.code("t", b"x") == ""
 
 
 def _staged_bytes_max(it: Reloaded) -> None:
@@ -240,15 +238,10 @@ def _staged_max_age(it: Reloaded) -> None:
 
 def _check_interval(it: Reloaded) -> None:
     it.fast.call(CreateTopic({"max_age": 0.05, "count_limit": 1}), "short")
-    it.fast.publish("short", [b"x"])
-    it.fast.publish("short", [b"y"])
+    for _ in range(2):
+        it.fast.publish("short", [b"x"])
     it.set(check_interval=0.01)
     eventually(lambda: it.fast.describe("short").count < 2, "retention is done")
-
-
-def _worker_timeout(it: Reloaded) -> None:
-    it.set(worker_timeout=0.01)
-    eventually(lambda: hibernates(it.fast), "it hibernates")
 
 
 def _workers_max(it: Reloaded) -> None:
@@ -266,21 +259,9 @@ def _topics_max(it: Reloaded) -> None:
     assert it.code("new", b"x") == ""
 
 
-def _topic_requests_max(it: Reloaded) -> None:
-    def is_busy() -> bool:
-        asked = [it.fast.send_publish("t", [b"x"]) for _ in range(100)]
-        return "busy" in map(code_of, it.fast.answers_to(asked))
-
-    assert not is_busy()
-    it.set(topic_requests_max=1)
-    eventually(is_busy, "a second request at once is refused")
-
-
-def _request_bytes_max(it: Reloaded) -> None:
-    it.set(request_bytes_max=16 * MIB)
-    assert it.code("t", *[b"x" * 4 * MIB] * 3) == ""
-    largest = 16 * MIB - len(batch.encode([b""]))
-    assert it.code("t", b"x" * largest) == "busy"
+def _is_busy(it: Reloaded) -> bool:
+    asked = [it.fast.send_publish("t", [b"x"]) for _ in range(100)]
+    return "busy" in map(code_of, it.fast.answers_to(asked))
 
 
 def _waits_max(it: Reloaded) -> None:
@@ -288,11 +269,6 @@ def _waits_max(it: Reloaded) -> None:
     end = it.fast.describe("t").last
     asked = [it.fast.send(Fetch(after=end, wait_ms=60_000), "t") for _ in range(2)]
     assert code_of(it.fast.answer_to(asked[1])) == "busy"
-
-
-def _scrub_interval(it: Reloaded) -> None:
-    it.set(scrub_interval=0.01)
-    eventually(lambda: it.counted("scrub_rounds") > 0, "a round is done")
 
 
 def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
@@ -307,8 +283,9 @@ def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
     return act
 
 
+LARGEST = b"x" * (16 * MIB - len(batch.encode([b""])))
 EFFECTS: dict[str, Callable[[Reloaded], None]] = {
-    "auto_create": _auto_create,
+    "auto_create": _refuses("new", b"x", "unknown_topic", auto_create=False),
     "durability": _a_new_topic_has("durability", "synced"),
     "max_age": _a_new_topic_has("max_age", 3_600.0),
     "max_bytes": _a_new_topic_has("max_bytes", 10**9),
@@ -318,19 +295,19 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "sync_interval": _syncs_after(1, sync_interval=0.01),
     "unsynced_bytes_max": _syncs_after(9 * MIB, unsynced_bytes_max=16 * MIB),
     "buffer_count_max": _syncs_after(1, buffer_count_max=1),
-    "disk_free_min": _disk_free_min,
+    "disk_free_min": _refuses("t", b"x", "disk_low", disk_free_min=2**60),
     "staged_bytes_max": _staged_bytes_max,
     "staged_max_age": _staged_max_age,
     "check_interval": _check_interval,
-    "worker_timeout": _worker_timeout,
+    "worker_timeout": _leads_to(lambda it: hibernates(it.fast), worker_timeout=0.01),
     "recovering_after": _is_handed_on("recovering_after", 0.5),
     "stop_timeout": _is_handed_on("stop_timeout", 5.0),
     "workers_max": _workers_max,
     "topics_max": _topics_max,
-    "topic_requests_max": _topic_requests_max,
-    "request_bytes_max": _request_bytes_max,
+    "topic_requests_max": _leads_to(_is_busy, topic_requests_max=1),
+    "request_bytes_max": _refuses("t", LARGEST, "busy", request_bytes_max=16 * MIB),
     "waits_max": _waits_max,
-    "scrub_interval": _scrub_interval,
+    "scrub_interval": _leads_to(lambda it: it.counted("scrub_rounds") > 0, scrub_interval=0.01),
     "scrub_rate": _is_handed_on("scrub_rate", 10**9),
 }
 """The effect of every live key, but for those of the daemon's log."""

@@ -43,17 +43,21 @@ def run(
     """Back up; returns the names of the topics that are in it."""
     outcomes = list(backup.backup(folders, to, POINTER_MAX, advance, exact=True))
     assert not any(outcome.problem or outcome.damages for outcome in outcomes)
-    return [outcome.folder.topic.name for outcome in outcomes if outcome.saved]
+    saved = [outcome.saved for outcome in outcomes if outcome.saved]
+    written = manifest.load(to)
+    assert written is not None
+    assert [written[one.folder] for one in saved] == saved
+    return [one.topic.name for one in saved]
 
 
 def held(to: Path) -> dict[str, int]:
     """The topics of a backup and how many records they have."""
     found = manifest.load(to)
     assert found is not None
-    for one in found.topics.values():
+    for one in found.values():
         for file in one.archive.files:
             file.check(to / one.folder)
-    return {one.topic.name: one.archive.records for one in found.topics.values()}
+    return {one.topic.name: one.archive.records for one in found.values()}
 
 
 @pytest.mark.parametrize("when", ["before it is looked at", "while it is copied"])

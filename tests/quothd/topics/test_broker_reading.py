@@ -216,6 +216,8 @@ def test_a_range_without_records_is_read_at_once(fast: FastPeer, topic: str) -> 
     found = fast.fetch(topic, 0, until=pointers[1] - 1)
     assert ([one.pointer for one in found.records], found.reply.next) == ([pointers[0]], pointers[1] - 1)
     fast.call(TrimTopic(pointers[-1] + 1), topic)
+    for more in ({}, {"wait_ms": 60_000}):
+        assert fast.fetch(topic, pointers[3], until=pointers[8], **more).reply.next == pointers[8]
     fast.publish(topic, [b"x"])
     for more in ({}, {"wait_ms": 60_000}):
         found = fast.fetch(topic, pointers[3], until=pointers[8], **more)

@@ -31,7 +31,7 @@ CASES = [
     (signal.SIGTERM, "small batches"),
     (signal.SIGKILL, "large batches"),
 ][: times(2, 4)]
-PAIRS = times(5, 9)
+PAIRS = times(3, 9)
 FACTOR = 1.5
 MEASUREMENTS = 3
 """Other programs can only spoil one, so the best counts."""
