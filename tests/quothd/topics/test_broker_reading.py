@@ -211,7 +211,7 @@ def test_a_fetch_ends_with_the_batch_in_which_its_range_ends(
 
 
 def test_a_range_without_records_is_read_at_once(fast: FastPeer, topic: str) -> None:
-    """The cursor ends between two records, or the topic was trimmed: the reply has the number of records that are gone."""
+    """The cursor ends between two records, or the topic was trimmed: the reply counts what is gone."""
     pointers = filled(fast, topic)
     found = fast.fetch(topic, 0, until=pointers[1] - 1)
     assert ([one.pointer for one in found.records], found.reply.next) == ([pointers[0]], pointers[1] - 1)
