@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess
-from kit.deadlines import eventually
+from kit.deadlines import eventually, pause
 from quoth.spark import connections
-from quoth.spark.workers import PAUSE_MAX_S, LocalWorkers, SparkWorkers, perform, until_next_look
+from quoth.spark.workers import GIVEN_UP_S, PAUSE_MAX_S, LocalWorkers, SparkWorkers, perform, until_next_look
 from quothwire.errors import CODES, Disconnected, RequestError, Unavailable, error
 
 WAIT_S = 1.0
@@ -52,6 +52,7 @@ def test_broker_that_did_not_answer_is_not_waited_for_again_until_a_little_later
     broker.restart()
 
     def is_asked_again() -> bool:
+        pause(GIVEN_UP_S + 0.1)  # each call before that prolongs the time
         with suppress(Disconnected):
             return perform(LocalWorkers(), work, [1, 2], broker.url) == [2, 4]
         return False

@@ -111,15 +111,15 @@ _in_vain: dict[str | None, tuple[float, Disconnected]] = {}
 def _attempt(work: Callable[[Part], Done], url: str | None, part: Part) -> Done | QuothError | OSError:
     """Run a part; returns its errors, because Spark would wrap them in its own."""
     until, problem = _in_vain.get(url, (0.0, None))
-    if problem is not None and time.monotonic() < until:
-        return problem
-    try:
-        return work(part)
-    except Disconnected as found:
-        _in_vain[url] = time.monotonic() + GIVEN_UP_S, found
-        return found
-    except (QuothError, OSError) as other:
-        return _with_host(other)
+    if problem is None or time.monotonic() > until:
+        try:
+            return work(part)
+        except Disconnected as found:
+            problem = found
+        except (QuothError, OSError) as other:
+            return _with_host(other)
+    _in_vain[url] = time.monotonic() + GIVEN_UP_S, problem
+    return problem
 
 
 def _with_host(problem: QuothError | OSError) -> QuothError | OSError:
