@@ -182,6 +182,7 @@ class Appender:
                 must_roll = not fits and self._must_roll(header.records, header.size, group)
                 if group.waiting and (must_roll or stored is not None):
                     group = self._write(group)
+                    self.check_writable()  # or it would be written behind what has failed
                     stored = producers.admit(header, now)
                     must_roll = self._must_roll(header.records, header.size, group)
                 if stored is not None:

@@ -14,7 +14,7 @@ import errno
 import os
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ STEPS = 40
 EVENTS = (
     *("append", "append", "burst", "produce", "produce", "retry", "transaction", "transaction"),
     *("roll", "sync", "trim", "retain"),
-    *("clock", "close", "crash", "power", "fail", "die"),
+    *("clock", "close", "crash", "power", "fail", "fail", "die"),
 )
 HALF_A_WEEK = 3 * DAY
 """The clock goes forward by less than a producer is remembered."""
@@ -75,7 +75,8 @@ class History:
         )
         self.directory = directory
         self.records: list[Record] = []
-        self.first = self.first_max = 0  # records that are not kept any more
+        self.first = 0  # records that are not kept any more
+        self.first_min = self.first_max = 0  # so many at least, even after a loss of power, and at most
         self.batches: list[tuple[Sent, int]] = []  # of producers, with their first pointers
         self.version = 0
         self.published: dict[int, tuple[int, int]] = {}  # first pointers and records, by version
@@ -102,7 +103,7 @@ class History:
                 if self.rng.random() < 0.3:
                     self.disk.die(self.rng.randint(1, 6), self.rng.choice([0, 40, 90]))
                 elif self.rng.random() < 0.3:
-                    self.fail_one_of(KINDS)
+                    fail_one_of(self.disk, self.rng, KINDS)
                 self.open()
             event = self.rng.choice(EVENTS)
             self.told.append(event)
@@ -117,13 +118,6 @@ class History:
 
     # -- beginnings and ends ----------------------------------------------------------------------------
 
-    def fail_one_of(self, kinds: tuple[Kind, ...]) -> None:
-        kind, written = self.rng.choice(kinds), self.rng.choice([0, 50])
-        problems = [errno.EIO, errno.ENOSPC, *([errno.EMFILE] if kind == "create" else [])]
-        self.disk.fail(kind, self.rng.randint(1, 4), self.rng.choice(problems), written=written)
-        if kind == "write" and self.rng.random() < 0.3:
-            self.disk.fail("truncate")  # so that what was written cannot be cut off again
-
     def open(self) -> None:
         """Open the log, hold it against what was promised, and take over what it says of the doubtful."""
         self.told.append("open")
@@ -131,8 +125,8 @@ class History:
         self.disk.heal()
         self.log, self.loader = log, Loader(log)
         assert (log.findings.lost_records, log.findings.damaged_bytes, log.unsynced_bytes) == (0, 0, 0)
-        assert self.first <= log.first_ordinal <= self.first_max
-        self.first = log.first_ordinal
+        assert (self.first_min if self.lost_power else self.first) <= log.first_ordinal <= self.first_max
+        self.first = self.first_min = log.first_ordinal
         found = list(log.read())
         known = self.records[self.first :][: len(found)]
         assert found[: len(known)] == known
@@ -183,7 +177,9 @@ class History:
         self.clock.reboot()
 
     def then_fail(self, log: Log) -> None:
-        self.fail_one_of(CHANGES)
+        fail_one_of(self.disk, self.rng, ("write", "write", "write", *CHANGES))
+        self.then_write(log)
+        self.disk.heal()
 
     def then_die(self, log: Log) -> None:
         self.disk.die(self.rng.randint(1, 9), self.rng.choice([0, 40, 90]))
@@ -204,6 +200,12 @@ class History:
             self.doubtful = [Sent(b"", contents)]
             raise
         self.acknowledge(Sent(b"", contents), appended)
+
+    def then_write(self, log: Log) -> None:
+        """Let something happen that changes the disk."""
+        event = self.rng.choice(("append", "burst", "produce", "transaction", "roll", "sync", "trim"))
+        self.told.append(event)
+        getattr(self, f"then_{event}")(log)
 
     def then_burst(self, log: Log) -> None:
         contents = [contents_of(self.rng, 30) for _ in range(self.rng.randint(1, 6))]
@@ -326,7 +328,7 @@ class History:
             self.first = log.first_ordinal
             self.synced = max(self.synced, self.first)
             assert before <= self.first <= self.first_max
-        self.first_max = self.first
+        self.first_min = self.first_max = self.first
 
     def check(self, log: Log) -> None:
         """Readers get the records of the model, all of them and from anywhere."""
@@ -352,6 +354,14 @@ class History:
                 after, ordinal = header.last, header.end_ordinal
             assert (found.ordinal, found.next) == (headers[0].ordinal, after)
         assert ordinal == end
+
+
+def fail_one_of(disk: FaultyDisk, rng: random.Random, kinds: Sequence[Kind]) -> None:
+    kind, nth, written = rng.choice(kinds), rng.choice([1, 1, 2, 4]), rng.choice([0, 50])
+    problems = [errno.EIO, errno.ENOSPC, *([errno.EMFILE] if kind == "create" else [])]
+    disk.fail(kind, nth, rng.choice(problems), written=written)
+    if kind == "write" and rng.random() < 0.3:
+        disk.fail("truncate")  # so that what was written cannot be cut off again
 
 
 def harm_an_index(disk: FaultyDisk, directory: Path, rng: random.Random) -> None:
