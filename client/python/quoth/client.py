@@ -22,9 +22,7 @@ from quoth.reader import BatchCursor, reader_from
 from quoth.timestamps import Start, Timestamp, last_before
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError, error
-from quothwire.protocol.messages import (
-    Publish,
-)
+from quothwire.protocol.messages import Publish
 from quothwire.topic import check_topic
 
 if TYPE_CHECKING:

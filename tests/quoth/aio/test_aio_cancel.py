@@ -16,7 +16,8 @@ from kit.client.records import numbered, publishes, values_there
 from kit.deadlines import soon
 from kit.scale import times
 from quoth import Cursor, Message, RequestError
-from quoth.aio import Client, Reading, Tail, sequence_pool
+from quoth.aio import Client, Reading, Tail
+from quoth.aio.client import PUBLISHES_MAX
 
 T = TypeVar("T")
 BRIEF_S = 0.1
@@ -283,13 +284,11 @@ async def test_publish_behind_a_cancelled_one_is_another_publish(
 @in_loop
 async def test_cancelled_publishes_give_up_their_turns(meddler: Meddler, client: Client, topic: str) -> None:
     meddler.on_request = publishes
-    many = [
-        asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(2 * sequence_pool.PUBLISHES_MAX)
-    ]
-    await soon(lambda: _at_least(meddler, sequence_pool.PUBLISHES_MAX), "all turns are taken")
+    many = [asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(2 * PUBLISHES_MAX)]
+    await soon(lambda: _at_least(meddler, PUBLISHES_MAX), "all turns are taken")
     for one in many:
         one.cancel()
     await asyncio.gather(*many, return_exceptions=True)
     meddler.on_request = pass_on
-    await asyncio.gather(*(client.publish(topic, b"y") for _ in range(2 * sequence_pool.PUBLISHES_MAX)))
-    assert (await client.topic(topic)).count == 2 * sequence_pool.PUBLISHES_MAX
+    await asyncio.gather(*(client.publish(topic, b"y") for _ in range(2 * PUBLISHES_MAX)))
+    assert (await client.topic(topic)).count == 2 * PUBLISHES_MAX

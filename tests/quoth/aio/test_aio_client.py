@@ -18,7 +18,8 @@ from kit.client.loops import HANGS_S, carriers, in_loop
 from kit.client.records import publishes, take, values_there
 from kit.deadlines import DEADLINE_S, soon
 from quoth import Ack, Disconnected, Gap
-from quoth.aio import Client, sequence_pool
+from quoth.aio import Client
+from quoth.aio.client import PUBLISHES_MAX
 from quoth.aio.io_thread import ASKED_MAX
 
 # -- many at once -------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ async def test_publish_whose_turn_does_not_come_in_time_says_that_nothing_was_st
     meddler: Meddler, client: Client, topic: str
 ) -> None:
     meddler.on_request = publishes
-    stuck = [asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(sequence_pool.PUBLISHES_MAX)]
+    stuck = [asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(PUBLISHES_MAX)]
     await asyncio.sleep(0)  # they begin
     with pytest.raises(Disconnected) as caught:
         await client.publish(topic, b"y", timeout=0.2)

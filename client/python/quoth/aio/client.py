@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -13,7 +15,6 @@ from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
 from quoth.aio.request_mux import LoopMultiplexer
-from quoth.aio.sequence_pool import SequencePool
 from quoth.aio.transaction import Transaction
 from quoth.batch import Batch, StoredBatch
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
@@ -23,6 +24,7 @@ from quoth.core import calls
 from quoth.core.calls import ClientState, executed_by
 from quoth.core.closeable import AsyncCloseable
 from quoth.core.deadline import as_seconds, deadline_in
+from quoth.core.idempotence import Sequences
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
 from quoth.core.tailing import CursorFile, TailState
@@ -32,14 +34,15 @@ from quoth.message import Ack, OnGap
 from quoth.producer import BUFFER_MAX, ProducerOptions
 from quoth.reader import reader_from
 from quoth.timestamps import Start, Timestamp, last_before
-from quothwire.errors import Disconnected, QuothError
-from quothwire.protocol.messages import (
-    Publish,
-)
+from quothwire.errors import Disconnected, QuothError, error
+from quothwire.protocol.messages import Publish
 from quothwire.topic import check_topic
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+PUBLISHES_MAX = 256
+"""Publishes of one client in flight; more of them wait. A broker remembers 1,000 producers of a topic."""
 
 
 def connect(
@@ -82,6 +85,36 @@ class Connecting:
             await client.close()
             raise
         return client
+
+
+class SequencePool:
+    """The producer ids of publishes that run at once: each has its own, so that its retries are recognised.
+
+    Idle ones, last used first. Their number grows with that of the publishes that run at once.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[Sequences] = []
+        self._places = asyncio.Semaphore(PUBLISHES_MAX)
+
+    async def take(self, deadline: float) -> Sequences:
+        """Return sequences for one publish. Raises `Disconnected` ``timed_out`` at the deadline."""
+        if self._places.locked():
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._places.acquire()
+            except TimeoutError:
+                text = f"{PUBLISHES_MAX} other publishes of this client are on their way"
+                raise error("timed_out", text, "nothing of it was stored") from None
+        else:
+            await self._places.acquire()
+        return self._idle.pop() if self._idle else Sequences()
+
+    def give_back(self, sequences: Sequences | None) -> None:
+        """End a publish. sequences: None if its outcome, and so the next sequence, is not known."""
+        if sequences is not None:
+            self._idle.append(sequences)
+        self._places.release()
 
 
 def _awaited(
