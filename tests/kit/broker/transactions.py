@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kit.broker.peers import FastPeer
+from kit.broker.peers import FastPeer, replied
 from quothlog import Appended, Log
 from quothlog.transactions.commit import Commit
 from quothlog.transactions.transactions import LogTransactions
@@ -99,8 +99,7 @@ class Job:
                 for number in range(start, min(start + 8, len(batches)))
             ]
             for answer in self.peer.answers_to(asked):
-                if isinstance(answer.reply, Exception):
-                    raise answer.reply
+                replied(answer)
         return part_of(part, attempt, batches)
 
     def send_stage(
@@ -117,11 +116,9 @@ class Job:
 
     def publish(self, version: int, parts: Sequence[StagedPart]) -> Published:
         """Publish parts. Raises the refusal."""
-        answer = self.peer.answer_to(self.send_publish(version, parts))
-        if isinstance(answer.reply, Exception):
-            raise answer.reply
-        assert isinstance(answer.reply, Published)
-        return answer.reply
+        reply = replied(self.peer.answer_to(self.send_publish(version, parts)))
+        assert isinstance(reply, Published)
+        return reply
 
     def abort(self, version: int) -> TransactionInfo:
         reply = self.peer.call(AbortTransaction(self.application, version), self.topic)

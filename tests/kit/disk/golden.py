@@ -64,6 +64,7 @@ ORDERS, LEDGER, NAMED, EMPTY = 0x51, 0x52, 0x53, 0x54
 DECIDED, UNDECIDED, DAMAGED, OUTBOX = 0x55, 0x56, 0x57, 0x58
 
 Said = dict[str, Any]
+Parts = Mapping[int, list[list[bytes]]]
 Columns = tuple[Sequence[bytes], Sequence[bytes | None] | None, Sequence[Mapping[str, bytes]] | None]
 
 
@@ -81,17 +82,10 @@ class Writing:
         values, keys, headers = columns
         ordinal = self.records[-1]["ordinal"] + 1 if self.records else self.log.first_ordinal
         for row, value in enumerate(values):
-            key = keys[row] if keys is not None else None
-            cells = {name: text(cell) for name, cell in headers[row].items()} if headers is not None else {}
-            self.records.append(
-                {
-                    "pointer": told.first + row,
-                    "ordinal": ordinal + row,
-                    "value": text(value),
-                    "key": None if key is None else text(key),
-                    "headers": cells,
-                }
-            )
+            cells = {} if headers is None else {name: text(cell) for name, cell in headers[row].items()}
+            key = None if keys is None else keys[row]
+            found = {"value": text(value), "key": None if key is None else text(key), "headers": cells}
+            self.records.append({"pointer": told.first + row, "ordinal": ordinal + row, **found})
 
     def put(
         self,
@@ -111,23 +105,19 @@ class Writing:
             found: Said = {"batch": text(raw), "first": told.first, "last": told.last}
             self.producers.append({"producer": claims["producer"], **found})
 
-    def publish(self, application: str, version: int, parts: Mapping[int, list[list[bytes]]]) -> None:
+    def publish(self, application: str, version: int, parts: Parts) -> None:
         """Stage the parts of a transaction and publish it."""
         loader = Loader(self.log, application)
         staged = [loader.stage(version, part, batches) for part, batches in parts.items()]
-        told = loader.publish(version, staged)
-        self.published(application, version, told, parts)
+        self.published(application, version, loader.publish(version, staged), parts)
 
-    def published(
-        self, application: str, version: int, told: Appended, parts: Mapping[int, list[list[bytes]]]
-    ) -> None:
+    def published(self, application: str, version: int, told: Appended, parts: Parts) -> None:
         """A transaction got its pointers."""
-        values = [value for batches in parts.values() for one in batches for value in one]
-        self.note(told, (values, None, None))
-        name = {"application": application, "version": version, "state": "published"}
-        self.transactions.append({**name, "first": told.first, "last": told.last, "count": len(values)})
+        self.note(told, (values_of(parts), None, None))
+        found = {"state": "published", "first": told.first, "last": told.last, "count": len(values_of(parts))}
+        self.transactions.append({"application": application, "version": version, **found})
 
-    def stage(self, application: str, version: int, parts: Mapping[int, list[list[bytes]]]) -> None:
+    def stage(self, application: str, version: int, parts: Parts) -> None:
         """Stage the parts of a transaction, and of the first one another attempt that counts for nothing."""
         loader = Loader(self.log, application)
         staged = [loader.stage(version, part, batches) for part, batches in parts.items()]
@@ -135,17 +125,10 @@ class Writing:
         loader.stage(version, first, batches[:1], attempt=9)
         self.staged(application, version, staged, parts)
 
-    def staged(
-        self,
-        application: str,
-        version: int,
-        staged: Sequence[StagedPart],
-        parts: Mapping[int, list[list[bytes]]],
-    ) -> None:
+    def staged(self, application: str, version: int, staged: Sequence[StagedPart], parts: Parts) -> None:
         """Take note of staged parts that can be published."""
-        values = [text(value) for batches in parts.values() for one in batches for value in one]
-        name = {"application": application, "version": version, "state": "staged"}
-        self.transactions.append({**name, "parts": [list(part) for part in staged], "values": values})
+        found = {"parts": [list(part) for part in staged], "values": list(map(text, values_of(parts)))}
+        self.transactions.append({"application": application, "version": version, "state": "staged", **found})
 
     def said(self) -> Said:
         """Return what a reader of the log has to find."""
@@ -357,25 +340,20 @@ class Recorder:
         return topic, writing, staged
 
 
+def values_of(parts: Parts) -> list[bytes]:
+    """Return the values of all parts in their order."""
+    return [value for batches in parts.values() for values in batches for value in values]
+
+
 def text(data: bytes) -> str:
     """Bytes as they stand in JSON: each is the character of its number."""
     return data.decode("latin-1")
 
 
-def _lines(value: Any, depth: int = 4) -> str:
-    """A value as JSON, an item a line down to some depth."""
-    if not depth or not value or not isinstance(value, dict | list):
-        return json.dumps(value)
-    if isinstance(value, list):
-        return "[\n" + ",\n".join(_lines(one, depth - 1) for one in value) + "\n]"
-    inner = (f"{json.dumps(name)}: {_lines(one, depth - 1)}" for name, one in value.items())
-    return "{\n" + ",\n".join(inner) + "\n}"
-
-
 def write(root: Path) -> None:
     """Make a golden directory in a folder that is not there yet."""
     root.mkdir(parents=True)
-    (root / "said.json").write_text(_lines(Recorder(root).write()) + "\n")
+    (root / "said.json").write_text(json.dumps(Recorder(root).write(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

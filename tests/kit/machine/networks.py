@@ -39,22 +39,22 @@ class Network(Closeable):
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._router = self._host()
-        broker = self._host()
-        self.prefix = _on(broker)
-        _run(f"test ! -e {_EVENLY} || echo 0 > {_EVENLY}")
-        _run(f"ip link set lo up; ip link add near type veth peer name near netns {self._router}")
-        _run(
+        self._router = new_host(self._stack)
+        broker = new_host(self._stack)
+        self.prefix = on_host(broker)
+        run(f"test ! -e {_EVENLY} || echo 0 > {_EVENLY}")
+        run(f"ip link set lo up; ip link add near type veth peer name near netns {self._router}")
+        run(
             f"ip address add {_CLIENT}/24 dev near; ip link set near up;"
             f"ip route add default via {_ROUTER_HERE}"
         )
-        _run(
+        run(
             f"ip link add far type veth peer name far netns {broker};"
             f"ip address add {_ROUTER_HERE}/24 dev near; ip link set near up;"
             f"ip address add {_ROUTER_THERE}/24 dev far; ip link set far up",
-            _on(self._router),
+            on_host(self._router),
         )
-        _run(
+        run(
             f"ip link set lo up; ip address add {_BROKER}/24 dev far; ip link set far up;"
             f"ip route add default via {_ROUTER_THERE}",
             self.prefix,
@@ -71,24 +71,25 @@ class Network(Closeable):
         self._forward(1)
 
     def _forward(self, number: int) -> None:
-        _run(f"echo {number} > /proc/sys/net/ipv4/ip_forward", _on(self._router))
-
-    def _host(self) -> int:
-        """Make a host with a network of its own until this process ends, and return its process id."""
-        holder = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self._stack.enter_context(holder)
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        self._stack.callback(holder.stdin.close)
-        assert holder.stdout.readline() == b"\n", "it writes a line when it has its network"
-        return holder.pid
+        run(f"echo {number} > /proc/sys/net/ipv4/ip_forward", on_host(self._router))
 
 
-def _on(host: int) -> tuple[str, ...]:
+def new_host(stack: ExitStack) -> int:
+    """Make a host with a network of its own until the stack closes, and return the process id that has it."""
+    holder = subprocess.Popen(
+        ["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    stack.enter_context(holder)
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    stack.callback(holder.stdin.close)
+    assert holder.stdout.readline() == b"\n", "it writes a line when it has its network"
+    return holder.pid
+
+
+def on_host(host: int) -> tuple[str, ...]:
     return "nsenter", f"--net={Path('/proc') / str(host) / 'ns' / 'net'}", "--"
 
 
-def _run(script: str, prefix: tuple[str, ...] = ()) -> None:
+def run(script: str, prefix: tuple[str, ...] = ()) -> None:
     subprocess.run([*prefix, "sh", "-ec", script], check=True)
