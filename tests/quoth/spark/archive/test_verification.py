@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kit.scale import times
 from kit.spark.archives import of_archive, publish, turn
 from kit.spark.replays import Meanwhile
 from quoth import Client, NotFound, RequestError
@@ -128,7 +129,7 @@ def test_a_flipped_byte_is_found_and_not_merged_or_has_no_meaning(
 ) -> None:
     before, held, content = read_manifest(root), of_archive(root), files[0].read_bytes()
     noticed = refused = 0
-    for at in rng.sample(range(len(content)), 60):
+    for at in rng.sample(range(len(content)), times(30, 300)):
         files[0].write_bytes(content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :])
         if findings(root):
             noticed += 1
@@ -141,8 +142,8 @@ def test_a_flipped_byte_is_found_and_not_merged_or_has_no_meaning(
             assert of_archive(root) == held, at
             put_back(root, before)
             before = read_manifest(root)
-    assert noticed > 25
-    assert refused > 5
+    assert noticed > 10
+    assert refused > 2
 
 
 def test_records_in_another_order_are_found_by_their_pointers(
