@@ -55,22 +55,6 @@ def test_trim_removes_what_lies_wholly_before(open_log: OpenLog, tmp_path: Path)
         assert log.info().first == (left[0].pointer if left else 0)
 
 
-def test_trim_of_everything_leaves_a_log_that_goes_on(open_log: OpenLog) -> None:
-    """The active segment too."""
-    log = open_log()
-    told = fill(log, 3)
-    assert log.trim(told[-1].pointer + 1)[0] == 3
-    assert (values(log), log.info().segments, log.info().first) == ([], 1, 0)
-    assert log.info().last == told[-1].pointer
-    later = fill(log, 1)
-    assert later[0].pointer > told[-1].pointer
-    assert list(log.read()) == later
-    log.close()
-    again = open_log()
-    assert list(again.read()) == later
-    assert (again.first_ordinal, again.end_ordinal) == (3, 4)
-
-
 def test_trim_is_durable_and_leaves_no_file(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(count_limit=1))
     told = fill(log, 6)

@@ -53,18 +53,6 @@ def stored(open_log: OpenLog) -> list[Record]:
 # -- an undamaged log -------------------------------------------------------------------------------
 
 
-def test_verify_reads_the_records_that_the_owner_reads(open_log: OpenLog, directory: Path) -> None:
-    log = open_log(options=LogOptions(count_limit=10))
-    log.append([b"a", b"b"], keys=[b"k", None], headers=[{"h": b"1"}, {}])
-    for number in range(30):
-        fill(log, 1, number % 5 + 1)
-        expected = list(log.read())
-        assert seen(directory) == expected
-        assert sum(one.records for one in summaries(directory)) == len(expected)
-    log.trim(expected[40].pointer)
-    assert seen(directory) == list(log.read())
-
-
 def test_verify_reads_on_after_any_pointer(stored: list[Record], directory: Path) -> None:
     for row, record in enumerate(stored):
         assert seen(directory, record.pointer) == stored[row + 1 :]

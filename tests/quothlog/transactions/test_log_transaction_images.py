@@ -41,7 +41,7 @@ class Life(PowerCuts):
     """A log and an application on a disk that loses its power at every moment, and what was promised."""
 
     def __init__(self, directory: Path, options: LogOptions, samples: int, seed: int) -> None:
-        super().__init__(directory, options, piece=512, samples=samples, share=0.1, seed=seed)
+        super().__init__(directory, options, piece=512, samples=samples, share=0.2, seed=seed)
         self.told: dict[int, Appended] = {}
         self.begun = 0  # versions of which something was staged
         self.synced: list[bytes] = []
