@@ -12,7 +12,7 @@ from kit.machine.services import Service, readme_lines
 
 @pytest.fixture(scope="session")
 def base() -> Base:
-    """What machines are made of."""
+    """The root directory and the wheels of machines."""
     try:
         return Base()
     except Unbootable as problem:
