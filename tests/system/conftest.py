@@ -12,7 +12,7 @@ from kit.machine.services import Service, readme_lines
 
 @pytest.fixture(scope="session")
 def base() -> Base:
-    """The root directory and the wheels of machines."""
+    """The folder from which machines are made."""
     try:
         return Base()
     except Unbootable as problem:
