@@ -28,10 +28,10 @@ class Built(NamedTuple):
     sdist: Path
 
 
-@pytest.fixture
-def built(tmp_path: Path) -> Built:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Build a wheel and an sdist from this tree."""
-    at = tmp_path / "built"
+    at = tmp_path_factory.mktemp("built")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(at)],
         cwd=ROOT, capture_output=True, timeout=110, check=True,
@@ -45,15 +45,37 @@ def built(tmp_path: Path) -> Built:
     return Built(at / "wheel", unpacked)
 
 
-def test_packages_have_the_licence_the_metadata_and_the_pages(built: Built, tmp_path: Path) -> None:
-    """One test, since each worker with a part of it would build the packages."""
+@pytest.fixture
+def metadata(built: Built) -> Message:
+    """Return the metadata that an index and an installer read."""
+    (file,) = built.wheel.glob("*.dist-info/METADATA")
+    return email.message_from_string(file.read_text("utf-8"))
+
+
+def test_wheel_and_sdist_have_the_licence(built: Built, metadata: Message) -> None:
     assert "Apache License\n                           Version 2.0, January 2004" in LICENSE
     (in_wheel,) = built.wheel.glob("*.dist-info/licenses/LICENSE")
     assert in_wheel.read_text("utf-8") == (built.sdist / "LICENSE").read_text("utf-8") == LICENSE
-    (file,) = built.wheel.glob("*.dist-info/METADATA")
-    check_metadata(email.message_from_string(file.read_text("utf-8")))
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+
+
+def test_metadata_describe_the_project_and_the_changes_name_its_version(metadata: Message) -> None:
+    assert metadata["Author"]
+    assert "zeromq" in metadata["Keywords"].split(",")
+    classifiers = metadata.get_all("Classifier") or []
+    for minor in (11, 12, 13, 14):
+        assert f"Programming Language :: Python :: 3.{minor}" in classifiers
+    assert "Typing :: Typed" in classifiers
+    assert metadata.get_all("Project-URL") is None, "the project has no public address"
+    assert f"\n## {metadata['Version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_sdist_has_the_changes_and_the_documents(built: Built) -> None:
     for name in ("CHANGELOG.md", "README.md", *FILES.values()):
         assert (built.sdist / name).read_text("utf-8") == (ROOT / name).read_text("utf-8")
+
+
+def test_installed_command_has_its_pages_without_a_checkout(built: Built, tmp_path: Path) -> None:
     code = "from quothcli.commands.about import pages; "
     code += f"print(pages.__file__, *map(pages.page, {list(FILES)}), sep='')"
     done = subprocess.run(
@@ -63,19 +85,6 @@ def test_packages_have_the_licence_the_metadata_and_the_pages(built: Built, tmp_
     assert done.returncode == 0, done.stderr
     pages = [(ROOT / path).read_text("utf-8") for path in FILES.values()]
     assert done.stdout == "".join([str(built.wheel / "quothcli/commands/about/pages.py"), *pages, "\n"])
-
-
-def check_metadata(metadata: Message) -> None:
-    """Check what an index and an installer read. The changes name the version."""
-    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
-    assert metadata["Author"]
-    assert "zeromq" in metadata["Keywords"].split(",")
-    classifiers = metadata.get_all("Classifier") or []
-    for minor in (11, 12, 13, 14):
-        assert f"Programming Language :: Python :: 3.{minor}" in classifiers
-    assert "Typing :: Typed" in classifiers
-    assert metadata.get_all("Project-URL") is None, "the project has no public address"
-    assert f"\n## {metadata['Version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_links_work_on_an_index() -> None:
