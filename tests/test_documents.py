@@ -83,7 +83,8 @@ def test_fixtures_in_the_readme_work(tmp_path: Path) -> None:
     plugins, test = _python_blocks(README)[3].split("\n\n\n")
     (tmp_path / "conftest.py").write_text(plugins)
     (tmp_path / "test_orders.py").write_text(test)
-    printed = _run("import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))", "-q", str(tmp_path))
+    code = "import os; os.environ['PYTEST_DISABLE_PLUGIN_AUTOLOAD'] = '1'; import pytest, sys\n"
+    printed = _run(f"{code}sys.exit(pytest.main(sys.argv[1:]))", "-q", str(tmp_path))
     assert "1 passed" in printed
 
 
