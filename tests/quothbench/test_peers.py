@@ -75,7 +75,9 @@ def test_row_that_fails_has_a_problem_and_the_next_one_follows(
     ways = [Way(Work.READ, "", 10, redis._read, (10, True)), quoth.QUOTH.ways[0]._replace(messages=1_000)]
     server = quoth.QUOTH.serving if starts else not_starting
     peer = Peer("everysec", "as it is", {}, "json", lambda: "1.0", server, lambda _: None, ways)
-    assert not run(Printer(Format.JSON), {PeerName.REDIS: peer}, tmp_path, 1)
+    own = quoth.QUOTH._replace(store=lambda url: quoth._store(url, 5_000, 500))
+    own = own._replace(ways=[way._replace(messages=1_000) for way in own.ways])
+    assert not run(Printer(Format.JSON), {PeerName.REDIS: peer}, tmp_path, 1, own)
     _, *found = map(json.loads, capsysbinary.readouterr().out.splitlines())
     rows: list[dict[str, Any]] = found
     found_problems = {row["work"]: row["problem"] for row in rows}

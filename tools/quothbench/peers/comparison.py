@@ -56,7 +56,9 @@ UNKNOWN = (None, None, None)
 """The figures of a row that could not be measured."""
 
 
-def run(printer: Printer, peers: Mapping[PeerName, Peer], directory: Path, pairs: int) -> bool:
+def run(
+    printer: Printer, peers: Mapping[PeerName, Peer], directory: Path, pairs: int, own: Peer = QUOTH
+) -> bool:
     """Compare with each of the peers that is installed, a row for each way.
 
     Returns True if every row could be measured. A row that fails names its problem; the next one follows.
@@ -68,15 +70,16 @@ def run(printer: Printer, peers: Mapping[PeerName, Peer], directory: Path, pairs
         try:
             with (
                 Clients(1) as clients,
-                QUOTH.serving(directory / f"quoth-{name}") as ours,
+                own.serving(directory / f"quoth-{name}") as ours,
                 peer.serving(directory / name) as theirs,
             ):
-                QUOTH.store(ours)
+                own.store(ours)
                 peer.store(theirs)
                 for way in peer.ways:
                     cells = (way.work, name, peer.durability, way.name)
                     try:
-                        figures = _compare(clients, way, theirs, ours, pairs)
+                        (own_way,) = (one for one in own.ways if one.work is way.work)
+                        figures = _compare(clients, way, theirs, own_way, ours, pairs)
                         report.row(*cells, *figures, *GOALS[way.work], None)
                     except QuothError as problem:
                         report.row(*cells, *UNKNOWN, *GOALS[way.work], problem.text)
@@ -88,10 +91,9 @@ def run(printer: Printer, peers: Mapping[PeerName, Peer], directory: Path, pairs
 
 
 def _compare(
-    clients: Clients, way: Way, theirs: object, ours: object, pairs: int
+    clients: Clients, way: Way, theirs: object, own_way: Way, ours: object, pairs: int
 ) -> tuple[float, float, Spread]:
     """Return messages a second of the peer and of Quoth, and the ratios of the two."""
-    (own_way,) = (one for one in QUOTH.ways if one.work is way.work)
     measured = alternate(lambda: way.measure(clients, theirs), lambda: own_way.measure(clients, ours), pairs)
     their_rate, own_rate = (Spread.of(side).median for side in zip(*measured, strict=True))
     return their_rate, own_rate, Spread.of_ratios(measured)
