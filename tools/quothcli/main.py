@@ -40,3 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

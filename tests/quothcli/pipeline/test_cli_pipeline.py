@@ -1,4 +1,4 @@
-"""`quoth pipeline`: jobs as commands, as modules and by spark-submit; without Spark, without Java."""
+"""`quoth pipeline`: jobs as commands and by spark-submit; without Spark, without Java."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import quothcli.main
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
 from kit.disk.damage import flip
@@ -25,7 +26,7 @@ from quoth import connect
 from quoth.spark.jobs import archive, audit, compact, replay, stats
 from quoth.spark.jobs.session import Job
 
-MODULE = (sys.executable, "-m", "quoth.spark.jobs.audit")
+AUDIT = (quothcli.main.__file__, "pipeline", "audit")
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
 
 
@@ -74,7 +75,7 @@ def test_audit_reports_damage_and_fails(alone: Command, directory: Path, tmp_pat
 @long_form
 @starts_spark
 def test_audit_by_spark_submit(directory: Path, tmp_path: Path) -> None:
-    submit = (SPARK_SUBMIT, "--master", "local[1]", "--conf", "spark.ui.enabled=false", audit.__file__)
+    submit = (SPARK_SUBMIT, "--master", "local[1]", "--conf", "spark.ui.enabled=false", *AUDIT)
     told = ran(*submit, directory, "--format", "json", directory=tmp_path)
     assert told.returncode == 0, told.stderr
     content: dict[str, Any] = json.loads(told.stdout)
@@ -93,7 +94,7 @@ def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp
     }
     conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     told = ran(
-        *MODULE, directory, "--master", "local-cluster[2,1,1024]", *conf, "--format", "json",
+        sys.executable, *AUDIT, directory, "--master", "local-cluster[2,1,1024]", *conf, "--format", "json",
         directory=tmp_path, SPARK_HOME=str(spark_home(tmp_path)),
     )  # fmt: skip
     assert told.returncode == 1, told.stderr
@@ -155,8 +156,8 @@ def test_audit_without_a_log_is_refused(alone: Command, tmp_path: Path) -> None:
     told = alone("pipeline", "audit", str(tmp_path / "missing"))
     assert (told.status, told.out) == (3, b"")
     assert told.err.startswith("quoth: not_found: ")
-    as_module = ran(*MODULE, "missing", directory=tmp_path)
-    assert (as_module.returncode, as_module.stderr) == (3, told.err)
+    as_script = ran(sys.executable, *AUDIT, "missing", directory=tmp_path)
+    assert (as_script.returncode, as_script.stderr) == (3, told.err)
 
 
 def test_wrong_setting_is_refused(alone: Command, directory: Path) -> None:

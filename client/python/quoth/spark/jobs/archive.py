@@ -83,7 +83,3 @@ def summary_of(tally: ArchiveTally, root: Path, seconds: float) -> JobSummary:
         "findings": [one._asdict() for one in tally.findings],
     }
     return JobSummary(lines, content, good=not tally.lost and not tally.findings)
-
-
-if __name__ == "__main__":
-    session.main(__file__)

@@ -324,7 +324,3 @@ def _line(one: AuditFinding) -> str:
         lost = f"; {count} missing{which}"
     verdict = "damage" if one.damage else "note"
     return printable(f"{verdict:<6}  {one.kind:<10}  {one.path}: {where}{one.text}{lost}")
-
-
-if __name__ == "__main__":
-    session.main(__file__)

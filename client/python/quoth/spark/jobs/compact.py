@@ -65,7 +65,3 @@ def summary_of(done: Compacted, root: Path, seconds: float) -> JobSummary:
     content = {"archive": str(root), **vars(done), "seconds": round(seconds, 3), "findings": findings}
     found = [f"{one.kind}: {printable(one.text)}" for one in done.findings]
     return JobSummary([*found, line, *findings_lines(done.findings)], content, not done.findings)
-
-
-if __name__ == "__main__":
-    session.main(__file__)

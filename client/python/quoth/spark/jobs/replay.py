@@ -197,7 +197,3 @@ def _sums(tallies: list[StreamTally], counts: Sequence[str] = _COUNTS) -> dict[s
 def _amounts(tallies: list[StreamTally]) -> str:
     sums = _sums(tallies)
     return f"{sums['records']:,} records in {sums['chunks']:,} chunks, {sums['bytes']:,} bytes"
-
-
-if __name__ == "__main__":
-    session.main(__file__)

@@ -1,12 +1,11 @@
 """Runs jobs: starts a Spark session, waits for the broker, shows progress.
 
-A job that is started as a command or a module has a session and a Java of its own, or the session of
-`spark-submit`. A program with a session calls the job with it.
+A job that is started as a command has a session and a Java of its own, or the session of `spark-submit`.
+A program with a session calls the job with it.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import shutil
@@ -186,12 +185,6 @@ def _watch_broker(asking: Client, limit: float, tell: Callable[[str], None], ove
             if not there:
                 tell(f"{asking.url} answers again")
             there = True
-
-
-def main(path: str) -> None:
-    """Run the job of a module as `quoth pipeline` does, with the arguments of this process."""
-    command = importlib.import_module("quothcli.main")  # found by its name: a client needs no command
-    command.main(["pipeline", Path(path).stem, *sys.argv[1:]])
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -286,7 +286,3 @@ def _topic_line(one: dict[str, Any]) -> str:
     return (
         f"{topic}: {one['records']:,} records, {one['bytes']:,} bytes in {one['windows']:,} windows{missing}"
     )
-
-
-if __name__ == "__main__":
-    session.main(__file__)

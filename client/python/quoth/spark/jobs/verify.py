@@ -156,7 +156,3 @@ def _counts(findings: Sequence[FileFinding]) -> list[str]:
     kinds = ("missing", "damaged", "unreadable", "manifest")
     found = [f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind]]
     return [*found, f"{sum(one.rows for one in findings):,} records in them"] if found else []
-
-
-if __name__ == "__main__":
-    session.main(__file__)
