@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import StartBroker
-from kit.disk.corruptions import EVERY_HARM, Left, Scene
+from kit.disk.corruptions import EVERY_HARM, Scene, leave_behind
 from kit.disk.damage import flip, truncate
 from kit.disk.logs import encoded, fill, put, segments
 from quoth import connect
@@ -142,10 +142,10 @@ def verdict(directory: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, li
     return status, [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("left", ["killed"], indirect=True)
 def test_the_same_verdict_as_log_verify(
-    spark: Any, left: Left, tmp_path: Path, rng: random.Random, capfd: pytest.CaptureFixture[str]
+    spark: Any, tmp_path: Path, rng: random.Random, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    left = leave_behind(tmp_path / "data", killed=True)
     harmed: dict[str, Path] = {}
     for number, (name, harm) in enumerate(EVERY_HARM.items()):
         scene = Scene(left, tmp_path / f"{number:03d}")
