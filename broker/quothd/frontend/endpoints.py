@@ -47,7 +47,7 @@ class Bound:
 def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
     """Bind both sockets to everything that is configured, and to `inproc`.
 
-    Raises `RequestError` ``bad_setting``, or OSError where somebody else listens.
+    Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
     urls: list[str] = []
     announced: list[str] = []
