@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from quothd.requests.pending_request import FRAME_BYTES, Frame
 from quothwire.protocol.binary_codec import Frames
 
 COPY_BELOW_BYTES = 64 * 2**10
@@ -26,15 +27,13 @@ QUEUED_MAX = 64
 KEPT_BYTES_MAX = 64 * 2**20
 """Of one client: some of the largest replies, or the answers of a hundred thousand fetches that wait. A reply
 may hold twice as much memory as it shows."""
-REPLY_BYTES, FRAME_BYTES = 128, 48
-"""Memory of a reply, and of each of its frames, beside the bytes in them."""
+REPLY_BYTES = 128
+"""Memory of a reply beside that of its frames."""
 SILENCE_S = 10.0
 """The replies of a client that has taken none for so long are dropped."""
 RETRY_S, RETRY_MAX_S = 0.001, 0.02
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-
-Frame = bytes | memoryview
 
 
 class Router:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
-from quothd.frontend.lifecycle import State, Transition
-from quothd.frontend.registry import RegistryEntry
+from quothd.frontend.registry import RegistryEntry, State, Transition
 from quothd.requests.events import Close
 from quothd.threads.executor import Executor
 from quothd.topics.metadata import TopicMetadata

@@ -23,7 +23,7 @@ stalls it there, the stall guard makes another thread the front end; the stalled
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -33,16 +33,16 @@ from quothd.requests.events import Brought, Close, CommitStepDone, Event, Item, 
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
-from quothd.threads.thread_pool import ThreadPool, run_query, run_sync
+from quothd.threads.thread_pool import ThreadPool, run_query, run_step, run_sync
 from quothd.threads.topic_thread import TopicThread
 from quothd.topics.failures import shortage
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
-from quothd.topics.transactions import CommitStep
 from quothlog.appender import SyncRequest
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
+from quothlog.transactions.commit import Commit
 from quothwire.protocol.messages import Operation
 
 SLOW_S = 10.0
@@ -178,11 +178,11 @@ class Executor:
         """See `Services.read`."""
         self._shared.reader_pool.submit(lambda: run_query(request, query), self._bring)
 
-    def step(self, step: CommitStep) -> None:
+    def step(self, commit: Commit, take: Callable[[], None]) -> None:
         """See `Services.step`."""
         name = self.thread.name
         thread = threading.Thread(
-            target=lambda: self._bring(step.run()), name=f"quoth-commit-{name}", daemon=True
+            target=lambda: self._bring(run_step(commit, take)), name=f"quoth-commit-{name}", daemon=True
         )
         try:
             thread.start()

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from quothd.config.config import Config
 from quothd.datadir import catalog
-from quothd.requests.event_list import EventList
-from quothd.requests.events import Deleted, Informed
+from quothd.requests.events import Deleted, EventList, Informed
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.topics.metadata import TopicMetadata

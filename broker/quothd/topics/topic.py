@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from quothd.config.config import Config
-from quothd.requests.event_list import EventList
 from quothd.requests.events import (
     Close,
     Closed,
     CommitStepDone,
     DiskLow,
     Event,
+    EventList,
     Failed,
     Idle,
     Item,
@@ -42,16 +42,17 @@ from quothd.topics.failures import broken_off, log_failure
 from quothd.topics.fetch import TopicReads
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
-from quothd.topics.transactions import CommitStep, Transactions
+from quothd.topics.transactions import Transactions
 from quothlog import Appended, Log
 from quothlog.appender import SyncRequest
 from quothlog.file_format import LogPosition
 from quothlog.storage.clock import Clock
+from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Operation, Published
 from quothwire.protocol.operations import Reply
 
-READING = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
+RANGES = (Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 ANSWER_BYTES_MAX = 2**20
 """`handle` returns once its answers are that large: a burst of large ones would fill the memory."""
 
@@ -65,9 +66,8 @@ class Services(Protocol):
     def read(self, request: PendingRequest, query: Query) -> None:
         """Execute a query for a request; `ReadDone` comes back."""
 
-    def step(self, step: CommitStep) -> None:
-        """Execute a step of a commit; `CommitStepDone` comes back. Raises ``busy`` if no thread can be
-        started."""
+    def step(self, commit: Commit, take: Callable[[], None]) -> None:
+        """Take a step of a commit; `CommitStepDone` comes back. Raises ``busy`` without a thread for it."""
 
 
 class Topic:
@@ -102,7 +102,8 @@ class Topic:
         self._changes = Changes(log, metadata, config, self._events, staged, clock)
         self._actions: dict[Operation, Callable[[PendingRequest], Reply | None]] = {
             **self._changes.actions,
-            **{operation: lambda request: self.reads.execute(request, self._now) for operation in READING},
+            **dict.fromkeys(RANGES, self.reads.query),
+            Operation.FETCH: lambda request: self.reads.fetch(request, self._now),
             Operation.DELETE: self._delete,
             Operation.STAGE: self._transactions.stage,
             Operation.PUBLISH_STAGED: self._publish_staged,
@@ -168,13 +169,12 @@ class Topic:
         while queue and not self.ended and events.answer_bytes < ANSWER_BYTES_MAX:
             item = queue[0]
             if isinstance(item, PendingRequest):
-                if item.operation is Operation.PUBLISH and not self._appender.is_publishing:
-                    events.accept(item)
-                    self._publishes.append(queue.popleft())  # type: ignore[arg-type]
-                    continue
-                if self._transactions.holds(item):
-                    events.accept(item)
+                is_appended = item.operation is Operation.PUBLISH and not self._appender.is_publishing
+                if is_appended or self._transactions.holds(item):
                     queue.popleft()
+                    events.unanswered[item] = None
+                    if is_appended:
+                        self._publishes.append(item)
                     continue
             self._append()  # if this raises, the item is still in the queue
             self._take(queue.popleft())
@@ -197,10 +197,10 @@ class Topic:
     def _take(self, item: Item) -> None:
         match item:
             case PendingRequest():
-                self._events.accept(item)
+                self._events.unanswered[item] = None
                 if item.operation is not Operation.DESCRIBE:
                     self._last_used = self._now
-                if item.operation not in READING:
+                if item.operation is not Operation.FETCH and item.operation not in RANGES:
                     self._room = 0
                 self._answer(item, self._actions[item.operation])
             case SyncDone():

@@ -277,8 +277,8 @@ def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
     def act(it: Reloaded) -> None:
         it.set(**{name: value})
         front_end: Any = it.broker._front_end
-        for part in (front_end, front_end._dispatcher, front_end._scrubber):
-            assert getattr(part._config, name) == value
+        for config in (front_end._dispatcher.config, front_end._scrubber._config):
+            assert getattr(config, name) == value
 
     return act
 

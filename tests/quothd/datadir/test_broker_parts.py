@@ -17,8 +17,8 @@ import pytest
 from kit.broker.peers import refused
 from kit.disk.doubles import SyncedBy
 from quothd.datadir import catalog
-from quothd.frontend.lifecycle import TABLE, State, Transition, follow
-from quothd.frontend.pending_fetches import PendingFetches
+from quothd.frontend.registry import TABLE, State, Transition, follow
+from quothd.frontend.schedule import PendingFetches
 from quothd.requests.pending_request import PendingRequest, Responder
 from quothd.topics.failures import as_error, broken_off
 from quothlog.datadir import topic_file, topic_folder

@@ -14,7 +14,7 @@ from kit.broker.open_topic import NAME, pending
 from kit.broker.transactions import LOADER, part_of, staged
 from kit.disk.doubles import Kind
 from kit.disk.logs import encoded
-from quothd.frontend.lifecycle import State
+from quothd.frontend.registry import State
 from quothd.requests.events import Closed, Deleted, Event, Released
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import QUICK_ITEMS_MAX

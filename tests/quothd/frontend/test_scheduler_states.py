@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from quothd.frontend.lifecycle import TABLE, State, Transition, follow
-from quothd.frontend.registry import RegistryEntry
+from quothd.frontend.registry import TABLE, RegistryEntry, State, Transition, follow
 from quothd.frontend.scheduler import OPEN_S, Scheduler
 from quothd.requests.events import Close
 from quothd.topics.metadata import TopicMetadata
