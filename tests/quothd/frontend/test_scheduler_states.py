@@ -6,9 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-import pytest
-
-from quothd.frontend.registry import TABLE, RegistryEntry, State, Transition, follow
+from quothd.frontend.registry import RegistryEntry, State, Transition
 from quothd.frontend.scheduler import OPEN_S, Scheduler
 from quothd.requests.events import Close
 from quothd.topics.metadata import TopicMetadata
@@ -61,16 +59,6 @@ class Topics:
         """Let a topic that closes be closed."""
         assert cast(Any, entry.executor).sent[-1] == Close()
         self.scheduler.released(entry, Transition.CLOSED, now)
-
-
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("transition", Transition)
-def test_a_transition_that_the_table_lacks_is_a_defect(state: State, transition: Transition) -> None:
-    if (state, transition) in TABLE:
-        assert follow(state, transition) is TABLE[state, transition]
-    else:
-        with pytest.raises(AssertionError, match=str(transition)):
-            follow(state, transition)
 
 
 def test_as_many_topics_are_active_as_there_may_be() -> None:

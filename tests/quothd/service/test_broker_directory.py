@@ -106,8 +106,7 @@ def test_a_directory_that_is_not_writable_is_refused(refuse: Refuse, tmp_path: P
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)
     popen = {"preexec_fn": drop_override} if os.getuid() == 0 else {}
-    for directory in (closed / "data", closed):
-        assert "Permission denied" in refuse(CANNOT, directory=directory, popen=popen)
+    assert "Permission denied" in refuse(CANNOT, directory=closed / "data", popen=popen)
     assert listing(closed) == []
 
 

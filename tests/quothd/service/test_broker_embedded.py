@@ -109,14 +109,6 @@ def test_a_broker_may_be_started_again_while_clients_of_this_process_are_open(di
             assert fast.fetch("t").values == [b"x"]
 
 
-def test_several_brokers_run_in_one_process(tmp_path: Path) -> None:
-    with Broker(tmp_path / "a") as one, Broker(tmp_path / "b") as other:
-        for broker, value in ((one, b"1"), (other, b"2")):
-            with FastPeer(broker.context, broker.url) as fast:
-                fast.publish("t", [value])
-                assert fast.values("t") == [value]
-
-
 # -- requests to the broker as a whole -----------------------------------------------------------------
 
 

@@ -100,24 +100,6 @@ def test_pending_fetches_are_refused_as_stopping(start_broker: StartBroker, peer
     assert {code_of(answer) for answer in fast.answers_to(asked)} == {"stopping"}
 
 
-def test_a_pipeline_that_has_arrived_is_stored_and_acknowledged_before_the_end(
-    start_broker: StartBroker, peers: Peers
-) -> None:
-    broker = start_broker(durability="synced")
-    fast = peers.fast(broker)
-    for _ in range(times(3, 100)):
-        asked = [fast.send_publish("t", [bytes(10_000)]) for _ in range(100)]
-        replied(fast.answer_to(asked[0]))
-    assert broker.terminate() == 0
-    answers = [fast.answer_to(one) for one in asked[1:]]
-    stored = 1 + sum(not code_of(answer) for answer in answers)
-    assert {code_of(answer) for answer in answers} <= {"", "stopping"}
-    fast.close()
-    broker.restart()
-    count = peers.fast(broker).describe("t").count
-    assert count == (times(3, 100) - 1) * 100 + stored
-
-
 def test_large_replies_reach_a_slow_reader_before_the_end(start_broken: StartBroken, peers: Peers) -> None:
     broker = start_broken(
         "from quothd import broker\nfrom quothd.frontend import loop\nbroker.LINGER_S = loop.LINGER_S = 10.0"
@@ -130,25 +112,6 @@ def test_large_replies_reach_a_slow_reader_before_the_end(start_broken: StartBro
     assert broker.terminate() == 0
     for answer in [first, *fast.answers_to(asked[1:])]:
         assert code_of(answer) == "stopping" or found_in(answer).values == [bytes(2**20)]
-
-
-def test_a_stop_while_topics_are_opened_loses_nothing(start_broker: StartBroker, peers: Peers) -> None:
-    """In the background after a start, with requests for all of them."""
-    broker = start_broker()
-    fast = peers.fast(broker)
-    names = [f"t{row}" for row in range(times(20, 100))]
-    for name in names:
-        fast.publish(name, [b"x"])
-    for _ in range(times(2, 3)):
-        assert broker.terminate() == 0
-        fast.close()
-        fast = peers.fast(broker.restart())
-        for name in names:
-            fast.send_fetch(name, 0)
-    assert broker.terminate() == 0
-    fast.close()
-    fast = peers.fast(broker.restart())
-    assert all(fast.fetch(name).values == [b"x"] for name in names)
 
 
 # -- what cannot be finished ----------------------------------------------------------------------------

@@ -1,18 +1,26 @@
-"""The promises of an acknowledgement, and the syncs that keep them."""
+"""The promises of an acknowledgement, the syncs that keep them, and disks that fail."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from kit.broker.brokers import StartBroker
-from kit.broker.peers import FastPeer, Peers, found_in, refused, replied
+import pytest
+
+from kit.broker.peers import FastPeer, Peers, code_of, found_in, hibernates, refused, replied
 from kit.clocks import HookedClock
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk, Kind
+from kit.scale import times
 from quothd import Broker
-from quothwire.protocol.messages import CreateTopic, Ping
+from quothwire.protocol.messages import (
+    CreateTopic,
+    DeleteTopic,
+    Ping,
+    RollTopic,
+)
 
 Embed = Callable[..., Broker]
 
@@ -34,14 +42,6 @@ def test_an_fsync_serves_many_publishes_of_a_pipeline(fast: FastPeer, topic: str
     for answer in fast.answers_to([fast.send_publish(topic, [b"x"]) for _ in range(500)]):
         assert replied(answer).durability == "synced"
     assert fast.status(limit=0).counters["syncs"] - before < 250
-
-
-def test_a_written_record_is_synced_once_within_the_interval(start_broker: StartBroker, peers: Peers) -> None:
-    fast = peers.fast(start_broker(sync_interval=0.05, worker_timeout=60))
-    fast.publish("t", [b"x"])
-    eventually(lambda: fast.status(limit=0).counters["syncs"] == 1, "it has been synced")
-    pause(0.3)
-    assert fast.status(limit=0).counters["syncs"] == 1
 
 
 def test_readers_of_a_synced_topic_see_a_record_after_its_fsync(
@@ -148,3 +148,83 @@ def test_busy_topics_share_one_worker_on_a_slow_disk(embed: Embed, peers: Peers)
         for one in busy:
             one.join()
     assert problems == []
+
+
+# -- a disk that fails --------------------------------------------------------------------------------------
+
+
+def hibernate(fast: FastPeer) -> None:
+    """Wait until all topics hibernate."""
+    eventually(lambda: hibernates(fast), "all topics hibernate")
+
+
+def test_a_failed_fsync_ends_the_writing_until_a_restart(
+    embed: Embed, peers: Peers, disk: FaultyDisk
+) -> None:
+    """The publish that waits for it is refused, reading goes on, before and after hibernation."""
+    broker = embed(worker_timeout=0.05)
+    fast = peers.fast(broker)
+    fast.publish("t", [b"1"], "synced")
+    fast.publish("other", [b"1"])
+    hibernate(fast)
+    disk.fail("sync", 2)  # the first is that of the opening
+    with refused("storage_failed"):
+        fast.publish("t", [b"2"], "synced")
+    disk.heal()
+    for _ in range(3):
+        with refused("storage_failed"):
+            fast.publish("t", [b"3"])
+        assert fast.values("t")[0] == b"1"
+        assert "Input/output error" in fast.describe("t").problem
+        hibernate(fast)
+    with refused("storage_failed"):
+        fast.call(RollTopic(), "t")
+    fast.publish("other", [b"2"])
+    broker.stop()
+    fast.close()
+    fast = peers.fast(embed())
+    assert fast.describe("t").problem == ""
+    fast.publish("t", [b"4"])
+    assert (fast.values("t")[0], fast.values("t")[-1]) == (b"1", b"4")
+
+
+@pytest.mark.parametrize("cause", ["sync interval", "hibernation"])
+def test_a_failed_fsync_in_the_background_refuses_the_next_publish(
+    embed: Embed, peers: Peers, disk: FaultyDisk, cause: str
+) -> None:
+    broker = embed(sync_interval=0.05 if cause == "sync interval" else 60.0, worker_timeout=60.0)
+    fast = peers.fast(broker)
+    fast.publish("t", [b"1"], "synced")
+    disk.fail("sync")
+    fast.publish("t", [b"2"])
+    if cause == "hibernation":
+        broker.reload(replace(broker.config, worker_timeout=0.05))  # before, an opening would meet the fault
+        hibernate(fast)
+    eventually(lambda: "Input/output error" in fast.describe("t").problem, "the failure is known")
+    with refused("storage_failed"):
+        fast.publish("t", [b"3"])
+    assert fast.values("t")[0] == b"1"
+
+
+def test_a_topic_that_breaks_down_answers_each_request_and_is_opened_anew(
+    embed: Embed, peers: Peers, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With `internal`, wherever the requests were; no record that was acknowledged before is lost."""
+    fast = peers.fast(embed())
+    fast.publish("t", [b"before"])
+    failed = 0
+    for row in range(times(5, 200)):
+        disk.fail("read", 1 + row % 5, RuntimeError("a defect"))
+        asked = [fast.send_publish("t", [b"x"]) for _ in range(25)]
+        for _ in range(20):
+            asked += [fast.send_fetch("t", 0), fast.send_publish("t", [b"x"])]
+        codes = [code_of(answer) for answer in fast.answers_to(asked)]
+        assert set(codes) <= {"", "internal"}
+        failed += codes.count("internal") > 1
+        disk.heal()
+    assert failed, "requests behind the broken one are answered, too"
+    assert "a defect" in caplog.text
+    fast.publish("t", [b"after"])
+    assert fast.values("t")[0] == b"before"
+    assert fast.values("t")[-1] == b"after"
+    assert fast.call(DeleteTopic(), "t").records > 0

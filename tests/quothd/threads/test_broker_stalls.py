@@ -6,13 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from kit.broker.brokers import StartBroker
 from kit.broker.peers import FastPeer, Peers, replied
 from kit.clocks import SECOND, HookedClock, ManualClock
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk
+from kit.disk.small_disks import mounted
+from kit.machine.processes import needs_proc
 from quothd import Broker
 from quothd.threads.executor import SLOW_S
 from quothd.threads.stall_guard import QUIET_S, STALL_S, StallGuard
@@ -210,3 +214,33 @@ def test_a_guard_costs_next_to_nothing(watched: Watched) -> None:
     computed = time.process_time()
     pause(0.3)
     assert time.process_time() - computed < 0.02
+
+
+# -- a real file system -------------------------------------------------------------------------------------
+
+
+@needs_proc
+def test_a_frozen_file_system_delays_only_requests_that_write(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
+    """The front end that waits in the write is replaced, once; reads and pings go on."""
+    with mounted("ext4", tmp_path) as disk:
+        settings = {"worker_timeout": 60, "sync_interval": 0.01, "disk_free_min": 0}
+        broker = start_broker(directory=disk.path / "data", **settings)
+        fast, other = peers.fast(broker), peers.fast(broker)
+        for topic in ("slow", "other"):
+            fast.publish(topic, [b"before"])
+        before = other.status(limit=0).counters["takeovers"]
+        eventually(lambda: other.status(limit=0).counters["syncs"] >= 2, "nothing is left to sync")
+        with disk.frozen():
+            sent = fast.send_publish("slow", [b"stalled"])
+            for _ in range(50):
+                other.call(Ping())
+                assert [record.value for record in other.read_all("other")] == [b"before"]
+            eventually(
+                lambda: other.status(limit=0).counters["takeovers"] == before + 1, "another thread serves"
+            )
+            assert fast.is_silent(0)
+        assert replied(fast.answer_to(sent)).count == 1
+        assert [record.value for record in other.read_all("slow")] == [b"before", b"stalled"]
+        broker.close()

@@ -73,11 +73,6 @@ def test_a_cursor_below_the_oldest_record_goes_on_there(client: Client, fast: Fa
     assert read_all(client, topic) == kept
 
 
-def test_a_publish_without_values_is_refused(simple: SimplePeer, topic: str) -> None:
-    with refused("bad_request"):
-        simple.call("publish", topic)
-
-
 def test_a_reply_is_bounded_by_bytes_max_and_by_the_broker(fast: FastPeer, topic: str) -> None:
     """At least one batch comes, so no reader stops in front of a large one."""
     for size, count, limits in ((1_000, 20, (1_100, 5_000, 12_345)), (2**20, 10, (2**32,))):
