@@ -1,4 +1,4 @@
-"""What a broker stores once: transactions, whole or not at all, and the batches of a producer."""
+"""Transactions through a broker, whole or not at all, and batches of producers, stored once."""
 
 from __future__ import annotations
 
