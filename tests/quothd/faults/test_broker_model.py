@@ -13,6 +13,7 @@ from kit.broker.peers import Peers, hibernates, replied
 from kit.client.clients import read_all
 from kit.deadlines import eventually
 from kit.scale import times
+from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import RollTopic, TrimTopic
 
 TOPICS = ("t", "t1", "größe", "a b~c", "x" * 200)
@@ -133,6 +134,7 @@ class Run:
                 _, some = self.simple.read(topic, after, limit)
                 assert some == [pair for pair in records if pair[0] > after][: len(some)]
                 assert len(some) <= limit
+                assert self.simple.read(topic, POINTER_MAX) == (POINTER_MAX, [])
 
     def step(self) -> None:
         """Execute a random action."""

@@ -14,6 +14,7 @@ from kit.broker.open_topic import NAME, pending
 from kit.broker.operations import OPERATIONS as OF_A_TOPIC
 from kit.disk.doubles import Kind
 from quothd.frontend.registry import State
+from quothd.frontend.scheduler import OPEN_S
 from quothd.requests.events import Closed, Deleted, Event, Released
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import QUICK_ITEMS_MAX
@@ -165,7 +166,10 @@ def fetch(after: int) -> PendingRequest:
 
 
 def test_a_pending_fetch_is_answered_by_a_newer_record_alone(tmp_path: Path) -> None:
-    """Not by the creation of its topic, a roll, a trim, or a record below its cursor."""
+    """Not by the creation of its topic, a roll, a trim, or a record below its cursor. A deletion ends it.
+
+    A reader that expects a record does not wait for its topic to be created.
+    """
     broker = MemoryBroker(tmp_path)
 
     def ask(request: PendingRequest) -> PendingRequest:
@@ -173,6 +177,7 @@ def test_a_pending_fetch_is_answered_by_a_newer_record_alone(tmp_path: Path) -> 
         broker.settle()
         return request
 
+    assert broker.code(ask(pending(Fetch(after=5, ordinal=3, wait_ms=60_000)))) == "unknown_topic"
     early = ask(fetch(0))
     ask(OPERATIONS["create"]())
     later = ask(fetch(0))
@@ -189,6 +194,9 @@ def test_a_pending_fetch_is_answered_by_a_newer_record_alone(tmp_path: Path) -> 
     assert not broker.answers[beyond]
     broker.pass_time(61.0)
     assert broker.code(beyond) == ""
+    last = ask(fetch(broker.newest[NAME]))
+    ask(OPERATIONS["delete"]())
+    assert broker.code(last) == "unknown_topic"
 
 
 def test_pending_fetches_are_bounded_and_a_publish_answers_more_than_a_topic_takes(tmp_path: Path) -> None:
@@ -202,6 +210,40 @@ def test_pending_fetches_are_bounded_and_a_publish_answers_more_than_a_topic_tak
     broker.ask(OPERATIONS["publish"]())
     broker.settle()
     assert {broker.code(one) for one in asked} == {""}
+
+
+def test_a_topic_that_is_never_idle_makes_way_for_another_one(tmp_path: Path) -> None:
+    """Its acknowledgements wait for the disk, and more requests come than it answers."""
+    broker = MemoryBroker(tmp_path, workers_max=1)
+    opened(broker)
+    asked = [broker.ask(OPERATIONS["publish synced"]()) for _ in range(5)]
+    other = OPERATIONS["publish"]()
+    other.topic = "other"
+    asked.append(broker.ask(other))
+    while not broker.answers[other]:
+        asked += [broker.ask(OPERATIONS["publish synced"]()) for _ in range(2)]
+        broker.pass_time(OPEN_S)
+        broker.front_end()
+        any(thread.step() for thread in broker.threads) or broker.work.step()
+        assert len(asked) < 100
+    broker.settle()
+    assert {broker.code(one) for one in asked} == {""}
+
+
+@pytest.mark.parametrize("hibernates", [False, True])
+def test_a_failed_fsync_in_the_background_refuses_the_next_publish(tmp_path: Path, hibernates: bool) -> None:
+    """Reads go on."""
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    broker.disk.fail("sync")
+    if hibernates:
+        broker.dispatcher.scheduler.hibernate(broker.dispatcher.registry.entries[NAME])
+    else:
+        broker.pass_time(0.1)
+    broker.settle()
+    asked = [broker.ask(OPERATIONS[name]()) for name in ("publish", "fetch")]
+    broker.settle()
+    assert [broker.code(one) for one in asked] == ["storage_failed", ""]
 
 
 def test_an_event_of_an_executor_that_was_replaced_changes_nothing(tmp_path: Path) -> None:

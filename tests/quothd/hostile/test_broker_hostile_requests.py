@@ -19,7 +19,7 @@ from kit.machine.processes import listing, needs_proc, resident_bytes
 from quothwire.batch import encode
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
-from quothwire.protocol.messages import CreateTopic, Fetch, Hello, Operation, Ping, Pong, Publish
+from quothwire.protocol.messages import CreateTopic, Hello, Operation, Ping, Pong, Publish
 from quothwire.protocol.operations import WITHOUT_TOPIC
 
 WITHOUT_DELIMITER = (
@@ -245,13 +245,3 @@ def test_a_frame_that_is_too_large_ends_its_connection_only_and_takes_no_memory(
 
     eventually(is_answered, "the client connects again")
     assert len(fast.read_all(topic)) == 5
-
-
-@needs_proc
-def test_a_long_poll_with_a_payload_is_refused_and_not_kept(fast: FastPeer, broker: BrokerProcess) -> None:
-    before = resident_bytes(broker.pid)
-    for _ in range(100):
-        frames = binary_codec.encode_request(Fetch(wait_ms=60_000), 77, "unknown", bytes(2**20))
-        assert refusal_of(fast, *frames) == ("bad_request", 77)
-    assert resident_bytes(broker.pid) - before < 32 * 2**20
-    assert fast.status(limit=0).waits == 0

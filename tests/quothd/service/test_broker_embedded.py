@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused, replied
+from kit.broker.peers import FastPeer, Peers, code_of, refused
 from kit.deadlines import DEADLINE_S, eventually
-from kit.disk.doubles import FaultyDisk
 from kit.machine.processes import descriptors, needs_proc
 from quothd import Broker, Config
 from quothwire import batch
@@ -20,7 +19,6 @@ from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
     WAIT_MS_MAX,
-    CreateTopic,
     Hello,
     ListTopics,
     Operation,
@@ -175,38 +173,3 @@ def test_a_broker_that_gets_no_thread_does_not_start(
 
 
 # -- limits ---------------------------------------------------------------------------------------------
-
-
-def test_publishes_above_the_bytes_of_requests_are_busy_and_store_nothing(
-    embed: Embed, peers: Peers, disk: FaultyDisk
-) -> None:
-    """`request_bytes_max` bounds the requests without an answer."""
-    fast = peers.fast(embed(request_bytes_max=16 * 2**20, durability="synced"))
-    fast.call(CreateTopic(), "t")
-    fast.publish("t", [b"first"])
-    disk.stall("t~", "sync")
-    asked = [fast.send_publish("t", [b"%d" % i + bytes(2**20)]) for i in range(20)]
-    refusals = [fast.receive() for _ in range(5)]
-    assert {code_of(answer) for answer in refusals} == {"busy"}
-    assert isinstance(fast.call(Ping()), Pong)
-    with refused("busy"):
-        fast.publish("other", [bytes(2**20)])
-    disk.heal()
-    early = {answer.correlation for answer in refusals}
-    for answer in fast.answers_to([one for one in asked if one not in early]):
-        replied(answer)
-    assert len(fast.read_all("t")) == 1 + 15
-    assert fast.call(ListTopics()).names == ["t"]
-    fast.publish("t", [bytes(2**20)])
-
-
-def test_a_reader_that_expects_a_record_does_not_wait_for_a_topic_to_be_created(
-    embedded: Broker, peers: Peers
-) -> None:
-    """The reader has seen a topic of this name, which does not exist any more."""
-    fast = peers.fast(embedded)
-    with refused("unknown_topic"):
-        fast.fetch("t", 5, ordinal=3, wait_ms=60_000)
-    asked = fast.send_fetch("t", 0, wait_ms=60_000)
-    fast.publish("t", [b"x"])
-    assert found_in(fast.answer_to(asked)).values == [b"x"]

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from kit.broker.brokers import StartBroker, free_port
-from kit.broker.peers import Peers
 from quothlog import Log
 
 WRONG, CANNOT = 2, 3
@@ -102,21 +101,6 @@ def test_a_wrong_option_is_refused_with_its_name_and_value(
 ) -> None:
     log = refuse(WRONG, *arguments)
     assert all(words in log for words in said), log
-
-
-def test_each_address_of_a_broker_serves_the_same_topics(
-    start_broker: StartBroker, peers: Peers, tmp_path: Path
-) -> None:
-    """Addresses that other machines reach need a permission."""
-    listen = f"ipc://{tmp_path}/socket,tcp://127.0.0.1:0,tcp://127.1.2.3:0"
-    broker = start_broker(host="0.0.0.0", insecure=True, listen=listen)
-    urls = broker.wait_for("quothd: on ").removeprefix("quothd: on ").split()
-    assert len(urls) == 4
-    for row, url in enumerate(urls):
-        fast = peers.fast(url.replace("0.0.0.0", "127.0.0.1"))
-        fast.publish("t", [b"%d" % row])
-        assert len(fast.values("t")) == row + 1
-    assert broker.terminate() == 0
 
 
 def test_a_port_has_one_owner(refuse: Refuse, start_broker: StartBroker, tmp_path: Path) -> None:

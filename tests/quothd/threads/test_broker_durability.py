@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from kit.broker.peers import FastPeer, Peers, code_of, found_in, hibernates, refused, replied
+from kit.broker.peers import FastPeer, Peers, found_in, hibernates, refused, replied
 from kit.clocks import HookedClock
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.disk.doubles import FaultyDisk, Kind
-from kit.scale import times
+from kit.disk.doubles import FaultyDisk
 from quothd import Broker
 from quothwire.protocol.messages import (
     CreateTopic,
-    DeleteTopic,
     Ping,
     RollTopic,
 )
@@ -105,51 +98,6 @@ def test_writers_wait_while_too_many_records_are_unsynced(
     assert len(fast.values("t")) == 12
 
 
-class SlowDisk(FaultyDisk):
-    """A disk whose fsync takes 10 ms."""
-
-    def note(self, kind: Kind, path: Path) -> None:
-        """See `FaultyDisk.note`."""
-        if kind == "sync":
-            pause(0.01)
-        super().note(kind, path)
-
-
-def test_busy_topics_share_one_worker_on_a_slow_disk(embed: Embed, peers: Peers) -> None:
-    """A topic whose acknowledgements wait for the disk is never idle, and makes way all the same.
-
-    The publishers do not wait for their answers before they go on.
-    """
-    broker = embed(workers_max=1, durability="synced", filesystem=SlowDisk())
-    over = threading.Event()
-    problems: list[BaseException] = []
-
-    def keep_busy() -> None:
-        try:
-            with FastPeer(peers.context, broker.url) as fast:
-                sent: list[int] = []
-                while not over.is_set():
-                    sent.append(fast.send_publish("busy", [b"x"]))
-                    pause(0.001)
-                    if len(sent) > 200:
-                        replied(fast.answer_to(sent.pop(0)))
-        except BaseException as problem:
-            problems.append(problem)
-
-    busy = [threading.Thread(target=keep_busy) for _ in range(3)]
-    for one in busy:
-        one.start()
-    try:
-        fast = peers.fast(broker)
-        for row in range(5):
-            replied(fast.answer_to(fast.send_publish(f"t{row}", [b"x"])))
-    finally:
-        over.set()
-        for one in busy:
-            one.join()
-    assert problems == []
-
-
 # -- a disk that fails --------------------------------------------------------------------------------------
 
 
@@ -186,45 +134,3 @@ def test_a_failed_fsync_ends_the_writing_until_a_restart(
     assert fast.describe("t").problem == ""
     fast.publish("t", [b"4"])
     assert (fast.values("t")[0], fast.values("t")[-1]) == (b"1", b"4")
-
-
-@pytest.mark.parametrize("cause", ["sync interval", "hibernation"])
-def test_a_failed_fsync_in_the_background_refuses_the_next_publish(
-    embed: Embed, peers: Peers, disk: FaultyDisk, cause: str
-) -> None:
-    broker = embed(sync_interval=0.05 if cause == "sync interval" else 60.0, worker_timeout=60.0)
-    fast = peers.fast(broker)
-    fast.publish("t", [b"1"], "synced")
-    disk.fail("sync")
-    fast.publish("t", [b"2"])
-    if cause == "hibernation":
-        broker.reload(replace(broker.config, worker_timeout=0.05))  # before, an opening would meet the fault
-        hibernate(fast)
-    eventually(lambda: "Input/output error" in fast.describe("t").problem, "the failure is known")
-    with refused("storage_failed"):
-        fast.publish("t", [b"3"])
-    assert fast.values("t")[0] == b"1"
-
-
-def test_a_topic_that_breaks_down_answers_each_request_and_is_opened_anew(
-    embed: Embed, peers: Peers, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With `internal`, wherever the requests were; no record that was acknowledged before is lost."""
-    fast = peers.fast(embed())
-    fast.publish("t", [b"before"])
-    failed = 0
-    for row in range(times(5, 200)):
-        disk.fail("read", 1 + row % 5, RuntimeError("a defect"))
-        asked = [fast.send_publish("t", [b"x"]) for _ in range(25)]
-        for _ in range(20):
-            asked += [fast.send_fetch("t", 0), fast.send_publish("t", [b"x"])]
-        codes = [code_of(answer) for answer in fast.answers_to(asked)]
-        assert set(codes) <= {"", "internal"}
-        failed += codes.count("internal") > 1
-        disk.heal()
-    assert failed, "requests behind the broken one are answered, too"
-    assert "a defect" in caplog.text
-    fast.publish("t", [b"after"])
-    assert fast.values("t")[0] == b"before"
-    assert fast.values("t")[-1] == b"after"
-    assert fast.call(DeleteTopic(), "t").records > 0

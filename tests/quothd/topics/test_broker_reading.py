@@ -35,28 +35,6 @@ def test_the_first_publish_makes_a_topic(client: Client, topic: str) -> None:
     assert client.read(f"{topic}2")[1] == [(second, b"two")]
 
 
-def test_a_read_begins_above_its_pointer_and_returns_at_most_its_limit(
-    client: Client, fast: FastPeer, topic: str
-) -> None:
-    """Across segments. The pointer need not exist; 0 is the beginning, the end and the future are empty."""
-    records: list[tuple[int, bytes]] = []
-    for count in (1, 5, 1, 40, 3):
-        values = [b"%d %d" % (len(records), i) for i in range(count)]
-        first, last = client.publish(topic, *values)
-        assert last == first + count - 1
-        records += zip(range(first, last + 1), values, strict=True)
-        fast.call(RollTopic(), topic)
-    for limit in (1, 2, 7, 100):
-        assert len(client.read(topic, 1, limit)[1]) <= limit
-        assert read_all(client, topic, 0, limit) == records
-    for row, (pointer, _) in enumerate(records):
-        assert client.read(topic, pointer - 1, limit=1) == (pointer, [records[row]])
-        found = client.read(topic, pointer)[1]
-        assert found == records[row + 1 :][: len(found)]
-    for after in (records[-1][0], records[-1][0] + 1, 2**55, POINTER_MAX):
-        assert client.read(topic, after) == (after, [])
-
-
 def test_a_cursor_below_the_oldest_record_goes_on_there(client: Client, fast: FastPeer, topic: str) -> None:
     """The reply has the number of records that are gone, and the end of the topic."""
     lost = [client.publish(topic, b"%d" % i)[0] for i in range(3)]

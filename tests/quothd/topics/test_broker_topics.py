@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, found_in, hibernates, refused, replied
 from kit.deadlines import eventually
@@ -218,46 +215,3 @@ def test_a_deleted_topic_is_gone(broker: BrokerProcess, peers: Peers, topic: str
     found = fast.fetch(topic, 0)
     assert (found.reply.log, found.values) == (new.log, [b"new"])
     assert fast.call(DeleteTopic(new.log), topic).records == 1
-
-
-def test_a_waiting_reader_learns_of_a_deletion_and_can_go_on_in_the_next_topic(
-    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
-) -> None:
-    reader = peers.fast(broker)
-    last = fast.publish(topic, [b"old"]).last
-    asked = reader.send_fetch(topic, last, wait_ms=60_000)
-    eventually(lambda: fast.status(limit=0).waits == 1, "the fetch waits")
-    fast.call(DeleteTopic(), topic)
-    with refused("unknown_topic"):
-        found_in(reader.answer_to(asked))
-    asked = reader.send_fetch(topic, last, wait_ms=60_000)
-    eventually(lambda: fast.status(limit=0).waits == 1, "the fetch waits")
-    fast.publish(topic, [b"new"])
-    assert found_in(reader.answer_to(asked), last).values == [b"new"]
-
-
-def test_topics_created_read_and_deleted_by_many_leave_no_trace(
-    broker: BrokerProcess, peers: Peers, fast: FastPeer, topic: str
-) -> None:
-    """A read during a deletion succeeds or is refused as unknown or busy."""
-
-    def create_and_delete(number: int) -> None:
-        name = f"{topic}{number}"
-        with FastPeer(peers.context, broker.url) as writer, FastPeer(peers.context, broker.url) as reader:
-            for _ in range(times(4, 200)):
-                writer.call(CreateTopic({"count_limit": 5}), name)
-                asked = [writer.send_publish(name, [b"%d" % i]) for i in range(30)]
-                assert not any(map(code_of, writer.answers_to(asked)))
-                reads = [reader.send_fetch(name, 0) for _ in range(30)]
-                deletion = writer.send(DeleteTopic(), name)
-                reads += [reader.send_fetch(name, 0, wait_ms=1) for _ in range(30)]
-                replied(writer.answer_to(deletion))
-                for answer in reader.answers_to(reads):
-                    assert code_of(answer) in ("", "unknown_topic", "busy")
-                    assert code_of(answer) or found_in(answer).values[0] == b"0"
-
-    with ThreadPoolExecutor() as pool:
-        deque(pool.map(create_and_delete, range(4)), 0)
-    assert not [name for name in names(fast) if name.startswith(topic)]
-    assert not [*broker.topics_directory.glob(f"{topic}*")]
-    assert not [*broker.topics_directory.glob(".*")]

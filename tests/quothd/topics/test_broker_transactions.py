@@ -19,14 +19,11 @@ from quothwire.batch import Flag
 from quothwire.protocol.messages import (
     AbortTransaction,
     CreateTopic,
-    Fetch,
     GetTransaction,
     Publish,
     Published,
     PublishStaged,
-    RollTopic,
     Stage,
-    UpdateTopic,
 )
 from quothwire.protocol.operations import Request
 from quothwire.protocol.transaction import StagedPart, encode_parts, producer_of
@@ -77,31 +74,6 @@ def test_a_published_transaction_is_stored_in_order_and_once(
     )  # fmt: skip
     assert fast.describe(topic).counters["staged_bytes"] == 0
     assert list(broker.topics_directory.glob("*/*.staged")) == []
-
-
-def test_requests_during_a_publish_are_answered_and_lose_nothing(
-    broker: BrokerProcess, fast: FastPeer, topic: str, rng: random.Random
-) -> None:
-    """Rolls, settings, publishes and fetches in any order."""
-    job = Job(fast, topic)
-    expected: list[bytes] = []
-    for version, parts in enumerate((SMALL, LARGE, SMALL, LARGE)):
-        named = stage_all(job, version, parts)
-        asks: list[Callable[[], int]] = [
-            lambda: fast.send(RollTopic(), topic),
-            lambda: fast.send(UpdateTopic({"age_limit": rng.random() * 1e6 + 1}), topic),
-            lambda: fast.send_publish(topic, [b"w"]),
-            lambda: fast.send(Fetch(), topic),
-            lambda named=named, version=version: job.send_publish(version, named),  # type: ignore[misc]
-        ]
-        rng.shuffle(asks)
-        answers = fast.answers_to([ask() for ask in asks])
-        assert [code_of(answer) for answer in answers] == [""] * len(asks)
-        expected += [b"w", *values_of(parts)]
-    assert sorted(fast.values(topic)) == sorted(expected)
-    assert broker.terminate() == 0
-    broker.restart()
-    assert sorted(fast.values(topic)) == sorted(expected)
 
 
 def test_a_part_is_staged_through_a_restart(
