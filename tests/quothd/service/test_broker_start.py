@@ -86,21 +86,10 @@ def test_a_directory_that_takes_no_files_is_reported_before_it_is_ready(
 # -- configuration --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--worker-timout", "5"], ["did you mean --worker-timeout?"]),
-        (["--port", "70000"], ["--port: port", "70000"]),
-        (["--config", "missing.toml"], ["missing.toml"]),
-        (["--host", "0.0.0.0"], ["--insecure"]),
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_option_is_refused_with_its_name_and_value(
-    refuse: Refuse, arguments: list[str], said: list[str]
-) -> None:
-    log = refuse(WRONG, *arguments)
-    assert all(words in log for words in said), log
+def test_a_wrong_option_is_refused_with_its_name_and_value(refuse: Refuse) -> None:
+    assert "did you mean --worker-timeout?" in refuse(WRONG, "--worker-timout", "5")
+    said = refuse(WRONG, "--port", "70000")
+    assert all(words in said for words in ("--port: port", "70000"))
 
 
 def test_a_port_has_one_owner(refuse: Refuse, start_broker: StartBroker, tmp_path: Path) -> None:

@@ -43,6 +43,25 @@ def stage_all(job: Job, version: int, parts: Parts) -> list[StagedPart]:
     return [job.stage(version, part, batches) for part, batches in enumerate(parts)]
 
 
+def stop(broker: BrokerProcess) -> None:
+    """Restart a broker cleanly."""
+    assert broker.terminate() == 0
+    broker.restart()
+
+
+def kill(broker: BrokerProcess) -> None:
+    """Restart a broker after a crash."""
+    broker.kill()
+    broker.restart()
+
+
+@pytest.fixture(params=[lambda _broker: None, stop, kill], ids=["no restart", "stop", "kill"])
+def restart(request: pytest.FixtureRequest) -> Restart:
+    """Restart a broker, or do not; the test runs once for each way."""
+    way: Restart = request.param
+    return way
+
+
 @pytest.mark.parametrize(
     ("parts", "durability"), [(SMALL, "written"), (LARGE, "synced")], ids=["appended", "segments"]
 )
