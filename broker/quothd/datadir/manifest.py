@@ -68,8 +68,8 @@ def load(directory: Path) -> dict[str, SavedTopic] | None:
         if content["version"] != file_format.VERSION:
             raise file_format.of_another_version(f"{path} is a backup", content["version"])
         topics = [_saved(row) for row in _checked_map(content, _TOPICS)["topics"]]
-    except (ValueError, KeyError) as problem:
-        raise error("damaged", f"{path} is no manifest: {_describe(problem)}", _HINT) from None
+    except ValueError as problem:
+        raise error("damaged", f"{path} is no manifest: {str(problem)[:200]}", _HINT) from None
     except QuothError as problem:
         if problem.code in ("unsupported_version", "bad_setting"):
             raise
@@ -98,10 +98,6 @@ def _parsed(line: bytes) -> object:
         return json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("its first line is no JSON") from None
-
-
-def _describe(problem: Exception) -> str:
-    return f"it lacks {problem}" if isinstance(problem, KeyError) else str(problem)[:200]
 
 
 _HINT = "take another backup; the files of this one are as they were"
@@ -151,10 +147,12 @@ _TOPICS: dict[str, _Check] = {"topics": lambda value: isinstance(_checked_list(v
 
 
 def _checked_map(value: object, checks: Mapping[str, _Check]) -> dict[str, Any]:
-    """Return a map whose fields pass their checks; ignores other fields. Raises ValueError or KeyError."""
+    """Return a map whose fields pass their checks; ignores other fields. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"{str(value)[:80]!r} stands where a map has to be")
     for name, check in checks.items():
+        if name not in value:
+            raise ValueError(f"it lacks {name!r}")
         if not check(value[name]):
             raise ValueError(f"{name} cannot be {str(value[name])[:80]!r}")
     return value

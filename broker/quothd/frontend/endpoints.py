@@ -1,10 +1,8 @@
 """Binds the endpoints of a broker: a ROUTER each, and beside it a PUB for the announcements.
 
-    tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
-    ipc://PATH             announcements on ipc://PATH-announcements
-    inproc://NAME          announcements on inproc://NAME-announcements
-
-Which of them a configuration asks for is in `addresses`.
+tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
+ipc://PATH             announcements on ipc://PATH-announcements
+inproc://NAME          announcements on inproc://NAME-announcements
 """
 
 from __future__ import annotations

@@ -278,7 +278,8 @@ class FrontEnd:
         Those that have done all they had to may have been kept from the processor: they get their time.
         """
         monotonic = self._clock.monotonic
-        until = monotonic() + self._dispatcher.config.stop_timeout
+        allowed = self._dispatcher.config.stop_timeout
+        until = monotonic() + allowed
         if self._stop_at is not None and self._dispatcher.scheduler.active:
             until = self._stop_at
         at_work, unsynced = self._dispatcher.end(until)
@@ -287,9 +288,7 @@ class FrontEnd:
             self._shared.reader_pool.stop(until, monotonic)
         self._scrubber.stop()
         if at_work:
-            text = (
-                f"{_named(at_work)} still at work after {format_span(self._dispatcher.config.stop_timeout)}"
-            )
+            text = f"{_named(at_work)} still at work after {format_span(allowed)}"
             self.unsynced = self.overrun = error("timed_out", text, UNSYNCED_HINT)
             self.failure = self.failure or self.overrun
         elif unsynced:

@@ -1,12 +1,11 @@
 """The ROUTER socket, and the replies that it has no room for.
 
-Every request and every reply passes here frame by frame. So flags are integers, not members of an
-enumeration; frames go past the half of pyzmq's `send` that serves other types of sockets; and a poll says
-that no message is left, which costs a third of what an exception does.
+Every frame passes here. So flags are integers, not members of an enumeration; frames go past the half of
+pyzmq's `send` that serves other types of sockets; and a poll says that no message is left, which costs a
+third of what an exception does.
 
-libzmq takes a few dozen replies for a client. A burst fills that faster than its I/O thread empties it. The
-other replies are kept in order and tried again soon. A client that takes none for a while, or that has too
-many, does not read: its replies are dropped, and other clients notice nothing.
+libzmq takes a few dozen replies for a client, and a burst has more. The others are kept in order and tried
+again soon. The replies of a client that takes none for a while, or that has too many, are dropped.
 """
 
 from __future__ import annotations

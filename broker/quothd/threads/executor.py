@@ -1,8 +1,7 @@
 """Decides which thread handles the items of an open topic, by passing the topic's token.
 
 One thread has the token of a topic at any time, and that thread alone uses the `Topic`. The token travels
-with a message: to the topic's thread with a list of items, back to the front end with `Released`. There is no
-lock.
+with a message: to the topic's thread with a list of items, back to the front end with `Released`.
 
 | holder   | who has the token               | items that come    | maintenance is due | `Released`      |
 | -------- | ------------------------------- | ------------------ | ------------------ | --------------- |
@@ -15,9 +14,7 @@ lock.
 |          |                                 |                    |                    | is handled      |
 | ENDED    | none: the topic is closed       | are dropped        |                    |                 |
 
-The front end handles what is quick itself, since two wake-ups cost more than a publish or a fetch. If a disk
-stalls it there, the stall guard makes another thread the front end; the stalled one posts its events and
-`Released` to the outbox, as the topic's thread does, and ends.
+A thread that was the front end until a disk stalled it posts its events and `Released`, and ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """One open topic: executes its requests and its periodic maintenance on its log.
 
-A `Topic` has no thread, no lock, no socket and no clock. The thread that has its token calls `handle` with
-what has arrived and `tick` when `next_due` has come, says what time it is, and gets the events for the front
-end. What would take long leaves through `Services` and comes back as an item: an fsync, a read from a cold
-disk, a step of a commit.
+The thread that has its token calls `handle` with what has arrived and `tick` when `next_due` has come, and
+gets the events for the front end. What would take long leaves through `Services` and comes back as an item.
 
 Publishes that arrive together are appended together. An acknowledgement is an event once the level that was
 asked for is reached and the record can be read: at once for `written`, after a shared fsync for `synced` and

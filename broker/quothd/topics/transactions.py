@@ -1,9 +1,8 @@
 """Executes the requests about transactions of one topic, and keeps the requests that wait for a commit.
 
-The commit of a large transaction takes as long as the disk needs for all of it. A thread of its own does
-that, in two steps, after each of which `CommitStepDone` comes back. While the first one syncs gigabytes, the
-topic goes on as ever; while the second one writes the headers, requests that append wait. They wait as well
-until a small transaction is synced.
+A thread of its own commits a large transaction in two steps, after each of which `CommitStepDone` comes back.
+While the first one syncs gigabytes, the topic goes on as ever; while the second one writes the headers,
+requests that append wait. They wait as well until a small transaction is synced.
 """
 
 from __future__ import annotations
