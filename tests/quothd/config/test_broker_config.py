@@ -44,7 +44,6 @@ def samples(key: str) -> tuple[str, Any, str, Any, str, Any]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The path of a configuration file."""
     return tmp_path / "quoth.toml"
 
 

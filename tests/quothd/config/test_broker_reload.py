@@ -161,12 +161,10 @@ class Reloaded:
         self.fast = peers.fast(self.broker)
 
     def set(self, **settings: Any) -> None:
-        """Change keys."""
         self.settings |= settings
         assert self.broker.reload(load(self.settings, {})) == ()
 
     def counted(self, name: str) -> int:
-        """A counter of the status."""
         return int(self.fast.status(limit=0).counters[name])
 
     def code(self, topic: str, *values: bytes) -> str:

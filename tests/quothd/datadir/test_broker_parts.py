@@ -63,7 +63,6 @@ def reached_from(start: State) -> set[State]:
 
 
 def fetch(topic: str, after: int, deadline: float) -> PendingRequest:
-    """A pending fetch."""
     return PendingRequest(cast(Responder, None), Operation.FETCH, topic, 0, after=after, deadline=deadline)
 
 
@@ -174,7 +173,6 @@ class NameNotDurable(PosixFileSystem):
         self.synced: list[str] = []
 
     def open_directory(self, path: Path) -> SyncedBy:
-        """See `FileSystem.open_directory`."""
         return SyncedBy(lambda: self._sync(path))
 
     def _sync(self, path: Path) -> None:

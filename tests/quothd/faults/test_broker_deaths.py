@@ -57,7 +57,6 @@ class DeadlyDisk(FaultyDisk):
         self._left = nth
 
     def struck(self, kind: Kind, path: Path) -> None:
-        """See `FaultyDisk.struck`."""
         self._left -= kind in CHANGES
         if not self._left:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -77,7 +76,6 @@ def live(directory: Path, disk: FaultyDisk) -> None:
 
 
 def start(directory: Path, disk: FaultyDisk) -> MemoryBroker:
-    """Start a broker, which opens its topic once."""
     broker = MemoryBroker(directory / "data", disk)
     broker.pass_time(2.0)
     broker.settle()

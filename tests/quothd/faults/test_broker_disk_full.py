@@ -76,7 +76,6 @@ class BrokerOnDisk:
         eventually(is_full, "topics that hibernate meanwhile give nothing back")
 
     def restart(self, number: int) -> None:
-        """End the broker by a signal and start it again."""
         self.fast.close()
         assert self.broker.terminate(number) == (0 if number == signal.SIGTERM else -number)
         self.fast = self._peers.fast(self.broker.restart())

@@ -57,7 +57,6 @@ class Run:
     # -- actions --------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Publish a batch through one of the protocols."""
         topic, values = self.rng.choice(TOPICS), self.values()
         if self.rng.random() < 0.5:
             first, _ = self.simple.publish(topic, *values)
@@ -66,14 +65,12 @@ class Run:
         self.stored(topic, first, values)
 
     def publish_many(self) -> None:
-        """Publish a pipeline of batches to several topics."""
         sent = [(self.rng.choice(TOPICS), self.values()) for _ in range(20)]
         asked = [self.fast.send_publish(topic, values) for topic, values in sent]
         for (topic, values), answer in zip(sent, self.fast.answers_to(asked), strict=True):
             self.stored(topic, replied(answer).first, values)
 
     def roll(self) -> None:
-        """Begin a new segment."""
         if self.records:
             self.fast.call(RollTopic(), self.rng.choice([*self.records]))
 
@@ -88,11 +85,9 @@ class Run:
             self.trimmed[topic] = self.trimmed.get(topic, 0) + count
 
     def hibernate(self) -> None:
-        """Wait until every topic hibernates."""
         eventually(lambda: hibernates(self.fast), "all topics hibernate")
 
     def restart(self, number: int | None = None) -> None:
-        """End the broker by a signal and start it again."""
         self.broker.terminate(number or self.rng.choice((signal.SIGTERM, signal.SIGKILL)))
         self.fast.close()
         self.simple.close()
@@ -137,7 +132,6 @@ class Run:
                 assert self.simple.read(topic, POINTER_MAX) == (POINTER_MAX, [])
 
     def step(self) -> None:
-        """Execute a random action."""
         weights: dict[Callable[[], None], int] = {
             self.publish: 20, self.publish_many: 5, self.roll: 6, self.trim: 2, self.hibernate: 3,
             self.compare: 4, self.restart: 2, self.crash_in_work: 2,

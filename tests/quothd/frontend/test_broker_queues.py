@@ -29,17 +29,14 @@ Posted = tuple[Executor, Sequence[Event]]
 
 
 def event(number: int) -> Posted:
-    """Return a posted event with a number."""
     return cast(Executor, "a topic"), (Answered(cast(Any, number), []),)
 
 
 def is_ringing(fd: int) -> bool:
-    """True if a poll would return."""
     return bool(select.select([fd], [], [], 0)[0])
 
 
 def take(outbox: Outbox[Any]) -> list[Posted]:
-    """Take all events that have been posted."""
     outbox.attend(rung=is_ringing(outbox.fd))
     return list(outbox.take(math.inf, time.monotonic))
 
@@ -160,7 +157,6 @@ class Router:
         self.replies = ReplyQueue(cast(Any, self), self.counters, self.clock.monotonic)
 
     def send(self, frames: list[bytes]) -> None:
-        """See `quothd.frontend.router.Router.send`."""
         if self.problem is not None:
             raise self.problem
         if frames[0] in self.gone:
@@ -173,7 +169,6 @@ class Router:
 
 @pytest.fixture
 def router() -> Router:
-    """Return a ROUTER without room."""
     return Router()
 
 

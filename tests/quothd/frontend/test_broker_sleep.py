@@ -23,7 +23,6 @@ from quothwire.protocol.messages import (
 
 
 def hibernate(fast: FastPeer) -> None:
-    """Wait until no topic is active."""
     eventually(lambda: hibernates(fast), "all topics hibernate")
 
 
@@ -149,7 +148,6 @@ def test_many_hibernating_topics_cost_no_thread_and_no_descriptor(
 
 
 def waiting(fast: FastPeer, count: int) -> None:
-    """Wait until so many fetches are pending."""
     eventually(lambda: fast.status(limit=0).waits == count, f"{count} fetches are pending")
 
 

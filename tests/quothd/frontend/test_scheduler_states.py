@@ -29,7 +29,6 @@ class Executor:
         self.thread = Thread()
 
     def send(self, item: Any) -> None:
-        """See `Executor.send`."""
         self.sent.append(item)
 
 
@@ -49,24 +48,14 @@ class Topics:
         return "".join(cast(Any, one).name for one in self.scheduler.executors)
 
     def open(self, *entries: RegistryEntry, now: float = 0.0) -> None:
-        """Open topics, as far as they may be active."""
         for entry in entries:
             self.scheduler.need(entry, now)
             if entry.state is State.OPENING:
                 entry.step(Transition.OPENED)
 
     def close(self, entry: RegistryEntry, now: float = 0.0) -> None:
-        """Let a topic that closes be closed."""
         assert cast(Any, entry.executor).sent[-1] == Close()
         self.scheduler.released(entry, Transition.CLOSED, now)
-
-
-def test_as_many_topics_are_active_as_there_may_be() -> None:
-    topics = Topics(2)
-    topics.open(*topics.entries)
-    assert topics.active == "ab"
-    assert topics.scheduler.waiting
-    assert [one.state for one in topics.entries[2:]] == [State.QUEUED] * 3
 
 
 def test_a_waiting_topic_takes_the_place_of_the_idle_one_that_was_used_first() -> None:

@@ -27,7 +27,6 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\
 
 
 def raw(broker: BrokerProcess) -> socket.socket:
-    """Open a TCP connection to the broker."""
     host, port = broker.url.removeprefix("tcp://").split(":")
     return socket.create_connection((host, int(port)), timeout=CLOSED_WITHIN_S)
 

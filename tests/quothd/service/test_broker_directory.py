@@ -41,7 +41,6 @@ def serving(directory: Path, **settings: Any) -> Iterator[FastPeer]:
 
 
 def names(fast: FastPeer) -> list[str]:
-    """The names of all topics."""
     found: list[str] = fast.call(ListTopics()).names
     return found
 

@@ -59,7 +59,6 @@ def test_an_event_has_a_plain_name_and_a_meaning() -> None:
 
 @pytest.fixture
 def stream() -> io.StringIO:
-    """Return the stderr of `writer`."""
     return io.StringIO()
 
 
@@ -78,7 +77,6 @@ def writer(stream: io.StringIO) -> Iterator[LogWriter]:
 
 
 def lines(stream: io.StringIO) -> list[str]:
-    """Return the lines that were written so far."""
     return stream.getvalue().splitlines()
 
 

@@ -30,13 +30,11 @@ def fill(fast: FastPeer, topic: str) -> int:
 
 
 def folder(broker: BrokerProcess, topic: str) -> Path:
-    """Return the folder of a topic."""
     (found,) = broker.topics_directory.glob(f"{topic}~*")
     return found
 
 
 def counted(fast: FastPeer, name: str) -> int:
-    """Return a counter of the broker."""
     return int(fast.status(limit=0).counters[name])
 
 

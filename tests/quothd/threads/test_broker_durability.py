@@ -102,7 +102,6 @@ def test_writers_wait_while_too_many_records_are_unsynced(
 
 
 def hibernate(fast: FastPeer) -> None:
-    """Wait until all topics hibernate."""
     eventually(lambda: hibernates(fast), "all topics hibernate")
 
 

@@ -34,7 +34,6 @@ def embed(embed: Embed) -> Embed:
 
 
 def takeovers(fast: FastPeer) -> int:
-    """Count how often another thread has become the front end."""
     return int(fast.status(limit=0).counters["takeovers"])
 
 
@@ -47,7 +46,6 @@ def open_topics(fast: FastPeer, *topics: str) -> None:
 
 
 def last_writer(disk: FaultyDisk, topic: str) -> str:
-    """The thread that has written to a topic last."""
     return [thread for folder, thread in disk.writers if folder.startswith(f"{topic}~")][-1]
 
 
@@ -156,7 +154,6 @@ class Watched:
         self.guard.start()
 
     def step(self, seconds: float) -> None:
-        """Let time pass."""
         self.clock.step(round(seconds * SECOND))
 
     def _look(self, thread_id: int) -> bool:
@@ -167,7 +164,6 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Iterator[Watched]:
-    """Start a guard that watches this thread."""
     watched = Watched()
     yield watched
     watched.guard.stop()

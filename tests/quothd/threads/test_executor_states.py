@@ -54,7 +54,6 @@ class Seen:
 
     @property
     def now(self) -> float:
-        """The monotonic time."""
         return self.broker.clock.monotonic()
 
     def take_over(self) -> None:
@@ -85,7 +84,6 @@ class Seen:
 
 
 def sent(seen: Seen) -> str:
-    """Give an item behind all others, to the topic's thread."""
     seen.executor.send(Close())
     return seen.where()
 
@@ -101,13 +99,11 @@ def released(count: int) -> Callable[[Seen], str]:
 
 
 def finished(seen: Seen) -> str:
-    """End the front end."""
     seen.executor.finish()
     return seen.where()
 
 
 def ended(seen: Seen) -> str:
-    """End the topic."""
     seen.executor.given.append(quick())
     left = len(seen.executor.end())
     return f"{left} left"

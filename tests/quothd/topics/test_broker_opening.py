@@ -31,12 +31,10 @@ class FastClock(SystemClock):
     """A clock on which hours pass in a minute."""
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
         return 200 * super().monotonic()
 
 
 def folder_of(broker: BrokerProcess, topic: str) -> Path:
-    """The folder of a topic."""
     (folder,) = broker.topics_directory.glob(f"{topic}~*")
     return folder
 

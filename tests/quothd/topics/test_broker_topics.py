@@ -23,7 +23,6 @@ from quothwire.settings import TopicSettings
 
 
 def names(fast: FastPeer, after: str = "", limit: int = 1_000) -> list[str]:
-    """The names of topics."""
     reply = fast.call(ListTopics(after=after, limit=limit))
     assert isinstance(reply, Topics)
     return reply.names
