@@ -33,7 +33,6 @@ from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.threads.executor import CAN_RUN, Executor, Shared
 from quothd.topics.changes import RETRY_US
-from quothlog import LogInfo
 from quothlog.datadir.topic_folder import TopicFolder
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
@@ -124,7 +123,8 @@ class Dispatcher:
             return False
         if request.operation is Operation.DESCRIBE:
             request.decode()
-            self._send(entry.description(entry.info, request))
+            description = entry.metadata.describe(entry.info, entry.segments())
+            self._send(request.responder.reply(description))
             return True
         if request.operation is not Operation.FETCH:
             return False
@@ -212,11 +212,13 @@ class Dispatcher:
                 executor.given.append(event.item)
                 self._ready[entry] = None
             case Informed():
-                self._learn(entry, event.info, event.retention_due)
+                self.registry.learn(entry, event.info)
+                due = event.retention_due
+                self._retention.plan(entry, math.inf if due is None else due)
             case Opening():
                 entry.scanned = (event.done, event.size)
             case Opened():
-                self._opened(entry, event, now)
+                self._opened(entry, now)
             case DiskLow():
                 self.disk_low_at = now
             case Idle():
@@ -224,7 +226,6 @@ class Dispatcher:
                     self.scheduler.hibernate(entry)
             case Closed():
                 note("topic_slept", topic=entry.name)
-                self._learn(entry, event.info, event.retention_due)
                 executor.end()
                 self.scheduler.released(entry, Transition.CLOSED, now)
             case Deleted():
@@ -237,11 +238,10 @@ class Dispatcher:
             case Failed():
                 self._failed(entry, executor, event, now)
 
-    def _opened(self, entry: RegistryEntry, event: Opened, now: float) -> None:
+    def _opened(self, entry: RegistryEntry, now: float) -> None:
         entry.step(Transition.OPENED)
         note("topic_made" if entry.is_new else "topic_opened", topic=entry.name)
         entry.is_new = False
-        self._learn(entry, event.info, event.retention_due)
         queued, entry.queued = entry.queued, []
         for request in queued:
             self._give(entry, request, now)
@@ -266,10 +266,6 @@ class Dispatcher:
             self._resume_fetches(entry, now)
             if self.scheduler.waiting:
                 self.scheduler.assign(now)
-
-    def _learn(self, entry: RegistryEntry, info: LogInfo, retention_due: int | None) -> None:
-        self.registry.learn(entry, info)
-        self._retention.plan(entry, math.inf if retention_due is None else retention_due)
 
     def _failed(self, entry: RegistryEntry, executor: Executor, event: Failed, now: float) -> None:
         """Answer the requests of a topic that has failed; the next one opens it again."""

@@ -125,10 +125,6 @@ class RegistryEntry:
         text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
 
-    def description(self, info: LogInfo, request: PendingRequest) -> Frames:
-        """Return the answer of a request for a description of the topic."""
-        return request.responder.reply(self.metadata.describe(info, self.segments()))
-
     def nothing_for(self, request: PendingRequest) -> Frames:
         """Return the answer of a fetch that found nothing."""
         log_id, after = self.metadata.topic.log_id, request.message.after

@@ -77,11 +77,8 @@ class Opening(Value):
     size: int
 
 
-class Opened(Value):
-    """The log is open. retention_due: see `Log.retention_due`."""
-
-    info: LogInfo
-    retention_due: int | None
+class Opened(NamedTuple):
+    """The log is open."""
 
 
 class Progress(NamedTuple):
@@ -92,7 +89,7 @@ class Progress(NamedTuple):
 
 
 class Informed(Value):
-    """The state of the log, reported now and then."""
+    """The state of the log, now and then, and before `Opened` and `Closed`. retention_due: see `Log`."""
 
     info: LogInfo
     retention_due: int | None
@@ -106,11 +103,8 @@ class Idle(NamedTuple):
     """The topic had no request for `worker_timeout`."""
 
 
-class Closed(Value):
+class Closed(NamedTuple):
     """The log is closed, and the thread ends."""
-
-    info: LogInfo
-    retention_due: int | None
 
 
 class Deleted(NamedTuple):

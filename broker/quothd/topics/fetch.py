@@ -41,11 +41,6 @@ class RangeQuery(NamedTuple):
     survey: LogSurvey
     request: AdvanceTopic | SplitTopic | CountTopic
 
-    @property
-    def is_quick(self) -> bool:
-        """True if it is executed in a moment, without a disk."""
-        return self.survey.at_hand and not isinstance(self.request, SplitTopic)
-
     def read(self) -> Reply:
         """Execute it; returns the reply."""
         survey, request = self.survey, self.request
@@ -98,7 +93,7 @@ class TopicReads:
         if not isinstance(decoded, AdvanceTopic):
             check_range(decoded.after, decoded.until)
         query = RangeQuery(self._log.log_id, self._log.survey(decoded.after), decoded)
-        if query.is_quick:
+        if query.survey.at_hand and not isinstance(decoded, SplitTopic):
             return query.read()
         self._submit(request, query)
         return None

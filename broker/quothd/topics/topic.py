@@ -39,7 +39,7 @@ from quothd.topics.changes import Changes
 from quothd.topics.failures import broken_off, log_failure
 from quothd.topics.fetch import TopicReads
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
+from quothd.topics.syncing import SHARE_FULL, Syncing
 from quothd.topics.transactions import Transactions
 from quothlog import Appended, Log
 from quothlog.appender import SyncRequest
@@ -112,9 +112,10 @@ class Topic:
     # -- for the thread that has the token ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Execute the retention that became due while the log was closed; the first event is `Opened`."""
+        """Execute the retention that became due while the log was closed; reports the state of the log."""
         self._changes.retain()
-        self._events.add(Opened(self._changes.info(), self._changes.retention_due()))
+        self._changes.inform()
+        self._events.add(Opened())
 
     def handle(self, items: Iterable[Item], now: float) -> list[Event]:
         """Execute items in their order; returns the events. A defect ends the topic with `Failed`."""
@@ -268,7 +269,7 @@ class Topic:
         reply = Published(topic.log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
         reached = self._appender.synced if level == "synced" else self._appender.visible
         if outcome.last > reached.pointer:
-            self._syncing.waiting.append(WaitingPublish(request, reply))
+            self._syncing.waiting.append((request, reply))
         else:
             self._events.answer(request, request.responder.reply(reply))
 
@@ -329,10 +330,11 @@ class Topic:
         if self._log.failure is None:
             self._log.sync()
         self._settle()
-        info, due = self._changes.info(), self._changes.retention_due()
+        self._changes.inform()
+        counters = self._changes.info().counters
         self._log.close()
-        self.metadata.failure, self.metadata.counted = self._log.failure, info.counters
-        self._events.add(Closed(info, due))
+        self.metadata.failure, self.metadata.counted = self._log.failure, counters
+        self._events.add(Closed())
         self.ended = True
 
     def _run(self, work: Callable[[], None]) -> None:
