@@ -183,19 +183,6 @@ def test_a_client_that_does_not_read_slows_no_other_down_and_bounds_its_memory(
     assert resident_bytes(broker.pid) - before < 250 * 2**20
 
 
-def test_a_client_may_leave_with_requests_on_their_way(
-    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
-) -> None:
-    works(fast)
-    for _ in range(times(50, 2_000)):
-        with FastPeer(peers.context, broker.url) as short:
-            short.send_publish(topic, [b"x"])
-            short.send_fetch(topic, 0, wait_ms=60_000)
-            short.publish(topic, [b"y"])
-    works(fast)
-    assert len(fast.read_all(topic)) == 2 * times(50, 2_000)
-
-
 def test_sockets_of_other_types_get_no_answer(peers: Peers, broker: BrokerProcess, fast: FastPeer) -> None:
     for kind in (zmq.SUB, zmq.PUSH, zmq.PULL, zmq.PUB):
         with closing(peers.context.socket(kind)) as other:

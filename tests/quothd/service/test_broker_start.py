@@ -69,20 +69,6 @@ def test_a_log_is_verified_without_a_boot_id(tmp_path: Path) -> None:
     assert "10" in done.stdout
 
 
-@needs_mounts
-def test_a_directory_that_takes_no_files_is_reported_before_it_is_ready(
-    refuse: Refuse, tmp_path: Path
-) -> None:
-    """A read-only directory can be locked and listed."""
-    topics = tmp_path / "data" / "topics"
-    topics.mkdir(parents=True)
-    spoil = f'mount --bind "{topics}" "{topics}" && mount -o remount,bind,ro "{topics}" && exec "$@"'
-    said = refuse(CANNOT, prefix=("unshare", "--mount", "sh", "-c", spoil, "sh"))
-    assert f"storage_failed: {topics}/" in said
-    assert "Read-only file system" in said
-    assert "mounted read-only" in said, "what to do"
-
-
 # -- configuration --------------------------------------------------------------------------------------
 
 
