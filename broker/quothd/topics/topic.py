@@ -208,8 +208,7 @@ class Topic:
             case ReadDone():
                 self._answer(item.request, lambda _: self.reads.go_on(item, self._now))
             case CommitStepDone():
-                done = self._transactions.go_on(item)
-                if done is not None:
+                if (done := self._transactions.go_on(item)) is not None:
                     self._acknowledge(*done, "synced")
                     self._take_back_held()
             case Close():
@@ -274,8 +273,7 @@ class Topic:
             self._events.answer(request, request.responder.reply(reply))
 
     def _publish_staged(self, request: PendingRequest) -> None:
-        appended = self._transactions.publish(request)
-        if appended is not None:
+        if (appended := self._transactions.publish(request)) is not None:
             self._acknowledge(request, appended, "synced")
             self._syncing.measure(self._now)
 
@@ -319,11 +317,11 @@ class Topic:
         """Delete the topic. The front end gives no other request behind this one."""
         self._changes.check_delete(request)
 
-        def delete() -> None:
+        def delete(_: PendingRequest) -> None:
             self._changes.delete(request)
             self.ended = True
 
-        self._ending = lambda: self._answer(request, lambda _: delete())
+        self._ending = lambda: self._answer(request, delete)
 
     def _close(self) -> None:
         """Close the log: everything synced, every acknowledgement an event."""
