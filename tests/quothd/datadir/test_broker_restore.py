@@ -220,7 +220,10 @@ FORMS: list[tuple[object, str, str]] = [
 
 
 def test_the_error_for_a_manifest_of_another_form_names_the_place(backup: Path) -> None:
-    for content, code, text in FORMS:
+    unordered = content_of(backup)
+    for row in unordered["topics"]:
+        row["segments"].reverse()
+    for content, code, text in (*FORMS, (unordered, "damaged", "segments are not in order")):
         write_line(backup, content if isinstance(content, bytes) else json.dumps(content).encode())
         with pytest.raises(QuothError) as caught:
             manifest.load(backup)

@@ -15,7 +15,7 @@ from quothd.requests.events import Close, Released, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import QUICK_ITEMS_MAX, SLOW_S, Executor, Holder
 from quothd.threads.stall_guard import TakenOver
-from quothwire.protocol.messages import Fetch, Publish, RollTopic
+from quothwire.protocol.messages import Fetch, Publish, RollTopic, UpdateTopic
 
 OPENING, FRONT, HANDLING, THREAD, ENDED = Holder
 
@@ -225,3 +225,12 @@ def test_a_fetch_behind_large_ones_waits_for_the_thread(tmp_path: Path) -> None:
     seen = Seen(tmp_path, FRONT)
     seen.executor.thread.topic.reads.found_bytes = 2**20
     assert seen.run(pending(Fetch()), pending(Fetch())) == "handled kept"
+
+
+def test_a_publish_that_needs_another_segment_waits_for_the_thread(tmp_path: Path) -> None:
+    seen = Seen(tmp_path, FRONT)
+    assert seen.run(pending(UpdateTopic({"size_limit": 1_000}))) == "thread"
+    seen.stepped.step()
+    seen.executor.release(Released(1), seen.now)
+    assert seen.run(quick()) == "handled"
+    assert seen.run(pending(Publish("written"), encoded([bytes(2_000)]))) == "thread"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
 from kit.client.clients import Client, read_all
+from quothd.requests.pending_request import open_request
+from quothd.topics.append_burst import append_publishes
+from quothlog import Appended, Log
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
@@ -108,6 +112,14 @@ def test_simple_publishes_of_one_burst_keep_their_order(
             expected[pointer] = b"%d %d" % (i, j)
     assert read_all(simple, topic, limit=10_000) == list(expected.items())
     assert fast.fetch(topic).batches < 100, "every single record became a batch"
+
+
+def test_a_burst_of_simple_publishes_that_exceeds_a_batch_is_stored_whole(tmp_path: Path) -> None:
+    burst = [open_request([b"client", b"", b"publish", b"t", *[b"x"] * 10_000]) for _ in range(11)]
+    with Log.open(tmp_path / "t") as log:
+        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, burst)]
+        assert [one.count for one in outcomes if isinstance(one, Appended)] == [10_000] * 11
+        assert log.end_ordinal == 110_000
 
 
 # -- ranges -------------------------------------------------------------------------------------------------
