@@ -17,7 +17,7 @@ from kit.disk.logs import encoded
 from kit.scale import times
 from quothwire import batch
 from quothwire.batch import BATCH_BYTES_MAX
-from quothwire.protocol.messages import Publish, RollTopic
+from quothwire.protocol.messages import Publish
 
 
 def forge(
@@ -63,14 +63,6 @@ def test_a_forged_batch_is_refused_makes_no_topic_and_its_neighbours_are_stored(
         asked = [fast.send(Publish(), topic, raw), fast.send_publish(topic, [b"after"])]
         assert [*map(code_of, fast.answers_to(asked))] == [code, ""], name
         assert fast.values(topic) == [b"before", b"after"]
-
-
-def test_a_value_may_be_any_bytes(fast: FastPeer, topic: str, rng: random.Random) -> None:
-    values = [forge(ABC, 3, base=1), b"QUOTHLOG" + bytes(88), bytes(10_000), rng.randbytes(100_000)]
-    fast.publish(topic, values)
-    fast.call(RollTopic(), topic)
-    fast.publish(topic, values)
-    assert fast.values(topic) == values * 2
 
 
 def test_a_simple_reader_gets_the_values_of_records_with_malformed_headers(

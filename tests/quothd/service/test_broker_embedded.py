@@ -52,18 +52,6 @@ def test_a_broker_without_a_host_is_reached_through_its_context_only(directory: 
                 fast.publish("t", [b"x"])
 
 
-def test_a_directory_has_one_owner_in_a_process_too(directory: Path) -> None:
-    """A broker that is refused leaves no thread behind."""
-    with Broker(directory) as broker:
-        before = set(threading.enumerate())
-        with pytest.raises(QuothError) as caught:
-            Broker(directory).start()
-        assert caught.value.code == "locked"
-        assert f"process {os.getpid()}" in caught.value.text
-        eventually(lambda: set(threading.enumerate()) <= before, "no thread is left")
-        assert broker.url
-
-
 @needs_proc
 def test_a_stopped_broker_leaves_no_thread_and_no_descriptor(directory: Path) -> None:
 

@@ -19,7 +19,7 @@ from kit.disk.small_disks import mounted
 from kit.machine.processes import needs_proc
 from quothd import Broker
 from quothd.threads.executor import SLOW_S
-from quothd.threads.stall_guard import QUIET_S, STALL_S, StallGuard
+from quothd.threads.stall_guard import AGAIN_S, QUIET_S, STALL_S, StallGuard
 from quothwire.protocol.messages import Ping
 
 Embed = Callable[..., Broker]
@@ -121,23 +121,6 @@ def test_topics_that_stall_one_after_another_leave_no_thread_behind(
     )
 
 
-def test_without_a_guard_the_front_end_handles_nothing_that_a_disk_could_stall(
-    embed: Embed, peers: Peers, disk: FaultyDisk, refuse_threads: Callable[[str], None]
-) -> None:
-    """No thread can be started for it; once one can, the front end handles requests again."""
-    refuse_threads("quoth-stall-guard")
-    broker = embed()
-    fast, other = peers.fast(broker), peers.fast(broker)
-    open_topics(fast, "slow", "a")
-    sent = stalled_publish(fast, disk)
-    other.publish("a", [b"x"])
-    disk.heal()
-    replied(fast.answer_to(sent))
-    assert last_writer(disk, "slow") == "quoth-topic-slow"
-    refuse_threads("")
-    eventually(lambda: is_written_by_the_front_end(fast, disk), "a guard watches")
-
-
 # -- the guard ------------------------------------------------------------------------------------------
 
 
@@ -197,6 +180,18 @@ def test_a_thread_that_waits_for_a_processor_stays_the_front_end(watched: Watche
     eventually(lambda: watched.looks > 2, "the guard looks why")
     assert not watched.guard.is_taken_over(watch)
     assert watched.guard.takeovers == 0
+
+
+def test_a_guard_without_a_thread_watches_nothing_until_one_can_be_started(
+    refuse_threads: Callable[[str], None],
+) -> None:
+    refuse_threads("quoth-stall-guard")
+    guard = Watched().guard
+    assert guard.begin("t", AGAIN_S / 2) is None
+    refuse_threads("")
+    assert guard.begin("t", AGAIN_S / 2) is None
+    assert guard.begin("t", 2 * AGAIN_S) is not None
+    guard.stop()
 
 
 def test_a_guard_costs_next_to_nothing(watched: Watched) -> None:

@@ -151,22 +151,6 @@ def test_old_records_of_topics_without_requests_are_removed(start_broker: StartB
 # -- trim and delete, while another client reads ----------------------------------------------------------
 
 
-def test_a_trim_removes_whole_segments_below_its_pointer(fast: FastPeer, topic: str) -> None:
-    """The active segment, too."""
-    fast.call(CreateTopic({"count_limit": 10}), topic)
-    pointers = [fast.publish(topic, [b"%d" % i]).first for i in range(35)]
-    for before, removed in ((0, 0), (pointers[0], 0), (pointers[15], 10), (pointers[-1] + 1, 25)):
-        trimmed = fast.call(TrimTopic(before=before), topic)
-        assert trimmed.records == removed
-        if removed == 10:
-            assert trimmed.first == pointers[10]
-            assert [record.pointer for record in fast.read_all(topic)] == pointers[10:]
-    assert trimmed.first == 0
-    assert fast.read_all(topic) == []
-    assert fast.publish(topic, [b"on"]).first > pointers[-1]
-    assert fast.describe(topic).first_ordinal == 35
-
-
 def test_readers_during_a_trim_get_records_in_order_up_to_the_last(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
