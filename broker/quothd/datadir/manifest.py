@@ -165,15 +165,6 @@ def _checked_list(value: object, checks: Mapping[str, _Check]) -> list[dict[str,
     return [_checked_map(one, checks) for one in value]
 
 
-def _check_order(row: dict[str, Any]) -> None:
-    """Raise ValueError if the fields of a topic contradict each other."""
-    floors = [one["floor"] for one in row["segments"]]
-    if any(a >= b for a, b in pairwise(floors)):
-        raise ValueError("segments are not in order")
-    if row["first_ordinal"] > row["end_ordinal"]:
-        raise ValueError(f"records from {row['first_ordinal']} to {row['end_ordinal']}")
-
-
 def _row(saved: SavedTopic) -> dict[str, Any]:
     topic, archive = saved.topic, saved.archive
     return {
@@ -194,7 +185,11 @@ def _file(kept: KeptFile) -> dict[str, Any]:
 
 
 def _saved(row: dict[str, Any]) -> SavedTopic:
-    _check_order(row)
+    """Make a topic from its row. Raises ValueError if fields contradict each other."""
+    if any(one["floor"] >= other["floor"] for one, other in pairwise(row["segments"])):
+        raise ValueError("segments are not in order")
+    if row["first_ordinal"] > row["end_ordinal"]:
+        raise ValueError(f"records from {row['first_ordinal']} to {row['end_ordinal']}")
     topic = TopicFile(row["name"], row["log"], TopicSettings().changed(row["settings"]))
     segments = [
         KeptSegment(

@@ -31,9 +31,10 @@ class Bound:
     @property
     def announcements(self) -> str:
         """The URL for every client; empty if each has to take the host by which it reached the broker."""
-        if len(self.announced) != 1 or _is_wildcard(self.announced[0]):
+        if len(self.announced) != 1:
             return ""
-        return self.announced[0]
+        host = self.announced[0].removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        return "" if ipaddress.ip_address(host).is_unspecified else self.announced[0]
 
     @property
     def announcements_port(self) -> int:
@@ -89,8 +90,3 @@ def _bind(one: zmq.Socket[bytes], url: str) -> None:
         if problem.errno == errno.EADDRINUSE:  # it may be free later: nothing is wrong with the configuration
             raise OSError(problem.errno, f"{text} (is another broker running there?)") from None
         raise error("bad_setting", text, "it has to be an address of this machine") from None
-
-
-def _is_wildcard(url: str) -> bool:
-    """True if a URL is bound at all addresses of the machine."""
-    return ipaddress.ip_address(url.removeprefix("tcp://").rpartition(":")[0].strip("[]")).is_unspecified
