@@ -312,6 +312,18 @@ def test_retention_that_fails_is_tried_again_now_and_then(tmp_path: Path) -> Non
         assert (entry.info.first_ordinal, entry.info.counters["rolls"]) == (2 * (kind == "open"), 1)
 
 
+def test_counters_survive_hibernation(tmp_path: Path) -> None:
+    broker = MemoryBroker(tmp_path)
+    for number in (1, 2):
+        hibernating(broker)
+        broker.ask(OPERATIONS["roll"]())
+        broker.settle()
+        hibernating(broker)
+        info = broker.dispatcher.registry.entries[NAME].info
+        assert info is not None
+        assert info.counters["rolls"] == number
+
+
 @pytest.mark.parametrize(("last", "name"), [(Closed, "hibernating"), (Deleted, "delete")])
 def test_the_last_event_of_a_thread_ends_its_topic(tmp_path: Path, last: type[Event], name: str) -> None:
     """No one takes a later one; so a deletion brings its answer with it."""

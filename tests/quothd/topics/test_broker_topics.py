@@ -340,12 +340,3 @@ def test_findings_of_an_opening_are_logged_and_counted(start_broker: StartBroker
     fast = peers.fast(broker.restart())
     eventually(lambda: counted("torn", "quarantined_bytes") == (100, 100), "the file is still there")
     assert counted("torn", "torn_bytes") == (0, 0)
-
-
-def test_counters_survive_hibernation(start_broker: StartBroker, peers: Peers) -> None:
-    fast: FastPeer = peers.fast(start_broker(worker_timeout=0.01))
-    for number in (1, 2):
-        fast.publish("t", [b"x"])
-        fast.call(RollTopic(), "t")
-        eventually(lambda: hibernates(fast), "it hibernates")
-        assert fast.describe("t").counters["rolls"] == number
