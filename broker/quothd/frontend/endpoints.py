@@ -1,4 +1,4 @@
-"""Binds the endpoints of a broker: a ROUTER each, and beside it a PUB for the announcements.
+"""Opens the endpoints of a broker: a ROUTER each, and beside it a PUB for the announcements.
 
 tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
 ipc://PATH             announcements on ipc://PATH-announcements
@@ -15,9 +15,11 @@ import zmq
 
 from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
+from quothd.frontend.router import QUEUED_MAX
 from quothwire.errors import error
 from quothwire.protocol import announcement
 
+HANDSHAKE_MS = 3_000
 _TRIES = 20
 
 
@@ -43,11 +45,30 @@ class Bound:
         return ports.pop() if len(ports) == 1 else 0
 
 
-def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
-    """Bind both sockets to everything that is configured, and to `inproc`.
+def open_sockets(
+    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Bound]:
+    """Make a ROUTER and a PUB, and bind both to everything that is configured, and to `inproc`.
 
     Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
+    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
+    try:
+        for one in (router, announcer):
+            one.set(zmq.LINGER, 0)
+            one.set(zmq.SNDHWM, QUEUED_MAX)
+            one.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
+            one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+            one.set(zmq.TCP_KEEPALIVE, 1)
+        router.set(zmq.ROUTER_MANDATORY, 1)
+        return router, announcer, _bind_pair(router, announcer, config, inproc)
+    except BaseException:
+        router.close()
+        announcer.close()
+        raise
+
+
+def _bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
     urls: list[str] = []
     announced: list[str] = []
     for place in (*listen_addresses(config), inproc):

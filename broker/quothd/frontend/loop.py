@@ -18,8 +18,8 @@ from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
-from quothd.frontend.endpoints import Bound, bind_pair
-from quothd.frontend.router import QUEUED_MAX, ReplyQueue, Router
+from quothd.frontend.endpoints import open_sockets
+from quothd.frontend.router import ReplyQueue, Router
 from quothd.requests.pending_request import RefusedRequest, open_request
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
@@ -39,7 +39,6 @@ TURN_S = 0.005
 thousand small ones."""
 IDLE_S_MAX = 60.0
 """A poll counts milliseconds in 31 bits."""
-HANDSHAKE_MS = 3_000
 UNSYNCED_NAMED_MAX = 10
 LINGER_S = 0.5
 """At the end, for replies that their clients have not taken yet."""
@@ -69,7 +68,8 @@ class FrontEnd:
         clock: Clock,
         process_id: int,
     ) -> None:
-        self._router, self._announcer, self.bound = _bind(context, config, inproc)
+        socket, self._announcer, self.bound = open_sockets(context, config, inproc)
+        self._router = Router(socket)
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
         self.overrun: QuothError | None = None
@@ -294,26 +294,6 @@ class FrontEnd:
         elif unsynced:
             text = f"writing to {_named(unsynced)} had failed"
             self.unsynced = error("storage_failed", text, UNSYNCED_HINT)
-
-
-def _bind(
-    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
-) -> tuple[Router, zmq.Socket[bytes], Bound]:
-    """Make both sockets and bind them."""
-    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
-    try:
-        for one in (router, announcer):
-            one.set(zmq.LINGER, 0)
-            one.set(zmq.SNDHWM, QUEUED_MAX)
-            one.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
-            one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-            one.set(zmq.TCP_KEEPALIVE, 1)
-        router.set(zmq.ROUTER_MANDATORY, 1)
-        return Router(router), announcer, bind_pair(router, announcer, config, inproc)
-    except BaseException:
-        router.close()
-        announcer.close()
-        raise
 
 
 def _named(topics: Sequence[str]) -> str:
