@@ -75,32 +75,21 @@ class Seen:
         kept = "kept" if self.executor.given else ""
         return " ".join(filter(None, ["handled" if handled else "", with_thread, kept])) or "nowhere"
 
+    def after(self, act: Callable[[], object]) -> str:
+        """Let something happen to the executor; returns where its items are then."""
+        act()
+        return self.where()
+
+    def released(self, handled: int) -> str:
+        """Take the token back from a thread that has handled so many lists."""
+        return self.after(lambda: self.executor.release(Released(handled), self.now))
+
     def let_pass(self, seconds: float) -> str:
         """Let time pass until maintenance is due; returns where that is."""
         self.broker.clock.step(int(seconds * 1_000_000))
         runs = self.broker.work
         self.executor.tick(self.now)
         return "fsync" if runs.step() else self.where()
-
-
-def sent(seen: Seen) -> str:
-    seen.executor.send(Close())
-    return seen.where()
-
-
-def released(count: int) -> Callable[[Seen], str]:
-    """Take the token back from a thread that has handled so many lists."""
-
-    def event(seen: Seen) -> str:
-        seen.executor.release(Released(count), seen.now)
-        return seen.where()
-
-    return event
-
-
-def finished(seen: Seen) -> str:
-    seen.executor.finish()
-    return seen.where()
 
 
 def ended(seen: Seen) -> str:
@@ -121,12 +110,12 @@ EVENTS: dict[str, Callable[[Seen], str]] = {
     "slow": lambda seen: seen.run(slow()),
     "quick, then slow": lambda seen: seen.run(quick(), slow()),
     "nothing": lambda seen: seen.run(),
-    "sent": sent,
+    "sent": lambda seen: seen.after(lambda: seen.executor.send(Close())),
     "fsync due": synced,
     "maintenance due": lambda seen: seen.let_pass(1_000.0),
-    "released, all handled": lambda seen: released(seen.executor._sent)(seen),
-    "released, more sent": lambda seen: released(seen.executor._sent - 1)(seen),
-    "finished": finished,
+    "released, all handled": lambda seen: seen.released(seen.executor._sent),
+    "released, more sent": lambda seen: seen.released(seen.executor._sent - 1),
+    "finished": lambda seen: seen.after(seen.executor.finish),
     "ended": ended,
 }
 NOWHERE = {holder: ("nowhere", holder) for holder in Holder}
