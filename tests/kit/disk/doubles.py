@@ -136,7 +136,10 @@ class FaultyDisk:
     # -- the port ---------------------------------------------------------------------------------------
 
     def make_directory(self, path: Path) -> None:
-        self._below.make_directory(path)
+        if self.syncs:
+            self._below.make_directory(path)
+        else:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def list(self, path: Path) -> dict[str, int]:
         return self._below.list(path)
