@@ -199,6 +199,17 @@ def test_a_pending_fetch_is_answered_by_a_newer_record_alone(tmp_path: Path) -> 
     assert broker.code(last) == "unknown_topic"
 
 
+def test_a_pending_fetch_keeps_no_topic_awake(tmp_path: Path) -> None:
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    asked = broker.ask(fetch(broker.newest[NAME]))
+    for _ in range(3):
+        broker.pass_time(2.0)
+        broker.settle()
+    assert broker.dispatcher.registry.entries[NAME].executor is None
+    assert not broker.answers[asked]
+
+
 def test_pending_fetches_are_bounded_and_a_publish_answers_more_than_a_topic_takes(tmp_path: Path) -> None:
     broker = MemoryBroker(tmp_path, topic_requests_max=10, waits_max=100)
     hibernating(broker)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from kit.broker.memory_broker import MemoryBroker, SteppedThread
 from kit.broker.open_topic import new_topic, pending
 from kit.disk.logs import encoded
-from quothd.requests.events import Close, Released, SyncDone
+from quothd.requests.events import Close, CommitStepDone, Released, SyncDone
 from quothd.requests.pending_request import PendingRequest
-from quothd.threads.executor import QUICK_ITEMS_MAX, SLOW_S, Executor, Holder
+from quothd.threads.executor import QUICK_ITEMS_MAX, SLOW_S, Executor, Holder, count_quick
 from quothd.threads.stall_guard import TakenOver
 from quothwire.protocol.messages import Fetch, Publish, RollTopic, UpdateTopic
 
@@ -174,7 +174,10 @@ def test_more_than_one_burst_is_handled_in_bursts(tmp_path: Path) -> None:
 
 
 def test_the_results_of_other_threads_are_quick(tmp_path: Path) -> None:
-    """An acknowledgement that waits for an fsync leaves without a wakeup of the topic's thread."""
+    """An acknowledgement that waits for an fsync leaves without a wakeup of the topic's thread.
+
+    A step of a commit is not: the next one writes headers.
+    """
     seen = Seen(tmp_path, FRONT)
     assert seen.run(pending(Publish("synced"), encoded([b"x"]))) == "handled"
     assert seen.broker.work.step()
@@ -184,6 +187,7 @@ def test_the_results_of_other_threads_are_quick(tmp_path: Path) -> None:
     assert isinstance(brought.item, SyncDone)  # type: ignore[union-attr]
     seen.executor.given.append(brought.item)  # type: ignore[union-attr]
     assert seen.where(bool(seen.executor.run(seen.now))) == "handled"
+    assert count_quick(seen.executor.thread.topic, [CommitStepDone(cast(Any, None), None)]) == 0
 
 
 def test_a_fetch_behind_large_ones_waits_for_the_thread(tmp_path: Path) -> None:
