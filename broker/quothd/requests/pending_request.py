@@ -10,8 +10,18 @@ from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Call, Frames
-from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
-from quothwire.protocol.operations import WITH_PAYLOAD, Reply
+from quothwire.protocol.messages import (
+    WITH_PAYLOAD,
+    Fetch,
+    Fetched,
+    ListTopics,
+    Operation,
+    Ping,
+    Pong,
+    Published,
+    Reply,
+    Topics,
+)
 from quothwire.record import Record, records_of
 
 SIMPLE_READ_BYTES = 2**20

@@ -32,7 +32,7 @@ from quothlog.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import Request
 from quothwire.settings import TopicSettings
 
 NAME = "t"

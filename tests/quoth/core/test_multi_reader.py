@@ -12,8 +12,7 @@ from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.merging.rounds import ROUND_REST
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.messages import Fetched, Pong, Topics
-from quothwire.protocol.operations import Reply
+from quothwire.protocol.messages import Fetched, Pong, Reply, Topics
 
 NOW = 1_000.0
 LIST_PAUSE_S = Timing().list_pause

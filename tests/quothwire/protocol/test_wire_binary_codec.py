@@ -25,8 +25,17 @@ from quothwire.protocol.binary_codec import (
     encode_request,
     is_fast,
 )
-from quothwire.protocol.messages import DescribeTopic, Fetch, Hello, Operation, Ping, Pong, Publish
-from quothwire.protocol.operations import WITH_PAYLOAD, WITHOUT_TOPIC
+from quothwire.protocol.messages import (
+    WITH_PAYLOAD,
+    WITHOUT_TOPIC,
+    DescribeTopic,
+    Fetch,
+    Hello,
+    Operation,
+    Ping,
+    Pong,
+    Publish,
+)
 
 CORRELATION = 0x0102_0304_0506_0708
 U64 = 2**64 - 1

@@ -32,8 +32,7 @@ from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import TOPICS_MAX as NAMES_MAX
-from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Topics
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Request, Topics
 
 AT_HAND_BYTES, AT_HAND_BYTES_MIN = 32 * 2**20, 64 * 2**10
 """Bytes that all topics together have at hand, and the least that one fetch asks for."""

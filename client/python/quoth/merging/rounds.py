@@ -24,8 +24,7 @@ from quoth.merging.merge import TopicMerge
 from quoth.reader import RecordReader
 from quothwire.errors import NotFound, QuothError
 from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.messages import DescribeTopic, ListTopics, Ping, Pong, TopicInfo, Topics
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import DescribeTopic, ListTopics, Ping, Pong, Request, TopicInfo, Topics
 
 ROUND_S, ROUND_REST, ROUND_REST_MAX_S = 0.005, 4, 0.5
 """The least seconds between two rounds; the pause after a round as a multiple of its duration, so that many

@@ -20,8 +20,8 @@ from math import inf
 from typing import NamedTuple
 
 from quothwire.errors import SHOWN_MAX, QuothError, error, shown_frame
-from quothwire.protocol.bounds import POINTERS, Range
-from quothwire.protocol.messages import WAIT_MS_MAX, Operation
+from quothwire.protocol.messages import POINTERS, WAIT_MS_MAX, Operation
+from quothwire.protocol.value import Range
 from quothwire.topic import decode_topic
 
 READ_LIMIT_MAX = 10_000
