@@ -193,14 +193,12 @@ def test_damaged_error_reply_is_read_or_refused(damaged: Labelled, settle: Settl
             assert str(again.reply) == str(answer.reply), label
 
 
-def read_simple(frames: Sequence[bytes]) -> tuple[object, ...]:
-    """Return a simple request as the broker reads it."""
+def read_simple(frames: Sequence[bytes]) -> object:
+    """Read a simple request as the broker does."""
     operation = text_codec.operation_of(frames)
-    if operation is Operation.PUBLISH:
-        return (topic.decode_topic(frames[1]), *text_codec.decode_publish(frames))
-    if operation is Operation.FETCH:
-        return (topic.decode_topic(frames[1]), *text_codec.decode_read(frames))
-    return ()
+    if operation in (Operation.PUBLISH, Operation.FETCH):
+        topic.decode_topic(frames[1])
+    return text_codec.decode_request(operation, frames)
 
 
 def test_damaged_simple_request_is_read_or_refused(damaged: Labelled, settle: Settle) -> None:
@@ -208,6 +206,7 @@ def test_damaged_simple_request_is_read_or_refused(damaged: Labelled, settle: Se
     for request in (
         [b"ping"],
         [b"topics"],
+        [b"topics", b"orders"],
         [b"publish", b"orders", b"value", b""],
         [b"read", b"orders", b"1767323045000001", b"100", b"1000"],
     ):

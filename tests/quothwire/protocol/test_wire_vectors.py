@@ -248,13 +248,13 @@ def read_simple(frames: list[bytes]) -> Vector:
     """Return a simple request with the names of the vectors."""
     operation = text_codec.operation_of(frames)
     request: Vector = {"operation": frames[0].decode()}
+    decoded: Any = text_codec.decode_request(operation, frames)
+    if operation in (Operation.PUBLISH, Operation.FETCH):
+        request["topic"] = topic.decode_topic(frames[1])
     if operation is Operation.PUBLISH:
-        return request | {
-            "topic": topic.decode_topic(frames[1]),
-            "values": text_codec.decode_publish(frames).values,
-        }
+        request["values"] = decoded.values
     if operation is Operation.FETCH:
-        return request | {"topic": topic.decode_topic(frames[1])} | text_codec.decode_read(frames)._asdict()
+        request |= {"after": decoded.after, "limit": decoded.records_max, "wait_ms": decoded.wait_ms}
     return request
 
 
