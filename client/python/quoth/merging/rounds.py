@@ -24,7 +24,7 @@ from quoth.merging.merge import TopicMerge
 from quoth.reader import RecordReader
 from quothwire.errors import NotFound, QuothError
 from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.messages import DescribeTopic, ListTopics, Ping, Pong, Request, TopicInfo, Topics
+from quothwire.protocol.messages import DescribeTopic, Ping, Pong, Request, TopicInfo
 
 ROUND_S, ROUND_REST, ROUND_REST_MAX_S = 0.005, 4, 0.5
 """The least seconds between two rounds; the pause after a round as a multiple of its duration, so that many
@@ -36,7 +36,9 @@ TO_COME = ""
 Take = Callable[[str, Answer, float], None]
 """Processes the answer to a request about a topic, at a time."""
 Ask = Callable[[Request, str, Take], None]
-TakeNames = Callable[[Answer, Take, float], bool]
+ListNames = Callable[[Callable[[float, bool], None]], None]
+"""Requests the names of all topics, adds those that are new and match, and calls back: at a time, True if all
+names came."""
 
 
 @dataclass(slots=True)
@@ -75,19 +77,18 @@ class _Round:
 class Rounds:
     """The rounds of one ordered read. Owned by one thread.
 
-    ask: sends a request. take_names: adds the new topics of a list and returns True at its end; None if there
-    are no patterns.
+    ask: sends a request. list_names: finds new topics; None if there are no patterns.
     """
 
     def __init__(
-        self, merge: TopicMerge, sources: dict[str, TopicSource], ask: Ask, take_names: TakeNames | None
+        self, merge: TopicMerge, sources: dict[str, TopicSource], ask: Ask, list_names: ListNames | None
     ) -> None:
         self.clock = 0
         """The newest time of the broker's clock."""
         self._merge = merge
         self._sources = sources
         self._ask = ask
-        self._take_names = take_names
+        self._list_names = list_names
         self._round: _Round | None = None
         self._next_at = 0.0
 
@@ -116,22 +117,21 @@ class Rounds:
         assert self._round is not None
         if isinstance(answer.reply, Pong):
             self.clock = self._round.clock = answer.reply.time
-        if self._take_names is not None:
-            self._ask(ListTopics(), "", self._listed)
+        if self._list_names is not None:
+            self._list_names(self._listed)
         else:
-            self._describe(self._round, now)
+            self._describe(now)
 
-    def _listed(self, _: str, answer: Answer, now: float) -> None:
+    def _listed(self, now: float, is_whole: bool) -> None:
         assert self._round is not None
-        assert self._take_names is not None
-        if self._take_names(answer, self._listed, now):
-            if isinstance(answer.reply, Topics):
-                self._merge.settle(TO_COME, self._round.clock)
-            self._describe(self._round, now)
+        if is_whole:
+            self._merge.settle(TO_COME, self._round.clock)
+        self._describe(now)
 
-    def _describe(self, round_: _Round, now: float) -> None:
+    def _describe(self, now: float) -> None:
         """Ask about the topics that hold back a record; without one, about all that have nothing at hand."""
-        held = self._merge.held
+        assert self._round is not None
+        round_, held = self._round, self._merge.held
         round_.left.update(self._merge.behind(round_.clock if held is None else min(round_.clock, held)))
         round_.left.discard(TO_COME)
         for name in round_.left:
