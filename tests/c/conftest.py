@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.machine.cprograms import compiles, copied, make
+from kit.machine.cprograms import can_sanitize, copied, make
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def program(folder: Path) -> Path:
     """The example; with sanitizers, if this machine has them."""
-    if compiles("int main(void) { return 0; }", "-fsanitize=address,undefined"):
+    if can_sanitize():
         make(folder, "sanitize")
         return folder / "quothpipe-sanitized"
     make(folder)
