@@ -112,9 +112,10 @@ WRONG_HEADERS: dict[str, tuple[dict[str, Any], ...]] = {
 @pytest.mark.parametrize("code", WRONG_HEADERS)
 def test_wrong_header_is_refused_by_both_sides(code: str) -> None:
     for wrong in WRONG_HEADERS[code]:
-        assert code_of(decode_call, [header(**{"status": 0, **wrong}), b"topic", b"\x80"]) == code, wrong
-        for status in (1, 2):
-            frames = [header(**{"status": status, **wrong}), b"\x80"]
+        assert code_of(decode_call, [header(**{"status": 0, **wrong}), b"", b"\x80"]) == code, wrong
+        replies = encode_reply(Operation.PING, 1, Pong(5), None), encode_error(1, 1, error("busy", ""))
+        for status, reply in enumerate(replies, 1):
+            frames = [header(**{"status": status, **wrong}), reply[1]]
             if code == "unsupported_version":  # an answer, because the client would wait in vain else
                 answer = decode_answer(frames)
                 assert isinstance(answer.reply, RequestError)
