@@ -10,15 +10,7 @@ from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Call, Frames
-from quothwire.protocol.messages import (
-    WITH_PAYLOAD,
-    Fetched,
-    Operation,
-    Pong,
-    Published,
-    Reply,
-    Topics,
-)
+from quothwire.protocol.messages import WITH_PAYLOAD, Fetched, Operation, Pong, Published, Reply, Topics
 from quothwire.record import Record, records_of
 
 

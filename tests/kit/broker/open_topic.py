@@ -11,16 +11,7 @@ from kit.clocks import SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
 from quothd.frontend import intake
-from quothd.requests.events import (
-    Answered,
-    Closed,
-    Deleted,
-    Event,
-    Failed,
-    Item,
-    Query,
-    Waiting,
-)
+from quothd.requests.events import Answered, Closed, Deleted, Event, Failed, Item, Query, Waiting
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.thread_pool import run_query, run_sync
 from quothd.topics.metadata import TopicMetadata

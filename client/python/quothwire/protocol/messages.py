@@ -77,6 +77,7 @@ class Request(Value):
     reply: ClassVar[type[Any]]
 
     def __init_subclass__(cls, operation: Operation, reply: type[Reply]) -> None:
+        super().__init_subclass__()
         cls.operation, cls.reply = operation, reply
         REQUESTS[operation] = cls
 
