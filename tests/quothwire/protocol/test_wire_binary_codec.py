@@ -36,6 +36,7 @@ from quothwire.protocol.messages import (
 )
 
 CORRELATION = 0x0102_0304_0506_0708
+BUSY = error("busy", "")
 
 
 def header(
@@ -113,9 +114,9 @@ WRONG_HEADERS: dict[str, tuple[dict[str, Any], ...]] = {
 def test_wrong_header_is_refused_by_both_sides(code: str) -> None:
     for wrong in WRONG_HEADERS[code]:
         assert code_of(decode_call, [header(**{"status": 0, **wrong}), b"", b"\x80"]) == code, wrong
-        replies = encode_reply(Operation.PING, 1, Pong(5), None), encode_error(1, 1, error("busy", ""))
-        for status, reply in enumerate(replies, 1):
-            frames = [header(**{"status": status, **wrong}), reply[1]]
+        (_, pong), (_, busy) = encode_reply(Operation.PING, 1, Pong(5), None), encode_error(1, 1, BUSY)
+        for status, content in ((1, pong), (2, busy)):
+            frames = [header(**{"status": status, **wrong}), content]
             if code == "unsupported_version":  # an answer, because the client would wait in vain else
                 answer = decode_answer(frames)
                 assert isinstance(answer.reply, RequestError)
@@ -127,7 +128,7 @@ def test_wrong_header_is_refused_by_both_sides(code: str) -> None:
 def test_request_is_no_reply_and_a_reply_no_request() -> None:
     assert code_of(decode_answer, encode_request(Ping(), 1)[:2]) == "bad_request"
     assert code_of(decode_call, encode_reply(Operation.PING, 1, Pong(5), None)) == "bad_request"
-    assert code_of(decode_call, encode_error(Operation.PING, 1, error("busy", ""))) == "bad_request"
+    assert code_of(decode_call, encode_error(Operation.PING, 1, BUSY)) == "bad_request"
 
 
 def test_wrong_frames_are_refused() -> None:
