@@ -47,8 +47,7 @@ from quothlog.file_format import LogPosition
 from quothlog.storage.clock import Clock
 from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
-from quothwire.protocol.messages import Operation, Published
-from quothwire.protocol.operations import Reply
+from quothwire.protocol.messages import Operation, Published, Reply
 
 RANGES = (Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 ANSWER_BYTES_MAX = 2**20

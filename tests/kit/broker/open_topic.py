@@ -10,16 +10,7 @@ from typing import Any
 from kit.clocks import SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
-from quothd.requests.events import (
-    Answered,
-    Closed,
-    Deleted,
-    Event,
-    Failed,
-    Item,
-    Query,
-    Waiting,
-)
+from quothd.requests.events import Answered, Closed, Deleted, Event, Failed, Item, Query, Waiting
 from quothd.requests.pending_request import PendingRequest, open_request
 from quothd.threads.thread_pool import run_query, run_step, run_sync
 from quothd.topics.metadata import TopicMetadata
@@ -31,7 +22,7 @@ from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import Request
 from quothwire.settings import TopicSettings
 
 NAME = "t"

@@ -19,8 +19,7 @@ from kit.machine.processes import listing, needs_proc, resident_bytes
 from quothwire.batch import encode
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
-from quothwire.protocol.messages import CreateTopic, Hello, Operation, Ping, Pong, Publish
-from quothwire.protocol.operations import WITHOUT_TOPIC
+from quothwire.protocol.messages import WITHOUT_TOPIC, CreateTopic, Hello, Operation, Ping, Pong, Publish
 
 WITHOUT_DELIMITER = (
     [b"ping"],
