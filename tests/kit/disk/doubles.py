@@ -58,8 +58,6 @@ class _Fault:
 
 
 class SyncedBy:
-    """An open directory that is synced by a call."""
-
     def __init__(self, sync: Callable[[], None]) -> None:
         self.sync = sync
 
@@ -121,7 +119,6 @@ class FaultyDisk:
         self.has_stalled.clear()
 
     def heal(self) -> None:
-        """Let everything succeed again."""
         self._faults.clear()
         self.go_on()
 
