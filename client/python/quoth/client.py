@@ -26,7 +26,7 @@ from quothwire.protocol.messages import Publish
 from quothwire.topic import check_topic
 
 if TYPE_CHECKING:
-    from quoth.connection.request_mux import RequestMultiplexer
+    from quoth.connection.channel import Channel
     from quoth.core.tailing import CursorFile, TailState
     from quoth.cursor import Cursor
     from quoth.producer import Producer
@@ -198,11 +198,11 @@ class Client(ClientState, Closeable):
         """Return a connection for many requests in flight, which the caller closes."""
         return Link(self._pool.context, self.url, silence)
 
-    def _requests(self) -> RequestMultiplexer:
+    def _requests(self) -> Channel:
         """Return a connection for requests that are answered in any order, which the caller closes."""
-        from quoth.connection.request_mux import RequestMultiplexer
+        from quoth.connection.channel import Channel
 
-        return RequestMultiplexer(self._pool.context, self.url, self._timing)
+        return Channel(self._pool.context, self.url, self._timing)
 
     # -- reading ----------------------------------------------------------------------------------------
 

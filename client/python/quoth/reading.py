@@ -14,8 +14,8 @@ from typing import Generic, Self, TypeVar
 
 import zmq
 
+from quoth.connection.channel import Channel
 from quoth.connection.pool import Pool
-from quoth.connection.request_mux import RequestMultiplexer
 from quoth.core.deadline import as_seconds
 from quoth.core.request_state import Requests, RequestState
 from quoth.merging.multi_reader import MultiReader, ReadPlan
@@ -75,7 +75,7 @@ class ReadingState(Generic[R]):
         return bool(answers)
 
 
-class Reading(ReadingState[RequestMultiplexer], Closeable):
+class Reading(ReadingState[Channel], Closeable):
     """Records of several topics; made by `Client.tail_many` and `Client.read_many`. Belongs to one thread.
 
     Iterating yields messages, `portions` all that has come at once. Each topic's records keep their order;
@@ -99,7 +99,7 @@ class Reading(ReadingState[RequestMultiplexer], Closeable):
         self._own_context = None if pool.url.startswith("inproc:") else zmq.Context()
         self._closed = False
         self._one_by_one = chain.from_iterable(self.portions())
-        requests = RequestMultiplexer(self._own_context or pool.context, pool.url, pool.timing)
+        requests = Channel(self._own_context or pool.context, pool.url, pool.timing)
         super().__init__(reader, requests, pool.url)
         try:
             while not self._reader.is_begun:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from quoth.columns import RecordColumns, columns
-from quoth.connection.request_mux import RequestMultiplexer
+from quoth.connection.channel import Channel
 from quoth.core import calls
 from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.request_state import RETRIED, ClientCall, Requests, RequestState
@@ -94,7 +94,7 @@ class _Client(HasTiming, Protocol):
     _payload_bytes_max: int
 
     def _run(self, call: ClientCall[T]) -> T: ...
-    def _requests(self) -> RequestMultiplexer: ...
+    def _requests(self) -> Channel: ...
 
 
 class Transaction(TransactionCalls):
@@ -212,7 +212,7 @@ class PartWork(Generic[R]):
             raise
 
 
-class PartWriter(PartWork[RequestMultiplexer], Closeable):
+class PartWriter(PartWork[Channel], Closeable):
     """One attempt to write a part, made by `Transaction.part`: write, then finish. Belongs to one thread.
 
     Batches of a MiB are sent while the next ones are filled, with up to 8 of them or 16 MiB in flight. They

@@ -19,7 +19,8 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.networks import can_be_had
 from kit.scale import long_form, times
 from quoth import Ack
-from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, WATCH, WATCH_S, Channel, Link
+from quoth.connection.channel import Channel
+from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, WATCH, WATCH_S, Link
 from quoth.connection.tcp_watch import INFO, unacknowledged
 from quoth.core.adaptive_timeout import AdaptiveTimeout
 from quoth.core.request_state import RequestState

@@ -9,9 +9,9 @@ from asyncio import Future, timeout
 from contextlib import suppress
 
 from quoth.aio.io_thread import IOThread, Ticket
+from quoth.connection.channel import answer_of
 from quoth.core.deadline import as_seconds
 from quoth.core.request_state import RequestState
-from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Answer
 
 
@@ -44,7 +44,7 @@ class LoopMultiplexer:
                 async with timeout(as_seconds(seconds)):
                     await self._waiter
         settled, self._settled = self._settled, []
-        return [(ticket.request, _answer(ticket)) for ticket in settled]
+        return [(ticket.request, answer_of(ticket.outcome)) for ticket in settled if ticket.outcome]
 
     def wake(self) -> None:
         """End the wait for answers."""
@@ -61,11 +61,3 @@ class LoopMultiplexer:
         self._asked.discard(ticket)
         self._settled.append(ticket)
         self.wake()
-
-
-def _answer(ticket: Ticket) -> Answer:
-    outcome = ticket.outcome
-    assert outcome is not None
-    if isinstance(outcome, QuothError):
-        raise outcome
-    return outcome

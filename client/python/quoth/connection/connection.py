@@ -1,4 +1,4 @@
-"""One connection to a broker, used by one thread at a time: send a request, wait for its reply.
+"""One connection to a broker, used by one thread at a time.
 
 libzmq reconnects by itself but drops the requests in flight. A monitor reports when the connection was lost
 and made again; then `RequestState` decides what is sent again.
@@ -19,21 +19,16 @@ from __future__ import annotations
 
 import errno
 import math
-import os
 import struct
 import threading
 import time
 from contextlib import suppress
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import zmq
 
 from quoth.connection.attempts import Attempts
 from quoth.core.adaptive_timeout import bounded
-from quoth.core.idempotence import Sequences
-from quoth.core.request_state import ClientCall, RequestState
-from quoth.core.timing import Timing
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
@@ -60,7 +55,6 @@ _EVENT = struct.Struct("=Hi")
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECTED
 
 Context = zmq.Context[zmq.Socket[bytes]]
-T = TypeVar("T")
 
 
 class Link:
@@ -249,87 +243,15 @@ def terminate(context: Context) -> None:
     ending.join(TERMINATE_S)
 
 
-class Channel:
-    """A link for one request at a time, with the producer ids that its publishes carry."""
-
-    def __init__(self, context: Context, url: str, timing: Timing | None = None) -> None:
-        self.sequences = Sequences()
-        self._timing = timing or Timing()
-        self._link = Link(context, url)
-        self._correlation = int.from_bytes(os.urandom(4))
-        self._sent: RequestState | None = None
-
-    def run(self, call: ClientCall[T]) -> T:
-        """Execute a call, and return its result."""
-        try:
-            request = next(call)
-            while True:
-                try:
-                    answer = self.settle(request)
-                except QuothError as problem:
-                    request = call.throw(problem)
-                else:
-                    request = call.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-    def ask(self, request: RequestState) -> float:
-        """Send a request; returns the time. Answers to an earlier one are skipped from now on."""
-        self._correlation += 1
-        self._link.wait(0.0)  # earlier events are no reason to send twice
-        now = time.monotonic()
-        request.begin(self._correlation, now, self._timing.resend)
-        self._sent = request
-        self._send(request)
-        return now
-
-    def settle(self, request: RequestState) -> Answer:
-        """Wait for the answer to a request, which is sent now unless it was sent last.
-
-        Raises the error that the broker answered, or `Disconnected` at the deadline: then the outcome is not
-        known.
-        """
-        is_sent = request is self._sent and request.unanswered > 0
-        now = time.monotonic() if is_sent else self.ask(request)
-        link = self._link
-        while True:
-            found = link.wait(request.due - now)
-            now = time.monotonic()  # an answer that has come by then is taken before the request is given up
-            answer = self._received(request.correlation)
-            if answer is not None:
-                if request.is_settled_by(answer, now):
-                    return _without_error(answer)
-            elif request.is_over(now):
-                raise link.no_answer(request.what)
-            elif request.is_to_be_sent(now, found=found, connected=bool(link.connected)):
-                self._send(request)
-
-    def close(self) -> None:
-        """Close it."""
-        self._link.close()
-
-    def _send(self, request: RequestState) -> None:
-        with suppress(zmq.Again):
-            self._link.send(request.frames)
-            request.unanswered += 1
-
-    def _received(self, correlation: int) -> Answer | None:
-        while (answer := self._link.receive()) is not None:
-            if answer.correlation == correlation:
-                return answer
-        return None
-
-
 def closed() -> QuothError:
     """Return the error of a client that was closed, or whose broker in this process was."""
     return error("closed", "the client or the broker in this process was closed")
 
 
-def _without_error(answer: Answer) -> Answer:
-    if isinstance(answer.reply, QuothError):
-        raise answer.reply
-    return answer
+def as_quoth_error(problem: zmq.ZMQError) -> Exception:
+    """Return ``closed`` if another thread has closed the context or the socket, else the error itself."""
+    is_closed = isinstance(problem, zmq.ContextTerminated) or problem.errno == zmq.ENOTSOCK
+    return closed() if is_closed else problem
 
 
 def _no_socket(problem: zmq.ZMQError) -> QuothError:

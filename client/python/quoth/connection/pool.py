@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 import zmq
 
-from quoth.connection.connection import Channel, Context, closed, terminate
+from quoth.connection.channel import Channel
+from quoth.connection.connection import Context, terminate
 from quoth.core.timing import Timing
 from quothwire.errors import Disconnected, QuothError, error
 
@@ -53,8 +54,6 @@ class Pool:
         except QuothError as problem:
             keep = not isinstance(problem, Disconnected)
             raise
-        except zmq.ContextTerminated:
-            raise closed() from None
         finally:
             if keep:
                 self._put(channel, slot)
