@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
 from quoth.batch import Batch, StoredBatch
-from quoth.core.deadline import deadline_in
+from quoth.core.options import deadline_in
 from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import Gap, OnGap, Reason
 from quoth.timestamps import Timestamp, cursor

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Generic, Self, TypeVar
 
@@ -16,10 +16,10 @@ import zmq
 
 from quoth.connection.channel import Channel
 from quoth.connection.pool import Pool
-from quoth.core.deadline import as_seconds
+from quoth.core.options import as_seconds
 from quoth.core.request_state import Requests, RequestState
-from quoth.merging.multi_reader import MultiReader, ReadPlan
-from quoth.message import Message, OnGap
+from quoth.merging.multi_reader import MultiReader
+from quoth.message import Message
 from quothwire.closing import Closeable
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer
@@ -83,15 +83,7 @@ class Reading(ReadingState[Channel], Closeable):
     Close it, or use it as a context manager.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        timeout: float,
-        topics: str | Iterable[str],
-        plan: ReadPlan,
-        on_gap: OnGap | None,
-    ) -> None:
-        reader = MultiReader(topics, plan, on_gap, timeout, pool.timing)
+    def __init__(self, pool: Pool, reader: MultiReader) -> None:
         self._pool = pool
         self._pid = os.getpid()
         self._check()

@@ -18,10 +18,9 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from quoth.columns import RecordColumns, columns
 from quoth.connection.channel import Channel
 from quoth.core import calls
-from quoth.core.deadline import as_seconds, deadline_in
+from quoth.core.options import Timing, as_seconds, deadline_in
 from quoth.core.request_state import RETRIED, ClientCall, Requests, RequestState
 from quoth.core.staging import PartStaging, TransactionName
-from quoth.core.timing import Timing
 from quoth.message import Ack
 from quothwire.closing import Closeable
 from quothwire.columns import Column

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
-from quoth.core.timing import RESEND_S
+from quoth.core.options import RESEND_S
 from quothwire.errors import CODES, error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Fetch, Ping, Pong

@@ -14,19 +14,19 @@ import os
 import secrets
 import threading
 import time
-from asyncio import Future, get_running_loop, shield
+from asyncio import AbstractEventLoop, Future, get_running_loop, shield
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 from weakref import finalize
 
 import zmq
 
-from quoth.aio.loop_bridge import LoopBridge
 from quoth.connection.channel import LinkRequests
-from quoth.connection.connection import WATCH, Context, Link, closed
-from quoth.connection.wakeup import PipeWakeup
+from quoth.connection.connection import WATCH, Context, Link, PipeWakeup, closed
+from quoth.core.options import Timing
 from quoth.core.request_state import RequestState
-from quoth.core.timing import Timing
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 
@@ -57,6 +57,29 @@ class Ticket:
                 self.waiter.set_result(None)
             if self.on_settled is not None:
                 self.on_settled(self)
+
+
+class LoopBridge:
+    """Calls of any thread, which the loop makes in the same order; it is woken once for all of a burst."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.loop = loop
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._woken = False
+
+    def put(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Let the loop make a call soon; never, if it is closed."""
+        self._calls.append((call, arguments))
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop is closed, and no task waits in it
+                self.loop.call_soon_threadsafe(self._make_calls)
+
+    def _make_calls(self) -> None:
+        self._woken = False
+        for _ in range(len(self._calls)):
+            call, arguments = self._calls.popleft()
+            call(*arguments)
 
 
 class IOThread:

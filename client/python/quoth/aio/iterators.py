@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from typing import Any, Generic, Self, TypeVar
 
-from quoth.aio.call_driver import CallDriver
 from quoth.aio.io_thread import IOThread, Ticket
+from quoth.aio.requests import CallDriver
 from quoth.batch import Batch
 from quoth.core.calls import ClientState
 from quoth.core.request_state import ClientCall

@@ -12,10 +12,11 @@ from types import TracebackType
 
 from quoth.aio.io_thread import IOThread
 from quoth.core.closeable import AsyncCloseable
-from quoth.core.deadline import as_seconds_or_none
+from quoth.core.options import as_seconds_or_none
 from quoth.core.outgoing import ProducerError
+from quoth.core.streams import ProducerOptions
 from quoth.message import Ack
-from quoth.producer import ProducerCore, ProducerOptions
+from quoth.producer import ProducerCore
 from quothwire.errors import Unavailable
 
 YIELD_RECORDS = 1_000
@@ -30,7 +31,7 @@ class Producer(ProducerCore, AsyncCloseable):
     cancelled block is left after a second, whatever is in flight.
     """
 
-    def __init__(self, client: object, io_thread: IOThread, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, client: object, io_thread: IOThread, options: ProducerOptions) -> None:
         self._client = client
         """Kept, since its connections end with it."""
         self._bridge = io_thread.bridge
@@ -41,7 +42,7 @@ class Producer(ProducerCore, AsyncCloseable):
         self._closing = -1
         """The number of the last batch to settle before it is closed."""
         self._is_ended = False
-        super().__init__(io_thread.context, io_thread.url, topic, options, io_thread.timing)
+        super().__init__(io_thread.context, io_thread.url, options, io_thread.timing)
 
     async def send(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None

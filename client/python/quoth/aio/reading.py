@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 from quoth.aio.io_thread import IOThread
-from quoth.aio.request_mux import LoopMultiplexer
+from quoth.aio.requests import LoopMultiplexer
 from quoth.core.calls import ClientState
 from quoth.core.closeable import AsyncCloseable
-from quoth.core.deadline import as_seconds
-from quoth.merging.multi_reader import MultiReader, ReadPlan
-from quoth.message import Message, OnGap
+from quoth.core.options import as_seconds
+from quoth.merging.multi_reader import MultiReader
+from quoth.message import Message
 from quoth.reading import ReadingState
 from quothwire.errors import error
 
@@ -31,17 +31,8 @@ class Reading(ReadingState[LoopMultiplexer], AsyncCloseable):
     a wait.
     """
 
-    def __init__(
-        self,
-        client: ClientState,
-        io_thread: IOThread,
-        topics: str | Iterable[str],
-        plan: ReadPlan,
-        on_gap: OnGap | None,
-    ) -> None:
-        requests = LoopMultiplexer(io_thread)
-        reader = MultiReader(topics, plan, on_gap, client.timeout, io_thread.timing)
-        super().__init__(reader, requests, io_thread.url)
+    def __init__(self, client: ClientState, io_thread: IOThread, reader: MultiReader) -> None:
+        super().__init__(reader, LoopMultiplexer(io_thread), io_thread.url)
         self._client = client
         """Kept, since its connections end with it."""
         self._io_thread = io_thread

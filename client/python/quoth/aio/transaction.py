@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from quoth.aio.request_mux import LoopMultiplexer
+from quoth.aio.requests import LoopMultiplexer
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import PartStaging, TransactionName
 from quoth.message import Ack

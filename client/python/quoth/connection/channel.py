@@ -16,8 +16,8 @@ import zmq
 
 from quoth.connection.connection import Context, Link, as_quoth_error
 from quoth.core.idempotence import Sequences
+from quoth.core.options import Timing
 from quoth.core.request_state import ClientCall, RequestState
-from quoth.core.timing import Timing
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Answer

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import struct
 import threading
 import time
@@ -196,6 +197,30 @@ class Link:
             self.socket.disable_monitor()
         self.monitor.close(linger=0)
         self.socket.close(linger=0)
+
+
+class PipeWakeup:
+    """A pipe by which any thread ends the wait of a thread that polls its descriptor."""
+
+    def __init__(self) -> None:
+        self.fd, self._end = os.pipe()
+        for fd in (self.fd, self._end):
+            os.set_blocking(fd, False)
+
+    def wake(self) -> None:
+        """End the wait of the thread that polls."""
+        with suppress(BlockingIOError):
+            os.write(self._end, b"\0")
+
+    def clear(self) -> None:
+        """Read the bytes of earlier wakeups."""
+        with suppress(BlockingIOError):
+            os.read(self.fd, 4_096)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self.fd)
+        os.close(self._end)
 
 
 class LinkWatch:

@@ -14,7 +14,7 @@ import zmq
 
 from quoth.connection.channel import Channel
 from quoth.connection.connection import Context, terminate
-from quoth.core.timing import Timing
+from quoth.core.options import Timing
 from quothwire.errors import Disconnected, QuothError, error
 
 SLOTS_MAX = 32

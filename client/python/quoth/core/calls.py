@@ -13,11 +13,10 @@ from inspect import signature
 from typing import Any, TypeVar, Unpack
 
 from quoth.batch import Batch, Messages
-from quoth.core.deadline import as_seconds, deadline_in
+from quoth.core.options import Timing, as_seconds, deadline_in
 from quoth.core.request_state import ClientCall, RequestState
-from quoth.core.timing import Timing
 from quoth.message import Gap, Message, OnGap, PointerRange
-from quoth.reader import RecordReader, StoredReader, reader_from
+from quoth.reader import RecordReader, reader_from
 from quoth.timestamps import Timestamp, as_pointer, last_before
 from quothwire import batch as wire
 from quothwire.errors import Conflict, Disconnected, NotFound, error
@@ -65,11 +64,14 @@ def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> 
     return reply
 
 
-def executed_by(method: M, call: Callable[..., Any], module: str) -> M:
-    """Give a client's method the name, the text and the signature of the call that it executes."""
+def executed_by(method: M, call: Callable[..., Any], module: str, result: str = "") -> M:
+    """Give a client's method the name, the text and the signature of the call that it executes.
+
+    result: the type of what the method returns, if it is not that of the call.
+    """
     made: Any = method
     made.__name__, made.__qualname__, made.__module__ = call.__name__, f"Client.{call.__name__}", module
-    result = call.__annotations__["return"].removeprefix("ClientCall[").removesuffix("]")
+    result = result or call.__annotations__["return"].removeprefix("ClientCall[").removesuffix("]")
     made.__doc__, made.__annotations__ = call.__doc__, {**call.__annotations__, "return": result}
     made.__signature__ = signature(call).replace(return_annotation=result)
     made.__wrapped__ = call  # its module has the names of the annotations
@@ -311,11 +313,3 @@ def begin(client: ClientState, wait: float | None) -> ClientCall[Welcome]:
             raise
         silence = f"it takes connections, and has answered nothing for {format_span(seconds)}"
         raise error(problem.code, f"{problem.text}: {silence}", problem.hint) from problem
-
-
-def stored(topic: str, after: int, until: int | None, on_gap: OnGap | None) -> StoredReader:
-    """Return the reader for `Client.stored`. Raises `RequestError` for a range that ends before it begins."""
-    end = POINTER_MAX if until is None else check_pointer(until)
-    if end < check_pointer(after):
-        raise error("bad_request", f"a range that begins after {after} and ends at {end}", "swap the two")
-    return StoredReader(check_topic(topic), after, on_gap, end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import Ack
@@ -17,6 +18,15 @@ them."""
 
 Encode = Callable[[int, int], bytes]
 """Encodes a batch for a producer id and a sequence."""
+
+
+class Publishing(NamedTuple):
+    """A batch that is to be published. deadline: by the monotonic clock."""
+
+    request: Publish
+    topic: str
+    encode: Encode
+    deadline: float
 
 
 def new_producer_id() -> int:
@@ -33,20 +43,21 @@ class Sequences:
     def __init__(self) -> None:
         self._stored: dict[str, tuple[int, int]] = {}
 
-    def publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> ClientCall[Ack]:
+    def publish(self, given: Publishing) -> ClientCall[Ack]:
         """Publish a batch, which is stored once whatever happens to the connection.
 
         Raises the error that the broker answers, or `Disconnected`.
         """
         try:
-            return (yield from self._publish(request, topic, encode, deadline))
+            return (yield from self._publish(given))
         except QuothError as problem:
             if problem.code not in FORGOTTEN:
                 raise
-        del self._stored[topic]
-        return (yield from self._publish(request, topic, encode, deadline))
+        del self._stored[given.topic]
+        return (yield from self._publish(given))
 
-    def _publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> ClientCall[Ack]:
+    def _publish(self, given: Publishing) -> ClientCall[Ack]:
+        request, topic, encode, deadline = given
         producer, stored = self._stored.setdefault(topic, (new_producer_id(), 0))
         payload = encode(producer, stored + 1)
         try:

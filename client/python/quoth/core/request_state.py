@@ -19,7 +19,7 @@ import random
 from collections.abc import Generator
 from typing import Protocol, TypeAlias, TypeVar
 
-from quoth.core.timing import RESEND_S
+from quoth.core.options import RESEND_S
 from quothwire.errors import Disconnected, QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
