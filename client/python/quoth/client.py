@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from quoth.connection.connection import Context, Link
 from quoth.connection.pool import Pool, Slot
 from quoth.core import calls, streams
-from quoth.core.calls import ClientState, executed_by
+from quoth.core.calls import ClientState, method_of
 from quoth.core.options import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
 from quoth.core.options import DEFAULT_URL as DEFAULT_URL
 from quoth.core.request_state import ClientCall
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from quoth.transaction import Transaction
 
 
-A = TypeVar("A")
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 class BrokerLike(Protocol):
@@ -74,17 +72,6 @@ def address_of(broker: str | BrokerLike) -> tuple[str, Context | None]:
     if broker.startswith("inproc:"):
         raise error("bad_request", f"{broker} is inside a process", "connect to the Broker, not to its url")
     return broker, None
-
-
-def _method_of(
-    call: Callable[Concatenate[ClientState, P], A], begin: Callable[[Client, A], T], result: str = ""
-) -> Callable[Concatenate[Client, P], T]:
-    """Return a method that begins with what a call returns. result: its type, if it is not the call's."""
-
-    def method(client: Client, /, *values: P.args, **named: P.kwargs) -> T:
-        return begin(client, call(client, *values, **named))
-
-    return executed_by(method, call, __name__, result)
 
 
 class Client(ClientState, Closeable):
@@ -152,30 +139,30 @@ class Client(ClientState, Closeable):
             raise
         return self._follow(tail)
 
-    read = _method_of(calls.read, _run)
-    get = _method_of(calls.get, _run)
-    advance = _method_of(calls.advance, _run)
-    split = _method_of(calls.split, _run)
-    count = _method_of(calls.count, _run)
-    topics = _method_of(calls.topics, _run)
-    topic = _method_of(calls.topic, _run)
-    create_topic = _method_of(calls.create_topic, _run)
-    update_topic = _method_of(calls.update_topic, _run)
-    delete_topic = _method_of(calls.delete_topic, _run)
-    trim = _method_of(calls.trim, _run)
-    roll = _method_of(calls.roll, _run)
-    hello = _method_of(calls.hello, _run)
-    status = _method_of(calls.status, _run)
-    ping = _method_of(calls.ping, _run)
+    read = method_of(calls.read, _run)
+    get = method_of(calls.get, _run)
+    advance = method_of(calls.advance, _run)
+    split = method_of(calls.split, _run)
+    count = method_of(calls.count, _run)
+    topics = method_of(calls.topics, _run)
+    topic = method_of(calls.topic, _run)
+    create_topic = method_of(calls.create_topic, _run)
+    update_topic = method_of(calls.update_topic, _run)
+    delete_topic = method_of(calls.delete_topic, _run)
+    trim = method_of(calls.trim, _run)
+    roll = method_of(calls.roll, _run)
+    hello = method_of(calls.hello, _run)
+    status = method_of(calls.status, _run)
+    ping = method_of(calls.ping, _run)
 
-    publish = _method_of(streams.publish, _publish, "Ack")
-    producer = _method_of(streams.producer, _producer, "Producer")
-    transaction = _method_of(streams.transaction, _transaction, "Transaction")
-    batches = _method_of(streams.batches, _iterate, "Iterator[Batch]")
-    stored = _method_of(streams.stored, _iterate, "Iterator[StoredBatch]")
-    tail = _method_of(streams.tail, _tail, "Iterator[Message]")
-    read_many = _method_of(streams.read_many, _reading, "Reading")
-    tail_many = _method_of(streams.tail_many, _reading, "Reading")
+    publish = method_of(streams.publish, _publish, "Ack")
+    producer = method_of(streams.producer, _producer, "Producer")
+    transaction = method_of(streams.transaction, _transaction, "Transaction")
+    batches = method_of(streams.batches, _iterate, "Iterator[Batch]")
+    stored = method_of(streams.stored, _iterate, "Iterator[StoredBatch]")
+    tail = method_of(streams.tail, _tail, "Iterator[Message]")
+    read_many = method_of(streams.read_many, _reading, "Reading")
+    tail_many = method_of(streams.tail_many, _reading, "Reading")
 
     def _link(self, silence: float) -> Link:
         """Return a connection for many requests in flight, which the caller closes."""

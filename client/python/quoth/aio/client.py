@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Generator
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 from weakref import finalize
 
 from quoth.aio.io_thread import IOThread
@@ -18,7 +18,7 @@ from quoth.aio.transaction import Transaction
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
 from quoth.connection.connection import Context
 from quoth.core import calls, streams
-from quoth.core.calls import ClientState, executed_by
+from quoth.core.calls import ClientState, coroutine_of, method_of
 from quoth.core.closeable import AsyncCloseable
 from quoth.core.idempotence import Publishing, Sequences
 from quoth.core.request_state import ClientCall
@@ -30,9 +30,7 @@ from quoth.message import Ack
 from quoth.reader import BatchCursor
 from quothwire.errors import Disconnected, QuothError, error
 
-A = TypeVar("A")
 T = TypeVar("T")
-P = ParamSpec("P")
 
 PUBLISHES_MAX = 256
 """Publishes of one client in flight; more of them wait. A broker remembers 1,000 producers of a topic."""
@@ -110,31 +108,6 @@ class SequencePool:
         self._places.release()
 
 
-def _method_of(
-    call: Callable[Concatenate[ClientState, P], A], begin: Callable[[Client, A], T], result: str
-) -> Callable[Concatenate[Client, P], T]:
-    """Return a method that begins with what a call returns. result: its type."""
-
-    def method(client: Client, /, *values: P.args, **named: P.kwargs) -> T:
-        client._io_thread.check()
-        return begin(client, call(client, *values, **named))
-
-    return executed_by(method, call, __name__, result)
-
-
-def _coroutine_of(
-    call: Callable[Concatenate[ClientState, P], A],
-    begin: Callable[[Client, A], Coroutine[Any, Any, T]],
-    result: str = "",
-) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
-    """Return a method that awaits what begins with a call. result: its type, if it is not the call's."""
-
-    async def method(client: Client, /, *values: P.args, **named: P.kwargs) -> T:
-        return await begin(client, call(client, *values, **named))
-
-    return executed_by(method, call, __name__, result)
-
-
 class Client(ClientState, AsyncCloseable):
     """A client of a broker for one event loop, made by `connect`. Close it, or use it as a context manager.
 
@@ -182,44 +155,49 @@ class Client(ClientState, AsyncCloseable):
         return ack
 
     def _producer(self, options: ProducerOptions) -> Producer:
+        self._io_thread.check()
         return Producer(self, self._io_thread, options)
 
     def _transaction(self, name: TransactionName) -> Transaction:
+        self._io_thread.check()
         return Transaction(self, name)
 
     def _batches(self, given: tuple[BatchCursor[T], float]) -> Batches[T]:
+        self._io_thread.check()
         return Batches(self, self._io_thread, *given)
 
     def _tail(self, state: TailState) -> Tail:
+        self._io_thread.check()
         return Tail(self, self._io_thread, state)
 
     def _reading(self, reader: MultiReader) -> Reading:
+        self._io_thread.check()
         return Reading(self, self._io_thread, reader)
 
-    read = _coroutine_of(calls.read, _run)
-    get = _coroutine_of(calls.get, _run)
-    advance = _coroutine_of(calls.advance, _run)
-    split = _coroutine_of(calls.split, _run)
-    count = _coroutine_of(calls.count, _run)
-    topics = _coroutine_of(calls.topics, _run)
-    topic = _coroutine_of(calls.topic, _run)
-    create_topic = _coroutine_of(calls.create_topic, _run)
-    update_topic = _coroutine_of(calls.update_topic, _run)
-    delete_topic = _coroutine_of(calls.delete_topic, _run)
-    trim = _coroutine_of(calls.trim, _run)
-    roll = _coroutine_of(calls.roll, _run)
-    hello = _coroutine_of(calls.hello, _run)
-    status = _coroutine_of(calls.status, _run)
-    ping = _coroutine_of(calls.ping, _run)
+    read = coroutine_of(calls.read, _run)
+    get = coroutine_of(calls.get, _run)
+    advance = coroutine_of(calls.advance, _run)
+    split = coroutine_of(calls.split, _run)
+    count = coroutine_of(calls.count, _run)
+    topics = coroutine_of(calls.topics, _run)
+    topic = coroutine_of(calls.topic, _run)
+    create_topic = coroutine_of(calls.create_topic, _run)
+    update_topic = coroutine_of(calls.update_topic, _run)
+    delete_topic = coroutine_of(calls.delete_topic, _run)
+    trim = coroutine_of(calls.trim, _run)
+    roll = coroutine_of(calls.roll, _run)
+    hello = coroutine_of(calls.hello, _run)
+    status = coroutine_of(calls.status, _run)
+    ping = coroutine_of(calls.ping, _run)
 
-    publish = _coroutine_of(streams.publish, _publish, "Ack")
-    producer = _method_of(streams.producer, _producer, "Producer")
-    transaction = _method_of(streams.transaction, _transaction, "Transaction")
-    batches = _method_of(streams.batches, _batches, "Batches[Batch]")
-    stored = _method_of(streams.stored, _batches, "Batches[StoredBatch]")
-    tail = _method_of(streams.tail, _tail, "Tail")
-    read_many = _method_of(streams.read_many, _reading, "Reading")
-    tail_many = _method_of(streams.tail_many, _reading, "Reading")
+    publish = coroutine_of(streams.publish, _publish, "Ack")
+    producer = method_of(streams.producer, _producer, "Producer")
+    transaction = method_of(streams.transaction, _transaction, "Transaction")
+    batches = method_of(streams.batches, _batches, "Batches[Batch]")
+    stored = method_of(streams.stored, _batches, "Batches[StoredBatch]")
+    tail = method_of(streams.tail, _tail, "Tail")
+    read_many = method_of(streams.read_many, _reading, "Reading")
+    tail_many = method_of(streams.tail_many, _reading, "Reading")
 
     def _requests(self) -> LoopMultiplexer:
         self._io_thread.check()

@@ -1,6 +1,6 @@
 """The calls of a client that begin something, or publish: their arguments, checked, for both clients.
 
-Each returns what a client needs to begin. A client makes a method of it, see `executed_by`.
+Each returns what a client needs to begin. A client makes a method of it, see `method_of`.
 """
 
 from __future__ import annotations
