@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import finalize
 
 from quoth.aio.io_thread import IOThread
@@ -19,7 +19,6 @@ from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
 from quoth.connection.connection import Context
 from quoth.core import calls, streams
 from quoth.core.calls import ClientState, coroutine_of, method_of
-from quoth.core.closeable import AsyncCloseable
 from quoth.core.idempotence import Publishing, Sequences
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
@@ -108,7 +107,7 @@ class SequencePool:
         self._places.release()
 
 
-class Client(ClientState, AsyncCloseable):
+class Client(ClientState):
     """A client of a broker for one event loop, made by `connect`. Close it, or use it as a context manager.
 
     The methods are those of `quoth.Client`, with the same arguments, results and errors. Any number of tasks
@@ -127,6 +126,14 @@ class Client(ClientState, AsyncCloseable):
     def __repr__(self) -> str:
         closed = ", closed" if self._io_thread.is_stopping else ""
         return f"<quoth.aio.Client {self.url}, timeout={self.timeout}{closed}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Close the connections. Calls that are under way end with `Disconnected` ``closed``."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
+from typing import Self
 
 from quoth.aio.io_thread import IOThread
-from quoth.core.closeable import AsyncCloseable
 from quoth.core.options import as_seconds_or_none
 from quoth.core.outgoing import ProducerError
 from quoth.core.streams import ProducerOptions
@@ -23,7 +23,7 @@ YIELD_RECORDS = 1_000
 """Records after which other tasks of the loop run, even while there is room for more."""
 
 
-class Producer(ProducerCore, AsyncCloseable):
+class Producer(ProducerCore):
     """A stream of records to one topic, made by `Client.producer`: see `quoth.Producer`.
 
     For tasks of one loop; records of one task keep their order. Closing it, or leaving the `async with`
@@ -94,6 +94,9 @@ class Producer(ProducerCore, AsyncCloseable):
         self._end_thread()
         with self._changed:
             self._raise_failures()
+
+    async def __aenter__(self) -> Self:
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
