@@ -49,8 +49,8 @@ TERMINATE_S = 1.0
 COPY_BELOW_BYTES = 64 * 2**10
 _NOW, _NOW_AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 """As plain numbers: flags that are members of an enumeration cost 1 us a frame."""
-_GONE = (zmq.ETERM, errno.EFAULT, errno.ENOTSUP)
-"""The errors of libzmq and its binding for a context that was terminated."""
+_GONE = (zmq.ETERM, zmq.ENOTSOCK, errno.EFAULT, errno.ENOTSUP)
+"""The errors of libzmq and its binding for a socket that was closed, or a context that was terminated."""
 _EVENT = struct.Struct("=Hi")
 """An event of a monitor. pyzmq's own decoder imports asyncio, which takes longer than all of this."""
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECTED
@@ -120,7 +120,8 @@ class Link:
         # Slow to load, and not needed by short commands.
         from quoth.connection.tcp_watch import end_if_dead
 
-        if end_if_dead(descriptor, self.url, _unacknowledged(self._silence), neglected=neglected):
+        seconds = bounded(UNACKNOWLEDGED_PART * self._silence, UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S)
+        if end_if_dead(descriptor, self.url, seconds, neglected=neglected):
             self._descriptor = -1
 
     def read_events(self) -> bool:
@@ -253,11 +254,6 @@ class LinkWatch:
 WATCH = LinkWatch()
 
 
-def _unacknowledged(silence: float) -> float:
-    """Return the seconds after which a link is given up whose host acknowledges nothing."""
-    return bounded(UNACKNOWLEDGED_PART * silence, UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S)
-
-
 def terminate(context: Context) -> None:
     """Terminate a context: other threads that wait in it get ContextTerminated.
 
@@ -275,8 +271,7 @@ def closed() -> QuothError:
 
 def as_quoth_error(problem: zmq.ZMQError) -> Exception:
     """Return ``closed`` if another thread has closed the context or the socket, else the error itself."""
-    is_closed = isinstance(problem, zmq.ContextTerminated) or problem.errno == zmq.ENOTSOCK
-    return closed() if is_closed else problem
+    return closed() if problem.errno in _GONE else problem
 
 
 def _no_socket(problem: zmq.ZMQError) -> QuothError:
