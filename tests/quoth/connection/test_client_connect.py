@@ -43,13 +43,6 @@ def test_bad_url_is_refused_at_once_with_an_example(twin: Connect, url: str) -> 
     assert "tcp://127.0.0.1:5555" in caught.value.hint
 
 
-def test_hello_tells_version_and_limits(client: Client) -> None:
-    welcome = client.hello()
-    assert welcome.server.startswith("quothd ")
-    assert welcome.limits["batch_records_max"] == 100_000
-    assert "fetch" in welcome.operations
-
-
 # -- a broker of this process -------------------------------------------------------------------------------
 
 
