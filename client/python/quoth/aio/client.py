@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import finalize
 
@@ -61,9 +60,7 @@ class Connecting:
         self._client = await self._connect()
         return self._client
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._client is not None:
             await self._client.close()
 
@@ -130,9 +127,7 @@ class Client(ClientState):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from quoth.aio.io_thread import IOThread
@@ -98,9 +97,7 @@ class Producer(ProducerCore):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
             await self.close()
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any, Self
 
 from quoth.aio.io_thread import IOThread
@@ -38,9 +37,7 @@ class Reading(ReadingState[LoopMultiplexer], LoopIterator[Message]):
     async def __aenter__(self) -> Self:
         return await self._begun()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._end()
 
     async def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self, TypeVar
 
 from quoth import transaction as calls
@@ -40,9 +39,7 @@ class PartWriter(PartWork[LoopMultiplexer]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     async def _drive(self, call: PartCall[T]) -> T:

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import zmq
 
@@ -21,7 +22,7 @@ SLOTS_MAX = 32
 """Channels that stay with their iterators: each may hold a prefetched MiB, and four descriptors."""
 
 
-Slot = object
+Slot: TypeAlias = object
 """Stands for an iterator that keeps its channel between calls: the answer to its prefetch comes on it."""
 
 
@@ -36,8 +37,14 @@ class Pool:
         self._closed = False
         self._open()
 
+    def _open(self) -> None:
+        self._context: Context = self._given or zmq.Context()
+        self._idle: list[Channel] = []
+        self._slots: dict[Slot, Channel] = {}
+        self._pid = os.getpid()
+
     @contextmanager
-    def channel(self, slot: Slot | None = None) -> Iterator[Channel]:
+    def channel(self, slot: Slot = None) -> Iterator[Channel]:
         """Lend a channel to one call. It is closed if the outcome of the call is not known.
 
         slot: holds the channel to take, and gets it back.
@@ -100,7 +107,7 @@ class Pool:
         if self._given is None:
             terminate(self._context)
 
-    def _take(self, slot: Slot | None) -> Channel:
+    def _take(self, slot: Slot) -> Channel:
         context = self.context
         with self._lock:
             if slot in self._slots:
@@ -109,7 +116,7 @@ class Pool:
                 return self._idle.pop()
         return Channel(context, self.url, self.timing)
 
-    def _put(self, channel: Channel, slot: Slot | None = None) -> None:
+    def _put(self, channel: Channel, slot: Slot = None) -> None:
         with self._lock:
             if self._closed:
                 channel.close()
@@ -117,12 +124,6 @@ class Pool:
                 self._idle.append(channel)
             else:
                 self._slots[slot] = channel
-
-    def _open(self) -> None:
-        self._context: Context = self._given or zmq.Context()
-        self._idle: list[Channel] = []
-        self._slots: dict[Slot, Channel] = {}
-        self._pid = os.getpid()
 
     def _forget_parent(self) -> None:
         if self._given is not None:
