@@ -153,13 +153,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 # -- two programs -------------------------------------------------------------------------------------------
 
-HOLD = """
-import sys, quoth
-with quoth.Cursor(sys.argv[1]) as cursor:
-    cursor.advance("orders", 5)
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 ADVANCE = """
 import sys, quoth
 with quoth.Cursor(sys.argv[1]) as cursor:
@@ -170,17 +163,6 @@ with quoth.Cursor(sys.argv[1]) as cursor:
 def python(code: str, *arguments: str) -> list[str]:
     """The command that runs some code."""
     return [sys.executable, "-W", "error", "-c", code, *arguments]
-
-
-def test_a_second_program_is_refused_until_the_first_one_is_killed(path: Path) -> None:
-    command = python(HOLD, str(path))
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        with refused("locked"):
-            Cursor(path)
-        holder.kill()
-    assert kept(path) == {}
 
 
 def test_a_cursor_that_was_closed_does_not_save_what_it_is_told_later(path: Path) -> None:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
-from kit.deadlines import eventually
 from quoth import Client, Cursor
 
 
@@ -101,42 +93,3 @@ def test_what_makes_no_sense_leaves_the_file_free(client: Client, topic: str, pa
             client.tail("no/topic\0", cursor=path)
         gc.collect()
     assert take(client, topic, path, 1, after=0) == [b"a"]
-
-
-_CONSUMER = """
-import sys, quoth
-with quoth.connect(sys.argv[1]) as client:
-    for message in client.tail(sys.argv[2], after=0, cursor=sys.argv[3]):
-        print(message.value.decode(), flush=True)
-"""
-
-
-def _holds(path: Path, pointer: bytes) -> bool:
-    return path.exists() and pointer in path.read_bytes()
-
-
-def test_a_consumer_that_is_killed_goes_on_where_it_was_saved(
-    pooled: Client, broker: BrokerProcess, topic: str, path: Path
-) -> None:
-    values = [b"%d" % number for number in range(3)]
-    done: list[bytes] = []
-    for value in values:
-        pooled.publish(topic, value)
-        command = [sys.executable, "-W", "error", "-c", _CONSUMER, broker.url, topic, str(path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as consumer:
-            try:
-                done += _up_to(consumer, value)
-                saved = str(pooled.topic(topic).last).encode()
-                eventually(partial(_holds, path, saved), "it is saved")
-            finally:
-                os.kill(consumer.pid, signal.SIGKILL)
-    assert done == values
-
-
-def _up_to(consumer: subprocess.Popen[bytes], value: bytes) -> Iterator[bytes]:
-    """Iterate over the output of a consumer, up to a value."""
-    assert consumer.stdout is not None
-    for line in consumer.stdout:
-        yield line.strip()
-        if line.strip() == value:
-            return
