@@ -36,20 +36,12 @@ def log_gap(gap: Gap) -> None:
     """Log a warning: the default for an application that gives no `on_gap`."""
     import logging  # slow to load, and most readers find no gap
 
-    log = logging.getLogger("quoth")
     if gap.reason == "ahead":
-        log.warning(
-            "the cursor lies above the newest record topic=%r newest=%d next=%d",
-            gap.topic,
-            gap.after,
-            gap.next,
-        )
-        return
-    count = "some" if gap.records < 0 else str(gap.records)
-    log.warning(
-        "%s records are missing topic=%r reason=%s after=%d next=%d",
-        count, gap.topic, gap.reason, gap.after, gap.next,
-    )  # fmt: skip
+        text = f"the cursor lies above the newest record topic={gap.topic!r} newest={gap.after}"
+    else:
+        count = "some" if gap.records < 0 else gap.records
+        text = f"{count} records are missing topic={gap.topic!r} reason={gap.reason} after={gap.after}"
+    logging.getLogger("quoth").warning("%s next=%d", text, gap.next)
 
 
 class BatchCursor(ABC, Generic[T]):
