@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from quoth.aio.io_thread import IOThread, Ticket
 from quoth.connection.channel import answer_of
 from quoth.core.options import as_seconds
-from quoth.core.request_state import ClientCall, RequestState
+from quoth.core.request_state import ClientCall, RequestState, next_request
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 
@@ -53,22 +53,13 @@ class CallDriver(Generic[T]):
         self._ticket = None
         try:
             while self._ticket is None:
-                request = self._next_request(outcome)
+                request = next_request(self._call, outcome)
                 try:
                     self._ticket = self._ask(request)
                 except QuothError as problem:
                     outcome = problem
         except StopIteration as end:
             self._result = end.value
-
-    def _next_request(self, outcome: Answer | QuothError | None) -> RequestState:
-        if outcome is None:
-            return next(self._call)
-        if isinstance(outcome, QuothError):
-            return self._call.throw(outcome)
-        if isinstance(outcome.reply, QuothError):
-            return self._call.throw(outcome.reply)
-        return self._call.send(outcome)
 
     def _ask(self, request: RequestState) -> Ticket:
         if self._prefetch is None or self._prefetch.request is not request:

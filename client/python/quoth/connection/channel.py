@@ -10,19 +10,21 @@ import math
 import os
 import time
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import zmq
 
 from quoth.connection.connection import Context, Link, as_quoth_error
 from quoth.core.idempotence import Sequences
 from quoth.core.options import Timing
-from quoth.core.request_state import ClientCall, RequestState
+from quoth.core.request_state import ClientCall, RequestState, next_request
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Answer
 
 T = TypeVar("T")
+Settled: TypeAlias = list[tuple[RequestState, Answer | QuothError]]
+"""Requests with their outcomes: an answer, which may be a refusal, or the error that none came in time."""
 
 
 class LinkRequests:
@@ -43,15 +45,15 @@ class LinkRequests:
         with suppress(zmq.Again):
             self.link.send(request.frames)
             request.unanswered += 1
-        self.due = min(self.due, request.due)
+        if request.due < self.due:
+            self.due = request.due
 
-    def take(self, now: float, *, found: bool) -> list[tuple[RequestState, Answer | QuothError]]:
+    def take(self, now: float, *, found: bool) -> Settled:
         """Take the answers that have come by now, and send again what may be lost.
 
-        found: a lost connection was made again just now. Returns the requests that are settled: by an answer,
-        which may be a refusal, or by the error that none came by the deadline.
+        found: a lost connection was made again just now.
         """
-        settled: list[tuple[RequestState, Answer | QuothError]] = []
+        settled: Settled = []
         while self.asked and (answer := self.link.receive()) is not None:
             request = self.asked.get(answer.correlation)
             if request is None:
@@ -65,9 +67,9 @@ class LinkRequests:
             settled += self._check(now, found=found)
         return settled
 
-    def _check(self, now: float, *, found: bool) -> list[tuple[RequestState, Answer | QuothError]]:
+    def _check(self, now: float, *, found: bool) -> Settled:
         """Send again what may be lost; remove and return what is over."""
-        over: list[tuple[RequestState, Answer | QuothError]] = []
+        over: Settled = []
         for request in list(self.asked.values()):
             if request.is_over(now):
                 del self.asked[request.correlation]
@@ -95,15 +97,14 @@ class Channel(Closeable):
 
     def run(self, call: ClientCall[T]) -> T:
         """Execute a call, and return its result."""
+        outcome: Answer | QuothError | None = None
         try:
-            request = next(call)
             while True:
+                request = next_request(call, outcome)
                 try:
-                    answer = self.settle(request)
+                    outcome = self.settle(request)
                 except QuothError as problem:
-                    request = call.throw(problem)
-                else:
-                    request = call.send(answer)
+                    outcome = problem
         except StopIteration as end:
             result: T = end.value
             return result
@@ -124,23 +125,12 @@ class Channel(Closeable):
 
         Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``.
         """
-        now = time.monotonic()
-        until = now + seconds
-        try:
-            while True:
-                found = self._link.wait(min(until, self._requests.due) - now)
-                now = time.monotonic()  # before the answers are taken: then none comes too late
-                settled = self._requests.take(now, found=found)
-                if settled or now >= until:
-                    return [(request, answer_of(outcome)) for request, outcome in settled]
-        except zmq.ZMQError as problem:
-            raise as_quoth_error(problem) from None
+        return [(request, answer_of(outcome)) for request, outcome in self._settled(seconds)]
 
-    def settle(self, request: RequestState) -> Answer:
+    def settle(self, request: RequestState) -> Answer | QuothError:
         """Wait for the answer to a request, which is sent now unless it is in flight. Others are given up.
 
-        Raises the error that the broker answered, or `Disconnected` at the deadline: then the outcome is not
-        known.
+        Returns `Disconnected` if none has come by its deadline: then the outcome is not known.
         """
         requests = self._requests
         if requests.asked.get(request.correlation) is request:
@@ -149,11 +139,22 @@ class Channel(Closeable):
             requests.asked.clear()
             self.ask(request)
         while True:
-            for settled, answer in self.hear(math.inf):
+            for settled, outcome in self._settled(math.inf):
                 if settled is request:
-                    if isinstance(answer.reply, QuothError):
-                        raise answer.reply
-                    return answer
+                    return outcome
+
+    def _settled(self, seconds: float) -> Settled:
+        now = time.monotonic()
+        until = now + seconds
+        try:
+            while True:
+                found = self._link.wait(min(until, self._requests.due) - now)
+                now = time.monotonic()  # before the answers are taken: then none comes too late
+                settled = self._requests.take(now, found=found)
+                if settled or now >= until:
+                    return settled
+        except zmq.ZMQError as problem:
+            raise as_quoth_error(problem) from None
 
     def close(self) -> None:
         """Close the connection."""

@@ -161,35 +161,32 @@ class Link:
         tried, hint = self._attempts.describe()
         return error("disconnected", f"{what}: no broker answers at {self.url}: {tried}", hint)
 
-    def _monitored(self) -> zmq.Socket[bytes]:
-        """Return a monitor of the socket, which holds any number of events.
+    def _set_up(self) -> zmq.Socket[bytes]:
+        """Set all options; return a monitor of the socket, which holds any number of events.
 
         The thread of libzmq waits for a monitor that is full, and an idle client reads no events: all other
         sockets of the context would stop with it.
         """
+        silence_ms = math.ceil(self._silence * 1_000)
         address = f"inproc://quoth-monitor-{self.socket.FD}"
-        self.socket.monitor(address, _EVENTS)
-        monitor: zmq.Socket[bytes] = self.socket.context.socket(zmq.PAIR)
-        monitor.set(zmq.RCVHWM, 0)
-        monitor.connect(address)
-        return monitor
-
-    def _set_up(self) -> zmq.Socket[bytes]:
-        """Set all options; returns the monitor."""
         try:
             self.socket.set(zmq.LINGER, 0)
             self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
             self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
             self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
             self.socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-            self.socket.set(zmq.TCP_MAXRT, math.ceil(self._silence * 1_000))
+            self.socket.set(zmq.TCP_MAXRT, silence_ms)
             self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-            self.socket.set(zmq.HEARTBEAT_TIMEOUT, math.ceil(self._silence * 1_000))
+            self.socket.set(zmq.HEARTBEAT_TIMEOUT, silence_ms)
             self.socket.set(zmq.IPV6, int("[" in self.url))
-            return self._monitored()
+            self.socket.monitor(address, _EVENTS)
+            monitor: zmq.Socket[bytes] = self.socket.context.socket(zmq.PAIR)
+            monitor.set(zmq.RCVHWM, 0)
+            monitor.connect(address)
         except BaseException:
             self.socket.close(linger=0)
             raise
+        return monitor
 
     def close(self) -> None:
         """Close both sockets, also those of a terminated context."""

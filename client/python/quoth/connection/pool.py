@@ -34,7 +34,7 @@ class Pool:
         self.timing = timing
         self._given = context
         self._lock = threading.RLock()  # an iterator may be collected at any moment
-        self._closed = False
+        self.is_closed = False
         self._open()
 
     def _open(self) -> None:
@@ -79,25 +79,20 @@ class Pool:
     @property
     def context(self) -> Context:
         """The context of this process's sockets. Raises `Disconnected` ``closed``."""
-        if self._closed:
+        if self.is_closed:
             raise error("closed", "the client is closed")
         if os.getpid() != self._pid:
             self._forget_parent()
         return self._context
 
-    @property
-    def is_closed(self) -> bool:
-        """True if it was closed."""
-        return self._closed
-
     def close(self) -> None:
         """Close the channels. Calls that are under way end with an error."""
         if os.getpid() != self._pid:  # the lock may be held for ever here, and the channels are the parent's
-            self._closed = True
+            self.is_closed = True
             _parents.append((self._context, self._idle, self._slots))
             return
         with self._lock:
-            was_closed, self._closed = self._closed, True
+            was_closed, self.is_closed = self.is_closed, True
             idle, self._idle = [*self._idle, *self._slots.values()], []
             self._slots.clear()
         if was_closed:
@@ -118,7 +113,7 @@ class Pool:
 
     def _put(self, channel: Channel, slot: Slot = None) -> None:
         with self._lock:
-            if self._closed:
+            if self.is_closed:
                 channel.close()
             elif slot is None or len(self._slots) >= SLOTS_MAX:
                 self._idle.append(channel)

@@ -170,3 +170,17 @@ T = TypeVar("T")
 
 ClientCall: TypeAlias = Generator[RequestState, Answer, T]
 """The requests of one call, one after the other. The driver sends in each answer, or throws in its error."""
+
+
+def next_request(call: ClientCall[object], outcome: Answer | QuothError | None) -> RequestState:
+    """Return the next request of a call. Raises StopIteration with its result, or the error of the call.
+
+    outcome: of the request before, None for the first one.
+    """
+    if outcome is None:
+        return next(call)
+    if isinstance(outcome, Answer):
+        if not isinstance(outcome.reply, QuothError):
+            return call.send(outcome)
+        outcome = outcome.reply
+    return call.throw(outcome)
