@@ -25,7 +25,7 @@ from quoth.connection.connection import Context, Link, PipeWakeup
 from quoth.connection.send_loop import BatchSupply, SendLoop
 from quoth.core.inflight import Inflight
 from quoth.core.options import BUFFER_MAX as BUFFER_MAX
-from quoth.core.options import Timing, as_seconds_or_none
+from quoth.core.options import Timing, as_seconds
 from quoth.core.outgoing import (
     BATCH_BYTES,
     OVERHEAD_BYTES,
@@ -297,7 +297,7 @@ class Producer(ProducerCore):
         Raises `ProducerError` with the batches that could not be delivered, each once; `Disconnected`
         ``timed_out`` after `timeout` seconds, in which case the rest is still in flight.
         """
-        seconds = as_seconds_or_none(timeout)
+        seconds = None if timeout is None else as_seconds(timeout)
         self._end_flush(done=self._wait_until_settled(self._begin_flush(), seconds))
 
     def close(self, timeout: float | None = None) -> None:
@@ -305,7 +305,7 @@ class Producer(ProducerCore):
 
         Raises `ProducerError` with the batches that could not be delivered, or not within `timeout` seconds.
         """
-        seconds = as_seconds_or_none(timeout)
+        seconds = None if timeout is None else as_seconds(timeout)
         if os.getpid() != self._pid:
             return
         with self._changed:

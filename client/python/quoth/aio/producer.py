@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Self
 
 from quoth.aio.io_thread import IOThread
-from quoth.core.options import as_seconds_or_none
+from quoth.core.options import as_seconds
 from quoth.core.outgoing import ProducerError
 from quoth.core.streams import ProducerOptions
 from quoth.message import Ack
@@ -72,7 +72,7 @@ class Producer(ProducerCore):
 
         A cancelled call has begun: what was sent before is in flight.
         """
-        seconds = as_seconds_or_none(timeout)
+        seconds = None if timeout is None else as_seconds(timeout)
         number = self._begin_flush()
         self._end_flush(done=await self._until(lambda: self._is_settled(number), seconds))
 
@@ -81,7 +81,7 @@ class Producer(ProducerCore):
 
         After a cancelled call it takes nothing more and goes on delivering; the next call ends it.
         """
-        seconds = as_seconds_or_none(timeout)
+        seconds = None if timeout is None else as_seconds(timeout)
         if os.getpid() != self._pid:
             return
         if not self._closed:

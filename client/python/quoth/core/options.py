@@ -32,11 +32,6 @@ def as_seconds(given: float, what: str = "timeout") -> float:
     raise error("bad_request", f"{what} is a number of seconds, not {given!r}", "like 2.5")
 
 
-def as_seconds_or_none(given: float | None, what: str = "timeout") -> float | None:
-    """Return `as_seconds`, or None if no limit is given."""
-    return None if given is None else as_seconds(given, what)
-
-
 def deadline_in(seconds: float) -> float:
     """Return a deadline by the monotonic clock. Raises as `as_seconds` does."""
     return time.monotonic() + as_seconds(seconds)
