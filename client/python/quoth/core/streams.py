@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quoth.batch import Batch, StoredBatch
-from quoth.columns import encoder
+from quoth.columns import columns
 from quoth.core.calls import ClientState
 from quoth.core.idempotence import Publishing
 from quoth.core.options import BUFFER_MAX, as_seconds, deadline_in
@@ -52,9 +52,9 @@ def publish(
     `RequestError`, `NotFound`, `Conflict` or `Unavailable` if nothing was stored, `Disconnected` or
     `BrokerFailure` if that is not known.
     """
-    encode = encoder(value, key, headers, client._payload_bytes_max)
+    taken = columns(value, key, headers)
     deadline = deadline_in(client.timeout if timeout is None else timeout)
-    return Publishing(Publish(durability or ""), topic, encode, deadline)
+    return Publishing(Publish(durability or ""), topic, taken, client._payload_bytes_max, deadline)
 
 
 class ProducerOptions(NamedTuple):
