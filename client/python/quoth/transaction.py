@@ -47,7 +47,7 @@ R = TypeVar("R", bound=Requests)
 # -- the calls of both clients ------------------------------------------------------------------------------
 
 
-class TransactionState:
+class TransactionWork:
     """The name of a transaction, and the client that executes its calls."""
 
     def __init__(self, client: ClientState, name: TransactionName) -> None:
@@ -59,7 +59,7 @@ class TransactionState:
         return f"Transaction({self._name})"
 
 
-def part(transaction: TransactionState, number: int, *, timeout: float = PART_TIMEOUT_S) -> PartStaging:
+def part(transaction: TransactionWork, number: int, *, timeout: float = PART_TIMEOUT_S) -> PartStaging:
     """Begin another attempt to write a part, numbered from 0 to 999,999, over a connection of its own.
 
     Attempts do not disturb each other: the publish names the ones that count. timeout: seconds that each
@@ -69,7 +69,7 @@ def part(transaction: TransactionState, number: int, *, timeout: float = PART_TI
 
 
 def publish(
-    transaction: TransactionState,
+    transaction: TransactionWork,
     parts: Iterable[StagedPart],
     *,
     newest: int | None = None,
@@ -111,18 +111,18 @@ def publish(
     return Ack.of(reply)
 
 
-def abort(transaction: TransactionState) -> ClientCall[TransactionInfo]:
+def abort(transaction: TransactionWork) -> ClientCall[TransactionInfo]:
     """Remove the staged parts; returns their size and the state. A published transaction stays."""
     return _inform(transaction, AbortTransaction)
 
 
-def status(transaction: TransactionState) -> ClientCall[TransactionInfo]:
+def status(transaction: TransactionWork) -> ClientCall[TransactionInfo]:
     """Return the state: published, staged or unknown."""
     return _inform(transaction, GetTransaction)
 
 
 def _inform(
-    transaction: TransactionState, kind: type[AbortTransaction | GetTransaction]
+    transaction: TransactionWork, kind: type[AbortTransaction | GetTransaction]
 ) -> ClientCall[TransactionInfo]:
     request = kind(transaction.application, transaction.version)
     return ask(TransactionInfo, request, transaction.topic, timeout=transaction._client.timeout)
@@ -215,7 +215,7 @@ def finish(work: PartWork[R]) -> PartCall[StagedPart]:
 # -- the blocking client ------------------------------------------------------------------------------------
 
 
-class Transaction(TransactionState):
+class Transaction(TransactionWork):
     """A transaction on a topic, made by `Client.transaction`. Any thread may call it."""
 
     def _run(self, call: ClientCall[T]) -> T:

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
+from kit.deadlines import eventually
 from kit.machine.processes import listing
 from kit.machine.tracing import CHANGES, Fault, calls_in, needs_strace, traced
 from quoth import Client, Cursor, Gap, Message, Position, QuothError
@@ -396,3 +398,24 @@ def test_what_makes_no_sense_leaves_the_file_free(client: Client, topic: str, pa
             client.tail("no/topic\0", cursor=path)
         gc.collect()
     assert take(client, topic, path, 1, after=0) == [b"a"]
+
+
+CONSUME = """
+import sys, quoth
+with quoth.connect(sys.argv[1]) as client:
+    for message in client.tail(sys.argv[2], after=0, cursor=sys.argv[3]):
+        print(message.value.decode(), flush=True)
+"""
+
+
+def test_a_consumer_that_is_killed_goes_on_where_it_was_saved(
+    pooled: Client, broker: BrokerProcess, topic: str, path: Path
+) -> None:
+    for number in range(3):
+        last = pooled.publish(topic, b"%d" % number).last
+        command = python(CONSUME, broker.url, topic, str(path))
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as consumer:
+            assert consumer.stdout is not None
+            assert consumer.stdout.readline() == b"%d\n" % number, "neither an earlier nor a later one"
+            eventually(lambda: path.exists() and b"%d" % last in path.read_bytes(), "it is saved")  # noqa: B023
+            consumer.kill()

@@ -9,12 +9,12 @@ from quoth.aio.requests import LoopMultiplexer
 from quoth.core.calls import coroutine_of, method_of
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import PartStaging
-from quoth.transaction import TURN_S, PartCall, PartWork, TransactionState
+from quoth.transaction import TURN_S, PartCall, PartWork, TransactionWork
 
 T = TypeVar("T")
 
 
-class Transaction(TransactionState):
+class Transaction(TransactionWork):
     """A transaction on a topic, made by `Client.transaction`: see `quoth.Transaction`."""
 
     async def _run(self, call: ClientCall[T]) -> T:
