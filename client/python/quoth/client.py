@@ -120,14 +120,11 @@ class Client(ClientState, Closeable):
 
         return Reading(self._pool, reader)
 
-    def _iterate(self, given: tuple[BatchCursor[T], float]) -> Iterator[T]:
-        reader, wait = given
+    def _iterate(self, reader: BatchCursor[T]) -> Iterator[T]:
         with self._pool.slot() as slot:
             while not reader.is_done:
-                fetching = reader.fetch_ahead(wait=wait, timeout=self.timeout)
+                fetching = reader.fetch_ahead(wait=reader.wait, timeout=self.timeout)
                 yield from self._fetch(fetching, reader, slot)
-                if not reader.has_more:
-                    return
 
     def _tail(self, tail: TailState) -> Iterator[Message]:
         try:

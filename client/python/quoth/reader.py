@@ -59,8 +59,10 @@ class BatchCursor(ABC, Generic[T]):
         self.until = until
         self.has_answered = False
         """True if a fetch of the topic succeeded."""
-        self.has_more = False
+        self.has_more = True
         """True if another fetch may bring more, even if all of the last answer was damaged."""
+        self.wait = 0.0
+        """Seconds for which an iteration waits for more at the end."""
         self.is_time = False
         """True if the beginning was given as a time. Such a cursor may lie above the newest record."""
         self.prefetch: RequestState | None = None
@@ -83,8 +85,8 @@ class BatchCursor(ABC, Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """True if the cursor has reached its end."""
-        return self.after >= self.until
+        """True if the cursor has reached its end, or that of the topic."""
+        return self.after >= self.until or not self.has_more
 
     @property
     def log_id(self) -> int:

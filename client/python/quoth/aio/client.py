@@ -164,9 +164,9 @@ class Client(ClientState):
         self._io_thread.check()
         return Transaction(self, name)
 
-    def _batches(self, given: tuple[BatchCursor[T], float]) -> Batches[T]:
+    def _batches(self, reader: BatchCursor[T]) -> Batches[T]:
         self._io_thread.check()
-        return Batches(self, self._io_thread, *given)
+        return Batches(self, self._io_thread, reader)
 
     def _tail(self, state: TailState) -> Tail:
         self._io_thread.check()

@@ -142,23 +142,15 @@ class TopicIterator(LoopIterator[T], Generic[T, B]):
 
 
 class Batches(TopicIterator[B, B]):
-    """Made by `Client.batches` and `Client.stored`. wait: seconds to wait for more at the end."""
-
-    def __init__(
-        self, client: ClientState, io_thread: IOThread, reader: BatchCursor[B], wait: float = 0.0
-    ) -> None:
-        super().__init__(client, io_thread, reader)
-        self._wait = wait
-        self._is_begun = False
+    """Made by `Client.batches` and `Client.stored`."""
 
     async def _find_more(self) -> None:
         reader = self._reader
-        if reader.is_done or (self._is_begun and not reader.has_more):
+        if reader.is_done:
             self._is_over = True
             return
         timeout = self._client.timeout
-        self._found = await self._fetch(lambda: reader.fetch_ahead(wait=self._wait, timeout=timeout))
-        self._is_begun = True
+        self._found = await self._fetch(lambda: reader.fetch_ahead(wait=reader.wait, timeout=timeout))
 
 
 class Tail(TopicIterator[Message, Batch]):

@@ -131,12 +131,12 @@ def batches(
     since: Timestamp | None = None,
     until: Timestamp | None = None,
     on_gap: OnGap | None = None,
-) -> tuple[BatchCursor[Batch], float]:
+) -> BatchCursor[Batch]:
     """Iterate over the batches that are there now, oldest first: the fast path for many records.
 
     Arguments as for `read`; the last batch may reach beyond `until`.
     """
-    return reader_from(topic, after, since, on_gap, last_before(until)), 0.0
+    return reader_from(topic, after, since, on_gap, last_before(until))
 
 
 def stored(
@@ -147,7 +147,7 @@ def stored(
     until: int | None = None,
     wait: float = 0.0,
     on_gap: OnGap | None = None,
-) -> tuple[BatchCursor[StoredBatch], float]:
+) -> BatchCursor[StoredBatch]:
     """Iterate over the batches above the pointer `after` up to `until`, inclusive, as they are stored.
 
     The first and the last one may reach beyond that. until: None for what is there now. wait: seconds to
@@ -156,7 +156,9 @@ def stored(
     end = POINTER_MAX if until is None else check_pointer(until)
     if end < check_pointer(after):
         raise error("bad_request", f"a range that begins after {after} and ends at {end}", "swap the two")
-    return StoredReader(check_topic(topic), after, on_gap, end), as_seconds(wait, "wait")
+    reader = StoredReader(check_topic(topic), after, on_gap, end)
+    reader.wait = as_seconds(wait, "wait")
+    return reader
 
 
 # -- following ----------------------------------------------------------------------------------------------
