@@ -277,7 +277,7 @@ class Link:
 
 
 def test_whatever_happens_the_account_is_exact(rng: random.Random) -> None:
-    for _ in range(times(150, 20_000)):
+    for _ in range(times(150, 10_000)):
         simulate(random.Random(rng.getrandbits(32)))
 
 
