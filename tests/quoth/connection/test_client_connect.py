@@ -109,7 +109,7 @@ def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
     client.publish("t", b"one")
     client.timeout = 0.3
     broker.kill()
-    link = client._pool._idle[-1]._link
+    link = client._pool._idle[-1].link
     eventually(lambda: not (link.read_events() or link.connected), "the loss is noticed")
     began = time.monotonic()
     with refused("disconnected"):

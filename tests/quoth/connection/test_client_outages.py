@@ -118,7 +118,7 @@ def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_ane
             channel.ask(again)  # while it is frozen, so that nothing of it can come before
             os.kill(broker.pid, signal.SIGCONT)
             channel.settle(again)
-            assert channel._link.reconnects == 1
+            assert channel.link.reconnects == 1
         finally:
             channel.close()
 

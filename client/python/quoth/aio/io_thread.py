@@ -280,7 +280,7 @@ class IOThread:
                 self._settle(self._tickets.pop(request), problem)
             return
         for request in requests.asked.values():
-            requests.send_copy(request)
+            requests.send(request)
 
     def _settle(self, ticket: Ticket, outcome: Answer | QuothError) -> None:
         self.bridge.put(ticket.settle, outcome)

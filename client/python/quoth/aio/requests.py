@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from quoth.aio.io_thread import IOThread, Ticket
 from quoth.connection.channel import answer_of
 from quoth.core.options import as_seconds
-from quoth.core.request_state import ClientCall, RequestState, next_request
+from quoth.core.request_state import ClientCall, RequestState, resume
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 
@@ -53,7 +53,7 @@ class CallDriver(Generic[T]):
         self._ticket = None
         try:
             while self._ticket is None:
-                request = next_request(self._call, outcome)
+                request = next(self._call) if outcome is None else resume(self._call, outcome)
                 try:
                     self._ticket = self._ask(request)
                 except QuothError as problem:

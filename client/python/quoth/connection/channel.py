@@ -17,7 +17,7 @@ import zmq
 from quoth.connection.connection import Context, Link, as_quoth_error
 from quoth.core.idempotence import Sequences
 from quoth.core.options import Timing
-from quoth.core.request_state import ClientCall, RequestState, next_request
+from quoth.core.request_state import ClientCall, RequestState, resume
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Answer
@@ -36,12 +36,8 @@ class LinkRequests:
         self.due = math.inf
 
     def send(self, request: RequestState) -> None:
-        """Send a request that has begun."""
+        """Send a request that has begun, or another copy of it."""
         self.asked[request.correlation] = request
-        self.send_copy(request)
-
-    def send_copy(self, request: RequestState) -> None:
-        """Send a copy of a request that is in flight."""
         with suppress(zmq.Again):
             self.link.send(request.frames)
             request.unanswered += 1
@@ -53,13 +49,14 @@ class LinkRequests:
 
         found: a lost connection was made again just now.
         """
+        asked = self.asked
         settled: Settled = []
-        while self.asked and (answer := self.link.receive()) is not None:
-            request = self.asked.get(answer.correlation)
+        while asked and (answer := self.link.receive()) is not None:
+            request = asked.get(answer.correlation)
             if request is None:
                 continue
             if request.is_settled_by(answer, now):
-                del self.asked[answer.correlation]
+                del asked[answer.correlation]
                 settled.append((request, answer))
             else:
                 self.due = min(self.due, request.due)
@@ -75,36 +72,35 @@ class LinkRequests:
                 del self.asked[request.correlation]
                 over.append((request, self.link.no_answer(request.what)))
             elif request.is_to_be_sent(now, found=found, connected=bool(self.link.connected)):
-                self.send_copy(request)
+                self.send(request)
         self.due = min((request.due for request in self.asked.values()), default=math.inf)
         return over
 
 
-class Channel(Closeable):
+class Channel(LinkRequests, Closeable):
     """A link for the requests of one thread at a time, with the producer ids that its publishes carry."""
 
     def __init__(self, context: Context, url: str, timing: Timing | None = None) -> None:
+        super().__init__(Link(context, url))
         self.sequences = Sequences()
         self._timing = timing or Timing()
-        self._link = Link(context, url)
-        self._requests = LinkRequests(self._link)
         self._correlation = int.from_bytes(os.urandom(4))
 
     @property
     def connected(self) -> bool:
         """True if the broker is there, as far as is known."""
-        return bool(self._link.connected)
+        return bool(self.link.connected)
 
     def run(self, call: ClientCall[T]) -> T:
         """Execute a call, and return its result."""
-        outcome: Answer | QuothError | None = None
         try:
+            request = next(call)
             while True:
-                request = next_request(call, outcome)
                 try:
                     outcome = self.settle(request)
                 except QuothError as problem:
                     outcome = problem
+                request = resume(call, outcome)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -113,10 +109,10 @@ class Channel(Closeable):
         """Send a request. Raises ``closed``, or ``bad_request`` for what cannot be encoded."""
         self._correlation += 1
         try:
-            if not self._requests.asked:
-                self._link.wait(0.0)  # earlier events are no reason to send twice
+            if not self.asked:
+                self.link.wait(0.0)  # earlier events are no reason to send twice
             request.begin(self._correlation, time.monotonic(), self._timing.resend)
-            self._requests.send(request)
+            self.send(request)
         except zmq.ZMQError as problem:
             raise as_quoth_error(problem) from None
 
@@ -125,32 +121,31 @@ class Channel(Closeable):
 
         Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``.
         """
-        return [(request, answer_of(outcome)) for request, outcome in self._settled(seconds)]
+        settled = self._settled(time.monotonic() + seconds)
+        return [(request, answer_of(outcome)) for request, outcome in settled]
 
     def settle(self, request: RequestState) -> Answer | QuothError:
         """Wait for the answer to a request, which is sent now unless it is in flight. Others are given up.
 
         Returns `Disconnected` if none has come by its deadline: then the outcome is not known.
         """
-        requests = self._requests
-        if requests.asked.get(request.correlation) is request:
-            requests.due = min(requests.due, request.due)  # it may have got a deadline meanwhile
+        if self.asked.get(request.correlation) is request:
+            self.due = min(self.due, request.due)  # it may have got a deadline meanwhile
         else:
-            requests.asked.clear()
+            self.asked.clear()
             self.ask(request)
         while True:
             for settled, outcome in self._settled(math.inf):
                 if settled is request:
                     return outcome
 
-    def _settled(self, seconds: float) -> Settled:
-        now = time.monotonic()
-        until = now + seconds
+    def _settled(self, until: float) -> Settled:
+        """Wait until requests are settled, or for a time."""
         try:
             while True:
-                found = self._link.wait(min(until, self._requests.due) - now)
+                found = self.link.wait(min(until, self.due) - time.monotonic())
                 now = time.monotonic()  # before the answers are taken: then none comes too late
-                settled = self._requests.take(now, found=found)
+                settled = self.take(now, found=found)
                 if settled or now >= until:
                     return settled
         except zmq.ZMQError as problem:
@@ -158,7 +153,7 @@ class Channel(Closeable):
 
     def close(self) -> None:
         """Close the connection."""
-        self._link.close()
+        self.link.close()
 
 
 def answer_of(outcome: Answer | QuothError) -> Answer:

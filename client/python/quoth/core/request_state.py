@@ -172,13 +172,11 @@ ClientCall: TypeAlias = Generator[RequestState, Answer, T]
 """The requests of one call, one after the other. The driver sends in each answer, or throws in its error."""
 
 
-def next_request(call: ClientCall[object], outcome: Answer | QuothError | None) -> RequestState:
-    """Return the next request of a call. Raises StopIteration with its result, or the error of the call.
+def resume(call: ClientCall[object], outcome: Answer | QuothError) -> RequestState:
+    """Give a call the outcome of its request, and return its next one.
 
-    outcome: of the request before, None for the first one.
+    Raises StopIteration with the result of the call, or its error.
     """
-    if outcome is None:
-        return next(call)
     if isinstance(outcome, Answer):
         if not isinstance(outcome.reply, QuothError):
             return call.send(outcome)
