@@ -398,6 +398,10 @@ def test_what_makes_no_sense_leaves_the_file_free(client: Client, topic: str, pa
             client.tail("no/topic\0", cursor=path)
         gc.collect()
     assert take(client, topic, path, 1, after=0) == [b"a"]
+    client.close()
+    with pytest.raises(QuothError) as closed:
+        next(client.tail(topic, cursor=path))
+    assert (closed.value.code, list(kept(path))) == ("closed", [topic]), "the error keeps no lock"
 
 
 CONSUME = """

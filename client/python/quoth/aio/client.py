@@ -169,7 +169,11 @@ class Client(ClientState):
         return Batches(self, self._io_thread, reader)
 
     def _tail(self, state: TailState) -> Tail:
-        self._io_thread.check()
+        try:
+            self._io_thread.check()
+        except QuothError:
+            state.close()
+            raise
         return Tail(self, self._io_thread, state)
 
     def _reading(self, reader: MultiReader) -> Reading:
