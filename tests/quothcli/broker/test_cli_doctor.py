@@ -153,7 +153,7 @@ class WithoutBootId(SystemClock):
 
 
 def test_hidden_boot_id_is_a_failure(alone: Command, tmp_path: Path) -> None:
-    (finding,) = machine.boot(WithoutBootId())
+    finding = machine.boot(WithoutBootId())
     assert (finding.verdict, finding.text) == ("fail", "/proc/boot_id: No such file")
     assert doctor(alone, str(tmp_path))[1]["boot"]["verdict"] == "ok"
 
