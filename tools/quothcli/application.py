@@ -58,9 +58,13 @@ COMMANDS = {
             "Jobs on Spark: look after topics too large for one process.",
         ),
         ("bench", "quothbench.commands", "Measure how fast the broker is on this machine."),
-        ("errors", "commands.about.errors", "Explain the codes of errors: what happened, what to do."),
+        ("errors", "commands.about.pages", "Explain the codes of errors: what happened, what to do."),
         ("help", "commands.about.pages", "Print a page about Quoth, or the help of a command."),
-        ("completion", "commands.about.shells", "Print the script that lets a shell complete what is typed."),
+        (
+            "completion",
+            "commands.about.reference",
+            "Print the script that lets a shell complete what is typed.",
+        ),
         ("reference", "commands.about.reference", "Print a page with all commands, in Markdown."),
     )
 }

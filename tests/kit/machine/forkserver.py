@@ -34,7 +34,7 @@ MODULES = (
     *("quothd.main", "quothcli.application", "quoth.client", "quoth.producer", "quoth.reader"),
     "quoth.transaction",
     *("quothlog.log", "quothlog.reader", "asyncio", "logging", "rich.live", "rich.text"),
-    *(f"quothcli.commands.about.{name}" for name in ("config", "ctx", "demo", "errors", "pages", "shells")),
+    *(f"quothcli.commands.about.{name}" for name in ("config", "ctx", "demo", "pages", "reference")),
     *(f"quothcli.commands.broker.{name}" for name in ("serve", "service", "status", "top", "topics")),
     *("quothcli.commands.broker.transaction", "quothcli.commands.doctor.command"),
     *(f"quothcli.commands.doctor.{name}" for name in ("broker", "directory", "machine", "probe")),

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -41,6 +40,13 @@ _STDLIB = ("pydoc_data.topics", "typing", "os")
 """Text that comes with every Python, the longest first."""
 _PREVIEW_LENGTH = 60
 _LENGTH = struct.Struct("<Q").pack
+_NEXT = """
+next
+  quoth serve --dir quoth-data             a broker that stays
+  quoth pub greetings 'hello, world'       publish a record, get its pointer
+  quoth tail greetings --since -1h         read on as records come
+  quoth read greetings --format json       what is there now
+  quoth log ls quoth-data                  the files, with or without a broker"""
 
 
 class LineSource(NamedTuple):
@@ -52,14 +58,14 @@ class LineSource(NamedTuple):
     typed: bool = False
 
 
-@dataclass
 class Side:
-    """The lines that were published, or read back: their count, bytes, hash and time."""
+    """The lines that were published, or read back: their count, bytes, hash, and the time since it began."""
 
-    count: int = 0
-    size: int = 0
-    seconds: float = 0.0
-    digest: xxh3_128 = field(default_factory=xxh3_128)
+    def __init__(self) -> None:
+        self.count = self.size = 0
+        self.digest = xxh3_128()
+        self.began = time.perf_counter()
+        self.seconds = 0.0
 
     def take(self, lines: Sequence[bytes]) -> int:
         """Count and hash lines; returns their bytes. The hash does not depend on the portions."""
@@ -69,6 +75,10 @@ class Side:
         self.count += len(lines)
         self.size += size
         return size
+
+    def end(self) -> None:
+        """Take the time."""
+        self.seconds = time.perf_counter() - self.began
 
     def content(self) -> dict[str, Any]:
         """Return the object of this side."""
@@ -95,8 +105,8 @@ class DemoResult(NamedTuple):
     @property
     def equal(self) -> bool:
         """True if the same lines came back."""
-        sides = ((side.count, side.digest.digest()) for side in (self.published, self.read))
-        return len(set(sides)) == 1
+        first, second = ((side.count, side.digest.digest()) for side in (self.published, self.read))
+        return first == second
 
 
 app = group()
@@ -121,11 +131,10 @@ def demo(
     with terminable(), _source(file) as source:
         result = run(source)
     _print(session.printer, result)
-    if not result.equal:
-        report_error(
-            "damaged", "what was read is not what was published", "please report this, with the file"
-        )
-    return CommandStatus.DONE if result.equal else CommandStatus.FAILED
+    if result.equal:
+        return CommandStatus.DONE
+    report_error("damaged", "what was read is not what was published", "please report this, with the file")
+    return CommandStatus.FAILED
 
 
 def run(source: LineSource) -> DemoResult:
@@ -146,7 +155,6 @@ def run(source: LineSource) -> DemoResult:
 
 def _publish(client: Client, source: LineSource) -> Side:
     side = Side()
-    began = time.perf_counter()
     with (
         progress("publishing", source.size, quiet=source.typed) as advance,
         client.producer(TOPIC, timeout=DELIVERY_TIMEOUT_S) as producer,
@@ -156,25 +164,22 @@ def _publish(client: Client, source: LineSource) -> Side:
             for line in lines:
                 producer.send(line)
             advance(len(lines), size + len(lines))
-    side.seconds = time.perf_counter() - began
+    side.end()
     return side
 
 
 def _read(client: Client, published: Side) -> tuple[Side, list[tuple[int, bytes]]]:
     """Read the topic; keep the first record, one in the middle and the last one."""
     side = Side()
-    samples: dict[int, tuple[int, bytes]] = {}
-    wanted = [0, published.count // 2, published.count - 1]
-    began = time.perf_counter()
+    samples: list[tuple[int, bytes]] = []
+    wanted = sorted({0, published.count // 2, published.count - 1})
     with progress("reading back", published.size or None) as advance:
         for batch in client.batches(TOPIC, after=0) if published.count else ():
-            for place in wanted:
-                row = place - side.count
-                if 0 <= row < len(batch):
-                    samples[place] = batch.first + row, batch.values[row]
+            rows = [place - side.count for place in wanted]
+            samples += [(batch.first + row, batch.values[row]) for row in rows if 0 <= row < len(batch)]
             advance(len(batch), side.take(batch.values))
-    side.seconds = time.perf_counter() - began
-    return side, [samples[place] for place in sorted(samples)]
+    side.end()
+    return side, samples
 
 
 @contextmanager
@@ -188,8 +193,7 @@ def _source(file: str | None) -> Iterator[LineSource]:
         return
     path = given_path(_default_file() if file is None else file, "FILE")
     with open(path, "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        yield LineSource(str(path), stream, size or None)
+        yield LineSource(str(path), stream, os.fstat(stream.fileno()).st_size or None)
 
 
 def _default_file() -> str:
@@ -221,13 +225,4 @@ def _print(printer: Printer, result: DemoResult) -> None:
     for pointer, value in result.samples:
         preview = shown(value[:_PREVIEW_LENGTH])[:_PREVIEW_LENGTH]
         printer.line(f"  {pointer}  {time_or_dash(pointer)}  {preview}")
-    printer.line("\nnext\n" + "\n".join(f"  {line}" for line in _NEXT))
-
-
-_NEXT = (
-    "quoth serve --dir quoth-data             a broker that stays",
-    "quoth pub greetings 'hello, world'       publish a record, get its pointer",
-    "quoth tail greetings --since -1h         read on as records come",
-    "quoth read greetings --format json       what is there now",
-    "quoth log ls quoth-data                  the files, with or without a broker",
-)
+    printer.line(_NEXT)

@@ -19,6 +19,7 @@ from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import CommandStatus, report_error, say
 from quothcli.cli.options import WithoutBroker
 from quothcli.cli.xdg_paths import config_home
+from quothcli.commands.about.pages import shipped
 from quothcli.printing.output import Printer
 
 UNIT = "quothd.service"
@@ -136,7 +137,7 @@ def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:
     units, config = etc / "systemd" / "system", etc / "quoth" / "quothd.toml"
     files = {
         units / UNIT: _unit(UNIT, quothd),
-        etc / "sysusers.d" / "quoth.conf": _shipped("quoth.sysusers"),
+        etc / "sysusers.d" / "quoth.conf": shipped("systemd/quoth.sysusers", "systemd/quoth.sysusers"),
         config: template.text(),
     }
     return Layout(files, config, units / "multi-user.target.wants" / UNIT, "systemctl", "/var/lib/quoth")
@@ -145,14 +146,9 @@ def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:
 def _unit(name: str, quothd: Path) -> str:
     """Return a unit that starts the quothd of this environment."""
     path = str(quothd).replace("%", "%%")
-    return _shipped(name).replace(SHIPPED_COMMAND, f'"{path}"' if " " in path else path)
-
-
-def _shipped(name: str) -> str:
-    """Read a file of the folder systemd: in the package once that is built, beside tools/ in a checkout."""
-    here = Path(__file__).resolve()
-    built = here.parents[2] / "systemd" / name
-    return (built if built.exists() else here.parents[4] / "systemd" / name).read_text("utf-8")
+    return shipped(f"systemd/{name}", f"systemd/{name}").replace(
+        SHIPPED_COMMAND, f'"{path}"' if " " in path else path
+    )
 
 
 def _needs_root(user: bool, prefix: Path | None) -> bool:

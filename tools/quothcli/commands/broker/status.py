@@ -13,7 +13,7 @@ from typer import BadParameter, Option
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import say
 from quothcli.cli.options import WithBroker
-from quothcli.commands.broker.watch import lag_of, topics_of
+from quothcli.commands.broker.watch import lag_of, positions_of, topics_of
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.text import bytes_text, cells_of, padded, printable, span_text
 from quothwire.text.quantity import format_size
@@ -85,9 +85,7 @@ def _described(
     client: Client, names: Sequence[str], cursor: Path | None
 ) -> Iterator[tuple[TopicInfo, int | None, float | None]]:
     """Yield each topic and the records and seconds that the cursor is behind, None if unknown."""
-    from quoth.cursor import positions_in
-
-    done = positions_in(cursor) if cursor is not None else {}
+    done = positions_of(cursor)
     return ((info, *lag_of(info, done.get(name))) for name, info in topics_of(client, names))
 
 

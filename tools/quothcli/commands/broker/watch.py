@@ -83,13 +83,11 @@ class Watch:
 
     def look(self, rows_max: int) -> BrokerView:
         """Look now. Raises `QuothError`; the last look stays."""
-        from quoth.cursor import positions_in
-
         status, at, now = self._client.status(), time.monotonic(), time.time()
         before = self._before
         if before is not None and before.status.uptime > status.uptime:  # another process with new counters
             before = None
-        done = positions_in(self._cursor) if self._cursor is not None else {}
+        done = positions_of(self._cursor)
         names = dict.fromkeys([*done, *self._described(status, before, rows_max)])
         topics = dict(topics_of(self._client, names))
         self._before = _Look(at, status, topics)
@@ -115,6 +113,15 @@ class Watch:
         yield from (name for name in status.states if name in active)
         others = (name for name in status.states if name not in active)
         yield from islice(others, max(0, rows_max - len(active)))
+
+
+def positions_of(cursor: Path | None) -> Mapping[str, Position]:
+    """Return the positions of a consumer's cursor by topic; none without a file."""
+    if cursor is None:
+        return {}
+    from quoth.cursor import positions_in
+
+    return positions_in(cursor)
 
 
 def topics_of(client: Client, names: Iterable[str]) -> Iterator[tuple[str, TopicInfo]]:
