@@ -11,12 +11,11 @@ import typer
 from typer._completion_classes import completion_init
 from typer.completion import shell_complete
 
-from quothcli.cli.aliases import Meant, UsageError
-from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, show_help
+from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, option, show_help
 from quothcli.cli.exit_status import CommandStatus, guarded, open_streams, report_error
 from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Timeout, Url
 from quothcli.cli.session import Session
-from quothcli.cli.usage import text_and_hint
+from quothcli.cli.usage import Meant, UsageError, text_and_hint
 from quothwire.text.variables import check_variables
 from quothwire.version import VERSION
 
@@ -145,7 +144,7 @@ def _keys() -> Iterable[str]:
 def _before(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001  its callback ends the command
-        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
+        bool, option("--version", "Print the version and end.", is_eager=True, callback=_version)
     ] = False,
     url: Url = None,
     ctx: Ctx = None,

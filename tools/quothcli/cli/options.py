@@ -6,12 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, BadParameter, Context, Option
+from typer import BadParameter, Context
 
 from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.timestamps import as_pointer
 from quothcli.cli import contexts
-from quothcli.cli.command import SharedOptions
+from quothcli.cli.command import SharedOptions, argument, option
 from quothcli.cli.quantities import span
 from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE, Session, session_of
 from quothcli.printing.output import Format
@@ -41,32 +41,29 @@ def context_names(incomplete: str) -> list[str]:
 
 
 Url = Annotated[
-    str | None,
-    Option("--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."),
+    str | None, option("--url URL", f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL}).")
 ]
 Ctx = Annotated[
     str | None,
-    Option(
-        "--ctx",
-        metavar="NAME",
-        help=f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
+    option(
+        "--ctx NAME",
+        f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
         autocompletion=context_names,
     ),
 ]
 Timeout = Annotated[
     float | None,
-    Option(
-        "--timeout",
-        metavar="SPAN",
+    option(
+        "--timeout SPAN",
+        f"How long to wait for the broker: 500ms, 1m30s, seconds (default {DEFAULT_TIMEOUT_S:g}s).",
         parser=span("--timeout", least=0.001),
-        help=f"How long to wait for the broker: 500ms, 1m30s, seconds (default {DEFAULT_TIMEOUT_S:g}s).",
     ),
 ]
 Form = Annotated[
     Format | None,
-    Option(
+    option(
         "--format",
-        help="text for people, json or jsonl with one object per line, raw with bare values (default text).",
+        "text for people, json or jsonl with one object per line, raw with bare values (default text).",
     ),
 ]
 WithBroker = Annotated[
@@ -78,55 +75,44 @@ WithoutBroker = Annotated[Session, SharedOptions({"form": Form}, session_of)]
 
 Template = Annotated[
     str | None,
-    Option(
-        "--template",
-        metavar="TEXT",
-        help="Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
+    option(
+        "--template TEXT",
+        "Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
         "{headers[NAME]} {headers_problem} {raw_headers}, {time:%H:%M:%S}, {value!raw} for the bytes as they "
         "are; \\t, \\n; {{ for a brace.",
     ),
 ]
-Topic = Annotated[str, Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names)]
+Topic = Annotated[str, argument("TOPIC", "The topic's name.", autocompletion=topic_names)]
 Topics = Annotated[
     list[str],
-    Argument(
-        metavar="TOPIC",
-        help="Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
+    argument(
+        "TOPIC",
+        "Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
         autocompletion=topic_names,
     ),
 ]
 Merge = Annotated[
-    bool,
-    Option("--merge", help="Print the records of several topics in the order of time, not as they come."),
+    bool, option("--merge", "Print the records of several topics in the order of time, not as they come.")
 ]
 CursorFile = Annotated[
     Path | None,
-    Option(
-        "--cursor",
-        metavar="FILE",
-        help="Go on at the pointer in FILE, and keep the progress there. It is saved after the output was "
+    option(
+        "--cursor FILE",
+        "Go on at the pointer in FILE, and keep the progress there. It is saved after the output was "
         "written, so a record may come twice after a crash, none is left out. --after and --since, and the "
         "-n of tail, say where a new FILE begins.",
     ),
 ]
 After = Annotated[
-    str | None,
-    Option("--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."),
+    str | None, option("--after POINTER", "Begin behind this pointer (0: before the oldest record).")
 ]
 Since = Annotated[
-    str | None,
-    Option(
-        "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer."
-    ),
+    str | None, option("--since TIME", "Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer.")
 ]
 Until = Annotated[
-    str | None,
-    Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
+    str | None, option("--until TIME", "Stop before this time or pointer, given as for --since.")
 ]
-Limit = Annotated[
-    int | None,
-    Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: no limit)."),
-]
+Limit = Annotated[int | None, option("--limit --first N", "End after N records (default: no limit).", min=0)]
 
 
 def pointer_of(text: str | None) -> int | None:

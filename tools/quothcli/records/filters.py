@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from typer import BadParameter, Option
+from typer import BadParameter
+
+from quothcli.cli.command import option
 
 if TYPE_CHECKING:
     from quoth import Message
@@ -15,22 +17,20 @@ if TYPE_CHECKING:
 Filter = Callable[["Message"], bool]
 """True for the records that are printed."""
 
-Key = Annotated[str | None, Option("--key", metavar="KEY", help="Only records with exactly this key.")]
+Key = Annotated[str | None, option("--key KEY", "Only records with exactly this key.")]
 Grep = Annotated[
     str | None,
-    Option(
-        "--grep",
-        metavar="RE",
-        help="Only records whose value, read as UTF-8, this regular expression of Python matches somewhere: "
+    option(
+        "--grep RE",
+        "Only records whose value, read as UTF-8, this regular expression of Python matches somewhere: "
         "(?i)error.*disk. A byte that is not UTF-8 matches as \\udc80 to \\udcff: \\udce9 is the byte E9.",
     ),
 ]
 Headers = Annotated[
     list[str] | None,
-    Option(
-        "--header",
-        metavar="NAME[=VALUE]",
-        help="Only records that have this header, with this value if one is given; may be repeated.",
+    option(
+        "--header NAME[=VALUE]",
+        "Only records that have this header, with this value if one is given; may be repeated.",
     ),
 ]
 

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from typer import Argument, BadParameter
+from typer import BadParameter
 from xxhash import xxh3_128
 
 import quoth
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group
 from quothcli.cli.exit_status import CommandStatus, report_error, say, terminable
 from quothcli.cli.options import WithoutBroker
 from quothcli.printing.output import Format, Printer
@@ -117,10 +117,7 @@ def demo(
     session: WithoutBroker,
     file: Annotated[
         str | None,
-        Argument(
-            metavar="FILE",
-            help="The lines to publish; - is stdin. Default: a long text that comes with Python.",
-        ),
+        argument("FILE", "The lines to publish; - is stdin. Default: a long text that comes with Python."),
     ] = None,
 ) -> int:
     """Publish the lines of a file, read them back, compare.

@@ -7,12 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from typer import Argument
-
-from quothcli.cli.aliases import MEANT
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group
 from quothcli.cli.exit_status import CommandStatus, Refused, status_of
 from quothcli.cli.options import WithoutBroker
+from quothcli.cli.usage import MEANT
 from quothwire.errors import CODES, error
 from quothwire.text import quantity, variables
 from quothwire.text.suggestion import nearest
@@ -66,9 +64,9 @@ def _names(incomplete: str) -> list[str]:
 def show(
     words: Annotated[
         list[str] | None,
-        Argument(
-            metavar="[PAGE|COMMAND]",
-            help="A page, or a command with its subcommand; without it the pages are listed.",
+        argument(
+            "[PAGE|COMMAND]",
+            "A page, or a command with its subcommand; without it the pages are listed.",
             show_default=False,
             autocompletion=_names,
         ),
@@ -92,9 +90,9 @@ def errors(
     session: WithoutBroker,
     code: Annotated[
         str | None,
-        Argument(
-            metavar="CODE",
-            help="The code of an error; without it, all are explained.",
+        argument(
+            "CODE",
+            "The code of an error; without it, all are explained.",
             autocompletion=lambda incomplete: [one for one in CODES if one.startswith(incomplete)],
         ),
     ] = None,
@@ -185,9 +183,9 @@ def _print_help(words: list[str]) -> None:
 
 def _meant(words: list[str], names: list[str]) -> str:
     """Return the page or command that may be meant, empty if there is none. names: for the last word."""
-    for meaning in MEANT.get(tuple(words), ()):
-        if not meaning.startswith("-"):
-            return meaning
+    meant = MEANT.get(tuple(words), "-")
+    if not meant.startswith("-"):
+        return meant
     near = nearest(words[-1], names)
     return " ".join([*words[:-1], near]) if near else ""
 

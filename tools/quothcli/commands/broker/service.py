@@ -13,12 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from typer import Option
-
-from quothcli.cli.command import command, group
+from quothcli.cli.command import command, group, option
+from quothcli.cli.contexts import config_home
 from quothcli.cli.exit_status import CommandStatus, report_error, say
 from quothcli.cli.options import WithoutBroker
-from quothcli.cli.xdg_paths import config_home
 from quothcli.commands.about.pages import shipped
 from quothcli.printing.output import Printer
 
@@ -28,16 +26,15 @@ SHIPPED_COMMAND = "/usr/bin/quothd"
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """Directories that ProtectHome and PrivateTmp hide from the service."""
 
-_User = Annotated[bool, Option("--user", help="A service of your own, without root and without sandbox.")]
+_User = Annotated[bool, option("--user", "A service of your own, without root and without sandbox.")]
 _Prefix = Annotated[
     Path | None,
-    Option(
-        "--prefix",
-        metavar="DIR",
-        help="Take this directory for / (with --user, for your home), to look or to make a package.",
+    option(
+        "--prefix DIR",
+        "Take this directory for / (with --user, for your home), to look or to make a package.",
     ),
 ]
-_DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done, and do nothing.")]
+_DryRun = Annotated[bool, option("--dry-run", "Say what would be done, and do nothing.")]
 
 
 class Layout(NamedTuple):

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import BadParameter, Option
+from typer import BadParameter
 
-from quothcli.cli.command import command, group
+from quothcli.cli.command import command, group, option
 from quothcli.cli.exit_status import say
 from quothcli.cli.options import WithBroker
 from quothcli.commands.broker.watch import lag_of, positions_of, topics_of
@@ -42,9 +42,9 @@ app = group()
 @command(app, "status", "quoth status", "quoth status --format json | jq .counters")
 def status(
     session: WithBroker,
-    rows: Annotated[int, Option("--rows", metavar="N", min=0, help="Show N topics, by name.")] = ROWS_MAX,
+    rows: Annotated[int, option("--rows N", "Show N topics, by name.", min=0)] = ROWS_MAX,
     cursor: Annotated[
-        Path | None, Option("--cursor", metavar="FILE", help="The cursor of a consumer, to see its lag.")
+        Path | None, option("--cursor FILE", "The cursor of a consumer, to see its lag.")
     ] = None,
 ) -> None:
     """Show all topics in a table: what each holds and keeps.

@@ -15,10 +15,8 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from typer import Option
-
 from quoth import Disconnected, QuothError
-from quothcli.cli.command import command, group
+from quothcli.cli.command import command, group, option
 from quothcli.cli.exit_status import terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import span_option
@@ -73,25 +71,20 @@ app = group()
 def top(
     session: WithBroker,
     sort: Annotated[
-        Sort, Option("--sort", help="Order of the topics: rate, bytes (a second), name, age, lag.")
+        Sort, option("--sort", "Order of the topics: rate, bytes (a second), name, age, lag.")
     ] = Sort.RATE,
     interval: Annotated[
         float, span_option("--interval", "Time between two views: 500ms, 5s (default: 1s).", 0.1, 86_400)
     ] = 1.0,
     count: Annotated[
-        int | None, Option("--count", metavar="N", min=1, help="End after N intervals (default: go on).")
+        int | None, option("--count N", "End after N intervals (default: go on).", min=1)
     ] = None,
     rows: Annotated[
-        int | None,
-        Option("--rows", metavar="N", min=0, help=f"Show N topics (default: a screen of them, else {ROWS})."),
+        int | None, option("--rows N", f"Show N topics (default: a screen of them, else {ROWS}).", min=0)
     ] = None,
     cursor: Annotated[
         Path | None,
-        Option(
-            "--cursor",
-            metavar="FILE",
-            help="The cursor of a consumer (`quoth tail --cursor`), to see its lag.",
-        ),
+        option("--cursor FILE", "The cursor of a consumer (`quoth tail --cursor`), to see its lag."),
     ] = None,
 ) -> None:
     """Watch the broker and its busiest topics, until Ctrl-C.

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import BadParameter, Option
+from typer import BadParameter
 
-from quothcli.cli.command import SharedOptions, as_typed, command, group
+from quothcli.cli.command import SharedOptions, as_typed, command, group, option
 from quothcli.cli.exit_status import CommandStatus, report_error
 from quothcli.cli.options import Topic, WithBroker, pointer_of
 from quothcli.printing.output import Format, Printer
@@ -31,11 +31,11 @@ _SETTINGS = {
 }
 """Every setting of a topic, as an option: its metavar and its help."""
 _OPTIONS = {
-    name: Annotated[str | None, Option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)]
+    name: Annotated[str | None, option(f"--{name.replace('_', '-')} {metavar}", text)]
     for name, (metavar, text) in _SETTINGS.items()
 }
 _Settings = Annotated[dict[str, str | None], SharedOptions(_OPTIONS, as_typed)]
-_Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+_Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
 
 
 app = group("List, show, make, change, trim and delete topics.")
@@ -94,15 +94,12 @@ def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> int | None:
 def trim(
     session: WithBroker,
     topic: Topic,
-    before: Annotated[
-        str, Option("--before", metavar="TIME", help="Remove older records: a pointer, a time, or -7d.")
-    ],
+    before: Annotated[str, option("--before TIME", "Remove older records: a pointer, a time, or -7d.")],
     yes: _Yes = False,
     dry_run: Annotated[
         bool,
-        Option(
-            "--dry-run",
-            help="Remove nothing; print how many records are older, which is the most that can go.",
+        option(
+            "--dry-run", "Remove nothing; print how many records are older, which is the most that can go."
         ),
     ] = False,
 ) -> int | None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument
-
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group
 from quothcli.cli.exit_status import CommandStatus, report_error
 from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.text import bytes_text, counted, records_text, time_or_dash
@@ -17,10 +15,8 @@ if TYPE_CHECKING:
     from quoth import TransactionInfo
 
 
-Application = Annotated[str, Argument(metavar="APPLICATION", help="The name of the application that writes.")]
-Version = Annotated[
-    int, Argument(metavar="VERSION", help="Which of its transactions.", min=0, max=VERSION_MAX)
-]
+Application = Annotated[str, argument("APPLICATION", "The name of the application that writes.")]
+Version = Annotated[int, argument("VERSION", "Which of its transactions.", min=0, max=VERSION_MAX)]
 
 
 app = group("Show and abort transactions, which a topic gets whole or not.")

@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group
 from quothcli.cli.exit_status import CommandStatus
 from quothcli.cli.options import WithBroker
 from quothcli.cli.session import Session, is_here
@@ -28,9 +26,9 @@ def doctor(
     session: WithBroker,
     data: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="DIR",
-            help="A data directory, even one to come (default: the broker's, if it runs here, else that "
+        argument(
+            "DIR",
+            "A data directory, even one to come (default: the broker's, if it runs here, else that "
             "of `quoth serve`).",
         ),
     ] = None,

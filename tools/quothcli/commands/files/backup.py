@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option
-
 from quoth.timestamps import now
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.exit_status import CommandStatus, read_or_not, say
 from quothcli.cli.options import WithoutBroker, pointer_of
 from quothcli.commands.files.logs import Rate, damage_objects, limit_of, report
@@ -24,15 +22,12 @@ if TYPE_CHECKING:
     from quothlog.datadir.topic_folder import TopicFolder
 
 
-_Topics = Annotated[
-    list[str] | None, Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times.")
-]
+_Topics = Annotated[list[str] | None, option("--topic TOPIC", "Only this topic; may be given several times.")]
 _Until = Annotated[
-    str | None,
-    Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
+    str | None, option("--until TIME", "As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer.")
 ]
-_Data = Annotated[Path, Argument(metavar="DATADIR", help="A broker's data directory.")]
-_Backup = Annotated[Path, Argument(metavar="BACKUP", help="The backup's folder.")]
+_Data = Annotated[Path, argument("DATADIR", "A broker's data directory.")]
+_Backup = Annotated[Path, argument("BACKUP", "The backup's folder.")]
 
 
 app = group()
@@ -92,9 +87,7 @@ def restore(
     directory: _Data,
     topics: _Topics = None,
     until: _Until = None,
-    rename: Annotated[
-        str | None, Option("--as", metavar="TOPIC", help="Another name for the one topic.")
-    ] = None,
+    rename: Annotated[str | None, option("--as TOPIC", "Another name for the one topic.")] = None,
 ) -> int:
     """Put topics of a backup into the data directory of a broker.
 

@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
-from quothcli.cli.command import command, group
+from quothcli.cli.command import command, group, option
 from quothcli.cli.exit_status import CommandStatus, read_or_not, say
 from quothcli.cli.options import After, Limit, Template, WithoutBroker, pointer_of
 from quothcli.commands.files.logs import (
@@ -55,7 +53,7 @@ def ls(
     directory: Directory,
     only: Only = None,
     quick: Annotated[
-        bool, Option("--quick", help="Take the footers of sealed segments as they are, verify nothing.")
+        bool, option("--quick", "Take the footers of sealed segments as they are, verify nothing.")
     ] = False,
 ) -> int:
     """List the segments of a log, verified.

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
-
+from quothcli.cli.command import argument, option
 from quothcli.cli.exit_status import CommandStatus, say
 from quothcli.cli.quantities import size_option
 from quothcli.printing.text import ordinals_text, records_text
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 
 
 Directory = Annotated[
-    Path, Argument(metavar="DIR", help="An embedded log, a topic's folder or a broker's data directory.")
+    Path, argument("DIR", "An embedded log, a topic's folder or a broker's data directory.")
 ]
-Only = Annotated[str | None, Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")]
+Only = Annotated[str | None, option("--topic TOPIC", "Only this topic of a data directory.")]
 Rate = Annotated[int | None, size_option("--rate", "Read at most so much a second: 10MB, 512KiB.")]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from typer import BadParameter, Context, Option
+from typer import BadParameter, Context
 
-from quothcli.cli.command import SharedOptions
+from quothcli.cli.command import SharedOptions, option
 from quothcli.cli.exit_status import CommandStatus, Refused, say, terminable
 from quothcli.cli.session import Session
 from quothcli.printing.output import Format
@@ -31,12 +31,9 @@ def _choice(_context: Context, master: str | None, conf: list[str] | None) -> Sp
 
 
 _Master = Annotated[
-    str | None,
-    Option("--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores)."),
+    str | None, option("--master URL", "Where Spark runs (default local[*,4]: here, on all cores).")
 ]
-_Conf = Annotated[
-    list[str] | None, Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
-]
+_Conf = Annotated[list[str] | None, option("--conf NAME=VALUE", "A setting of Spark; may be repeated.")]
 OnSpark = Annotated[SparkChoice, SharedOptions({"master": _Master, "conf": _Conf}, _choice)]
 """The parameter of a job for its options."""
 

@@ -6,14 +6,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, BadParameter, Option
+from typer import BadParameter
 
 from quoth.core.defaults import DEFAULT_TIMEOUT_S
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group, option
+from quothcli.cli.contexts import folder_of_user
 from quothcli.cli.exit_status import CommandStatus, say, status_of, terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import size_option
-from quothcli.cli.xdg_paths import state_home
 from quothcli.printing.progress import Advance, progress
 from quothcli.printing.text import bytes_text, printable, records_text
 from quothwire.errors import QuothError, error
@@ -24,28 +24,20 @@ if TYPE_CHECKING:
     from quothlog.reading.tailer import Tailer
 
 
-_SourceArgument = Annotated[
-    str, Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.")
-]
+_SourceArgument = Annotated[str, argument("SOURCE", "The directory of an embedded log, or a broker's URL.")]
 _Target = Annotated[
-    str | None,
-    Argument(metavar="[URL]", help="The broker that gets the records (default: as for every command)."),
+    str | None, argument("[URL]", "The broker that gets the records (default: as for every command).")
 ]
-_Topic = Annotated[
-    str | None, Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name).")
-]
-_Origin = Annotated[
-    str | None, Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise.")
-]
-_Once = Annotated[bool, Option("--once", help="End when everything that is there has been forwarded.")]
-_Trim = Annotated[bool, Option("--trim", help="Trim the embedded log up to what is synced at the broker.")]
+_Topic = Annotated[str | None, option("--topic TOPIC", "The topic there (default: the directory's name).")]
+_Origin = Annotated[str | None, option("--from TOPIC", "The topic of a source broker, if named otherwise.")]
+_Once = Annotated[bool, option("--once", "End when everything that is there has been forwarded.")]
+_Trim = Annotated[bool, option("--trim", "Trim the embedded log up to what is synced at the broker.")]
 _Rate = Annotated[int | None, size_option("--rate", "Send at most so much a second: 10MB, 512KiB.")]
 _State = Annotated[
     Path | None,
-    Option(
-        "--state",
-        metavar="FILE",
-        help="The file for the progress (default: in the directory, where it also keeps others from trimming "
+    option(
+        "--state FILE",
+        "The file for the progress (default: in the directory, where it also keeps others from trimming "
         "what is not forwarded yet, or below XDG_STATE_HOME).",
     ),
 ]
@@ -230,7 +222,8 @@ def _source(
         if name is None:
             raise BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
-        path = state_home() / "quoth" / _mark_name(source, origin, url, name)
+        state = folder_of_user("XDG_STATE_HOME", ".local/state")
+        path = state / "quoth" / _mark_name(source, origin, url, name)
         return StoredSource(client, origin or name), name, path
     if origin is not None:
         raise BadParameter("an embedded log has no topics", param_hint="--from")

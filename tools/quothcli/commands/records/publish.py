@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from typer import Argument, BadParameter, Option
+from typer import BadParameter
 
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.exit_status import say
 from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.output import Printer
@@ -40,28 +40,21 @@ Durability = Literal["written", "synced"]
 
 
 _Values = Annotated[
-    list[str] | None,
-    Argument(metavar="VALUE", help="The records' values; without any, every line of stdin is a record."),
+    list[str] | None, argument("VALUE", "The records' values; without any, every line of stdin is a record.")
 ]
-_Files = Annotated[
-    list[Path] | None, Option("--file", metavar="FILE", help="A file that is one record; may be repeated.")
-]
+_Files = Annotated[list[Path] | None, option("--file FILE", "A file that is one record; may be repeated.")]
 _KeySeparator = Annotated[
-    str | None,
-    Option("--key-separator", "-K", metavar="TEXT", help="The key is the part of a line or VALUE before it."),
+    str | None, option("--key-separator -K TEXT", "The key is the part of a line or VALUE before it.")
 ]
 _Headers = Annotated[
     list[str] | None,
-    Option(
-        "--header", metavar="NAME=VALUE", help="A header of records that do not bring it; may be repeated."
-    ),
+    option("--header NAME=VALUE", "A header of records that do not bring it; may be repeated."),
 ]
 _Level = Annotated[
     str | None,
-    Option(
-        "--durability",
-        metavar="LEVEL",
-        help="written (survives the death of the broker) or synced (survives a power cut); "
+    option(
+        "--durability LEVEL",
+        "written (survives the death of the broker) or synced (survives a power cut); "
         "default: the topic's own.",
     ),
 ]
@@ -90,16 +83,14 @@ def publish(
     values: _Values = None,
     file: _Files = None,
     file_names: Annotated[
-        bool, Option("--file-names", help="Give the record of a file the header filename.")
+        bool, option("--file-names", "Give the record of a file the header filename.")
     ] = False,
-    null: Annotated[bool, Option("--null", "-0", help="Records of stdin end with NUL, not newline.")] = False,
+    null: Annotated[bool, option("--null -0", "Records of stdin end with NUL, not newline.")] = False,
     json: Annotated[
-        bool, Option("--json", help="Lines are records as `quoth read --format json` prints them.")
+        bool, option("--json", "Lines are records as `quoth read --format json` prints them.")
     ] = False,
     key_separator: _KeySeparator = None,
-    key: Annotated[
-        str | None, Option("--key", metavar="KEY", help="The key of records that bring none.")
-    ] = None,
+    key: Annotated[str | None, option("--key KEY", "The key of records that bring none.")] = None,
     header: _Headers = None,
     durability: _Level = None,
 ) -> None:

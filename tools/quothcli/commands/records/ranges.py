@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from typer import BadParameter, Option
+from typer import BadParameter
 
-from quothcli.cli.command import command, group
+from quothcli.cli.command import command, group, option
 from quothcli.cli.options import After, Since, Topic, Until, WithBroker, last_before, start
 from quothcli.printing.text import bytes_text, records_text, time_or_dash
 from quothwire.pointer import POINTER_MAX
@@ -42,7 +42,7 @@ def count(
 def split(
     session: WithBroker,
     topic: Topic,
-    parts: Annotated[int, Option("--parts", metavar="N", min=1, help="How many at most.")],
+    parts: Annotated[int, option("--parts N", "How many at most.", min=1)],
     after: After = None,
     since: Since = None,
     until: Until = None,

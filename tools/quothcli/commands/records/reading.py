@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, BadParameter, Option
+from typer import BadParameter
 
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.exit_status import CommandStatus, say, terminable
 from quothcli.cli.options import (
     After,
@@ -51,29 +51,25 @@ LOOK_S = 1.0
 
 _Number = Annotated[
     int | None,
-    Option(
-        "-n",
-        "--number",
-        metavar="N",
+    option(
+        "-n --number N",
+        "Begin with the last N records of each topic, with --merge with the last N of all.",
         min=0,
-        help="Begin with the last N records of each topic, with --merge with the last N of all.",
     ),
 ]
 _Watermark = Annotated[
     bool,
-    Option(
+    option(
         "--watermark",
-        help="With --merge, print up to when all records are printed: as an object between those "
+        "With --merge, print up to when all records are printed: as an object between those "
         "of --format json, else on stderr.",
     ),
 ]
 _Wait = Annotated[
     bool,
-    Option(
-        "--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).", show_default=False
-    ),
+    option("--wait/--no-wait", "Wait for a broker that is not there yet (default: yes).", show_default=False),
 ]
-_Pointers = Annotated[bool, Option("--pointers", help="On a terminal, show pointers, too.")]
+_Pointers = Annotated[bool, option("--pointers", "On a terminal, show pointers, too.")]
 
 
 app = group()
@@ -214,7 +210,7 @@ def read(
 def get(
     session: WithBroker,
     topic: Topic,
-    pointer: Annotated[str, Argument(metavar="POINTER", help="The record's pointer, or its time.")],
+    pointer: Annotated[str, argument("POINTER", "The record's pointer, or its time.")],
     template: Template = None,
 ) -> int | None:
     """Print the record with exactly this pointer."""
