@@ -61,7 +61,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
         )
     },
     "pub t x --kee k": ("usage", "--key", "`quoth pub --help`"),
-    "pub t x --durability soon": ("usage", "usage: --durability: it is written or synced", "`quoth pub"),
+    "pub t x --durability soon": ("usage", "--durability is written or synced, not 'soon'", "`quoth pub"),
     "pub t x --header a": ("usage", "usage: --header: 'a' is not NAME=VALUE", "`quoth pub --help`"),
     "pub t x --header =a": ("usage", "usage: --header: '=a' is not NAME=VALUE", "`quoth pub --help`"),
     "pub t x --file f": ("usage", "usage: --file: give VALUEs or files, not both", "`quoth pub --help`"),

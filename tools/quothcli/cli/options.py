@@ -104,32 +104,31 @@ CursorFile = Annotated[
     ),
 ]
 After = Annotated[
-    str | None, option("--after POINTER", "Begin behind this pointer (0: before the oldest record).")
+    int | None,
+    option("--after POINTER", "Begin behind this pointer (0: before the oldest record).", parser=as_pointer),
 ]
 Since = Annotated[
-    str | None, option("--since TIME", "Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer.")
+    int | None,
+    option(
+        "--since TIME",
+        "Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer.",
+        parser=as_pointer,
+    ),
 ]
 Until = Annotated[
-    str | None, option("--until TIME", "Stop before this time or pointer, given as for --since.")
+    int | None,
+    option("--until TIME", "Stop before this time or pointer, given as for --since.", parser=as_pointer),
 ]
 Limit = Annotated[int | None, option("--limit --first N", "End after N records (default: no limit).", min=0)]
 
 
-def pointer_of(text: str | None) -> int | None:
-    """Convert a pointer or a time, as a person types it, to a pointer. Raises ``bad_pointer``."""
-    return None if text is None else as_pointer(text)
+def last_before(until: int | None) -> int | None:
+    """Return the last pointer before another one, None if none was typed."""
+    return None if until is None else max(0, until - 1)
 
 
-def last_before(until: str | None) -> int | None:
-    """Return the last pointer before a time, None if none was typed. Raises ``bad_pointer``."""
-    end = pointer_of(until)
-    return None if end is None else max(0, end - 1)
-
-
-def start(after: str | None, since: str | None) -> int | None:
+def start(after: int | None, since: int | None) -> int | None:
     """Return the cursor at which to begin. Raises BadParameter if both were typed."""
     if after is not None and since is not None:
         raise BadParameter("it says the same as --since: give one of them", param_hint="--after")
-    if since is not None:
-        return max(0, (pointer_of(since) or 0) - 1)
-    return pointer_of(after)
+    return after if since is None else max(0, since - 1)

@@ -53,7 +53,6 @@ def ls(session: WithoutBroker) -> None:
     held = contexts.load()
     for name in sorted(held.contexts):
         _print(printer, name, held)
-    printer.flush()
     say(f"quoth: {len(held.contexts)} in {contexts.path()}")
     _say_which_variable_wins()
 

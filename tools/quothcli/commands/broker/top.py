@@ -128,7 +128,6 @@ def _look(watch: Watch, rows_max: int) -> BrokerView | QuothError:
 def _print(printer: Printer, url: str, view: BrokerView | QuothError) -> None:
     """Print a view behind the one before."""
     printer.answer("\n".join([*_lines(url, view), ""]), _content(url, view))
-    printer.flush()
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import BadParameter
 
+from quoth.timestamps import as_pointer
 from quothcli.cli.command import SharedOptions, as_typed, command, group, option
 from quothcli.cli.exit_status import CommandStatus, report_error
-from quothcli.cli.options import Topic, WithBroker, pointer_of
+from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
 from quothwire.errors import QuothError, error
@@ -94,7 +95,9 @@ def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> int | None:
 def trim(
     session: WithBroker,
     topic: Topic,
-    before: Annotated[str, option("--before TIME", "Remove older records: a pointer, a time, or -7d.")],
+    before: Annotated[
+        int, option("--before TIME", "Remove older records: a pointer, a time, or -7d.", parser=as_pointer)
+    ],
     yes: _Yes = False,
     dry_run: Annotated[
         bool,
@@ -111,23 +114,22 @@ def trim(
     """
     from quothwire.protocol.messages import Trimmed
 
-    limit = pointer_of(before) or 0
     printer = session.printer
     with session.connect() as client:
         found = client.topic(topic)
-        older = client.count(topic, 0, max(0, limit - 1))
+        older = client.count(topic, 0, max(0, before - 1))
         amount = f"{records_text(older.records)} ({bytes_text(older.bytes)})"
-        most = f"up to {amount} older than {time_or_dash(limit)}"
+        most = f"up to {amount} older than {time_or_dash(before)}"
         segments = f"Only whole segments go, and topic {printable(topic)!r} has {found.segments:,}."
         if dry_run:
-            content = {"topic": topic, "before": limit, "segments": found.segments}
+            content = {"topic": topic, "before": before, "segments": found.segments}
             maxima = {"records_max": older.records, "bytes_max": older.bytes}
             printer.answer(f"would remove {most}. {segments}", content | maxima, older.records)
         elif not older.records:
             content = {"topic": topic, **asdict(Trimmed(0, 0, found.first))}
-            printer.answer(f"nothing is older than {time_or_dash(limit)}", content, 0)
+            printer.answer(f"nothing is older than {time_or_dash(before)}", content, 0)
         elif _is_confirmed(f"{segments} Remove {most}?", yes=yes):
-            _print_trimmed(printer, topic, client.trim(topic, limit), "removed")
+            _print_trimmed(printer, topic, client.trim(topic, before), "removed")
         else:
             return CommandStatus.FAILED
     return None
@@ -166,9 +168,8 @@ def _read(settings: dict[str, str | None]) -> dict[str, Any]:
             read |= as_sent({name: _count(text) if name == "count_limit" else text})
         except QuothError as problem:
             option = f"--{name.replace('_', '-')}"
-            raise error(
-                problem.code, f"{option}: {problem.text.removeprefix(f'{name}: ')}", problem.hint
-            ) from None
+            text = problem.text.removeprefix(f"{name}: ")
+            raise error(problem.code, f"{option}: {text}", problem.hint) from None
     if (level := read.get("durability", DURABILITIES[0])) not in DURABILITIES:
         raise error("bad_setting", f"--durability: {level!r} is no durability", " or ".join(DURABILITIES))
     return read
@@ -181,21 +182,17 @@ def _count(text: str) -> int:
 
 
 def _print(printer: Printer, found: TopicInfo) -> None:
-    content = {
-        **asdict(found),
-        "first_time": time_or_dash(found.first),
-        "last_time": time_or_dash(found.last),
-    }
+    first, last = time_or_dash(found.first), time_or_dash(found.last)
     if printer.form is Format.JSON:
-        printer.object(content)
+        printer.object({**asdict(found), "first_time": first, "last_time": last})
         return
+    gone = f", {found.first_ordinal:,} older ones are gone" if found.first_ordinal else ""
     rows = {
         "name": printable(found.name),
         "log": f"{found.log:016x}",
-        "records": f"{found.count:,}"
-        + (f", {found.first_ordinal:,} older ones are gone" if found.first_ordinal else ""),
-        "first": f"{found.first}  {time_or_dash(found.first)}",
-        "last": f"{found.last}  {time_or_dash(found.last)}",
+        "records": f"{found.count:,}{gone}",
+        "first": f"{found.first}  {first}",
+        "last": f"{found.last}  {last}",
         "size": f"{bytes_text(found.bytes)}, segments {found.states}",
         **in_words(found.settings),
         **({"problem": printable(found.problem)} if found.problem else {}),

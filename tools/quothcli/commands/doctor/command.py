@@ -46,7 +46,6 @@ def doctor(
         advice = f"; {found.advice}" if found.advice else ""
         text = f"{found.verdict:<4}  {found.check:<14} {found.text}{advice}"
         printer.answer(text, found._asdict(), f"{found.verdict} {found.check}")
-        printer.flush()
         if found.verdict is Verdict.FAIL:
             status = CommandStatus.FAILED
     return status

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from quothcli.cli.command import SharedOptions, argument, as_typed, command, group, option
-from quothcli.cli.options import Since, Topics, WithBroker, WithoutBroker
+from quothcli.cli.options import Topics, WithBroker, WithoutBroker
 from quothcli.cli.quantities import size_option, span_option
 from quothcli.commands.pipeline.running import OnSpark, report, run
 from quothcli.printing.output import Format
@@ -48,6 +48,9 @@ _Directories = Annotated[
 ]
 _Window = Annotated[str, option("--window SPAN", "The length of a window: 10s, 1m, 1h, 1d.")]
 _Until = Annotated[str | None, option("--until TIME", "Stop before this time.")]
+_Since = Annotated[
+    str | None, option("--since TIME", "Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer.")
+]
 _Out = Annotated[str | None, option("--out DIR", "Keep windows and gaps there, as Parquet.")]
 _FollowWindows = Annotated[
     float | None, span_option("--follow", "Go on for ever, looking so often for ended windows.", least=0.1)
@@ -297,7 +300,7 @@ def stats(
     spark: OnSpark,
     topics: Topics,
     window: _Window = "1m",
-    since: Since = None,
+    since: _Since = None,
     until: _Until = None,
     out: _Out = None,
     follow: _FollowWindows = None,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import BadParameter
 
@@ -39,6 +40,13 @@ DELIVERY_TIMEOUT_S = 120.0
 Durability = Literal["written", "synced"]
 
 
+def _header(text: str) -> tuple[str, bytes]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+    return name, os.fsencode(value)
+
+
 _Values = Annotated[
     list[str] | None, argument("VALUE", "The records' values; without any, every line of stdin is a record.")
 ]
@@ -47,11 +55,13 @@ _KeySeparator = Annotated[
     str | None, option("--key-separator -K TEXT", "The key is the part of a line or VALUE before it.")
 ]
 _Headers = Annotated[
-    list[str] | None,
-    option("--header NAME=VALUE", "A header of records that do not bring it; may be repeated."),
+    list[Any] | None,
+    option(
+        "--header NAME=VALUE", "A header of records that do not bring it; may be repeated.", parser=_header
+    ),
 ]
 _Level = Annotated[
-    str | None,
+    Durability | None,
     option(
         "--durability LEVEL",
         "written (survives the death of the broker) or synced (survives a power cut); "
@@ -99,17 +109,18 @@ def publish(
     Prints the pointers that the records got. VALUEs are published as one batch, all or none. Files and lines
     go in batches, as they come, in order; lines without their newline. A topic that does not exist is made.
     """
-    level = _durability(durability)
     _check_source(values, file, file_names=file_names, lines=null or json)
     read = _reading(key_separator, json=json, files=bool(file))
-    filled = _filled(None if key is None else os.fsencode(key), dict(map(_header, header or [])))
+    filled = _filled(None if key is None else os.fsencode(key), dict(header or ()))
     check_files(file or ())
     with session.connect() as client:
         if values:
             typed = filled(parsed(list(map(os.fsencode, values)), read))
-            ack: Ack | None = _publish_values(client, topic, typed, level)
+            ack: Ack | None = _publish_values(client, topic, typed, durability)
         else:
-            producer = client.producer(topic, durability=level, timeout=session.timeout or DELIVERY_TIMEOUT_S)
+            producer = client.producer(
+                topic, durability=durability, timeout=session.timeout or DELIVERY_TIMEOUT_S
+            )
             if file:
                 parts: Iterable[Iterable[Draft]] = ([one] for one in files(file, with_names=file_names))
             else:
@@ -176,19 +187,8 @@ def _stdin(read: ParseLine, *, json: bool, null: bool) -> Iterator[Iterable[Draf
 
 def _print(printer: Printer, topic: str, ack: Ack) -> None:
     last = f" to {ack.last}" if ack.last != ack.first else ""
-    content = {
-        "topic": topic,
-        "first": ack.first,
-        "last": ack.last,
-        "count": ack.count,
-        "durability": ack.durability,
-        "duplicate": ack.duplicate,
-    }
-    printer.answer(
-        f"{ack.first}{last}\t{pointers.to_text(ack.first)}\t{records_text(ack.count)}, {ack.durability}",
-        content,
-        ack.last,
-    )
+    text = f"{ack.first}{last}\t{pointers.to_text(ack.first)}\t{records_text(ack.count)}, {ack.durability}"
+    printer.answer(text, {"topic": topic, **asdict(ack)}, ack.last)
 
 
 def _check_source(
@@ -220,18 +220,3 @@ def _filled(default: bytes | None, more: Mapping[str, bytes]) -> Filled:
             yield value, default if key is None else key, {**more, **headers} if more else headers
 
     return fill
-
-
-def _durability(level: str | None) -> Durability | None:
-    match level:
-        case None | "written" | "synced":
-            return level
-        case _:
-            raise BadParameter("it is written or synced", param_hint="--durability")
-
-
-def _header(text: str) -> tuple[str, bytes]:
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
-    return name, os.fsencode(value)

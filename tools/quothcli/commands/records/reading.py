@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import BadParameter
 
+from quoth.timestamps import as_pointer
 from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.exit_status import CommandStatus, say, terminable
 from quothcli.cli.options import (
@@ -23,7 +24,6 @@ from quothcli.cli.options import (
     Topics,
     Until,
     WithBroker,
-    pointer_of,
     start,
 )
 from quothcli.printing.output import Printer
@@ -38,7 +38,7 @@ from quothcli.printing.record_printer import (
 )
 from quothcli.printing.rows import PrintedColumns, has_colour
 from quothcli.printing.template import template_of
-from quothcli.records.filters import Grep, Headers, Key, filter_of
+from quothcli.records.filters import Filtered
 from quothcli.records.last import starts_of_last
 
 if TYPE_CHECKING:
@@ -87,14 +87,12 @@ app = group()
 )
 def tail(
     session: WithBroker,
+    passes: Filtered,
     topics: Topics,
     number: _Number = None,
     after: After = None,
     since: Since = None,
     limit: Limit = None,
-    key: Key = None,
-    grep: Grep = None,
-    headers: Headers = None,
     merge: Merge = False,
     watermark: _Watermark = False,
     cursor: CursorFile = None,
@@ -126,7 +124,6 @@ def tail(
         )
     if watermark and not merge:
         raise BadParameter("only a --merge has one", param_hint="--watermark")
-    passes = filter_of(key, grep, headers)
     begins = number is not None or start(after, since) is not None
     printer = Printer(session.format, template_of(template, session.form))
     is_plain = session.form is not None or template is not None
@@ -135,14 +132,14 @@ def tail(
     end_with_reader()
     try:
         with terminable(), opened(cursor, has_beginning=begins) as kept, session.connect(wait=wait) as client:
-            behind: Start | None = pointer_of(after)
+            behind: Start | None = after
             if number is not None and not (kept is not None and kept.topics):
                 behind = starts_of_last(client, topics, number, merged=merge)
             records = RecordPrinter(line, kept, limit, passes)
             if records.is_done:
                 return None
             with client.tail_many(
-                topics, after=behind, since=pointer_of(since), cursor=kept, ordered=merge, on_gap=gaps
+                topics, after=behind, since=since, cursor=kept, ordered=merge, on_gap=gaps
             ) as reading:
                 if not reading.topics:
                     say("quoth: no topic matches yet; waiting for one")
@@ -162,14 +159,12 @@ def tail(
 )
 def read(
     session: WithBroker,
+    passes: Filtered,
     topics: Topics,
     after: After = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = None,
-    key: Key = None,
-    grep: Grep = None,
-    headers: Headers = None,
     merge: Merge = False,
     cursor: CursorFile = None,
     template: Template = None,
@@ -181,17 +176,15 @@ def read(
     --key, --grep or --header the other records are left out: they do not count for --limit, and are done for
     --cursor.
     """
-    passes = filter_of(key, grep, headers)
-    begins, end = start(after, since) is not None, pointer_of(until)
+    begins = start(after, since) is not None
     printer = Printer(session.format, template_of(template, session.form))
     gaps = GapReporter()
     with terminable(), opened(cursor, has_beginning=begins) as kept, session.connect() as client:
         records = RecordPrinter(_line(printer, topics), kept, limit, passes)
         if records.is_done:
             return None
-        behind, at = pointer_of(after), pointer_of(since)
         reading = client.read_many(
-            topics, after=behind, since=at, until=end, cursor=kept, ordered=merge, on_gap=gaps
+            topics, after=after, since=since, until=until, cursor=kept, ordered=merge, on_gap=gaps
         )
         with reading, records:
             for messages in reading.portions():
@@ -210,15 +203,13 @@ def read(
 def get(
     session: WithBroker,
     topic: Topic,
-    pointer: Annotated[str, argument("POINTER", "The record's pointer, or its time.")],
+    pointer: Annotated[int, argument("POINTER", "The record's pointer, or its time.", parser=as_pointer)],
     template: Template = None,
-) -> int | None:
+) -> None:
     """Print the record with exactly this pointer."""
     printer = Printer(session.format, template_of(template, session.form))
-    exactly = pointer_of(pointer) or 0
     with session.connect() as client:
-        printer.message(client.get(topic, exactly))
-    return None
+        printer.message(client.get(topic, pointer))
 
 
 def _line(
