@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.machine.processes import peak_of
-from quothcli.records.lines import portions
+from quothcli.records.record_parser import portions
 from quothwire.errors import RequestError
 
 

@@ -22,8 +22,7 @@ from quoth import Client, Message
 from quothcli.cli.exit_status import Refused
 from quothcli.printing.output import message_object
 from quothcli.records import record_parser
-from quothcli.records.lines import JSON_LINE_BYTES_MAX, LINE_BYTES_MAX
-from quothcli.records.record_parser import json_object
+from quothcli.records.record_parser import JSON_LINE_BYTES_MAX, LINE_BYTES_MAX, json_object
 
 Stored = list[tuple[bytes, bytes | None, dict[str, bytes]]]
 Kept = Callable[[str], Stored]

@@ -27,7 +27,7 @@ from quothcli.cli.options import WithoutBroker
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import progress
 from quothcli.printing.text import bytes_text, records_text, shown, time_or_dash
-from quothcli.records.lines import Stream, portions
+from quothcli.records.record_parser import Stream, portions
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from quothcli.cli.command import SharedOptions, argument, as_typed, command, group, option
-from quothcli.cli.options import Topics, WithBroker, WithoutBroker
+from quothcli.cli.options import Since, Topics, WithBroker, WithoutBroker
 from quothcli.cli.quantities import size_option, span_option
-from quothcli.commands.pipeline.running import OnSpark, report, run
+from quothcli.commands.pipeline.running import OnSpark, installed, report, run
 from quothcli.printing.output import Format
-
-if TYPE_CHECKING:
-    from quoth.spark.jobs.session import Job, JobSummary
 
 _KEEP_REPLACED_S = 900.0
 _FILE_BYTES = 128 * 2**20
@@ -48,9 +45,6 @@ _Directories = Annotated[
 ]
 _Window = Annotated[str, option("--window SPAN", "The length of a window: 10s, 1m, 1h, 1d.")]
 _Until = Annotated[str | None, option("--until TIME", "Stop before this time.")]
-_Since = Annotated[
-    str | None, option("--since TIME", "Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer.")
-]
 _Out = Annotated[str | None, option("--out DIR", "Keep windows and gaps there, as Parquet.")]
 _FollowWindows = Annotated[
     float | None, span_option("--follow", "Go on for ever, looking so often for ended windows.", least=0.1)
@@ -136,12 +130,12 @@ def audit(
     `quoth log verify`. Nothing is locked and nothing is changed.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.jobs import audit
 
-        return audit.job(directories, topic=only, out=out)
+        job = audit.job(directories, topic=only, out=out)
 
-    return run(session, spark, "audit", prepare)
+    return run(session, spark, "audit", job)
 
 
 @command(
@@ -170,11 +164,11 @@ def archive(
     1, and so do files of earlier runs that are missing or have another size.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.archive.archiver import Policy
         from quoth.spark.jobs import archive
 
-        return archive.job(
+        job = archive.job(
             directory,
             topics,
             url=session.broker.url,
@@ -184,7 +178,7 @@ def archive(
             tell=report,
         )
 
-    return run(session, spark, "archive", prepare)
+    return run(session, spark, "archive", job)
 
 
 @command(
@@ -201,12 +195,12 @@ def verify(session: WithoutBroker, spark: OnSpark, directory: _Archive, topics: 
     Nothing is locked and nothing is changed.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.jobs import verify
 
-        return verify.job(directory, topics or ())
+        job = verify.job(directory, topics or ())
 
-    return run(session, spark, "verify", prepare)
+    return run(session, spark, "verify", job)
 
 
 @command(
@@ -230,12 +224,12 @@ def compact(
     as they are and make the exit status 1; only `verify` reads those that are not merged.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.jobs import compact
 
-        return compact.job(directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced)
+        job = compact.job(directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced)
 
-    return run(session, spark, "compact", prepare)
+    return run(session, spark, "compact", job)
 
 
 @command(
@@ -266,12 +260,12 @@ def replay(
     """
     wish |= {name: tuple(wish[name] or ()) for name in ("topics", "to")}
 
-    def prepare() -> Job | JobSummary:
+    with installed():
         from quoth.spark.jobs import replay
         from quoth.spark.replay.chunking import ChunkLimits
         from quoth.spark.replay.inputs import ReplayRequest
 
-        return replay.job(
+        job = replay.job(
             path,
             request=ReplayRequest(**wish),
             since=since,
@@ -285,7 +279,7 @@ def replay(
             tell=report,
         )
 
-    return run(session, spark, "replay", prepare)
+    return run(session, spark, "replay", job)
 
 
 @command(
@@ -300,7 +294,7 @@ def stats(
     spark: OnSpark,
     topics: Topics,
     window: _Window = "1m",
-    since: _Since = None,
+    since: Since = None,
     until: _Until = None,
     out: _Out = None,
     follow: _FollowWindows = None,
@@ -314,13 +308,18 @@ def stats(
     behind it. Damaged records make the exit status 1.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.jobs import stats
 
         stats.refuse_together(follow, until, checkpoint)
-        url, timeout = session.broker.url, session.timeout_s
+        url, timeout, printer = session.broker.url, session.timeout_s, session.printer
+
+        def write(lines: str) -> None:
+            printer.line(lines)
+            printer.flush()
+
         if follow is None:
-            return stats.job(
+            job = stats.job(
                 topics,
                 url=url,
                 timeout=timeout,
@@ -330,16 +329,17 @@ def stats(
                 out=out,
                 tell=report,
             )
-        printer = session.printer
-
-        def write(lines: str) -> None:
-            printer.line(lines)
-            printer.flush()
-
-        show = stats.shown(write, as_json=printer.form is Format.JSON)
-        return stats.following(
-            topics, every=follow, checkpoint=checkpoint, url=url, timeout=timeout, window=window, since=since,
-            out=out, show=show, tell=report,
-        )  # fmt: skip
-
-    return run(session, spark, "stats", prepare)
+        else:
+            job = stats.following(
+                topics,
+                every=follow,
+                checkpoint=checkpoint,
+                url=url,
+                timeout=timeout,
+                window=window,
+                since=since,
+                out=out,
+                show=stats.shown(write, as_json=printer.form is Format.JSON),
+                tell=report,
+            )
+    return run(session, spark, "stats", job)

@@ -17,8 +17,9 @@ from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.output import Printer
 from quothcli.printing.progress import Advance, progress
 from quothcli.printing.text import records_text
-from quothcli.records.lines import JSON_LINE_BYTES_MAX, LINE_BYTES_MAX, portions
 from quothcli.records.record_parser import (
+    JSON_LINE_BYTES_MAX,
+    LINE_BYTES_MAX,
     Draft,
     ParseLine,
     check_files,
@@ -27,6 +28,7 @@ from quothcli.records.record_parser import (
     keyed,
     parsed,
     plain,
+    portions,
 )
 from quothwire import pointer as pointers
 
