@@ -12,7 +12,6 @@ import pytest
 
 from kit.deadlines import appears
 from kit.machine.commands import Command
-from kit.machine.screens import Screen
 
 
 @pytest.fixture
@@ -129,12 +128,3 @@ def test_exit_status_of_different_lines_is_1(alone: Command, tmp_path: Path) -> 
     assert told.status == 1
     assert "equal       NO" in told.out.decode()
     assert "not what was published" in told.err
-
-
-def test_terminal_shows_progress(alone: Command) -> None:
-    screen = Screen(24, 80)
-    ended = screen.show_errors(alone, "demo", "--format", "json")
-    assert ended.status == 0
-    assert ended.objects[0]["equal"]
-    assert "publishing" in screen.seen
-    assert "Traceback" not in screen.seen

@@ -195,10 +195,6 @@ def test_broker_that_goes_away_is_awaited(start_broker: StartBroker, alone: Comm
     assert top.end(signal.SIGINT).status == 0
 
 
-def test_missing_broker_is_refused(alone: Command) -> None:
-    alone("top", "--url", "tcp://127.0.0.1:9", "--timeout", "0.05").refused(4)
-
-
 def test_terminal_shows_one_view_in_the_place_of_the_other(start_broker: StartBroker, alone: Command) -> None:
     broker = start_broker()
     assert alone("pub", "t-one", "hello", "--url", broker.url).status == 0

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
@@ -172,20 +170,6 @@ def test_backup_does_not_write_through_a_link_or_a_pipe(
             assert "stands where a file has to be" in told.err
             assert not (place.to / "backup.json").exists()
             path.unlink(missing_ok=True)
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data, a backup of it, a restored twin, and something else."""
-    folder, command = tmp_path_factory.mktemp("prepared"), Command("", [])
-    with Broker(folder / "data") as broker, quoth.connect(broker) as client:
-        for topic in ("a", "b"):
-            client.publish(topic, b"x")
-    for words in (("backup", "data", "to"), ("restore", "to", "twin")):
-        assert command(words[0], str(folder / words[1]), str(folder / words[2])).status == 0
-    (folder / "other").mkdir()
-    (folder / "other" / "letter.txt").write_text("dear")
-    return folder
 
 
 MISTYPED: dict[str, tuple[int, str]] = {

@@ -198,12 +198,6 @@ def test_tail_waits_for_a_broker_and_names_it(start_broker: StartBroker, alone: 
     assert tail.end() == (0, b"hello\n", "")
 
 
-def test_tail_with_no_wait_fails_without_a_broker(alone: Command) -> None:
-    url = f"tcp://127.0.0.1:{free_port()}"
-    happened, _ = alone("tail", "t", "--no-wait", "--url", url, "--timeout", "0.2").refused(4)
-    assert happened.startswith("quoth: disconnected: ")
-
-
 def test_tail_that_waits_for_a_broker_can_be_interrupted(alone: Command, context: Context) -> None:
     port = free_port()
     tail = alone.start("tail", "t", "--url", f"tcp://127.0.0.1:{port}")
