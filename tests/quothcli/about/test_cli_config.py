@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from pathlib import Path
 
@@ -69,18 +68,6 @@ def test_misspelt_variable_is_refused(alone: Command) -> None:
         assert "did you mean QUOTH_PORT?" in told.err
 
 
-def test_help_of_the_keys_names_spans_and_sizes(alone: Command) -> None:
-    commands = [alone(*typed, "--help") for typed in (("serve",), ("config", "show"))]
-    for text in (told.out.decode() for told in (quothd("--help"), *commands)):
-        words = " ".join(text.replace("\u2502", " ").split())
-        assert re.search(r"--max-age SPAN Age above which records are removed; infinity: never\.", words), (
-            text
-        )
-        assert re.search(r"--max-bytes SIZE Size of a topic", words), text
-        assert re.search(r"--workers-max N Topics", words), text
-        assert not re.search(r"SPAN Seconds|SIZE Bytes|VALUE (Seconds|Bytes)", words)
-
-
 def checked(alone: Command, *arguments: str) -> list[Ended]:
     """Check in all three ways."""
     return [
@@ -121,13 +108,6 @@ def test_check_names_what_is_wrong_in_a_line(alone: Command, file: Path) -> None
             assert said in told.err
 
 
-def test_missing_file_is_refused(alone: Command, tmp_path: Path) -> None:
-    for command in (("config", "show"), ("config", "check"), ("serve",)):
-        told = alone(*command, "--config", str(tmp_path / "missing.toml"))
-        assert told.status == 2
-        assert f"{tmp_path / 'missing.toml'}: No such file or directory" in told.err
-
-
 def test_example_is_the_shipped_file_and_can_be_used(alone: Command, tmp_path: Path) -> None:
     told = alone("config", "example")
     assert told.out.decode() == template.text() == (ROOT / "systemd" / "quothd.toml").read_text()
@@ -161,21 +141,6 @@ def test_serve_runs_until_a_signal_and_has_its_directory_alone(alone: Command, t
         assert ended.status == 0
         assert "unlocked" in ended.err
     assert alone("log", "dump", str(tmp_path / "data"), "--format", "raw").lines == ["hello", "hello"]
-
-
-def test_options_win_over_environment_and_file(alone: Command, tmp_path: Path) -> None:
-    file = tmp_path / "quoth.toml"
-    file.write_text('durability = "synced"\nport = 1\nauto_create = true\n')
-    serve = alone.start(
-        "serve", "--config", str(file), "--no-auto-create",
-        environment={"QUOTH_DIR": str(tmp_path / "data"), "QUOTH_PORT": "0"},
-    )  # fmt: skip
-    url = ready(serve)
-    assert alone("pub", "greetings", "hello", "--url", url).status == 3
-    (made,) = alone("topic", "create", "greetings", "--url", url, "--format", "json").objects
-    assert made["settings"]["durability"] == "synced"
-    assert serve.end(signal.SIGTERM).status == 0
-    assert (tmp_path / "data" / "topics").is_dir()
 
 
 def test_wrong_option_or_key_is_refused(alone: Command, tmp_path: Path) -> None:

@@ -211,14 +211,6 @@ def test_commands_at_once_lose_no_context(alone: Command) -> None:
     assert alone("ctx", "ls", "--format", "raw").lines == names
 
 
-def test_folder_that_cannot_be_written_is_named(alone: Command, file: Path) -> None:
-    file.parent.parent.mkdir(parents=True, exist_ok=True)
-    file.parent.write_text("a file where a folder should be")
-    told = alone("ctx", "add", "a", "tcp://a:5555")
-    assert told.status == 1
-    assert str(file.parent) in told.err
-
-
 WITHOUT_HOME = """
 from pathlib import Path
 

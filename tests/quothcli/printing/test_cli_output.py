@@ -13,7 +13,7 @@ from quoth import Message
 from quothcli.printing.output import Format, Printer, message_line, message_object
 from quothcli.printing.rows import PrintedColumns
 from quothcli.printing.template import template_of
-from quothcli.printing.text import bytes_text, cells_of, shown, time_text
+from quothcli.printing.text import cells_of, shown, time_text
 from quothcli.records.record_parser import json_object
 from quothwire import pointer as pointers
 
@@ -117,19 +117,7 @@ def test_times_are_formatted_as_by_the_library(pointer: int) -> None:
     assert time_text(pointer) == pointers.to_text(pointer)
 
 
-SIZES = {0: "0 B", 999: "999 B", 1_000: "1 kB", 741_300: "741 kB", 98e6: "98 MB", 5e15: "5,000 TB"}
-
-
-def test_sizes_for_people() -> None:
-    assert {size: bytes_text(size) for size in SIZES} == SIZES
-
-
-# -- columns on a terminal ------------------------------------------------------------------------
-
-
-POINTER = 1_767_323_045_000_001  # 2026-01-02T03:04:05.000001Z
 DAY = 86_400_000_000
-
 CELLS = {
     "": 0,
     "key": 3,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from typer import BadParameter, Context
 
@@ -15,6 +15,7 @@ from quothcli.cli.command import SharedOptions, argument, option
 from quothcli.cli.quantities import span
 from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE, Session, session_of
 from quothcli.printing.output import Format
+from quothwire.pointer import POINTER_MAX
 
 COMPLETION_VARIABLE = "_QUOTH_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -122,13 +123,25 @@ Until = Annotated[
 Limit = Annotated[int | None, option("--limit --first N", "End after N records (default: no limit).", min=0)]
 
 
-def last_before(until: int | None) -> int | None:
-    """Return the last pointer before another one, None if none was typed."""
-    return None if until is None else max(0, until - 1)
-
-
 def start(after: int | None, since: int | None) -> int | None:
     """Return the cursor at which to begin. Raises BadParameter if both were typed."""
     if after is not None and since is not None:
         raise BadParameter("it says the same as --since: give one of them", param_hint="--after")
     return after if since is None else max(0, since - 1)
+
+
+class BetweenPointers(NamedTuple):
+    """The records above the pointer `after` up to `until`."""
+
+    after: int
+    until: int
+
+
+def _between(_context: Context, after: int | None, since: int | None, until: int | None) -> BetweenPointers:
+    return BetweenPointers(start(after, since) or 0, POINTER_MAX if until is None else max(0, until - 1))
+
+
+Between = Annotated[
+    BetweenPointers, SharedOptions({"after": After, "since": Since, "until": Until}, _between)
+]
+"""The parameter of a command for a range."""

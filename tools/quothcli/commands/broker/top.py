@@ -72,7 +72,7 @@ def top(
     session: WithBroker,
     sort: Annotated[
         Sort, option("--sort", "Order of the topics: rate, bytes (a second), name, age, lag.")
-    ] = Sort.RATE,
+    ] = "rate",
     interval: Annotated[
         float, span_option("--interval", "Time between two views: 500ms, 5s (default: 1s).", 0.1, 86_400)
     ] = 1.0,

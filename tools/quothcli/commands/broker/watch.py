@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quothwire.protocol.value import Value
 
@@ -27,14 +26,8 @@ _HIBERNATING = "h"
 _JUST_ACTIVE = 1e-9
 
 
-class Sort(StrEnum):
-    """An order of topics: by records or bytes a second, by name, by age, by lag."""
-
-    RATE = "rate"
-    BYTES = "bytes"
-    NAME = "name"
-    AGE = "age"
-    LAG = "lag"
+Sort = Literal["rate", "bytes", "name", "age", "lag"]
+"""An order of topics: by records or bytes a second, by name, by age, by lag."""
 
 
 class TopicRow(Value):
@@ -105,7 +98,7 @@ class Watch:
 
     def _described(self, status: Status, before: _Look | None, rows_max: int) -> Iterator[str]:
         """Yield the topics to describe."""
-        if self._sort is Sort.NAME:
+        if self._sort == "name":
             yield from islice(status.states, rows_max)
             return
         looks = [status] if before is None else [status, before.status]
@@ -179,9 +172,9 @@ def _known(rate: float | None, row: TopicRow) -> float:
 
 
 _ORDERS: dict[Sort, Callable[[TopicRow], tuple[float, str]]] = {
-    Sort.RATE: lambda row: (-_known(row.records_per_second, row), row.name),
-    Sort.BYTES: lambda row: (-_known(row.bytes_per_second, row), row.name),
-    Sort.NAME: lambda row: (0.0, row.name),
-    Sort.AGE: lambda row: (row.age if row.age is not None else math.inf, row.name),
-    Sort.LAG: lambda row: (-(row.lag_seconds or 0.0), row.name),
+    "rate": lambda row: (-_known(row.records_per_second, row), row.name),
+    "bytes": lambda row: (-_known(row.bytes_per_second, row), row.name),
+    "name": lambda row: (0.0, row.name),
+    "age": lambda row: (row.age if row.age is not None else math.inf, row.name),
+    "lag": lambda row: (-(row.lag_seconds or 0.0), row.name),
 }

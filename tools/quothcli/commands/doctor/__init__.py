@@ -7,16 +7,10 @@ Only the probe makes something, a topic of its own, and removes it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-
-class Verdict(StrEnum):
-    """A verdict. warn: it works, but not as well or as safely as it should. fail: it does not work."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
+Verdict = Literal["ok", "warn", "fail"]
+"""A verdict. warn: it works, but not as well or as safely as it should. fail: it does not work."""
 
 
 class Finding(NamedTuple):
@@ -33,14 +27,14 @@ Findings = Iterator[Finding]
 
 def ok(check: str, text: str) -> Finding:
     """Make a finding without a problem."""
-    return Finding(check, Verdict.OK, text)
+    return Finding(check, "ok", text)
 
 
 def warn(check: str, text: str, advice: str) -> Finding:
     """Make a finding that should be improved."""
-    return Finding(check, Verdict.WARN, text, advice)
+    return Finding(check, "warn", text, advice)
 
 
 def fail(check: str, text: str, advice: str) -> Finding:
     """Make a finding of a failure."""
-    return Finding(check, Verdict.FAIL, text, advice)
+    return Finding(check, "fail", text, advice)

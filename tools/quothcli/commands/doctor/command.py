@@ -10,7 +10,7 @@ from quothcli.cli.command import argument, command, group
 from quothcli.cli.exit_status import CommandStatus
 from quothcli.cli.options import WithBroker
 from quothcli.cli.session import Session, is_here
-from quothcli.commands.doctor import Finding, Findings, Verdict, fail
+from quothcli.commands.doctor import Finding, Findings, fail
 from quothcli.printing.text import printable
 from quothwire.errors import QuothError
 
@@ -46,7 +46,7 @@ def doctor(
         advice = f"; {found.advice}" if found.advice else ""
         text = f"{found.verdict:<4}  {found.check:<14} {found.text}{advice}"
         printer.answer(text, found._asdict(), f"{found.verdict} {found.check}")
-        if found.verdict is Verdict.FAIL:
+        if found.verdict == "fail":
             status = CommandStatus.FAILED
     return status
 

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import BadParameter
 
 from quothcli.cli.command import command, group, option
-from quothcli.cli.options import After, Since, Topic, Until, WithBroker, last_before, start
+from quothcli.cli.options import Between, Topic, WithBroker
 from quothcli.printing.text import bytes_text, records_text, time_or_dash
-from quothwire.pointer import POINTER_MAX
-
-if TYPE_CHECKING:
-    from quoth.message import PointerRange
-
 
 app = group()
 
 
 @command(app, "count", "quoth count orders", "quoth count orders --since -1d --until -1h")
-def count(
-    session: WithBroker, topic: Topic, after: After = None, since: Since = None, until: Until = None
-) -> None:
+def count(session: WithBroker, between: Between, topic: Topic) -> None:
     """Count records, without reading them.
 
     Damaged records count, too, though they cannot be read.
     """
-    begin, end = start(after, since) or 0, last_before(until)
     with session.connect() as client:
-        found = client.count(topic, begin, end)
+        found = client.count(topic, *between)
     text = f"{records_text(found.records)}, {bytes_text(found.bytes)}"
     if found.first:
         text += f", {time_or_dash(found.first)} to {time_or_dash(found.last)}"
@@ -41,11 +33,9 @@ def count(
 @command(app, "split", "quoth split orders --parts 8", "quoth split orders --parts 8 --format jsonl")
 def split(
     session: WithBroker,
+    between: Between,
     topic: Topic,
     parts: Annotated[int, option("--parts N", "How many at most.", min=1)],
-    after: After = None,
-    since: Since = None,
-    until: Until = None,
 ) -> None:
     """Divide records into parts that are about equal.
 
@@ -56,13 +46,8 @@ def split(
 
     if parts > PARTS_MAX:
         raise BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
-    begin, end = start(after, since) or 0, last_before(until)
     with session.connect() as client:
-        found = client.split(topic, begin, POINTER_MAX if end is None else end, parts)
-    printer = session.printer
+        found = client.split(topic, *between, parts)
     for one in found:
-        printer.answer(_text(one), {"topic": topic, **one._asdict()}, f"{one.after} {one.until}")
-
-
-def _text(part: PointerRange) -> str:
-    return f"{part.after} {part.until}  {records_text(part.records)}, {bytes_text(part.bytes)}"
+        text = f"{one.after} {one.until}  {records_text(one.records)}, {bytes_text(one.bytes)}"
+        session.printer.answer(text, {"topic": topic, **one._asdict()}, f"{one.after} {one.until}")
