@@ -6,18 +6,17 @@ count and a running hash, so a file may be larger than the memory.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import struct
 import sys
 import tempfile
 import time
+import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from typer import BadParameter
 from xxhash import xxh3_128
 
 import quoth
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 TOPIC = "demo"
 DELIVERY_TIMEOUT_S = 60.0
-_STDLIB = ("pydoc_data.topics", "typing", "os")
-"""Text that comes with every Python, the longest first."""
 _PREVIEW_LENGTH = 60
 _LENGTH = struct.Struct("<Q").pack
 _NEXT = """
@@ -188,17 +185,9 @@ def _source(file: str | None) -> Iterator[LineSource]:
             say("quoth: every line becomes a record, Ctrl-D ends")
         yield LineSource("stdin", sys.stdin.buffer, None, typed)  # type: ignore[arg-type]  # it is buffered
         return
-    path = given_path(_default_file() if file is None else file, "FILE")
+    path = given_path(typing.__file__ if file is None else file, "FILE")
     with open(path, "rb") as stream:
         yield LineSource(str(path), stream, os.fstat(stream.fileno()).st_size or None)
-
-
-def _default_file() -> str:
-    for name in _STDLIB:
-        found = importlib.util.find_spec(name)
-        if found is not None and found.origin and os.path.isfile(found.origin):
-            return found.origin
-    raise BadParameter("this Python comes without its sources: name a FILE")
 
 
 def _print(printer: Printer, result: DemoResult) -> None:

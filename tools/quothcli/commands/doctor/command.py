@@ -55,7 +55,6 @@ def _findings(session: Session, data: Path | None) -> Findings:
     from quothcli.commands.doctor import directory, machine
     from quothd.config.config import Config
     from quothd.config.sources import load
-    from quothlog.storage.clock import SystemClock
 
     try:
         config = load({})
@@ -66,8 +65,6 @@ def _findings(session: Session, data: Path | None) -> Findings:
     beside = status if status is not None and is_here(session.broker.url) else None
     yield machine.versions()
     yield machine.clock()
-    yield machine.boot(SystemClock())
-    yield machine.memory(config)
     yield machine.descriptors(config, beside.pid if beside is not None else None)
     own = Path(beside.directory) if beside is not None else config.dir
     yield from directory.check(data or own, config)

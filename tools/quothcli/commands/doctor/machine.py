@@ -1,4 +1,4 @@
-"""Checks of the machine: installed versions, clock, boot id, memory, open files."""
+"""Checks of the machine: installed versions, clock, open files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quothcli.commands.doctor import Finding, fail, ok, warn
-from quothcli.printing.text import bytes_text
-from quothlog.storage.clock import Clock
-from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
     from quothd.config.config import Config
@@ -73,66 +70,27 @@ def _clock_error_us() -> int | None:
     return -1 if state == _TIME_ERROR else timex[_MAX_ERROR_AT]
 
 
-def boot(clock: Clock) -> Finding:
-    """Check that the system has a boot id, which each segment stores."""
-    try:
-        clock.boot_id()
-    except QuothError as problem:
-        return fail("boot", problem.text, problem.hint)
-    return ok("boot", "the system tells which one this is, so a loss of power is noticed")
-
-
-def memory(config: Config) -> Finding:
-    """Check the memory for the requests that a broker may hold."""
-    free = [one for one in (_available_bytes(), _group_bytes()) if one is not None]
-    if not free:
-        return ok("memory", "this system does not tell how much is available")
-    text = f"{bytes_text(min(free))} available"
-    if min(free) < 2 * config.request_bytes_max:
-        held = f"a broker may hold requests of {bytes_text(config.request_bytes_max)}"
-        return warn("memory", text, f"{held}: lower --request-bytes-max")
-    return ok("memory", text)
-
-
-def _available_bytes() -> int | None:
-    found = _found_in("/proc/meminfo", r"^MemAvailable:\s+(\d+) kB")
-    return None if found is None else int(found) * 1_024
-
-
-def _group_bytes() -> int | None:
-    """Return the bytes that the control group of this process leaves; None without a limit."""
-    try:
-        group = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
-        folder = Path("/sys/fs/cgroup") / group
-        most, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return None if most == "max" else int(most) - int(used)
-    except (OSError, ValueError):
-        return None
-
-
 def descriptors(config: Config, pid: int | None) -> Finding:
     """Check the limit of open files. pid: of a broker that runs here."""
     need = 3 * config.workers_max + _DESCRIPTORS_BESIDE
-    found = _found_in(f"/proc/{pid}/limits", r"^Max open files\s+(\d+|unlimited)") if pid else None
-    if found is None:
-        whose, limit = "a process started here", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    else:
-        whose, limit = f"process {pid}", -1 if found == "unlimited" else int(found)
+    whose, limit = "a process started here", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if pid is not None and (found := _limit_of(pid)) is not None:
+        whose, limit = f"process {pid}", found
     unlimited = limit in (-1, resource.RLIM_INFINITY)
     amount = "any number of" if unlimited else f"{limit:,}"
     text = f"{whose} may open {amount} files, {config.workers_max} active topics need {need:,}"
     if unlimited or limit >= need:
         return ok("descriptors", text)
     fewer = max(1, (limit - _DESCRIPTORS_BESIDE) // 3)
-    return warn(
-        "descriptors", text, f"ulimit -n {need}, LimitNOFILE={need} in the unit, or --workers-max {fewer}"
-    )
+    advice = f"ulimit -n {need}, LimitNOFILE={need} in the unit, or --workers-max {fewer}"
+    return warn("descriptors", text, advice)
 
 
-def _found_in(path: str, pattern: str) -> str | None:
-    """Return the group of a pattern in a file of /proc; None if either is missing."""
+def _limit_of(pid: int) -> int | None:
+    """Return how many files another process may open; -1: any number; None: unknown."""
     try:
-        match = re.search(pattern, Path(path).read_text(), re.MULTILINE)
+        text = Path(f"/proc/{pid}/limits").read_text()
     except OSError:
         return None
-    return match[1] if match else None
+    found = re.search(r"^Max open files\s+(\d+|unlimited)", text, re.MULTILINE)
+    return None if found is None else -1 if found[1] == "unlimited" else int(found[1])
