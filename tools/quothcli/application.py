@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer._completion_classes import completion_init
@@ -15,7 +14,7 @@ from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, 
 from quothcli.cli.exit_status import CommandStatus, guarded, open_streams, report_error
 from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Timeout, Url
 from quothcli.cli.session import Session
-from quothcli.cli.usage import Meant, UsageError, text_and_hint
+from quothcli.cli.usage import UsageError, text_and_hint
 from quothwire.text.variables import check_variables
 from quothwire.version import VERSION
 
@@ -101,31 +100,15 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         group = root()
         if instruction := os.environ.get(COMPLETION_VARIABLE):
-            return _complete(group, instruction)
+            completion_init()
+            return shell_complete(group, {}, "quoth", COMPLETION_VARIABLE, instruction)
         with group.make_context("quoth", list(arguments)) as context:
             return int(group.invoke(context) or CommandStatus.DONE)
     except typer.Exit as end:
         return end.exit_code
-    except Meant as problem:
-        line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
-        report_error("usage", problem.format_message(), f"type `{line}`")
-        return CommandStatus.USAGE
     except UsageError as problem:
-        text, hint = text_and_hint(problem)
-        report_error("usage", text, hint or f"`{_path(problem)} --help` shows how")
+        report_error("usage", *text_and_hint(problem, arguments))
         return CommandStatus.USAGE
-
-
-def _complete(group: Group, instruction: str) -> int:
-    """Answer a shell that asks what could be typed next."""
-    completion_init()
-    return shell_complete(group, {}, "quoth", COMPLETION_VARIABLE, instruction)
-
-
-def _path(problem: Any) -> str:
-    """Return the command that was typed wrongly."""
-    context = getattr(problem, "ctx", None)
-    return str(context.command_path) if context is not None else "quoth"
 
 
 def _version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,31 +62,37 @@ def words_meant(path: tuple[str, ...], following: Sequence[str]) -> list[str]:
     return words if again is None else [*again.split(), *words[2:]]
 
 
-def text_and_hint(problem: Any) -> tuple[str, str]:
-    """Return what is wrong, and what to do; an empty hint leaves that to the command's help.
+def text_and_hint(problem: Any, arguments: Sequence[str]) -> tuple[str, str]:
+    """Return what is wrong with the arguments of `quoth`, and what to do. problem: any `UsageError`."""
+    if isinstance(problem, Meant):
+        line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
+        return str(problem.format_message()), f"type `{line}`"
+    context, near = getattr(problem, "ctx", None), None
+    text = _plain(problem, getattr(problem, "param_hint", None) or "")
+    if (param := getattr(problem, "param", None)) is not None and param.opts:
+        text, near = _text_of_value(problem, param)
+    help_of = "quoth" if context is None else context.command_path
+    return text, f"did you mean {near}?" if near else f"`{help_of} --help` shows how"
 
-    problem: any `UsageError`. An unknown text stays as it is.
-    """
-    param = getattr(problem, "param", None)
-    if param is None or not param.opts:
-        return _plain(problem, getattr(problem, "param_hint", None) or ""), ""
+
+def _text_of_value(problem: Any, param: Any) -> tuple[str, str | None]:
+    """Return what is wrong with a value, and a similar choice. An unknown text stays as it is."""
     message = str(getattr(problem, "message", ""))
     is_argument = param.param_type_name == "argument"
     name = str(param.metavar or param.name).upper() if is_argument else max(param.opts, key=len)
     if choice := re.fullmatch(_CHOICE, message):
         choices = re.findall(r"'([^']*)'", choice["choices"])
-        near = nearest(choice["typed"], choices)
         allowed = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
-        return f"{name} is {allowed}, not {choice['typed']!r}", f"did you mean {near}?" if near else ""
+        return f"{name} is {allowed}, not {choice['typed']!r}", nearest(choice["typed"], choices)
     if number := re.fullmatch(_NUMBER, message):
-        return f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", ""
+        return f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", None
     if beyond := re.fullmatch(_RANGE, message):
         low, high = param.type.min, param.type.max
         allowed = (
             f"at least {low}" if high is None else f"at most {high}" if low is None else f"{low} to {high}"
         )
-        return f"{name} is {allowed}, not {beyond['typed']}", ""
-    return _plain(problem, name), ""
+        return f"{name} is {allowed}, not {beyond['typed']}", None
+    return _plain(problem, name), None
 
 
 def _plain(problem: Any, name: str) -> str:
