@@ -21,7 +21,7 @@ from xxhash import xxh3_128
 
 import quoth
 from quothcli.cli.command import argument, command, group
-from quothcli.cli.exit_status import CommandStatus, report_error, say, terminable
+from quothcli.cli.exit_status import Refused, say, terminable
 from quothcli.cli.options import WithoutBroker
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import progress
@@ -116,7 +116,7 @@ def demo(
         str | None,
         argument("FILE", "The lines to publish; - is stdin. Default: a long text that comes with Python."),
     ] = None,
-) -> int:
+) -> None:
     """Publish the lines of a file, read them back, compare.
 
     It needs no broker: it runs one of its own on a temporary directory. Exit status 0 says that every line
@@ -125,10 +125,9 @@ def demo(
     with terminable(), _source(file) as source:
         result = run(source)
     _print(session.printer, result)
-    if result.equal:
-        return CommandStatus.DONE
-    report_error("damaged", "what was read is not what was published", "please report this, with the file")
-    return CommandStatus.FAILED
+    if not result.equal:
+        text = "what was read is not what was published"
+        raise Refused("damaged", text, "please report this, with the file")
 
 
 def run(source: LineSource) -> DemoResult:

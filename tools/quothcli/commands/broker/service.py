@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 
 from quothcli.cli.command import command, group, option
 from quothcli.cli.contexts import config_home
-from quothcli.cli.exit_status import CommandStatus, report_error, say
+from quothcli.cli.exit_status import CommandStatus, Refused, say
 from quothcli.cli.options import WithoutBroker
 from quothcli.commands.about.pages import shipped
 from quothcli.printing.output import Printer
@@ -59,21 +59,18 @@ app = group("The broker as a service of systemd: install, uninstall.")
 )
 def install(
     session: WithoutBroker, *, user: _User = False, prefix: _Prefix = None, dry_run: _DryRun = False
-) -> int:
+) -> None:
     """Copy the unit, the user and the configuration to their places.
 
     Nothing is started; what to type next is printed. A configuration that is there already is kept; changes
     of the unit belong into a drop-in: `systemctl edit quothd`. Exit status: 0 done, 1 root is needed, 3 there
     is no quothd beside this command.
     """
-    if _needs_root(user, prefix):
-        return CommandStatus.FAILED
+    _refuse_without_root(user, prefix)
     quothd = Path(sysconfig.get_path("scripts")) / "quothd"
     if not quothd.exists():
-        report_error(
-            "not_found", f"there is no {quothd}", "install Quoth into an environment: pip install quoth"
-        )
-        return CommandStatus.NOT_FOUND
+        hint = "install Quoth into an environment: pip install quoth"
+        raise Refused("not_found", f"there is no {quothd}", hint, CommandStatus.NOT_FOUND)
     layout = _layout(quothd, user=user, prefix=prefix)
     printer = session.printer
     os.umask(0o022)  # the service reads the files as another user
@@ -89,25 +86,22 @@ def install(
     if hidden is not None and not user:
         say(f"quoth: the service cannot start {quothd}: {hidden} is hidden from it")
         say("hint: install into an environment below /opt or /usr/local, and run its quoth; or use --user")
-    return CommandStatus.DONE
 
 
 @command(app, "uninstall", "sudo quoth service uninstall", "quoth service uninstall --user")
 def uninstall(
     session: WithoutBroker, *, user: _User = False, prefix: _Prefix = None, dry_run: _DryRun = False
-) -> int:
+) -> None:
     """Remove the files that `install` has written.
 
     The data stays, and so does a configuration that was changed. Exit status: 0 done, 1 root is needed, or
     the service is still enabled.
     """
-    if _needs_root(user, prefix):
-        return CommandStatus.FAILED
+    _refuse_without_root(user, prefix)
     layout = _layout(Path(SHIPPED_COMMAND), user=user, prefix=prefix)
     if os.path.lexists(layout.enabled):
         text = f"the service is enabled: {layout.enabled}"
-        report_error("enabled", text, f"{layout.systemctl} disable --now quothd")
-        return CommandStatus.FAILED
+        raise Refused("enabled", text, f"{layout.systemctl} disable --now quothd")
     printer = session.printer
     for path, text in layout.files.items():
         if path.exists():
@@ -118,7 +112,6 @@ def uninstall(
     printer.answer(f"the data stays, if there is any: {layout.data}", {"path": layout.data, "done": "kept"})
     line = f"{layout.systemctl} daemon-reload"
     printer.answer(f"next: {line}", {"next": line})
-    return CommandStatus.DONE
 
 
 def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:
@@ -148,15 +141,12 @@ def _unit(name: str, quothd: Path) -> str:
     )
 
 
-def _needs_root(user: bool, prefix: Path | None) -> bool:
-    """True, and reported, if this user may not write the files of the system."""
-    if user or prefix is not None or os.geteuid() == 0:
-        return False
-    again = shlex.join(["sudo", sys.argv[0], *sys.argv[1:]])
-    report_error(
-        "needs_root", "a service of the system belongs to root", f"{again}, or --user for one of your own"
-    )
-    return True
+def _refuse_without_root(user: bool, prefix: Path | None) -> None:
+    """Raise `Refused` ``needs_root`` if this user may not write the files of the system."""
+    if not user and prefix is None and os.geteuid() != 0:
+        again = shlex.join(["sudo", sys.argv[0], *sys.argv[1:]])
+        hint = f"{again}, or --user for one of your own"
+        raise Refused("needs_root", "a service of the system belongs to root", hint)
 
 
 def _print(printer: Printer, path: Path, done: str, *, dry_run: bool) -> None:

@@ -11,7 +11,7 @@ from typer import BadParameter
 
 from quoth.timestamps import as_pointer
 from quothcli.cli.command import SharedOptions, as_typed, command, group, option
-from quothcli.cli.exit_status import CommandStatus, report_error
+from quothcli.cli.exit_status import Refused
 from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
@@ -77,18 +77,15 @@ def change(session: WithBroker, topic: Topic, settings: _Settings) -> None:
 
 
 @command(app, "rm", "quoth topic rm orders", "quoth topic rm orders --yes")
-def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> int | None:
+def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> None:
     """Delete a topic and all its records.
 
     It asks first; without a terminal it needs --yes.
     """
     with session.connect() as client:
         found = client.topic(topic)
-        question = f"Delete topic {printable(topic)!r} with {records_text(found.count)}?"
-        if not _is_confirmed(question, yes=yes):
-            return CommandStatus.FAILED
+        _confirm(f"Delete topic {printable(topic)!r} with {records_text(found.count)}?", yes=yes)
         _print_trimmed(session.printer, topic, client.delete_topic(topic), "deleted")
-    return None
 
 
 @command(app, "trim", "quoth topic trim orders --before -7d")
@@ -105,7 +102,7 @@ def trim(
             "--dry-run", "Remove nothing; print how many records are older, which is the most that can go."
         ),
     ] = False,
-) -> int | None:
+) -> None:
     """Remove old records, a whole segment at a time.
 
     The segments go that hold nothing but records before the given time; a segment that holds a younger one
@@ -128,11 +125,9 @@ def trim(
         elif not older.records:
             content = {"topic": topic, **asdict(Trimmed(0, 0, found.first))}
             printer.answer(f"nothing is older than {time_or_dash(before)}", content, 0)
-        elif _is_confirmed(f"{segments} Remove {most}?", yes=yes):
-            _print_trimmed(printer, topic, client.trim(topic, before), "removed")
         else:
-            return CommandStatus.FAILED
-    return None
+            _confirm(f"{segments} Remove {most}?", yes=yes)
+            _print_trimmed(printer, topic, client.trim(topic, before), "removed")
 
 
 @command(app, "roll", "quoth topic roll orders")
@@ -142,20 +137,18 @@ def roll(session: WithBroker, topic: Topic) -> None:
         _print(session.printer, client.roll(topic))
 
 
-def _is_confirmed(question: str, *, yes: bool) -> bool:
-    """Ask at the terminal, unless `yes` was typed. A no is reported.
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask at the terminal, unless `yes` was typed. Raises `Refused` ``not_done`` for a no.
 
     question: a whole one, like "Delete topic 'orders' with 7 records?". Raises `BadParameter` without a
     terminal.
     """
     if yes:
-        return True
+        return
     if not sys.stdin.isatty():
         raise BadParameter(f"{question} No terminal is there to answer at: --yes says yes")
-    if typer.confirm(question, err=True):
-        return True
-    report_error("not_done", "nothing was removed", "answer y to do it")
-    return False
+    if not typer.confirm(question, err=True):
+        raise Refused("not_done", "nothing was removed", "answer y to do it")
 
 
 def _read(settings: dict[str, str | None]) -> dict[str, Any]:

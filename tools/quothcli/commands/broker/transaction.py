@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from quothcli.cli.command import argument, command, group
-from quothcli.cli.exit_status import CommandStatus, report_error
+from quothcli.cli.exit_status import Refused
 from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.text import bytes_text, counted, records_text, time_or_dash
 from quothwire.protocol.transaction import VERSION_MAX
@@ -31,7 +31,7 @@ def status(session: WithBroker, topic: Topic, application: Application, version:
 
 
 @command(app, "abort", "quoth transaction abort orders etl/orders 7")
-def abort(session: WithBroker, topic: Topic, application: Application, version: Version) -> int | None:
+def abort(session: WithBroker, topic: Topic, application: Application, version: Version) -> None:
     """Remove the staged records of a transaction.
 
     An application that is still writing it has to stage it again. Published records stay.
@@ -41,11 +41,9 @@ def abort(session: WithBroker, topic: Topic, application: Application, version: 
     content = _content(topic, application, version, found)
     if found.state == "published":
         session.printer.answer("", content)
-        report_error("already_published", _text(found), "nothing was removed; its records stay")
-        return CommandStatus.FAILED
+        raise Refused("already_published", _text(found), "nothing was removed; its records stay")
     text = f"removed {records_text(found.records)}, {bytes_text(found.bytes)}"
     session.printer.answer(text, content, found.records)
-    return None
 
 
 def _content(topic: str, application: str, version: int, found: TransactionInfo) -> dict[str, object]:
