@@ -80,9 +80,10 @@ def progress(
 
     _shown.append(line)
     try:
-        with line:
-            yield advance
+        _draw(line)
+        yield advance
     finally:
+        line.stop()
         _shown.remove(line)
 
 
@@ -101,4 +102,9 @@ def hidden() -> Iterator[None]:
         yield
     finally:
         if line is not None:
-            line.start()
+            _draw(line)
+
+
+def _draw(line: Progress) -> None:
+    line.start()
+    line.console.show_cursor(True)  # or a command that is killed would leave none
