@@ -88,9 +88,7 @@ def _text_of_value(problem: Any, param: Any) -> tuple[str, str | None]:
         return f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", None
     if beyond := re.fullmatch(_RANGE, message):
         low, high = param.type.min, param.type.max
-        allowed = (
-            f"at least {low}" if high is None else f"at most {high}" if low is None else f"{low} to {high}"
-        )
+        allowed = f"at least {low}" if high is None else f"{low} to {high}"
         return f"{name} is {allowed}, not {beyond['typed']}", None
     return _plain(problem, name), None
 

@@ -15,16 +15,17 @@ from quothwire.errors import CODES, error
 from quothwire.text import quantity, variables
 from quothwire.text.suggestion import nearest
 
-FILES = {
-    "concepts": "client/CONCEPTS.md",
-    "operations": "systemd/OPERATIONS.md",
-    "protocol": "client/PROTOCOL.md",
-    "format": "broker/FORMAT.md",
-    "design": "broker/DESIGN.md",
-    "spark": "client/python/quoth/spark/README.md",
-    "benchmarks": "tools/quothbench/BENCHMARKS.md",
-    "reference": "tools/REFERENCE.md",
+_DOCUMENTS = {
+    "concepts": ("client/CONCEPTS.md", "topic, pointer, batch, durability, transaction"),
+    "operations": ("systemd/OPERATIONS.md", "operate, monitor, back up, upgrade, size, secure"),
+    "protocol": ("client/PROTOCOL.md", "the wire contract, with every error code and limit"),
+    "format": ("broker/FORMAT.md", "the bytes on disk, and what is done about damage"),
+    "design": ("broker/DESIGN.md", "threads, the way of a publish and of a read"),
+    "spark": ("client/python/quoth/spark/README.md", "topics as tables and streams in Spark"),
+    "benchmarks": ("tools/quothbench/BENCHMARKS.md", "measured figures and their commands"),
+    "reference": ("tools/REFERENCE.md", "every command and option"),
 }
+FILES = {name: path for name, (path, _) in _DOCUMENTS.items()}
 """The pages that are files of the source tree. A built package has them as pages/NAME.md."""
 _COMMANDS_TOO = (
     "`quoth help COMMAND` prints what `quoth COMMAND --help` prints, unless a page has that name.\n"
@@ -197,15 +198,7 @@ class Page(NamedTuple):
     read: Callable[[], str]
 
 
-PAGES = {
-    "concepts": Page("topic, pointer, batch, durability, transaction", partial(page, "concepts")),
-    "operations": Page("operate, monitor, back up, upgrade, size, secure", partial(page, "operations")),
-    "protocol": Page("the wire contract, with every error code and limit", partial(page, "protocol")),
-    "format": Page("the bytes on disk, and what is done about damage", partial(page, "format")),
-    "design": Page("threads, the way of a publish and of a read", partial(page, "design")),
-    "spark": Page("topics as tables and streams in Spark", partial(page, "spark")),
-    "benchmarks": Page("measured figures and their commands", partial(page, "benchmarks")),
-    "reference": Page("every command and option", partial(page, "reference")),
+PAGES = {name: Page(about, partial(page, name)) for name, (_, about) in _DOCUMENTS.items()} | {
     "errors": Page("every code: what happened, whether to try again, what to do", _errors),
     "quantities": Page("how spans of time, sizes and times are written", lambda: _QUANTITIES),
     "variables": Page("every environment variable", _variables),
