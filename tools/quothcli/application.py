@@ -29,8 +29,8 @@ COMMANDS = {
         ("tail", "commands.records.reading", "Print records as they come, until Ctrl-C."),
         ("read", "commands.records.reading", "Print the records that are there now, oldest first, and end."),
         ("get", "commands.records.reading", "Print the record with exactly this pointer."),
-        ("count", "commands.records.ranges", "Count records, without reading them."),
-        ("split", "commands.records.ranges", "Divide records into parts that are about equal."),
+        ("count", "commands.records.reading", "Count records, without reading them."),
+        ("split", "commands.records.reading", "Divide records into parts that are about equal."),
         (
             "forward",
             "commands.records.forward",

@@ -39,7 +39,7 @@ MODULES = (
     *("quothcli.commands.broker.transaction", "quothcli.commands.doctor.command"),
     *(f"quothcli.commands.doctor.{name}" for name in ("broker", "directory", "machine", "probe")),
     *(f"quothcli.commands.files.{name}" for name in ("backup", "log")),
-    *(f"quothcli.commands.records.{name}" for name in ("forward", "publish", "ranges", "reading")),
+    *(f"quothcli.commands.records.{name}" for name in ("forward", "publish", "reading")),
     *("quothd.config.template", "quothd.config.check", "quothlog.recovery.repair", "quothlog.writer"),
 )
 """The modules to load: the daemon, the command line with many commands, the client, and their imports."""

@@ -1,10 +1,11 @@
-"""`quoth tail`, `quoth read` and `quoth get`: print records of topics."""
+"""`quoth tail`, `read` and `get` print records of topics; `count` and `split` tell what a range holds."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.exit_status import CommandStatus, say, terminable
 from quothcli.cli.options import (
     After,
+    Between,
     CursorFile,
     Limit,
     Merge,
@@ -38,6 +40,7 @@ from quothcli.printing.record_printer import (
 )
 from quothcli.printing.rows import PrintedColumns, has_colour
 from quothcli.printing.template import template_of
+from quothcli.printing.text import bytes_text, records_text, time_or_dash
 from quothcli.records.filters import Filtered
 from quothcli.records.last import starts_of_last
 
@@ -210,6 +213,45 @@ def get(
     printer = Printer(session.format, template_of(template, session.form))
     with session.connect() as client:
         printer.message(client.get(topic, pointer))
+
+
+@command(app, "count", "quoth count orders", "quoth count orders --since -1d --until -1h")
+def count(session: WithBroker, between: Between, topic: Topic) -> None:
+    """Count records, without reading them.
+
+    Damaged records count, too, though they cannot be read.
+    """
+    with session.connect() as client:
+        found = client.count(topic, *between)
+    text = f"{records_text(found.records)}, {bytes_text(found.bytes)}"
+    if found.first:
+        text += f", {time_or_dash(found.first)} to {time_or_dash(found.last)}"
+    if found.gone:
+        text += f"; up to {records_text(found.gone)} are not kept any more"
+    session.printer.answer(text, {"topic": topic, **asdict(found)}, found.records)
+
+
+@command(app, "split", "quoth split orders --parts 8", "quoth split orders --parts 8 --format jsonl")
+def split(
+    session: WithBroker,
+    between: Between,
+    topic: Topic,
+    parts: Annotated[int, option("--parts N", "How many at most.", min=1)],
+) -> None:
+    """Divide records into parts that are about equal.
+
+    A line a part: the pointer that it begins behind, the pointer of its last record, records, bytes. No batch
+    is divided, so the parts are read at full speed: `quoth read TOPIC --after POINTER --limit RECORDS`.
+    """
+    from quothwire.protocol.messages import PARTS_MAX
+
+    if parts > PARTS_MAX:
+        raise BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
+    with session.connect() as client:
+        found = client.split(topic, *between, parts)
+    for one in found:
+        text = f"{one.after} {one.until}  {records_text(one.records)}, {bytes_text(one.bytes)}"
+        session.printer.answer(text, {"topic": topic, **one._asdict()}, f"{one.after} {one.until}")
 
 
 def _line(
