@@ -20,7 +20,7 @@ from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
-    from quoth.forward.progress import ForwarderSource, ForwardingProgress, LostRecords
+    from quoth.forward.source import ForwarderSource, ForwardingProgress, LostRecords
     from quothlog.reading.tailer import Tailer
 
 
@@ -119,7 +119,8 @@ class _Mark:
     """The file with the progress of a forwarding. trimmed: the log that it lets trim."""
 
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: Path | None) -> None:
-        from quoth.forward.progress import ForwardingProgress
+        from quoth.forward.source import ForwardingProgress
+
         from quothlog.reading import forwarding_progress
 
         self.progress: ForwardingProgress | None = None
@@ -192,7 +193,7 @@ def _source(
 ) -> tuple[ForwarderSource, str, Path]:
     """Return the source, the topic that gets the records, and the default file of the progress."""
     from quoth.client import Client
-    from quoth.forward.topic_source import StoredSource
+    from quoth.forward.source import StoredSource
     from quothlog.datadir.discovery import data_directory
     from quothlog.recovery.snapshot import floors_in
 
