@@ -40,7 +40,7 @@ LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer")
 CLIENT = LIGHT | {"quoth", "quothwire", "zmq", "msgpack", "xxhash", "cython_runtime"}
 _FEW = {
     "quoth": "core core.deadline core.defaults message timestamps",
-    "quothwire": "errors pointer protocol settings text topic version",
+    "quothwire": "errors pointer protocol settings text topic",
     "quothwire.protocol": "bounds transaction value",
     "quothwire.text": "paths quantity suggestion variables",
 }

@@ -120,7 +120,6 @@ class _Mark:
 
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: Path | None) -> None:
         from quoth.forward.source import ForwardingProgress
-
         from quothlog.reading import forwarding_progress
 
         self.progress: ForwardingProgress | None = None
