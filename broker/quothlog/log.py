@@ -21,12 +21,18 @@ from pathlib import Path
 from typing import Self
 
 from quothlog.appender import Appended, Appender
-from quothlog.reading.gap import ReadLoss, loss_before
 from quothlog.reading.range_query import LogSurvey
-from quothlog.reading.read_request import DEFAULT_BYTES, UNLIMITED, ReadRequest, records_above
+from quothlog.reading.read_request import (
+    DEFAULT_BYTES,
+    UNLIMITED,
+    ReadLoss,
+    ReadRequest,
+    loss_before,
+    records_above,
+)
 from quothlog.reading.segment_reader import Extract
 from quothlog.recovery.recovery import Watch, open_directory
-from quothlog.recovery.report import RecoveryReport
+from quothlog.recovery.recovery_segment import RecoveryReport
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, wholly_below
 from quothlog.storage.clock import Clock, SystemClock
 from quothlog.storage.dirlock import DirectoryLock

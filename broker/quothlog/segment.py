@@ -6,7 +6,9 @@ needs, are loaded at the first read and may be dropped at any time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from quothlog import file_format
@@ -19,8 +21,6 @@ from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
-
-_UNKNOWN = (0, 0, LogPosition(0, 0, 0))
 
 
 class Segment:
@@ -35,14 +35,8 @@ class Segment:
         self.following: Segment | None = None
         """The next segment in the directory, as far as names tell."""
         self.removed = False
-        self._below = 0
-        self._misplaced: bool | None = None
-        self._head: tuple[int, int, LogPosition] | None = None
-        self._checks: bool | None = None
         self._kept = False
         self._block: Block | None = None
-        self._start: LogPosition | None = None
-        self._stop = 0
         self.kept_view: SegmentView | None = None
         """Its open file and its index in memory. Another thread may drop it at any moment."""
 
@@ -67,98 +61,87 @@ class Segment:
                 raise error("damaged", f"{self.path.name} is a segment of another log")
             if block.floor != self.floor:
                 raise error("damaged", f"{self.path.name} is a copy of the segment at {block.floor}")
-            self._start = block.start  # not the block: a producer table takes 4.5 MiB
-        return block
+        return block  # which is not kept: a producer table takes 4.5 MiB
 
-    @property
+    @cached_property
     def has_block(self) -> bool:
         """True if its header block checks and is that of this segment."""
-        if self._checks is None:
-            try:
-                self._checks = self.block is not None
-            except Damaged:
-                self._checks = False
-        return self._checks
+        try:
+            return self.block is not None
+        except Damaged:
+            return False
 
-    @property
+    @cached_property
     def is_misplaced(self) -> bool:
         """True if its header block checks and is that of another segment, or of another log."""
-        if self._misplaced is None:
-            self._misplaced = not self._is_named() and self._named() != _UNKNOWN
-            if self._misplaced:
-                try:
-                    read_block(self.open())
-                except QuothError:
-                    self._misplaced = False
-        return self._misplaced
+        if self.named is None or self.is_named:
+            return False
+        try:
+            return read_block(self.open()) is not None
+        except (QuothError, FileNotFoundError):
+            return False
 
-    @property
+    @cached_property
     def below(self) -> int:
         """Exclusive upper bound of its pointers: where the next segment of this log begins for certain."""
-        if not self._below:
-            following = self.following
-            while following is not None and following._named()[:2] != (self.log_id, following.floor):
-                following = following.following
-            self._below = following.floor if following is not None else POINTER_MAX + 1
-        return self._below
+        following = self.following
+        while following is not None and not following.is_named:
+            following = following.following
+        return following.floor if following is not None else POINTER_MAX + 1
 
-    def _named(self) -> tuple[int, int, LogPosition]:
-        """Read the log and the floor that its header block names, and where the batches begin.
+    @cached_property
+    def named(self) -> tuple[int, int, LogPosition] | None:
+        """The log and the floor that its header block names, and where the batches begin.
 
-        Returns `_UNKNOWN` if that cannot be read. The producer table, up to 4.5 MiB, is not read: a scan
-        calls this for every segment.
+        None if that cannot be read. The producer table, up to 4.5 MiB, is not read: a scan needs this of
+        every segment.
         """
-        if self._head is None:
-            try:
-                file = self.open()
-                self._head = file_format.named_in(file.read(file_format.BLOCK_BYTES, 0))
-                file.close()
-            except QuothError:
-                self._head = _UNKNOWN
-            except OSError as problem:
-                if problem.errno in PROCESS_SHORT:
-                    raise
-                self._head = _UNKNOWN
-        return self._head
+        try:
+            file = self.open()
+            head = file.read(file_format.BLOCK_BYTES, 0)
+            file.close()
+            return file_format.named_in(head)
+        except QuothError:
+            return None
+        except OSError as problem:
+            if problem.errno in PROCESS_SHORT:
+                raise
+            return None
 
-    def _is_named(self) -> bool:
-        """Return True if its header block names this very segment."""
-        return self._named()[:2] == (self.log_id, self.floor)
-
-    def end_below(self, pointer: int) -> None:
-        """Set where the next segment begins."""
-        self._below = pointer
+    def _set_head(self, block: Block) -> None:
+        """Take what a header block says, without reading it."""
+        self.has_block, self.named, self.start = True, (block.log_id, block.floor, block.start), block.start
 
     @property
+    def is_named(self) -> bool:
+        """True if its header block names this very segment."""
+        return self.named is not None and self.named[:2] == (self.log_id, self.floor)
+
+    @cached_property
     def start(self) -> LogPosition:
         """The boundary before its first batch; without a valid header block, by the header of that batch."""
-        if self._start is None:
-            try:
-                self._start = self.block.start
-            except Damaged:
-                begin = LogPosition(0, self.floor - 1, 0)
-                first = self._first_behind(begin)
-                self._start = begin._replace(ordinal=first.ordinal) if first else begin
-        return self._start
+        if self.has_block and self.named is not None:
+            return self.named[2]
+        begin = LogPosition(0, self.floor - 1, 0)
+        first = self._first_behind(begin)
+        return begin._replace(ordinal=first.ordinal) if first else begin
 
     @cached_property
     def begin(self) -> LogPosition | None:
         """The boundary before its records: by its header block, whether its producer table is whole or not,
         else by the first batch that can be read. None if there is neither."""
-        if self._is_named():
-            return self._named()[2]
+        if self.named is not None and self.is_named:
+            return self.named[2]
         first = self.first()
         return LogPosition(0, first.base - 1, first.ordinal) if first else None
 
-    @property
+    @cached_property
     def stop(self) -> int:
         """The offset behind its last batch: where its footer lies, or its end if it has none."""
-        if not self._stop:
-            file = self.open()
-            footer = self.footer(file)
-            file.close()
-            self._stop = footer.end.offset if footer else self.size
-        return self._stop
+        file = self.open()
+        footer = self.footer(file)
+        file.close()
+        return footer.end.offset if footer else self.size
 
     def first(self) -> Header | None:
         """Find the header of its first batch, without loading anything."""
@@ -248,6 +231,14 @@ class Segment:
                 here = step.end
                 index.note(here)
         return SegmentView(file, index, {}, here, below, self.size)
+
+
+def linked(filesystem: FileSystem, directory: Path, log_id: int, sizes: Mapping[int, int]) -> list[Segment]:
+    """The segments of a directory, oldest first, each with the next one. sizes: of their files, by floors."""
+    row = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in sorted(sizes)]
+    for one, following in pairwise(row):
+        one.following = following
+    return row
 
 
 def read_block(file: File) -> Block:

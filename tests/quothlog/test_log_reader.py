@@ -18,7 +18,7 @@ from kit.disk.damage import flip
 from kit.disk.logs import fill, segments
 from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
-from quothlog.reading.directory_watch import DirectoryWatch
+from quothlog.reading.tailer import DirectoryWatch
 from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.record import Record

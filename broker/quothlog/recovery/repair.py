@@ -34,7 +34,6 @@ from quothlog.storage.filesystem import (
     sync_file,
     write_durably,
 )
-from quothwire import batch
 from quothwire.errors import error
 
 _NO_BOOT = bytes(16)
@@ -171,7 +170,7 @@ class _Mender:
         self._footer = one.footer(self._file)
         self._intact: list[Hole] = []
         block = self._block
-        self._mended = ActiveSegment(filesystem, one.path, block, self._file, block.start, block.chain)
+        self._mended = ActiveSegment(filesystem, one.path.parent, block, self._file)
         """The batches that were seen so far, as they will lie in the mended segment."""
         self._producers = ProducerTable.decode(block.producers)
         if before is not None and not block.producers:  # a transaction's segment has no table
@@ -224,9 +223,8 @@ class _Mender:
             self._intact[-1] = Hole(self._intact[-1].start, found.end.offset)
         else:
             self._intact.append(Hole(offset, found.end.offset))
-        self._mended.take(self._mended.end.offset, header, batch.stamp(header, self._segment.log_id))
-        self._producers.store(header)
-        self._producers.commit()
+        self._mended.take(self._mended.end.offset, header)
+        self._producers.learn(header)
 
     def _is_stray(self) -> bool:
         """Return True if nothing in it can be read, and its name lies within the segment before it."""

@@ -17,13 +17,15 @@ An opening quarantines strays; a reader without a lock passes over them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from quothlog import file_format, segment
 from quothlog.recovery.scan import newest_pointer_in
 from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
+from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import Damaged, QuothError
 
 AHEAD_MAX_US = 86_400_000_000
@@ -31,13 +33,15 @@ AHEAD_MAX_US = 86_400_000_000
 was set to another time zone."""
 
 
-def strays_among(floors: Sequence[int], make: Callable[[int], Segment], clock: Clock) -> list[int]:
+def strays_among(
+    filesystem: FileSystem, directory: Path, log_id: int, sizes: Mapping[int, int], clock: Clock
+) -> list[int]:
     """The floors, lowest first, whose files are strays.
 
-    floors: of all files that are called like segments, lowest first. make: gives the segment of a floor.
-    clock: asked only where its time decides. A file that cannot be read now is no stray.
+    sizes: of all files that are called like segments, by their floors. clock: asked only where its time
+    decides. A file that cannot be read now is no stray.
     """
-    row = [make(floor) for floor in floors]
+    row = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in sorted(sizes)]
     behind: list[int] = []
     while row and _is_sure(partial(_is_behind, row[-1], row[:-1], clock)):
         behind.insert(0, row.pop().floor)

@@ -21,7 +21,6 @@ from quothlog import file_format
 from quothlog.file_format import LogPosition
 from quothlog.recovery.scan import Found, Hole, is_open, is_zero, same_bytes, settled, walk
 from quothlog.recovery.snapshot import DISK, Listing, Part, segments, segments_in
-from quothlog.segment import Segment
 from quothlog.storage.clock import SystemClock
 from quothwire import batch
 from quothwire.errors import BrokerFailure, QuothError
@@ -254,7 +253,7 @@ def _tail(
 
 def _claimed(part: Part, ordinal: int) -> LogPosition | None:
     """Return where the last segment once ended, as its index proves, if it ends at a lower ordinal now."""
-    point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).claim()
+    point = part.segment.claim()
     if point is None or point.end.ordinal <= ordinal:
         return None
     if part.size < point.end.offset:
@@ -434,5 +433,4 @@ def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary
 
 def _is_indexed(part: Part) -> bool:
     """Return True if its index agrees with it."""
-    one = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size)
-    return one.agreed_checkpoint(part.file) is not None
+    return part.segment.agreed_checkpoint(part.file) is not None

@@ -26,8 +26,8 @@ from quothlog.file_format import BLOCK_BYTES, Block, LogPosition
 from quothlog.recovery.scan import Hole, parts
 from quothlog.retention import LogOptions
 from quothlog.segment import Segment
-from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import File, FileSystem, NotDurable, durable_names, sync_file
+from quothlog.storage.write_failure import need_room
 from quothlog.transactions.commit_plan import CommitPlan
 from quothlog.transactions.staging import (
     CANNOT_BE_READ,
@@ -193,8 +193,7 @@ class Commit:
         assert self.tail is not None
         block = Block(self._log_id, base, before.pointer, before.ordinal, chain, self.tail.boot_id, b"")
         file = self._filesystem.open(final.path, overwrite=True)
-        path = self._directory / file_format.segment_name(base)
-        one = ActiveSegment(self._filesystem, path, block, file, block.start, chain)
+        one = ActiveSegment(self._filesystem, self._directory, block, file)
         for offset, header in final.batches:
             placed = header.placed(base, one.end.ordinal)
             stamped = batch.stamp(placed, self._log_id)
@@ -232,7 +231,7 @@ class Commit:
                 file.truncate(size)  # half a footer would be taken for damage
             size = file.size()
             file.close()
-            one.leave_index(producers)
+            one.write_checkpoint(producers, durably=False)
         return size
 
 

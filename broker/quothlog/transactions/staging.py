@@ -24,8 +24,8 @@ from quothlog import file_format, segment
 from quothlog.file_format import BLOCK_BYTES, Block, StagedName
 from quothlog.retention import SHARE, LogOptions
 from quothlog.storage.clock import Clock
-from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import PROCESS_SHORT, Buffer, File, FileSystem
+from quothlog.storage.write_failure import need_room
 from quothwire import batch
 from quothwire.batch import Header, Parsed
 from quothwire.errors import Damaged, QuothError, error
