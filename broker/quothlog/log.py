@@ -290,7 +290,7 @@ class Log(Closeable):
 
     def loss(self, after: int, ordinal: int, found: Extract) -> ReadLoss:
         """Count what is missing between a cursor and an extract. ordinal: -1 if the reader knows none."""
-        return loss_before(found, after, ordinal, self._sealed, self.appender.active, self.log_id)
+        return loss_before(found, after, ordinal, self._sealed, self.appender.active)
 
     # -- what is kept -----------------------------------------------------------------------------------
 

@@ -85,28 +85,25 @@ class ReadLoss(NamedTuple):
     damaged: int
 
 
-NOTHING = ReadLoss(0, 0)
-
-
 def loss_before(
-    found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment, log_id: int
+    found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment
 ) -> ReadLoss:
     """Count what is missing between a cursor and an extract. ordinal: the expected one, -1 for unknown."""
     if ordinal == found.ordinal:
-        return NOTHING
+        return ReadLoss(0, 0)
     start = (sealed.oldest() or active).start
     if ordinal < 0:
-        ordinal = 0 if after < start.pointer else _expected(found, after, sealed, active, log_id)
+        ordinal = 0 if after < start.pointer else _expected(found, after, sealed, active)
     records = max(0, found.ordinal - ordinal)
     return ReadLoss(records, min(records, max(0, found.ordinal - start.ordinal)))
 
 
-def _expected(found: Extract, after: int, sealed: SealedSegments, active: ActiveSegment, log_id: int) -> int:
+def _expected(found: Extract, after: int, sealed: SealedSegments, active: ActiveSegment) -> int:
     """Return the ordinal that the first record above `after` would have without any damage before it."""
     if not sealed or after + 1 >= active.floor:
         return found.expected
     one, following = sealed.holding(after)
-    if batch.parse_header(found.data, log_id).base >= (following or active).floor:
+    if batch.parse_header(found.data, active.log_id).base >= (following or active).floor:
         return _ordinal_behind(one, after)  # nothing above `after` is left in that segment
     if found.expected == one.start.ordinal and not one.has_block and (before := sealed.before(one)):
         return _ordinal_behind(before, after)  # only the one before tells where it began

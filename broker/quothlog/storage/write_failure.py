@@ -22,7 +22,6 @@ WITHHELD = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, er
 _WITHHELD_HINT = (
     "may the broker's user write there? is it mounted read-only, moved away, or hidden by a sandbox?"
 )
-
 _AGAIN = "free some space and try again"
 
 
@@ -46,19 +45,6 @@ def refused_growth(problem: OSError, free: str = "", kept: str = "") -> QuothErr
         return error("disk_low", text, f"{before}lower size_limit, or use another file system")
     text = f"a file of this process holds at most {format_size(limit)} (RLIMIT_FSIZE); the disk is not full"
     return error("disk_low", text, f"{before}raise that limit: `ulimit -f`, or LimitFSIZE= in the unit")
-
-
-def shortage(
-    problem: OSError | QuothError, filesystem: FileSystem, directory: Path, needed: int
-) -> QuothError | None:
-    """Return the error for a failure that passes, of a write of so many bytes; None if it does not pass."""
-    if isinstance(problem, QuothError):
-        return problem if problem.code != "storage_failed" else None
-    if problem.errno in DISK_FULL:
-        return refused_growth(problem, f"; {_free_and_needed(filesystem, directory, needed)}")
-    if problem.errno in PROCESS_SHORT:
-        return error("busy", f"{problem.strerror}", "nothing was stored; try again, or raise the limit")
-    return None
 
 
 @contextmanager
@@ -111,8 +97,15 @@ class WriteFailure:
         self.fail(OSError("interrupted while it was being written"))
 
     def as_error(self, problem: OSError | QuothError, needed: int) -> QuothError:
-        """Return the error for the client. needed: the bytes that had to be free."""
-        passing = shortage(problem, self._filesystem, self._directory, needed)
-        if passing is not None:
-            return passing
-        return self.fail(problem if isinstance(problem, OSError) else OSError(problem.text))
+        """Return the error for the client; take no more writes unless it passes.
+
+        needed: the bytes that had to be free.
+        """
+        if isinstance(problem, QuothError):
+            return self.fail(OSError(problem.text)) if problem.code == "storage_failed" else problem
+        if problem.errno in DISK_FULL:
+            free = _free_and_needed(self._filesystem, self._directory, needed)
+            return refused_growth(problem, f"; {free}")
+        if problem.errno in PROCESS_SHORT:
+            return error("busy", f"{problem.strerror}", "nothing was stored; try again, or raise the limit")
+        return self.fail(problem)
