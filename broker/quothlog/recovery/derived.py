@@ -1,10 +1,8 @@
 """Rebuilding what is derived of sealed segments: footers and indexes that a crash kept from the disk.
 
 A roll writes both without waiting for the disk, so a loss of power may take either or leave a part of it, and
-no record is missing. After another boot an opening looks at the segments that were sealed in the boot before
-it, the last one of an earlier boot among them, else only at the one before the last, in whose roll the
-process may have died. What it makes is durable before the log goes on, because the next opening does not look
-there again.
+no record is missing. What an opening makes is durable before the log goes on, because the next opening does
+not look there again.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Opening a directory after anything that may have happened to it.
 
-Only the last segment is read: from its checkpoint, if that checks, else from its header block, to the end of
-the file, every checksum verified. What follows the last whole batch is quarantined in a file of its own and
-cut off, unless it is all zeros, which some file systems leave behind; damage that whole batches follow is
-stepped over and reported. Earlier segments are verified when they are read.
-
-Quarantined bytes may have been a batch that a reader has seen, its pointer not readable any more. So the log
-goes on in a new segment then, 10 s of pointers further, as it does after a loss of power. If a full disk has
-no room for it, the log can be read all the same, and the segment is begun later.
+Only the last segment is read, from its checkpoint or its header block to its end, every checksum verified.
+FORMAT.md has a table of what may be found there, and what is done about it. Where the log goes on in a new
+segment and a full disk has no room for that, it can be read all the same, and the segment is begun later.
 """
 
 from __future__ import annotations

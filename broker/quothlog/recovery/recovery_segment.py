@@ -1,9 +1,8 @@
 """The segment with which a log goes on where the last one is not to be written any more.
 
-After a loss of power, behind bytes that do not check, behind a header block that does not check and behind a
-footer a new segment begins, 10 s above every pointer that a reader may have seen. Torn bytes are quarantined
-first: copied into a file of their own, and cut off only once nothing is appended to the old segment any more.
-So a crash in between leaves a log that goes on above them at the next opening.
+It begins 10 s above every pointer that a reader may have seen. Torn bytes are quarantined first: copied into
+a file of their own, and cut off only once nothing is appended to the old segment any more. So a crash in
+between leaves a log that goes on above them at the next opening.
 """
 
 from __future__ import annotations

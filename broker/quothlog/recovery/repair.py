@@ -1,11 +1,9 @@
 """Repairs a log: rewrites damaged segments without the bytes that readers step over, and keeps every byte.
 
-It works under the log's lock, segment by segment, oldest first. First it opens the log, which quarantines a
-torn end. Then it reads every byte. It keeps a segment in which something does not check under another name
-(`.N.damaged`), and puts one in its place with a header block, the intact batches and, once sealed, a footer.
-Pointers and ordinals stay, so readers still learn which records are gone; they only do not have to search for
-what follows any more. It rebuilds an index that does not agree with its segment. A crash at any point leaves
-the log as it was, or repaired up to there.
+It works under the log's lock, segment by segment, oldest first, after an opening. It keeps a segment in which
+something does not check under another name (`.N.damaged`), and puts one in its place with a header block, the
+intact batches and, once sealed, a footer. Pointers and ordinals stay, so readers still learn which records
+are gone. A crash at any point leaves the log as it was, or repaired up to there.
 """
 
 from __future__ import annotations

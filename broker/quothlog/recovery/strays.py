@@ -1,18 +1,9 @@
-"""Files that bear the name of a segment, and cannot be one of this log.
+"""Files that bear the name of a segment, and cannot be one of this log: FORMAT.md has the rules.
 
 The last segment says above which pointer a log goes on, its name included. So a file that a person has put
-there would move the log's clock for good, an empty one as well. What is neither read nor written that way:
-
-- behind the last segment, a file whose header block names another segment or another log;
-- behind the last segment, a file in which nothing tells of this log (no field of a header block, no batch),
-  and whose name cannot be that of a segment: it lies within the pointers of the segment in front of it, or
-  more than `AHEAD_MAX_US` ahead of both these and the clock;
-- an empty file between the others, if no record that the segment behind it counts can have been in it.
-
-A disk that rots can leave a segment without a block, too. So a file that an index claims is a segment, and
-one that is not empty is kept where no other file tells of the log.
-
-An opening quarantines strays; a reader without a lock passes over them.
+there would move the log's clock for good. A disk that rots can leave a segment without a block, too; so a
+file that an index claims is a segment. An opening quarantines strays; a reader without a lock passes over
+them.
 """
 
 from __future__ import annotations

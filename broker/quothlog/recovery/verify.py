@@ -1,12 +1,9 @@
 """Verifies a log that another process may be writing: takes no lock and writes nothing.
 
-Opening a log repairs what a crash left, so it needs the lock; looking at one does not, see `snapshot`. A cut
-batch at the end of the last segment is being written right now, or a crash has torn it: it is `Unfinished`,
-and so is what the owner cuts off there meanwhile, and what a loss of power has left of bytes that were not
-synced. Everything else that is no batch is `Damage`: told, and stepped over. No record is missing where the
-damage `is_derived`: it lies in a part that is made from the others.
-
-The checkpoint of an index covers synced bytes only. Where the last segment ends before it, records are lost.
+A cut batch at the end of the last segment is being written right now, or a crash has torn it: it is
+`Unfinished`, and so is what the owner cuts off there meanwhile, and what a loss of power has left of bytes
+that were not synced. Everything else that is no batch is `Damage`, and stepped over. The checkpoint of an
+index covers synced bytes only: where the last segment ends before it, records are lost.
 """
 
 from __future__ import annotations

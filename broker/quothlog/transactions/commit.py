@@ -7,9 +7,8 @@
                              give the files their names; remove the plan
     adopt      the owner     go on in the new segment
 
-The bytes are written once, and are synced before other requests wait. The work while they wait is bounded by
-the number of batches. A crash before the decision leaves files of staged batches, whatever their headers say;
-after it, the next opening gives them their names, see `commit_plan`.
+A crash before the decision leaves files of staged batches, whatever their headers say; after it, the next
+opening gives them their names, see `commit_plan`.
 """
 
 from __future__ import annotations

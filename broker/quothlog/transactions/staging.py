@@ -6,9 +6,9 @@ own, in the order in which they are numbered, cut like segments:
     header block    a segment's, floor 0, the time at which the file was begun in place of the last pointer
     batches         as their producer sent them, without a place in the log
 
-So publishing them is a matter of writing headers and renaming the files, see `commit`. An acknowledged batch
-is in the page cache and survives the process. After another boot, the batches of an attempt are verified when
-it is used for the first time; what comes behind the first batch that does not check is not there then.
+So publishing them is a matter of writing headers and renaming the files, see `commit`. After another boot,
+the batches of an attempt are verified when it is used for the first time; what comes behind the first batch
+that does not check is not there then.
 """
 
 from __future__ import annotations
