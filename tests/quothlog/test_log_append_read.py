@@ -153,29 +153,6 @@ def test_info_counts(open_log: OpenLog, directory: Path) -> None:
     assert log.info().states == "hhhw"
 
 
-def test_tailing_reader_gets_exactly_the_next_record(log: Log) -> None:
-    """After the end, the next read gives what came since and nothing a second time."""
-    after = 0
-    for i in range(20):
-        assert values(log, after) == []
-        log.append([b"m%d" % i, b"n%d" % i])
-        if i % 7 == 6:
-            log.roll()
-        found = list(log.read(after))
-        assert [record.value for record in found] == [b"m%d" % i, b"n%d" % i]
-        after = found[-1].pointer
-
-
-def test_reader_goes_on_with_what_comes_while_it_reads(log: Log) -> None:
-    """Also one that came before the first record."""
-    assert (log.lookup(0), log.fetch(0)) == (None, None)
-    reader = log.read()
-    fill(log, 1)
-    assert next(reader).value == b"%020d" % 0
-    fill(log, 2)
-    assert [record.value for record in reader] == [b"%020d" % 1, b"%020d" % 2]
-
-
 def test_reader_between_two_writes_sees_whole_batches_only(log: Log) -> None:
     """A lookup made at one moment gives what there was at that moment."""
     put(log, encoded([b"a", b"b"]))

@@ -88,11 +88,8 @@ def from_the_beginning(path: Path) -> None:
 
 
 HARMS: dict[str, Callable[[Path], None]] = {
-    "changed in a byte": each(lambda path: flip(path, 60)),
     "deleted": each(Path.unlink),
     "emptied": each(lambda path: path.write_bytes(b"")),
-    "zeroed": each(lambda path: path.write_bytes(bytes(path.stat().st_size))),
-    "lengthened": each(lambda path: path.write_bytes(path.read_bytes() + bytes(12))),
     "made a directory": each(made_a_directory),
     "swapped": swapped,
     "of another log": each(of_another_log),

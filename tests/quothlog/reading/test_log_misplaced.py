@@ -138,20 +138,6 @@ def test_value_that_looks_like_the_footer_that_had_no_room(open_log: OpenLog, di
 # -- files ---------------------------------------------------------------------------------------------------
 
 
-def test_copy_of_a_segment_under_another_name_gives_nothing_twice(open_log: OpenLog, directory: Path) -> None:
-    log = open_log()
-    told = fill(log, 3)
-    log.close()
-    path = segments(directory)[0]
-    shutil.copy(path, path.with_name(file_format.segment_name(told[-1].pointer + 5)))
-    for _ in range(3):
-        log = open_log()
-        assert list(log.read()) == told
-        told += fill(log, 2)
-        assert list(log.read()) == told
-        log.close()
-
-
 # -- what damage must not lead to ----------------------------------------------------------------------------
 
 

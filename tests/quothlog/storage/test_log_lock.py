@@ -72,15 +72,6 @@ def in_child(act: Callable[[], object]) -> str:
     return text
 
 
-def test_second_opening_tells_who_owns_it(log: Log, directory: Path) -> None:
-    with pytest.raises(Conflict) as refusal:
-        Log.open(directory)
-    assert refusal.value.code == "locked"
-    assert f"process {os.getpid()}" in refusal.value.text
-    fill(log, 1)
-    assert len(values(log)) == 1
-
-
 def test_killed_owner_leaves_nothing_to_clean_up(owner: subprocess.Popen[str], open_log: OpenLog) -> None:
     """Everything written is there, no stale lock, the start succeeds unattended."""
     owner.send_signal(signal.SIGKILL)

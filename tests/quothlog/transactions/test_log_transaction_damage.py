@@ -184,9 +184,6 @@ def test_one_that_is_whole_stays_behind_a_damaged_header_block(
     assert log.findings.set_aside == []
 
 
-# -- as a crash, a reader without the lock, a backup and a repair find them ----------------------------------
-
-
 # -- what a crash leaves ------------------------------------------------------------------------------------
 
 
