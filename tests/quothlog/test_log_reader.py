@@ -123,7 +123,7 @@ def test_tails_a_process_that_is_killed_again_and_again(
     directory.mkdir()
     seen: list[Record] = []
     with Reader(directory, on_missing=unexpected) as reader:
-        for life in range(6):
+        for life in range(4):
             command = [sys.executable, "-c", WRITER, str(directory), str(seed + life)]
             with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
                 assert process.stdout is not None

@@ -77,7 +77,7 @@ def test_nothing_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, cloc
     """A record a second, a sweep each time one is due; nothing young goes, nothing old stays."""
     log = open_log(options=LogOptions(max_age=40))
     clock.tick = 0
-    for _ in range(300):
+    for _ in range(150):
         synced_fill(log, 1)
         clock.step(SECOND)
         due = log.retention_due()
@@ -141,7 +141,7 @@ def test_log_stays_below_its_bytes(open_log: OpenLog, tmp_path: Path) -> None:
     for max_bytes in (1, 2_000, 10_000):
         log = open_log(tmp_path / str(max_bytes), options=LogOptions(max_bytes=max_bytes))
         told = []
-        for i in range(200):
+        for i in range(100):
             told.append(b"%0*d" % (100 + i % 7, i))
             put(log, encoded([told[-1]]))
             log.retain()

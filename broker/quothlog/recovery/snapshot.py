@@ -109,6 +109,11 @@ class Part(NamedTuple):
         return self.footer.end if self.footer else self.following
 
     @property
+    def is_indexed(self) -> bool:
+        """True if its index agrees with it."""
+        return self.segment.agreed_checkpoint(self.file) is not None
+
+    @property
     def missing(self) -> int:
         """Records between it and the one before it."""
         if self.before is None or self.expected is None:

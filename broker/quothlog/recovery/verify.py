@@ -385,7 +385,7 @@ def _believed(part: Part) -> Summary | None:
         return None
     return Summary(
         part.path, part.log_id, part.floor, first, footer.end.pointer, block.ordinal, -1, count, part.size,
-        True, _is_indexed(part), 0, (),
+        True, part.is_indexed, 0, (),
     )  # fmt: skip
 
 
@@ -424,10 +424,5 @@ def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary
     sealed = part.footer is not None or not part.last
     return Summary(
         part.path, part.log_id, part.floor, first, last, ordinal, batches, count, part.size,
-        sealed, _is_indexed(part), unfinished, tuple(damages),
+        sealed, part.is_indexed, unfinished, tuple(damages),
     )  # fmt: skip
-
-
-def _is_indexed(part: Part) -> bool:
-    """Return True if its index agrees with it."""
-    return part.segment.agreed_checkpoint(part.file) is not None

@@ -83,6 +83,19 @@ def test_full_disk_does_not_keep_retention_from_making_room(
     assert values(log) == []
 
 
+def test_nothing_of_a_burst_is_written_behind_a_write_that_failed(open_log: OpenLog) -> None:
+    """Though the next batch would have had room where the failed one does not lie now."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=3))
+    log.append(b"before")
+    disk.fail("write", written=50)
+    disk.fail("truncate")
+    outcomes = log.append_batches([encoded([b"failed"] * 2), encoded([b"behind"] * 2)])
+    assert [outcome.code for outcome in outcomes if isinstance(outcome, QuothError)] == ["storage_failed"] * 2
+    log.close()
+    assert values(open_log()) == [b"before"]
+
+
 # -- a failed sync ------------------------------------------------------------------------------------------
 
 
