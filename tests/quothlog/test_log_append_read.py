@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from kit.disk.damage import MAP, NO_MAP, replace_headers
-from kit.disk.logs import encoded, fill, put, segments, values
+from kit.disk.logs import OpenLog, encoded, fill, put, segments, values
 from quothlog import Appended, Log, LogOptions
 from quothwire import batch
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Flag
 from quothwire.errors import QuothError, RequestError
 from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX
-
-OpenLog = Callable[..., Log]
 
 
 @pytest.mark.parametrize("after", [-1, -(2**56), POINTER_MAX + 1, 2**64, 2**200])

@@ -11,14 +11,12 @@ import pytest
 from kit.clocks import ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import copy, encoded, fill, outcome_of, put, salvaged, segments
+from kit.disk.logs import OpenLog, copy, encoded, fill, outcome_of, put, salvaged, segments
 from quothlog import Appended, Log, LogOptions, file_format
 from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
 from quothwire.errors import Damaged
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
 
 RAWS = [encoded([b"p%d" % i], 5, i) for i in range(1, 9)]
 

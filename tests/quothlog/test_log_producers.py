@@ -10,15 +10,13 @@ import pytest
 
 from kit.clocks import DAY, MINUTE, SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import encoded, outcome_of, put, values
+from kit.disk.logs import OpenLog, encoded, outcome_of, put, values
 from quothlog import Appended, Log
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
 from quothwire.pointer import POINTER_MAX
-
-OpenLog = Callable[..., Log]
 
 
 def dense(producer: int, sequence: int, value: bytes = b"") -> bytes:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kit.clocks import DAY, SECOND, ManualClock
 from kit.disk.doubles import MemoryDisk
-from kit.disk.logs import encoded, fill, put, segments, values
+from kit.disk.logs import OpenLog, encoded, fill, put, segments, values
 from quothlog import Log, LogOptions
 from quothwire.pointer import POINTER_MAX
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
 
 DISTANT = LogOptions(max_age=3_600, count_limit=2)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 
-from kit.disk.logs import boundaries, encoded, fill, put, segments, values
+from kit.disk.logs import OpenLog, boundaries, encoded, fill, put, segments, values
 from kit.machine.processes import descriptors, needs_proc
 from quothlog import Log, LogOptions, file_format
 from quothlog.file_format import Checkpoint, Footer, LogPosition
@@ -21,8 +20,6 @@ from quothlog.sealed import VIEWS_MAX
 from quothlog.segment import Segment
 from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
-
-OpenLog = Callable[..., Log]
 
 
 def test_count_limit_is_exact(open_log: OpenLog) -> None:

@@ -193,7 +193,7 @@ class _Window:
         return header if is_next and header.last < self._below else None
 
     def batch_at(self, offset: int, after: LogPosition, *, body: bool) -> Header | None:
-        """The header of the batch at an offset if it checks, is all there and follows the position `after`."""
+        """The header of the batch at an offset if it checks, is all there and follows `after`."""
         header = self.header_at(offset, after)
         if header is None or offset + header.size > self._end:
             return None

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
-from kit.disk.logs import encoded, fill, outcome_of, put
+from kit.disk.logs import OpenLog, encoded, fill, outcome_of, put
 from quothlog import Log, LogOptions
 from quothlog.file_format import HORIZON_US
 from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
-
-OpenLog = Callable[..., Log]
 
 
 def pointers(log: Log) -> list[int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -17,15 +16,13 @@ from xxhash import xxh3_64_intdigest
 from kit.clocks import HOUR, SECOND, START, ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.disk.logs import OpenLog, boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
 from kit.machine.processes import peak_of
 from quothlog import Log, LogOptions, file_format
 from quothlog.file_format import Footer, LogPosition
 from quothlog.recovery import verify
 from quothwire import batch
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
 
 LOG_ID = 0x5151
 BATCHES = 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kit.clocks import ManualClock
 from kit.disk.damage import flip, swap_files, zero
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import boundaries, encoded, fill, put, segments
+from kit.disk.logs import OpenLog, boundaries, encoded, fill, put, segments
 from kit.scale import times
 from quothlog import Log, LogOptions
 from quothlog.reading.range_query import LogSurvey, RangeCount, RangeSize
@@ -24,7 +24,6 @@ from quothwire import batch
 from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX
 
-OpenLog = Callable[..., Log]
 ALL = 2**63 - 1
 
 Batches = list[tuple[int, int, int]]

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from kit.clocks import DAY, HOUR
 from kit.disk.damage import zero
-from kit.disk.logs import copy, encoded, fill, salvaged, segments, values
+from kit.disk.logs import OpenLog, copy, encoded, fill, salvaged, segments, values
 from kit.disk.wreck import LOG_ID, TAIL, Wreck, assert_goes_on, restamped, torn_files
 from kit.machine.processes import peak_of
 from kit.scale import some
@@ -30,9 +30,6 @@ from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
 from quothwire.errors import Conflict, Damaged
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
-
 
 # -- the end of the last segment ----------------------------------------------------------------------------
 

@@ -11,15 +11,13 @@ import pytest
 
 from kit.clocks import DAY, HOUR, ManualClock
 from kit.disk.damage import flip, overwrite, zero
-from kit.disk.logs import fill, segments, values
+from kit.disk.logs import OpenLog, fill, segments, values
 from quothlog import Log, LogOptions, Reader, file_format
 from quothlog.backup.backup import Archiver
 from quothlog.recovery import snapshot, verify
 from quothlog.recovery.repair import repair
 from quothlog.recovery.verify import Wrong
 from quothwire.pointer import POINTER_MAX
-
-OpenLog = Callable[..., Log]
 
 LOG_ID = 0x5151
 FAR = "01999999999999999.seg"

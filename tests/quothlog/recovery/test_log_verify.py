@@ -6,20 +6,17 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kit.disk.damage import flip
-from kit.disk.logs import boundaries, fill, segments
+from kit.disk.logs import OpenLog, boundaries, fill, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
 from quothlog.recovery.verify import Damage, Unfinished, Wrong, records, summaries, summaries_in
 from quothwire.errors import Damaged
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
 
 LOG_ID = 0x5151
 

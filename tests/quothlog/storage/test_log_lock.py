@@ -15,15 +15,13 @@ from pathlib import Path
 import pytest
 
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import fill, segments, values
+from kit.disk.logs import OpenLog, fill, segments, values
 from quoth.filelock import FileLock
 from quothlog import Log, Reader, file_format
 from quothlog.reading import forwarding_progress
 from quothlog.recovery import verify
 from quothlog.storage.dirlock import DirectoryLock
 from quothwire.errors import Conflict, QuothError
-
-OpenLog = Callable[..., Log]
 
 OWNER = """
 import sys

@@ -17,7 +17,7 @@ from kit.broker.transactions import Loader, staged
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate
 from kit.disk.doubles import Died, FaultyDisk
-from kit.disk.logs import copy, encoded, outcome_of, salvaged, segments, values
+from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments, values
 from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, sizes, stage_all
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
@@ -28,8 +28,6 @@ from quothlog.recovery.verify import Unfinished
 from quothlog.transactions.commit import Commit
 from quothwire.errors import Damaged
 from quothwire.protocol.transaction import StagedPart
-
-OpenLog = Callable[..., Log]
 
 
 def read_staged(loader: Loader, parts: list[StagedPart]) -> None:
