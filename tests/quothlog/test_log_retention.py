@@ -93,6 +93,15 @@ def test_a_record_from_the_future_keeps_only_its_own_segment(open_log: OpenLog, 
     assert list(log.read()) == told
 
 
+def test_nothing_goes_without_a_limit(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log(options=LogOptions(count_limit=1))
+    stored = synced_fill(log, 5)
+    clock.step(10_000 * DAY)
+    assert log.retention_due() is None
+    assert log.retain() == (0, 0)
+    assert list(log.read()) == stored
+
+
 def test_age_limit_seals_the_active_segment(open_log: OpenLog, clock: ManualClock) -> None:
     """Roll by age."""
     log = open_log(options=LogOptions(age_limit=60))
