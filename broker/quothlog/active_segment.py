@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -129,14 +129,12 @@ class ActiveSegment(Segment):
             write_durably(self._filesystem, self.index_path, [data])
             self._checkpointed = self.end
             return
-        index = self._filesystem.create(self.index_path)
-        try:
-            index.append([data])
-        except OSError:
-            self._filesystem.remove(self.index_path)
-            raise
-        finally:
-            index.close()
+        with closing(self._filesystem.create(self.index_path)) as index:
+            try:
+                index.append([data])
+            except OSError:
+                self._filesystem.remove(self.index_path)
+                raise
 
     @property
     def footer_bytes(self) -> bytes:

@@ -54,9 +54,7 @@ class Segment:
         """The header block. Raises `Damaged`, or ``unsupported_version``."""
         block = self._block
         if block is None:
-            file = self.open()
-            block = read_block(file)
-            file.close()
+            block = read_block(self.open())
             if self.log_id and block.log_id != self.log_id:
                 raise error("damaged", f"{self.path.name} is a segment of another log")
             if block.floor != self.floor:
@@ -97,10 +95,7 @@ class Segment:
         every segment.
         """
         try:
-            file = self.open()
-            head = file.read(file_format.BLOCK_BYTES, 0)
-            file.close()
-            return file_format.named_in(head)
+            return file_format.named_in(self.open().read(file_format.BLOCK_BYTES, 0))
         except QuothError:
             return None
         except OSError as problem:
@@ -138,9 +133,7 @@ class Segment:
     @cached_property
     def stop(self) -> int:
         """The offset behind its last batch: where its footer lies, or its end if it has none."""
-        file = self.open()
-        footer = self.footer(file)
-        file.close()
+        footer = self.footer(self.open())
         return footer.end.offset if footer else self.size
 
     def first(self) -> Header | None:
@@ -191,7 +184,6 @@ class Segment:
             if size > file_format.index_bytes_max(self.size):
                 return None
             point = file_format.decode_checkpoint(file.read(size, 0))
-            file.close()
         except (OSError, QuothError):
             return None
         return point if point.floor == self.floor and self.log_id in (0, point.log_id) else None

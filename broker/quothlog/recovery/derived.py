@@ -8,7 +8,7 @@ not look there again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 
 from quothlog.active_segment import ActiveSegment
@@ -72,12 +72,9 @@ def _is_complete(filesystem: FileSystem, one: Segment, following: Segment) -> bo
 
     A segment that a loss of power ended got no footer from the log that went on behind it.
     """
-    file = filesystem.open(one.path)
-    try:
+    with closing(filesystem.open(one.path)) as file:
         is_closed = one.footer(file) is not None or _boot_of(one) != _boot_of(following)
         return is_closed and one.agreed_checkpoint(file) is not None
-    finally:
-        file.close()
 
 
 def _rebuild_one(filesystem: FileSystem, one: Segment, following: Segment, clock: Clock) -> bool:
@@ -88,8 +85,7 @@ def _rebuild_one(filesystem: FileSystem, one: Segment, following: Segment, clock
     if _is_complete(filesystem, one, following):
         return False
     begin = following.block
-    file = filesystem.open(one.path, overwrite=True)
-    try:
+    with closing(filesystem.open(one.path, overwrite=True)) as file:
         replayed = ActiveSegment(filesystem, one.path.parent, one.block, file)
         producers = ProducerTable.decode(replayed.block.producers)
         for step in walk(file, one.start, one.size, one.log_id, below=one.below):
@@ -109,5 +105,3 @@ def _rebuild_one(filesystem: FileSystem, one: Segment, following: Segment, clock
             table = b"" if has_no_table(one) else producers.encode(clock.now())
         replayed.write_checkpoint(table)
         return True
-    finally:
-        file.close()

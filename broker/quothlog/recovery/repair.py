@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -241,12 +242,9 @@ class _Mender:
 
     def _append_footer(self, following: Segment) -> None:
         """Append a footer that says where the segment ended once."""
-        file = self._filesystem.open(self._segment.path, append=True)
-        try:
+        with closing(self._filesystem.open(self._segment.path, append=True)) as file:
             file.append([file_format.encode_footer(self._new_footer(following))])
             sync_file(file)
-        finally:
-            file.close()
 
     def _new_block(self) -> Block:
         """A header block in place of one that does not check: what the segment before it tells."""

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -54,8 +55,7 @@ def _is_sure(ask: Callable[[], bool]) -> bool:
 
 def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
     """Return True if the file with the highest name is a stray."""
-    file = one.open()
-    try:
+    with closing(one.open()) as file:
         head = file.read(file_format.BLOCK_BYTES, 0)
         if _is_block_of(head, one) or one.claim() is not None:
             return False
@@ -66,8 +66,6 @@ def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
             return bool(segment.read_block(file))
         except Damaged:
             return not _tells_of_it(one) and not _is_plausible(one, known, clock)
-    finally:
-        file.close()
 
 
 def _is_between(one: Segment, earlier: Sequence[Segment], following: Segment) -> bool:
@@ -100,8 +98,7 @@ def _last_known(row: Sequence[Segment]) -> Segment | None:
 
 def _tells_of_it(one: Segment) -> bool:
     """Return True if a file has anything of this segment, or of its log."""
-    file = one.open()
-    try:
+    with closing(one.open()) as file:
         head = file.read(file_format.BLOCK_BYTES, 0)
         if _is_block_of(head, one):
             return True
@@ -109,8 +106,6 @@ def _tells_of_it(one: Segment) -> bool:
             return False
         is_like_block = file_format.is_like_block(head, one.log_id, one.floor)
         return is_like_block or newest_pointer_in(file, 0, file.size(), one.log_id) > 0
-    finally:
-        file.close()
 
 
 def _is_block_of(head: bytes, one: Segment) -> bool:

@@ -277,13 +277,10 @@ def write_durably(filesystem: FileSystem, path: Path, parts: Iterable[Buffer]) -
     """
     beside = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
-        file = filesystem.create(beside)
-        try:
+        with contextlib.closing(filesystem.create(beside)) as file:
             for part in parts:
                 file.append([part])
             file.sync()
-        finally:
-            file.close()
         with durable_names(filesystem, path.parent):
             filesystem.rename(beside, path)
     except NotDurable:
@@ -300,15 +297,12 @@ def durable_names(filesystem: FileSystem, path: Path) -> Iterator[None]:
 
     Raises OSError if the directory cannot be opened, before anything is done, and `NotDurable` after it.
     """
-    directory = filesystem.open_directory(path)
-    try:
+    with contextlib.closing(filesystem.open_directory(path)) as directory:
         yield
         try:
             directory.sync()
         except OSError as problem:
             raise NotDurable(f"what was done in {path.name}", problem) from problem
-    finally:
-        directory.close()
 
 
 def sync_directory(filesystem: FileSystem, path: Path) -> None:

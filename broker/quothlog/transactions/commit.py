@@ -14,7 +14,7 @@ opening gives them their names, see `commit_plan`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -148,27 +148,21 @@ class Commit:
         """Let a file become a segment as it is."""
         final = _Final(staged.path)
         self._finals.append(final)
-        file = reopened(self._filesystem, staged)
-        try:
+        with closing(reopened(self._filesystem, staged)) as file:
             final.batches += headers_in(file, staged.size, self._log_id)
             _need_all(final, staged.batches)
             sync_file(file)
-        finally:
-            file.close()
 
     def _copy(self, row: int, group: Sequence[StagedFile], *, is_last: bool) -> None:
         """Let a file with the batches of several, one behind the other, become a segment."""
         final = _Final(self._directory / file_format.merged_name(*self.key, row))
         self._finals.append(final)
-        copy = self._filesystem.create(final.path)
-        try:
+        with closing(self._filesystem.create(final.path)) as copy:
             copy.append([bytes(BLOCK_BYTES)])
             for staged in group:
                 self._append(copy, staged, final, is_last=is_last and staged is group[-1])
             _need_all(final, sum(staged.batches for staged in group))
             sync_file(copy)
-        finally:
-            copy.close()
 
     def _append(self, copy: File, staged: StagedFile, final: _Final, *, is_last: bool) -> None:
         """Copy the batches of a file, the last one of all with the flag that says so."""

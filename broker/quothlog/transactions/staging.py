@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -300,26 +300,22 @@ class Staging:
         path = self._directory / str(name)
         with suppress(ValueError):
             self._drops.remove(path)
-        file = self._filesystem.create(path)
-        try:
-            file.append([file_format.encode_block(Block(self._log_id, 0, now, 0, 0, boot_id, b"")), raw])
-        except BaseException:
-            self._filesystem.remove(path)
-            raise
-        finally:
-            file.close()
+        with closing(self._filesystem.create(path)) as file:
+            try:
+                file.append([file_format.encode_block(Block(self._log_id, 0, now, 0, 0, boot_id, b"")), raw])
+            except BaseException:
+                self._filesystem.remove(path)
+                raise
         return StagedFile(path, now, boot_id, BLOCK_BYTES)
 
     def _go_on(self, staged: StagedFile, raw: Buffer) -> None:
-        file = reopened(self._filesystem, staged)
-        try:
-            file.append([raw])
-        except BaseException:
-            with suppress(OSError):
-                file.truncate(staged.size)
-            raise
-        finally:
-            file.close()
+        with closing(reopened(self._filesystem, staged)) as file:
+            try:
+                file.append([raw])
+            except BaseException:
+                with suppress(OSError):
+                    file.truncate(staged.size)
+                raise
 
 
 @contextmanager
