@@ -15,6 +15,7 @@ from kit.disk.logs import OpenLog, copy, encoded, fill, outcome_of, put, salvage
 from quothlog import Appended, Log, LogOptions, file_format
 from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
+from quothlog.recovery import verify
 from quothwire.errors import Damaged
 from quothwire.record import Record
 
@@ -121,6 +122,8 @@ def test_harmed_indexes_change_no_answer(
         target = copy(directory, tmp_path / f"open {is_open}")
         if not is_open:
             harm(target)
+            is_sound = harm is HARMS["from the beginning"]
+            assert {one.indexed for one in verify.summaries(target)} == {is_sound}
         log = open_log(target)
         if is_open:
             harm(target)

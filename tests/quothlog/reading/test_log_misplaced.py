@@ -258,3 +258,15 @@ def test_a_cut_batch_at_the_end_still_tells_that_one_before_it_is_out_of_place(
     path.write_bytes(block + broken + first + second[: batch.HEADER_BYTES])
     found = salvaged(open_log())
     assert [record.value for record in found] == [told[0].value, told[3].value]
+
+
+def test_file_named_within_a_segment_hides_nothing_of_it(open_log: OpenLog, directory: Path) -> None:
+    """A copy of another segment: whatever the cursor, a read goes on in the segment around its name."""
+    with open_log(options=LogOptions(count_limit=4)) as log:
+        told = fill(log, 12)
+    shutil.copy(segments(directory)[1], directory / file_format.segment_name(told[1].pointer + 1))
+    log = open_log()
+    for row, record in enumerate(told):
+        assert list(log.read(record.pointer)) == told[row + 1 :]
+        found = [one for one in verify.records(directory, record.pointer) if isinstance(one, Record)]
+        assert found == told[row + 1 :]
