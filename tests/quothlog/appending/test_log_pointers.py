@@ -136,6 +136,10 @@ def test_sync_that_was_begun_earlier_shows_what_it_covers(open_log: OpenLog, clo
     assert log.newest == covered[0]
     log.sync()
     assert log.newest == later[0]
+    log.roll()
+    written(log, 1)
+    log.appender.finish_sync(ticket)
+    assert log.unsynced_bytes > 0, "it covered nothing of the segment that was begun since"
 
 
 def test_embedded_append_waits_for_the_sync_itself(open_log: OpenLog, clock: ManualClock) -> None:
