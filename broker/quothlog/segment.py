@@ -15,7 +15,7 @@ from quothlog import file_format
 from quothlog.file_format import Block, Checkpoint, Footer, LogPosition
 from quothlog.index import SparseIndex
 from quothlog.reading.segment_reader import SegmentView
-from quothlog.recovery.scan import Found, walk
+from quothlog.recovery.scan import batches
 from quothlog.storage.filesystem import PROCESS_SHORT, File, FileSystem
 from quothwire import batch
 from quothwire.batch import Header
@@ -203,8 +203,8 @@ class Segment:
         return footer if footer.log_id == self.log_id and footer.end.offset == offset else None
 
     def _first_behind(self, begin: LogPosition) -> Header | None:
-        steps = walk(self._peek(), begin, self.size, self.log_id, below=self.below)
-        return next((step.header for step in steps if isinstance(step, Found)), None)
+        found = next(batches(self._peek(), begin, self.size, self.log_id, below=self.below), None)
+        return found.header if found is not None else None
 
     def _peek(self) -> File:
         view = self.kept_view
@@ -218,10 +218,9 @@ class Segment:
         else:
             index, here = SparseIndex([self.start]), self.start
         below = self.below
-        for step in walk(file, here, self.size, self.log_id, below=below):
-            if isinstance(step, Found):
-                here = step.end
-                index.note(here)
+        for found in batches(file, here, self.size, self.log_id, below=below):
+            here = found.end
+            index.note(here)
         return SegmentView(file, index, {}, here, below, self.size)
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES
 from quothlog.reading.segment_reader import SegmentView
-from quothlog.recovery.scan import Found, walk
+from quothlog.recovery.scan import Found, batches
 from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.pointer import POINTER_MAX
@@ -298,12 +298,11 @@ class LogSurvey:
             limits = min(bound.pointer, below - 1), bound.ordinal
             passed, last, ordinal = batch.whole(data, log_id, here.pointer, here.ordinal, *limits)
             here = LogPosition(here.offset + passed, last, ordinal)
-        for step in walk(view.file, here, view.sight, log_id, below=below):
-            if isinstance(step, Found):
-                end = step.end
-                if end.offset > bound.offset or end.pointer > bound.pointer or end.ordinal > bound.ordinal:
-                    return here, step
-                here = end
+        for found in batches(view.file, here, view.sight, log_id, below=below):
+            end = found.end
+            if end.offset > bound.offset or end.pointer > bound.pointer or end.ordinal > bound.ordinal:
+                return here, found
+            here = end
         return here, None
 
     # -- segments ---------------------------------------------------------------------------------------

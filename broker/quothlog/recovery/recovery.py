@@ -21,7 +21,7 @@ from quothlog.file_format import Block, Checkpoint, LogPosition
 from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
 from quothlog.recovery.recovery_segment import RecoveryReport, RecoverySegment, cut, finish_cuts
-from quothlog.recovery.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
+from quothlog.recovery.scan import Found, Hole, batches, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.recovery.strays import strays_among
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
@@ -246,13 +246,9 @@ class _Tail:
         """
         if not self._findings.damaged_bytes:
             return end
-        for step in walk(self._file, start, end.offset, self._segment.log_id):
-            if isinstance(step, Found):
-                pointer, ordinal = (
-                    max(end.pointer, step.header.last),
-                    max(end.ordinal, step.header.end_ordinal),
-                )
-                end = end._replace(pointer=pointer, ordinal=ordinal)
+        for found in batches(self._file, start, end.offset, self._segment.log_id):
+            _, pointer, ordinal = found.end
+            end = end._replace(pointer=max(end.pointer, pointer), ordinal=max(end.ordinal, ordinal))
         return end
 
     def _replay(self, active: ActiveSegment, is_sealed: bool, *, lost_power: bool) -> Hole | None:
@@ -334,9 +330,8 @@ class _Tail:
             return view.end
         if before.has_block and not has_no_table(before):
             self.producers = ProducerTable.decode(before.block.producers)
-        for step in walk(view.file, before.start, view.end.offset, before.log_id, below=before.below):
-            if isinstance(step, Found):
-                self.producers.learn(step.header)
+        for found in batches(view.file, before.start, view.end.offset, before.log_id, below=before.below):
+            self.producers.learn(found.header)
         return view.end
 
 

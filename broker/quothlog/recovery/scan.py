@@ -84,6 +84,13 @@ def walk(
         here = found.end
 
 
+def batches(
+    file: File, start: LogPosition, end: int, log_id: int, *, below: int = POINTER_MAX + 1
+) -> Iterator[Found]:
+    """Walk over the batches alone, whatever lies between them."""
+    return (step for step in walk(file, start, end, log_id, below=below) if isinstance(step, Found))
+
+
 def is_open(header: Header) -> bool:
     """Return True if another batch of the same transaction has to follow this one."""
     return header.flags & _UNFINISHED == _TRANSACTION
