@@ -8,9 +8,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from quothlog import file_format, segment
@@ -35,27 +34,19 @@ def strays_among(
     """
     row = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in sorted(sizes)]
     behind: list[int] = []
-    while row and _is_sure(partial(_is_behind, row[-1], row[:-1], clock)):
+    while row and _is_behind(row[-1], row[:-1], clock):
         behind.insert(0, row.pop().floor)
     between = (
         one.floor
         for place, one in enumerate(row[:-1])
-        if not one.size and _is_sure(partial(_is_between, one, row[:place], row[place + 1]))
+        if not one.size and _is_between(one, row[:place], row[place + 1])
     )
     return [*between, *behind]
 
 
-def _is_sure(ask: Callable[[], bool]) -> bool:
-    """The answer; no if a file cannot be read, is of another version, or has been removed."""
-    try:
-        return ask()
-    except (OSError, QuothError):
-        return False
-
-
 def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
-    """Return True if the file with the highest name is a stray."""
-    with closing(one.open()) as file:
+    """Return True if the file with the highest name is a stray for certain."""
+    with suppress(OSError, QuothError), closing(one.open()) as file:
         head = file.read(file_format.BLOCK_BYTES, 0)
         if _is_block_of(head, one) or one.claim() is not None:
             return False
@@ -66,23 +57,24 @@ def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
             return bool(segment.read_block(file))
         except Damaged:
             return not _tells_of_it(one) and not _is_plausible(one, known, clock)
+    return False
 
 
 def _is_between(one: Segment, earlier: Sequence[Segment], following: Segment) -> bool:
-    """Return True if an empty file with others behind it is a stray.
+    """Return True if an empty file with others behind it is a stray for certain.
 
     The header block behind it says how far the log went before. Where that is just below this name, the log
     went on above it because it may have been a segment.
     """
-    if one.claim() is not None:
-        return False
-    begin = following.block
-    if begin.previous == one.floor - 1:
-        return False
-    known = _last_known(earlier)
-    if begin.previous < one.floor:
-        return True
-    return known is not None and _end_of(known) == (begin.previous, begin.ordinal)
+    with suppress(OSError, QuothError):
+        begin = following.block
+        if one.claim() is not None or begin.previous == one.floor - 1:
+            return False
+        known = _last_known(earlier)
+        if begin.previous < one.floor:
+            return True
+        return known is not None and _end_of(known) == (begin.previous, begin.ordinal)
+    return False
 
 
 def _is_plausible(one: Segment, known: Segment | None, clock: Clock) -> bool:
