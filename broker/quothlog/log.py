@@ -286,7 +286,13 @@ class Log(Closeable):
 
         A batch that does not check raises `Damaged`, whose hint has the pointer to read on after.
         """
-        return records_above(self.fetch, self.log_id, after, UNLIMITED if limit is None else limit)
+        left = UNLIMITED if limit is None else limit
+        while left > 0 and (found := self.fetch(after, left)) is not None:
+            for raw in batch.split(found.data, self.log_id):
+                records = records_above(after, raw, self.log_id)[:left]
+                yield from records
+                left -= len(records)
+            after = found.next
 
     def loss(self, after: int, ordinal: int, found: Extract) -> ReadLoss:
         """Count what is missing between a cursor and an extract. ordinal: -1 if the reader knows none."""

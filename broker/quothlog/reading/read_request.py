@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from quothlog.active_segment import ActiveSegment
@@ -10,14 +9,12 @@ from quothlog.reading.segment_reader import Extract, SegmentView, extract, extra
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothwire import batch
+from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
 from quothwire.record import Record, records_of
 
 DEFAULT_BYTES = 2**20
 UNLIMITED = 2**63
-
-Fetch = Callable[[int, int], Extract | None]
-"""Returns the extract above a pointer, of at most so many records where that is possible."""
 
 
 class ReadRequest(NamedTuple):
@@ -55,24 +52,14 @@ class ReadRequest(NamedTuple):
             raise
 
 
-def records_above(fetch: Fetch, log_id: int, after: int, limit: int) -> Iterator[Record]:
-    """Yield up to `limit` records above a pointer."""
-    while limit > 0 and (found := fetch(after, limit)) is not None:
-        for records in _records_in(found, log_id, after):
-            yield from records[:limit]
-            limit -= len(records)
-        after = found.next
-
-
-def _records_in(found: Extract, log_id: int, after: int) -> Iterator[list[Record]]:
-    """Yield the records above a pointer, batch by batch. Raises `Damaged` at one that does not check."""
-    for raw in batch.split(found.data, log_id):
-        try:
-            yield records_of(batch.decode(raw, log_id), after)
-        except QuothError as problem:
-            header = batch.parse_header(raw, log_id)
-            text = f"{header.records} records from pointer {header.base} on: {problem.text}"
-            raise error("damaged", text, f"read on after {header.last}") from None
+def records_above(after: int, raw: Bytes, log_id: int) -> list[Record]:
+    """Return the records of a stored batch above a pointer. Raises `Damaged` if it does not check."""
+    try:
+        return records_of(batch.decode(raw, log_id), after)
+    except QuothError as problem:
+        header = batch.parse_header(raw, log_id)
+        text = f"{header.records} records from pointer {header.base} on: {problem.text}"
+        raise error("damaged", text, f"read on after {header.last}") from None
 
 
 class ReadLoss(NamedTuple):
