@@ -6,10 +6,10 @@ needs, are loaded at the first read and may be dropped at any time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quothlog import file_format
 from quothlog.file_format import Block, Checkpoint, Footer, LogPosition
@@ -21,6 +21,31 @@ from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
+
+T = TypeVar("T")
+
+
+class _Cached(Generic[T]):
+    """A property that is computed once, and may be set.
+
+    `functools.cached_property` of Python 3.11 computes it under one lock for all instances, so that a thread
+    would wait for the disk of another one.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, _owner: type) -> T:
+        found: T = self._compute(instance)
+        instance.__dict__[self._name] = found
+        return found
+
+    if TYPE_CHECKING:  # the value in the instance goes before this descriptor
+
+        def __set__(self, instance: Any, value: T) -> None: ...
 
 
 class Segment:
@@ -61,7 +86,7 @@ class Segment:
                 raise error("damaged", f"{self.path.name} is a copy of the segment at {block.floor}")
         return block  # which is not kept: a producer table takes 4.5 MiB
 
-    @cached_property
+    @_Cached
     def has_block(self) -> bool:
         """True if its header block checks and is that of this segment."""
         try:
@@ -69,7 +94,7 @@ class Segment:
         except Damaged:
             return False
 
-    @cached_property
+    @_Cached
     def is_misplaced(self) -> bool:
         """True if its header block checks and is that of another segment, or of another log."""
         if self.named is None or self.is_named:
@@ -79,7 +104,7 @@ class Segment:
         except (QuothError, FileNotFoundError):
             return False
 
-    @cached_property
+    @_Cached
     def below(self) -> int:
         """Exclusive upper bound of its pointers: where the next segment of this log begins for certain."""
         following = self.following
@@ -87,7 +112,7 @@ class Segment:
             following = following.following
         return following.floor if following is not None else POINTER_MAX + 1
 
-    @cached_property
+    @_Cached
     def named(self) -> tuple[int, int, LogPosition] | None:
         """The log and the floor that its header block names, and where the batches begin.
 
@@ -112,7 +137,7 @@ class Segment:
         """True if its header block names this very segment."""
         return self.named is not None and self.named[:2] == (self.log_id, self.floor)
 
-    @cached_property
+    @_Cached
     def start(self) -> LogPosition:
         """The boundary before its first batch; without a valid header block, by the header of that batch."""
         if self.has_block and self.named is not None:
@@ -121,7 +146,7 @@ class Segment:
         first = self._first_behind(begin)
         return begin._replace(ordinal=first.ordinal) if first else begin
 
-    @cached_property
+    @_Cached
     def begin(self) -> LogPosition | None:
         """The boundary before its records: by its header block, whether its producer table is whole or not,
         else by the first batch that can be read. None if there is neither."""
@@ -130,7 +155,7 @@ class Segment:
         first = self.first()
         return LogPosition(0, first.base - 1, first.ordinal) if first else None
 
-    @cached_property
+    @_Cached
     def stop(self) -> int:
         """The offset behind its last batch: where its footer lies, or its end if it has none."""
         footer = self.footer(self.open())
