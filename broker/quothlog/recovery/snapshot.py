@@ -188,7 +188,7 @@ def _begin_of_next(one: Segment) -> LogPosition | None:
     following = one.following
     while following is not None and following.is_misplaced:
         following = following.following
-    return following.named[2] if following is not None and following.named is not None else None
+    return following.begin if following is not None and following.is_named else None
 
 
 def listing(directory: Path, wanted: int) -> Listing:
