@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from quoth.spark.source.offsets import Offset
+from quoth.spark.source.offset_planner import Offset
 from quothwire.errors import QuothError
 
 log = logging.getLogger("quoth.spark")

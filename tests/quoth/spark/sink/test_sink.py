@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from kit.broker.brokers import BrokerProcess
 from kit.spark.sparks import JOB_S
 from quoth import Client, Message, QuothError
-from quoth.spark.sink.sink import TOPICS_MAX, batch_writer, parse, stage, stream_writer
+from quoth.spark.sink.sink import TOPICS_MAX, parse, stage
 
 Write = Callable[..., None]
 
@@ -96,9 +96,10 @@ def test_rows_for_more_topics_than_a_task_takes_are_refused_with_what_helps(
 ) -> None:
     schema = StructType([StructField("value", StringType()), StructField("topic", StringType())])
     names = [f"{topic}-{number}" for number in range(TOPICS_MAX + 1)]
+    named = {"url": client.url, "txnAppId": "app", "txnVersion": "0"}
     rows = pa.RecordBatch.from_pydict({"value": ["x"] * len(names), "topic": names})
     with pytest.raises(QuothError, match=r"too_large: .* \(repartition\(N, 'topic'\)"):
-        stage(parse({"url": client.url}, schema, stream=False), "app", 0, 0, iter([rows]))
+        stage(parse(named, schema, False, stream=False), 0, iter([rows]))
     assert not [name for name in client.topics() if name.startswith(topic)]
 
 
@@ -205,13 +206,13 @@ def test_wrong_options_and_modes_are_refused() -> None:
     schema = StructType([StructField("value", StringType())])
     for says, options in WRONG.items():
         with pytest.raises(QuothError) as problem:
-            batch_writer({**here, **options}, schema, overwrite=False)
+            parse({**here, **options}, schema, False, stream=False)
         assert says in str(problem.value), options
     with pytest.raises(QuothError, match="txnVersion: the number of the micro-batch"):
-        stream_writer({**here, "txnVersion": "1"}, schema, overwrite=False)
-    for make in (batch_writer, stream_writer):
+        parse({**here, "txnVersion": "1"}, schema, False, stream=True)
+    for stream in (False, True):
         with pytest.raises(QuothError, match=r'outputMode\("append"\)'):
-            make(here, schema, overwrite=True)
+            parse(here, schema, True, stream=stream)
 
 
 def test_overwriting_is_refused_with_the_mode_that_works(spark: Any, client: Client, topic: str) -> None:

@@ -23,7 +23,7 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.scale import times
 from kit.spark.sparks import JOB_S
 from quoth import Client
-from quoth.spark.sink.sink import batch_writer, stream_writer
+from quoth.spark.sink.sink import BatchWriter, StreamWriter, parse
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Published
 
@@ -47,10 +47,10 @@ def register(spark: Any, spoil: Spoil) -> str:
             return format_name
 
         def writer(self, schema: Any, overwrite: bool) -> Any:
-            return spoil(batch_writer(self.options, schema, overwrite))
+            return spoil(BatchWriter(parse(self.options, schema, overwrite, stream=False)))
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-            return spoil(stream_writer(self.options, schema, overwrite))
+            return spoil(StreamWriter(parse(self.options, schema, overwrite, stream=True)))
 
     spark.dataSource.register(Sink)
     return format_name

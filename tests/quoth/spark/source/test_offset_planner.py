@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from kit.broker.model import BrokerModel
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
-from quoth.spark.source.data_loss import DataLoss
-from quoth.spark.source.offset_planner import OffsetPlanner
-from quoth.spark.source.offsets import Offset, TopicPosition
-from quoth.spark.source.partitioning import Extent, extents_between, partitions
+from quoth.spark.source.offset_planner import Offset, OffsetPlanner, TopicPosition
+from quoth.spark.source.partitioning import extents_between, partitions
+from quoth.spark.source.range_reader import DataLoss, TopicRange
 
 
 def options(**given: str) -> Options:
@@ -57,11 +56,11 @@ class Stream:
         self.journal.append(json.dumps(end.to_json()))
         return True
 
-    def extents(self) -> list[Extent]:
+    def extents(self) -> list[TopicRange]:
         """The extents of the batch that was journalled last."""
         end = Offset.from_json(json.loads(self.journal[-1]))
         start = Offset.from_json(json.loads(self.journal[-2])) if len(self.journal) > 1 else self.begin()
-        return extents_between(start, end)
+        return extents_between(self.model.url, start, end)
 
     def run(self) -> None:
         """Read the batch that was journalled last."""
@@ -112,7 +111,7 @@ def test_every_record_is_read_once_or_told_as_lost(data: st.DataObject) -> None:
                 records = data.draw(st.integers(1, 9), label="records")
                 appended |= {(topic, pointer) for pointer in model.append(topic, records)}
             case "trim" if topic in stream.known:  # what went before a new topic was seen is no loss
-                model.trim(topic, data.draw(st.integers(0, 3), label="batches"))
+                model.trim_batches(topic, data.draw(st.integers(0, 3), label="batches"))
             case "plan" if not planned:
                 planned = stream.plan()
             case "run" if planned:
@@ -151,7 +150,7 @@ def test_a_limit_is_shared_by_backlog_and_rounded_up(records: list[int], limit: 
     for number, count in enumerate(records):
         model.append(f"t{number}", max(count, 1))
         if not count:
-            model.trim(f"t{number}", 1)
+            model.trim_batches(f"t{number}", 1)
     stream = Stream(model, maxOffsetsPerTrigger=str(limit))
     stream.plan()
     taken = {one.topic: one.records for one in stream.extents()}
@@ -231,7 +230,7 @@ def test_what_retention_took_before_it_was_planned_is_counted_in_the_offset(mode
     stream.drain()
     model.append("a", 4)
     kept = model.append("a", 5)
-    model.trim("a", 2)
+    model.trim_batches("a", 2)
     stream.drain()
     assert stream.losses == [DataLoss("a", read[-1], kept[0], 4, "trimmed")]
     assert Offset.from_json(json.loads(stream.journal[-1])).topics["a"].lost == 4
@@ -242,7 +241,7 @@ def test_what_retention_takes_while_a_batch_is_planned_is_lost_and_nothing_else(
     batches = [model.append("a", 5) for _ in range(4)]
     stream = Stream(model, maxOffsetsPerTrigger="8", failOnDataLoss="false")
     stream.begin()
-    model.meanwhile = lambda: setattr(model, "meanwhile", lambda: model.trim("a", 1))
+    model.meanwhile = lambda: setattr(model, "meanwhile", lambda: model.trim_batches("a", 1))
     stream.drain()
     assert [pointer for _, pointer in stream.read] == [*batches[1], *batches[2], *batches[3]]
     assert stream.lost == 5
@@ -311,7 +310,7 @@ def test_a_topic_that_is_not_asked_for_any_more_is_left_where_it_was(model: Brok
 def test_a_pointer_below_what_is_kept_is_a_loss_and_a_time_is_none(model: BrokerModel) -> None:
     first = model.append("a", 3)[0]
     kept = model.append("a", 2)
-    model.trim("a", 1)
+    model.trim_batches("a", 1)
     stream = Stream(model, subscribe="a", startingOffsets=json.dumps({"a": first}))
     stream.drain()
     assert [(loss.records, loss.next) for loss in stream.losses] == [(3, kept[0])]

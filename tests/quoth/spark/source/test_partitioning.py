@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kit.broker.model import BrokerModel
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
-from quoth.spark.source.data_loss import DataLoss
-from quoth.spark.source.partitioning import PARTITION_BYTES, Extent, extents_now, partitions, tasks_for
+from quoth.spark.source.partitioning import PARTITION_BYTES, extents_now, partitions, tasks_for
+from quoth.spark.source.range_reader import DataLoss, TopicRange
 
 
 def options(**given: str) -> Options:
@@ -125,7 +125,7 @@ def test_times_are_in_milliseconds(model: BrokerModel) -> None:
 def test_a_pointer_below_what_is_kept_is_a_loss(model: BrokerModel) -> None:
     first = model.append("a", 4)[0]
     kept = model.append("a", 4)
-    model.trim("a", 1)
+    model.trim_batches("a", 1)
     losses: list[DataLoss] = []
     extents = extents_now(model, options(subscribe="a", startingOffsets=f'{{"a": {first}}}'), losses.append)
     assert losses == [DataLoss("a", first - 1, kept[0], 4, "trimmed")]
@@ -153,7 +153,7 @@ def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read(mod
     for topic in "abc":
         model.append(topic, 5)
     extents = [
-        Extent(topic, topic_model.log, 0, topic_model.last, 5)
+        TopicRange(model.url, topic, topic_model.log, 0, topic_model.last, 5, 0)
         for topic, topic_model in sorted(model.topic_models.items())
     ]
     del model.topic_models["a"], model.topic_models["b"]
@@ -171,7 +171,7 @@ def test_what_goes_between_counting_and_dividing_is_a_loss(model: BrokerModel) -
     for _ in range(3):
         model.append("a", 5)
     (extent,) = extents_now(model, options(), nothing_lost)
-    model.meanwhile = lambda: setattr(model, "meanwhile", lambda: model.trim("a", 1))
+    model.meanwhile = lambda: setattr(model, "meanwhile", lambda: model.trim_batches("a", 1))
     losses: list[DataLoss] = []
     tasks = partitions(model, [extent], options(), losses.append)
     assert sum(one.records for task in tasks for one in task) == 10

@@ -10,8 +10,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.disk.damage import flip, stored_batches, with_headers
 from quoth import Ack, Client
-from quoth.spark.source.data_loss import DataLoss, into
-from quoth.spark.source.range_reader import RangeReader, TopicRange, records_of
+from quoth.spark.source.range_reader import DataLoss, RangeReader, TopicRange, into, records_of
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import Damaged, NotFound, QuothError
 from quothwire.headers import encode_headers

@@ -191,7 +191,7 @@ def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
 def test_what_goes_between_counting_and_dividing_is_told() -> None:
     class Trimmed(BrokerModel):
         def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
-            self.trim(topic, 1)
+            self.trim_batches(topic, 1)
             return super().split(topic, after, until, parts)
 
     broker = Trimmed()

@@ -8,13 +8,12 @@ import pytest
 
 from kit.deadlines import eventually
 from quoth import Client
-from quoth.spark.statistics.following import NAME, Follower, StatsCheckpoint
+from quoth.spark.statistics.following import NAME, Follower
 from quoth.spark.statistics.survey import Survey, WindowRow
 from quoth.spark.workers import LocalWorkers
 from quothwire.errors import Conflict, Damaged, NotFound, RequestError
 
 WIDTH = 1_000
-SETTINGS = {"width": WIDTH, "out": None}
 
 
 class Kept:
@@ -34,9 +33,8 @@ class Kept:
 
     def look(self, topics: str, since: int = 0, looks: int = 1) -> list[Survey | None]:
         """A run of so many looks."""
-        with StatsCheckpoint(self._directory, SETTINGS) as checkpoint:
-            follower = Follower(self._client, LocalWorkers(), topics, WIDTH, checkpoint, self.keep, since)
-            return [follower.look() for _ in range(looks)]
+        with Follower(self._directory, topics, WIDTH, None, since) as follower:
+            return [follower.look(self._client, LocalWorkers(), self.keep) for _ in range(looks)]
 
     @property
     def rows(self) -> list[WindowRow]:
@@ -168,15 +166,15 @@ def test_without_a_checkpoint_nothing_is_remembered(client: Client, topic: str) 
 
 
 def test_a_checkpoint_is_for_one_at_a_time_and_for_its_settings(tmp_path: Path) -> None:
-    with StatsCheckpoint(tmp_path, SETTINGS) as checkpoint:
-        checkpoint.save()
+    with Follower(tmp_path, "*", WIDTH, None) as follower:
+        follower.save()
         with pytest.raises(Conflict) as locked:
-            StatsCheckpoint(tmp_path, SETTINGS)
+            Follower(tmp_path, "*", WIDTH, None)
         assert locked.value.code == "locked"
-    for other in ({"width": 2, "out": None}, {"width": WIDTH, "out": "there"}):
+    for width, out in ((2, None), (WIDTH, "there")):
         with pytest.raises(RequestError, match="was begun with"):
-            StatsCheckpoint(tmp_path, other)
-    assert not StatsCheckpoint(tmp_path, SETTINGS).is_new
+            Follower(tmp_path, "*", width, out)
+    assert not Follower(tmp_path, "*", WIDTH, None).is_new
 
 
 def test_a_damaged_checkpoint_or_one_of_another_source_is_refused_and_not_changed(tmp_path: Path) -> None:
@@ -190,5 +188,5 @@ def test_a_damaged_checkpoint_or_one_of_another_source_is_refused_and_not_change
     ):
         (tmp_path / NAME).write_text(content)
         with pytest.raises(problem):
-            StatsCheckpoint(tmp_path, SETTINGS)
+            Follower(tmp_path, "*", WIDTH, None)
         assert (tmp_path / NAME).read_text() == content

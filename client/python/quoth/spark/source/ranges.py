@@ -13,11 +13,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quoth.client import DEFAULT_URL, connect
+from quoth.client import DEFAULT_URL, Client, connect
 from quoth.merging.selection import Selection
 from quoth.message import Gap, OnGap
 from quoth.reader import log_gap
-from quoth.spark.source.offset_planner import RangeClient, share
+from quoth.spark.source.offset_planner import share
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import COLUMNS, Decode, TopicRange, check_decode, records_of
 from quoth.timestamps import Timestamp, cursor, last_before
@@ -145,7 +145,7 @@ def map_in_arrow(
 
 
 def planned(
-    broker: RangeClient,
+    broker: Client,
     topics: str | Iterable[str],
     *,
     after: int | None = None,
@@ -193,7 +193,7 @@ def _ranges_in(frames: Iterable[pa.RecordBatch]) -> Iterator[TopicRange]:
             yield TopicRange(**{**row, "log": int(row["log"], 16)})
 
 
-def named(broker: RangeClient, topics: str | Iterable[str]) -> list[str]:
+def named(broker: Client, topics: str | Iterable[str]) -> list[str]:
     """Resolve names and patterns to the topics that exist now.
 
     Raises `NotFound` ``unknown_topic`` for a name without a topic, and if no topic matches.
