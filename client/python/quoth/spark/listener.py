@@ -37,10 +37,7 @@ class Lag(NamedTuple):
 
 def log_lag(lag: Lag) -> None:
     """Write a lag to the log."""
-    log.info(
-        "query=%s batch=%d topic=%r behind_records=%d behind_seconds=%.3f lost=%d",
-        lag.query, lag.batch, lag.topic, lag.records, lag.seconds, lag.lost,
-    )  # fmt: skip
+    log.info("query=%s batch=%d topic=%r behind_records=%d behind_seconds=%.3f lost=%d", *lag)
 
 
 class LagListener(StreamingQueryListener):

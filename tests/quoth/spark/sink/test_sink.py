@@ -44,9 +44,6 @@ def numbered(spark: Any, count: int, partitions: int = 2) -> Any:
     return spark.range(count, numPartitions=partitions).selectExpr("CAST(id AS STRING) AS value")
 
 
-# -- what is written ----------------------------------------------------------------------------------------
-
-
 def test_records_are_the_rows_as_they_were(spark: Any, client: Client, write: Write, topic: str) -> None:
     given = [
         (b"k", b"v", [("a", b"1"), ("b", b"")]),
@@ -103,22 +100,13 @@ def test_rows_for_more_topics_than_a_task_takes_are_refused_with_what_helps(
     assert not [name for name in client.topics() if name.startswith(topic)]
 
 
-def test_nothing_is_written_where_there_are_no_rows(
-    spark: Any, client: Client, write: Write, topic: str
-) -> None:
-    write(numbered(spark, 0), topic=topic)
-    write(numbered(spark, 10).where("value > 'a'"), topic=topic, txnAppId="app", txnVersion=1)
-    assert topic not in client.topics()
-
-
-# -- once ---------------------------------------------------------------------------------------------------
-
-
 def test_append_that_is_repeated_is_there_once_under_the_same_name_and_again_without_one(
     spark: Any, client: Client, write: Write, topic: str
 ) -> None:
     rows = numbered(spark, 1_000)
-    for version in (7, 7, 8, 7, 8):
+    write(rows.where("value > 'a'"), topic=topic, txnAppId="app", txnVersion=1)
+    assert topic not in client.topics(), "no rows are no write"
+    for version in (7, 7, 8, 7):
         write(rows, topic=topic, txnAppId="app", txnVersion=version)
     assert len(numbers(client, topic)) == 2_000
     write(rows, topic=topic, txnAppId="other", txnVersion=7)
@@ -126,9 +114,6 @@ def test_append_that_is_repeated_is_there_once_under_the_same_name_and_again_wit
         write(rows, topic=topic)  # without a name
     assert len(numbers(client, topic)) == 5_000
     assert client.topic(topic).counters["staged_bytes"] == 0
-
-
-# -- streams ------------------------------------------------------------------------------------------------
 
 
 def put(folder: Path, values: range) -> None:
@@ -163,7 +148,6 @@ def test_stream_goes_on_where_its_checkpoint_says(
     put(tmp_path / "in", range(100))
     put(tmp_path / "in", range(100, 300))
     first = run(written(spark, broker, tmp_path, topic), tmp_path)
-    assert numbers(client, topic) == list(range(300))
     put(tmp_path / "in", range(300, 1_000))
     again = run(written(spark, broker, tmp_path, topic), tmp_path)
     assert first.id == again.id
@@ -186,8 +170,6 @@ def test_new_checkpoint_under_an_old_name_may_repeat_the_newest_micro_batch_and_
         run(written(spark, broker, tmp_path, topic), tmp_path, txnAppId="app")
     assert numbers(client, topic) == list(range(200))
 
-
-# -- what is refused ----------------------------------------------------------------------------------------
 
 WRONG: dict[str, dict[str, str]] = {
     "did you mean topic?": {"tpoic": "t"},

@@ -104,19 +104,20 @@ def test_rates_are_over_what_was_looked_at(client: Client, topic: str) -> None:
     assert (whole.records, whole.records_per_s) == (2_000, 1e6)
 
 
-def test_topics_are_told_one_after_the_other(client: Client, topic: str) -> None:
+def test_topics_are_told_one_after_the_other_and_an_empty_one_has_no_windows(
+    client: Client, topic: str
+) -> None:
     names = [f"{topic}-{letter}" for letter in "abc"]
     ends = [client.publish(name, [b"x"] * (100 * count)).last for count, name in enumerate(names, 1)]
     stretches = [SurveyRange(name, 0, end) for name, end in zip(names, ends, strict=True)]
     rows = survey(client, Workers(2), stretches, GIANT).rows
     assert [(row.topic, row.records) for row in rows] == list(zip(names, [100, 200, 300], strict=True))
-
-
-def test_an_empty_topic_has_no_windows(client: Client, topic: str) -> None:
     client.create_topic(topic)
     seen = look(client, topic)
     assert (seen.rows, seen.gaps) == ([], [])
     assert summary_of([topic], seen).lines == [f"{topic}: no records"]
+    with pytest.raises(NotFound, match="unknown_topic"):
+        survey(client, Workers(1), [SurveyRange(f"{topic}-d", 0, 5)], GIANT)
 
 
 def test_what_retention_took_is_told_with_its_place(client: Client, topic: str) -> None:
@@ -160,12 +161,6 @@ def test_damaged_records_are_missing_in_their_window_and_the_others_count(
         summary = summary_of([topic], seen)
         assert not summary.good
         assert summary.lines[-1].endswith("; 20 missing")
-
-
-def test_a_topic_that_is_gone_is_an_error(client: Client, topic: str) -> None:
-    with pytest.raises(NotFound) as refused:
-        survey(client, Workers(1), [SurveyRange(topic, 0, 5)], GIANT)
-    assert refused.value.code == "unknown_topic"
 
 
 def test_gaps_for_people_hold_nothing_for_a_terminal() -> None:

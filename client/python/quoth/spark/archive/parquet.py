@@ -145,7 +145,7 @@ class _DayFile:
         if self._writer is not None:
             with suppress(OSError, ValueError, pa.ArrowException):  # close() writes the rest
                 self._writer.close()
-        self._file.drop()
+        self._file.close()
 
     def _encode(self) -> None:
         if self._pending:

@@ -1,15 +1,12 @@
 """The sink of `format("quoth")`: writes the rows of a job or a micro-batch to a topic, all or none, and once.
 
-Tasks stage their rows as parts of a transaction. The driver publishes the parts of the attempts that Spark
-commits. A repetition has the same name of the transaction, so that publishing it twice has no effect:
+Tasks stage their rows as parts of a transaction; the driver publishes the parts of the attempts that Spark
+commits. What attempts staged that were killed, failed or were superseded is never published. A repetition has
+the same name of the transaction, so that publishing it twice has no effect:
 
     df.write          txnAppId and txnVersion, as in Delta; without them a random name, so that a job that is
                       started again writes again
     df.writeStream    the query's id, which its checkpoint keeps, and the number of the micro-batch
-
-    task --stage--> broker             attempts that were killed, failed or were superseded leave nothing
-    task --stage--> broker
-       +-- message --> driver --publish--> broker           repeated until the answer is known
 
 A driver that dies before publish has written nothing, one that dies after it everything. Spark repeats the
 micro-batch then, and its tasks learn that it is published. Rows for several topics are a transaction in each

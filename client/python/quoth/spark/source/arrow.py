@@ -1,14 +1,13 @@
 """Converts stored batches to Arrow: values and keys are slices of the bytes that the broker sent.
 
 A stored batch has int32 offsets, a validity bitmap and heaps as Arrow has them, so that a column needs no
-step for each record. Small batches are joined, because Spark is slow with small tables: at 100 rows each 2.5
-times as slow as at 20,000. Headers are decoded one by one.
+step for each record. The offsets are validated before Arrow uses them: a wrong one would end the process.
+Small batches are joined, because Spark is slow with small tables: at 100 rows each 2.5 times as slow as at
+20,000. Headers are decoded one by one; those of old logs that cannot be decoded become one header with a null
+key and their bytes.
 
 pyarrow imports pandas, 0.2 s of a new process, when it converts Python objects. That happens for headers and
 for constant columns only.
-
-The offsets of a batch are validated before Arrow uses them: a wrong one would end the process. Headers of old
-logs that cannot be decoded become one header with a null key and their bytes.
 """
 
 from __future__ import annotations
@@ -58,9 +57,8 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records in (after, until] of stored batches of a topic, oldest first.
 
-    stored: batches whose checksums match. columns: names of `TYPES`; others are not built. Headers that
-    cannot be decoded are one header with a null key and their bytes. Raises `Damaged` for a batch whose
-    offsets do not rise or do not fit into it.
+    stored: batches whose checksums match. columns: names of `TYPES`; others are not built. Raises `Damaged`
+    for a batch whose offsets do not rise or do not fit into it.
     """
     schema = pa.schema([(name, TYPES[name]) for name in columns])
     constants = {
