@@ -66,8 +66,7 @@ class LagListener(StreamingQueryListener):
 
 
 def lags(progress: Any) -> Iterator[Lag]:
-    """The lags in a `StreamingQueryProgress`, such as `query.lastProgress`; sources of other formats have
-    none."""
+    """The lags in a `StreamingQueryProgress`, such as `query.lastProgress`; other formats have none."""
     for source in progress.sources:
         try:
             end, latest = (

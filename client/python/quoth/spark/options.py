@@ -23,8 +23,7 @@ from quothwire.topic import check_topic
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for these offsets."""
 RECORDS_MAX, BYTES_MAX = 5_000_000, 2**30
-"""The default limits of a micro-batch. One that is too large would fail for ever: Spark repeats it
-unchanged."""
+"""The default limits of a micro-batch. Spark would repeat one that is too large for ever, unchanged."""
 TRIGGER_DELAY = "15m"
 
 STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -83,8 +82,7 @@ class OffsetBounds(NamedTuple):
         return self.each.get(topic, self.everywhere)
 
     def check_names(self, topics: Iterable[str], what: str) -> None:
-        """Raise ``bad_request`` unless bounds of single topics name all topics that are read, and no
-        others."""
+        """Raise ``bad_request`` if single topics have bounds, but others than the topics that are read."""
         if not self.each:
             return
         missing, unknown = sorted(set(topics) - set(self.each)), sorted(set(self.each) - set(topics))

@@ -80,14 +80,6 @@ def test_rows_of_a_column_go_where_it_says_unless_the_option_says_it(
     assert numbers(client, topic) == list(range(1_000))
 
 
-def test_rows_for_many_topics_are_written_when_they_are_divided_by_topic(
-    spark: Any, client: Client, write: Write, topic: str
-) -> None:
-    rows = spark.range(TOPICS_MAX + 1).selectExpr("'x' AS value", f"concat('{topic}-', id) AS topic")
-    write(rows.repartition(4, "topic"))
-    assert len([name for name in client.topics() if name.startswith(topic)]) == TOPICS_MAX + 1
-
-
 def test_rows_for_more_topics_than_a_task_takes_are_refused_with_what_helps(
     client: Client, topic: str
 ) -> None:

@@ -85,6 +85,14 @@ def test_windows_are_those_of_who_counts_by_hand(client: Client, topic: str, rng
     assert told(look(client, topic, MILLISECOND, after).rows) == by_hand(rest, MILLISECOND)
 
 
+def test_keys_of_a_window_in_two_ranges_are_counted_once(client: Client, topic: str) -> None:
+    for _ in range(2):  # so many that the second batch has the next pointers, whose time is still to come
+        client.publish(topic, [b""] * 50_000, key=[b"%d" % number for number in range(50_000)])
+    messages = client.read(topic, limit=10**6)
+    seen = look(client, topic, 700, slots=2)
+    assert told(seen.rows) == by_hand(messages, 700)
+
+
 def test_lag_is_what_lies_behind_a_window(client: Client, topic: str) -> None:
     client.publish(topic, [b"x"] * 5_000)
     seen = look(client, topic, MILLISECOND)

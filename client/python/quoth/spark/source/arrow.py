@@ -173,8 +173,7 @@ def _column(pieces: Sequence[_Piece], name: str, rows: int) -> pa.Array:
 
 
 def _numbers(pieces: Sequence[_Piece], firsts: Sequence[int]) -> pa.Array:
-    """A number for each row, int64, which rises by one within a piece. firsts: the first number of each
-    piece."""
+    """Numbers of the rows, int64, which rise by one within a piece. firsts: of the batch of each piece."""
     parts = [
         np.arange(first + piece.begin, first + piece.end, dtype=np.int64)
         for piece, first in zip(pieces, firsts, strict=True)

@@ -33,8 +33,7 @@ VERSION = 1
 
 
 class TopicPosition(NamedTuple):
-    """A position in a topic. next: the pointer to continue at. log: the log's id. lost: records lost so
-    far."""
+    """A position in a topic. next: the pointer to continue at. lost: records lost so far."""
 
     next: int
     ordinal: int
@@ -46,16 +45,14 @@ Positions = Mapping[str, TopicPosition]
 
 
 class Offset(NamedTuple):
-    """An offset of a query: a position for each topic. began: the beginning of topics without a position
-    before."""
+    """The positions of a query in its topics. began: the beginning of topics that had none before."""
 
     topics: Positions
     began: Positions = MappingProxyType({})
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of the journal. Ids of 64 bits are text, because not every JSON reader keeps such
-        integers."""
+        """The JSON of the journal. Ids are text: not every JSON reader keeps integers of 64 bits."""
         offset: dict[str, Any] = {"quoth": VERSION, "topics": _to_json(self.topics)}
         if self.began:
             offset["_from"] = _to_json(self.began)
@@ -89,8 +86,7 @@ def _from_json(found: Mapping[str, Any]) -> dict[str, TopicPosition]:
 
 
 def oldest(broker: Client, info: TopicInfo) -> TopicPosition:
-    """The position before all kept records. Damaged records may lie before the first one with a known
-    pointer."""
+    """The position before all kept records, of which the first ones may be damaged, without pointers."""
     if not info.count:
         return newest(info)
     found = broker.count(info.name, max(0, info.first - 1))
@@ -166,8 +162,7 @@ class OffsetPlanner:
         self._missing: set[str] = set()
 
     def begin(self) -> Offset:
-        """The offset at which a new query begins. Topics that do not exist yet are read from their
-        beginning."""
+        """The offset at which a new query begins. Topics to come are read from their beginning."""
         starting = self._options.starting
         names = selected(self._broker, self._options)
         starting.check_names(names, "starting offsets")

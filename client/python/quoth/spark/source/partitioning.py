@@ -17,8 +17,7 @@ from quothwire.errors import NotFound
 from quothwire.protocol.messages import PARTS_MAX
 
 PARTITION_BYTES = 128 * 2**20
-"""Stored bytes that a task reads, about, unless an option sets the number of tasks; as Spark does for
-files."""
+"""About the stored bytes of a task, unless an option sets the number of tasks; as Spark does for files."""
 
 
 def extents_between(url: str, start: Offset, end: Offset) -> list[TopicRange]:
@@ -35,8 +34,7 @@ def extents_between(url: str, start: Offset, end: Offset) -> list[TopicRange]:
 
 
 def extents_now(broker: Client, options: Options, lose: Lose) -> list[TopicRange]:
-    """The extents of a batch query, with -1 records: all that exist. Raises `NotFound` for a topic that does
-    not exist."""
+    """The extents of a batch query, with -1 records: all that exist. Raises `NotFound` for a topic."""
     extents = []
     names = selected(broker, options)
     options.starting.check_names(names, "starting offsets")
@@ -53,8 +51,7 @@ def extents_now(broker: Client, options: Options, lose: Lose) -> list[TopicRange
 def partitions(
     broker: Client, extents: Iterable[TopicRange], options: Options, lose: Lose
 ) -> list[list[TopicRange]]:
-    """The ranges of each task, in the order of the topics. Missing records of an extent are reported as a
-    loss."""
+    """The ranges of each task, in the order of the topics. Missing records of an extent are a loss."""
     counted = list(_counted(broker, extents, lose))
     records = sum(one.records for one in counted)
     slots = os.cpu_count() or 1  # Spark does not tell a source the size of its cluster
@@ -80,8 +77,7 @@ def partitions(
 
 
 def split(broker: Client, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
-    """Divide the records (after, until] of the log with this id into about so many ranges, none of them
-    empty."""
+    """Divide the records (after, until] of a log into about so many ranges, none of them empty."""
     found = broker.split(topic, after, until, min(parts, PARTS_MAX))
     return [TopicRange(broker.url, topic, log, *one) for one in found]
 

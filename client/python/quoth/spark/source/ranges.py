@@ -3,8 +3,7 @@
     ranges = topic_ranges(spark, "orders.*", url="tcp://127.0.0.1:5555", since="-1d")
     foreach_partition(ranges, lambda range_, batches: load(batches))
 
-Records go from the broker to the worker without passing through the JVM. A repeated task gets the same range
-with the same records.
+Records do not pass through the JVM. A repeated task gets the same range with the same records.
 """
 
 from __future__ import annotations
@@ -177,8 +176,7 @@ def context_of(spark: Any) -> Any | None:
 
 
 def _parallelism(spark: Any) -> int:
-    """Return how many tasks run at a time; counts them by a short job where Spark Connect does not tell
-    it."""
+    """Return how many tasks run at a time, counted by a short job on Spark Connect."""
     context = context_of(spark)
     if context is not None:
         return int(context.defaultParallelism)
