@@ -57,7 +57,7 @@ def register(spark: Any, spoil: Spoil) -> str:
 
 
 def nothing(*_: Any) -> None:
-    """Do nothing."""
+    """Leave all as it is."""
 
 
 def fail() -> None:

@@ -122,6 +122,8 @@ def test_a_large_batch_is_not_copied() -> None:
 
 
 def test_small_batches_are_joined_and_large_ones_are_not() -> None:
+    batches, rows = log_of([[(b"x", b"k", {"h": b"1"})], [(b"y", None, {})]])
+    assert rows_of(read(batches)) == rows, "keys and headers of one of them"
     batches, rows = log_of([[(b"x", None, {})] * 100] * 500)
     tables = read(batches)
     assert [one.num_rows for one in tables] == [20_000, 20_000, 10_000]
