@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quoth import Client
 from quoth.message import PointerRange
 from quothwire.errors import error
 from quothwire.protocol.messages import Advance, Count, TopicInfo
@@ -34,11 +35,12 @@ class TopicModel:
         return self.removed if after < floor else 0
 
 
-class BrokerModel:
+class BrokerModel(Client):
     """The topics of a broker and its answers. Each record takes 100 bytes."""
 
+    url = "tcp://127.0.0.1:1"
+
     def __init__(self) -> None:
-        self.url = "tcp://127.0.0.1:1"
         self.topic_models: dict[str, TopicModel] = {}
         self.meanwhile: Callable[[], object] | None = None
         """Called once, before the next answer."""
@@ -58,7 +60,7 @@ class BrokerModel:
         topic_model.last = self._pointer
         return pointers
 
-    def trim(self, topic: str, batches: int) -> list[int]:
+    def trim_batches(self, topic: str, batches: int) -> list[int]:
         """Remove the oldest batches; returns their pointers."""
         topic_model = self.topic_models[topic]
         pointers = [pointer for batch in topic_model.batches[:batches] for pointer in batch]

@@ -22,8 +22,7 @@ from quoth.spark.archive import naming
 from quoth.spark.archive.fingerprint import MODULUS, fingerprint
 from quoth.spark.archive.manifest import ArchivedFile
 from quoth.spark.atomic_files import AtomicFile, make_directory
-from quoth.spark.sink.arrow_buffers import buffers_of
-from quoth.spark.source.arrow import TYPES
+from quoth.spark.source.arrow import TYPES, buffers_of
 from quothwire.errors import error
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "ordinal")
@@ -146,7 +145,7 @@ class _DayFile:
         if self._writer is not None:
             with suppress(OSError, ValueError, pa.ArrowException):  # close() writes the rest
                 self._writer.close()
-        self._file.drop()
+        self._file.close()
 
     def _encode(self) -> None:
         if self._pending:

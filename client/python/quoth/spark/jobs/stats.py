@@ -24,7 +24,7 @@ from quoth.spark.atomic_files import local_path, refuse_existing
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import JobSummary, awaited, printable
 from quoth.spark.source.ranges import named
-from quoth.spark.statistics.following import Follower, StatsCheckpoint
+from quoth.spark.statistics.following import Follower
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
 from quoth.spark.workers import SparkWorkers, until_next_look
 from quoth.timestamps import Timestamp, cursor, last_before, now
@@ -101,7 +101,7 @@ def following(
     checkpoint: the directory that remembers how far this is; without one it begins anew each time. since:
     where it begins if nothing is remembered, else at the oldest record. out: keeps what was found in a folder
     for each look, and needs a checkpoint. show: gets what was found; after a crash once more what was not
-    remembered. tell: gets what else a person should know. Raises as `job` and `StatsCheckpoint`.
+    remembered. tell: gets what else a person should know. Raises as `job` and `Follower`.
     """
     width, begin = window_us(window), cursor(None, since, 0) + 1
     selection = _selected(topics, url, timeout)
@@ -111,7 +111,7 @@ def following(
     directory = None if checkpoint is None else local_path(checkpoint)
     if out is not None:
         given_path(out, "--out")
-    with StatsCheckpoint(directory, {"width": width, "out": out}) as begun:
+    with Follower(directory, selection, width, out) as begun:
         if begun.is_new:
             refuse_existing(out)
 
@@ -123,15 +123,14 @@ def following(
 
         with (
             awaited(url, timeout, tell) as broker,
-            StatsCheckpoint(directory, {"width": width, "out": out}) as remembered,
+            Follower(directory, selection, width, out, begin) as follower,
         ):
-            if remembered.is_new:
-                remembered.save()
-            follower = Follower(broker, SparkWorkers(spark), selection, width, remembered, keep, begin)
+            if follower.is_new:
+                follower.save()
             while True:
                 began, failed = time.monotonic(), None
                 try:
-                    follower.look()
+                    follower.look(broker, SparkWorkers(spark), keep)
                 except QuothError as problem:
                     if not problem.retryable:
                         raise
