@@ -16,7 +16,7 @@ from quothbench.instruments import aio, api, ratio
 from quothbench.instruments.table import Row, rows
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
-from quothbench.load.target import own_broker
+from quothbench.load.servers import own_broker
 from quothbench.report import Report
 from quothcli.application import run
 from quothcli.printing.output import Format, Printer

@@ -13,7 +13,7 @@ from quothbench.instruments import api
 from quothbench.load import driver
 from quothbench.load.clients import Ready
 from quothbench.load.driver import BATCH, VALUE
-from quothbench.load.target import own_broker
+from quothbench.load.servers import own_broker
 from quothbench.load.topics import cursors, fill
 from quothbench.peers.work import CALL, Peer, Way, Work
 

@@ -8,7 +8,7 @@ import typer
 
 import quoth
 from quothbench import options
-from quothbench.load.target import own_broker
+from quothbench.load.servers import own_broker
 from quothbench.report import Report
 from quothbench.spark.plan import COLUMNS, Figure, SparkPlan
 from quothcli.cli.command import command, group

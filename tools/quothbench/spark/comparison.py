@@ -14,7 +14,7 @@ from quoth import Client
 from quoth.spark.jobs.session import Job, JobSummary
 from quothbench.figures import Goal, Spread, rotate
 from quothbench.load.rates import Payload
-from quothbench.load.target import Target
+from quothbench.load.servers import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report
 from quothbench.spark.plan import BATCH, GOALS_SIZE, GROWING, PAIRS, TASKS, TASKS_A_CORE, Figure, SparkPlan

@@ -18,8 +18,7 @@ from quoth.spark.archive.parquet import COLUMNS
 from quoth.spark.source.range_reader import TopicRange
 from quoth.spark.source.ranges import foreach_partition, topic_ranges
 from quoth.spark.workers import SparkWorkers
-from quothbench.load.processes import cpu_seconds, family
-from quothbench.load.target import Target
+from quothbench.load.servers import Target, cpu_seconds, family
 from quothbench.load.topics import BenchTopics
 from quothbench.spark.plan import BATCH
 from quothcli.printing.progress import progress
