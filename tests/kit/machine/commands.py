@@ -1,4 +1,4 @@
-"""The command `quoth`: run to its end in this process, started as a process of its own."""
+"""The command `quoth`, in this process or in one of its own, and other programs of tests."""
 
 from __future__ import annotations
 
@@ -179,3 +179,16 @@ def _write(fd: int, data: bytes) -> None:
 
 def _content(fd: int) -> bytes:
     return os.pread(fd, os.fstat(fd).st_size, 0)
+
+
+def run_script(
+    script: str, *arguments: str, options: Sequence[str] = ("-W", "error")
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own."""
+    return subprocess.run(
+        [sys.executable, *options, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import quoth
 import quoth.aio
-from kit.client.scripts import run_script
+from kit.machine.commands import run_script
 
 TWINS: dict[str, tuple[Any, Any]] = {
     "Client": (quoth.Client, quoth.aio.Client),
