@@ -97,7 +97,6 @@ def answerer() -> Iterator[zmq.Socket[bytes]]:
 
 
 def answer(router: zmq.Socket[bytes], frames: list[bytes]) -> None:
-    """Answer a ping."""
     client, empty, *request = frames
     number = binary_codec.correlation_of(request)
     router.send_multipart([client, empty, *binary_codec.encode_reply(Operation.PING, number, Pong(1), None)])

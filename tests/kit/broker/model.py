@@ -21,11 +21,9 @@ class TopicModel:
 
     @property
     def kept(self) -> list[int]:
-        """Return the pointers of all records, oldest first."""
         return [pointer for batch in self.batches for pointer in batch]
 
     def above(self, after: int, until: int) -> list[int]:
-        """Return the pointers in (after, until]."""
         return [pointer for pointer in self.kept if after < pointer <= until]
 
     def gone(self, after: int) -> int:
@@ -46,7 +44,6 @@ class BrokerModel:
         self._log = 1
 
     def append(self, topic: str, records: int) -> list[int]:
-        """Append a batch; returns its pointers."""
         if topic not in self.topic_models:
             self._log += 1
             self.topic_models[topic] = TopicModel(self._log)
@@ -59,7 +56,6 @@ class BrokerModel:
         return pointers
 
     def trim(self, topic: str, batches: int) -> list[int]:
-        """Remove the oldest batches; returns their pointers."""
         topic_model = self.topic_models[topic]
         pointers = [pointer for batch in topic_model.batches[:batches] for pointer in batch]
         topic_model.removed += len(pointers)

@@ -44,7 +44,6 @@ def staged(
 
 
 def part_of(part: int, attempt: int, batches: Batches) -> StagedPart:
-    """A part that an attempt has staged whole."""
     return StagedPart(part, attempt, len(batches), sum(map(len, batches)))
 
 
@@ -108,12 +107,10 @@ class Job:
     def send_stage(
         self, version: int, part: int, number: int, values: Sequence[bytes], attempt: int = 7
     ) -> int:
-        """Send one batch; returns the correlation id."""
         request = Stage(self.application, version, part, attempt, number)
         return self.peer.send(request, self.topic, staged(values, version, self.application))
 
     def send_publish(self, version: int, parts: Sequence[StagedPart]) -> int:
-        """Ask for parts to be published; returns the correlation id."""
         request = PublishStaged(self.application, version, len(parts))
         return self.peer.send(request, self.topic, encode_parts(parts))
 
@@ -148,5 +145,4 @@ def stage_all(loader: Loader, version: int = 1, attempt: int = 7) -> list[Staged
 
 
 def leftovers(directory: Path) -> list[str]:
-    """Files of transactions that are not published."""
     return [path.name for path in directory.iterdir() if path.suffix in (".staged", ".merged", ".plan")]

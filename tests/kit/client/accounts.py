@@ -59,7 +59,6 @@ def planned(stream: str, number: int) -> Planned:
 
 
 def place_of(key: bytes) -> tuple[str, int, int]:
-    """The stream, the batch and the row that a key belongs to."""
     stream, number, row = key.split(b"/")
     return stream.decode(), int(number), int(row)
 
@@ -82,7 +81,6 @@ class Account:
 
     @property
     def unanswered(self) -> set[int]:
-        """Batches with an unknown outcome."""
         return {*self.sent} - {*self.stored} - self.refused
 
 
@@ -98,7 +96,6 @@ class Seen:
     gaps: list[Gap] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
-        """Take in a record."""
         assert message.key is not None, message
         stream, number, row = place_of(message.key)
         assert planned(stream, number).values[row] == message.value, f"{message.key!r} holds another value"
@@ -168,7 +165,6 @@ class _Unseen:
         assert all(one.next <= other.after + 1 for one, other in pairwise(gaps))
 
     def take(self, first: int, records: int) -> None:
-        """An acknowledged batch that the tail has not seen."""
         rows = [
             row for row, gap in enumerate(self._gaps) if gap.after < first and first + records - 1 < gap.next
         ]
@@ -180,7 +176,6 @@ class _Unseen:
         self._possible += records
 
     def check(self) -> None:
-        """Check the sizes of the gaps."""
         surplus = [gap.records - known for gap, known in zip(self._gaps, self._certain, strict=True)]
         assert all(more >= 0 for more in surplus), (self._gaps, self._certain)
         assert sum(surplus) <= self._possible, (self._gaps, self._certain)
@@ -282,7 +277,6 @@ class Streams:
             self.check()
 
     def check(self) -> None:
-        """Raise what ended a stream."""
         for stream in self._running:
             if stream.done():
                 stream.result()

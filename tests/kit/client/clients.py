@@ -42,7 +42,6 @@ PROTOCOLS = ("fast", "simple", "simple over REQ")
 
 
 def connect(peers: Peers, broker: HasUrl, protocol: str) -> Client:
-    """A client that speaks one of the `PROTOCOLS`."""
     match protocol:
         case "fast":
             return FastClient(peers.fast(broker))
@@ -53,7 +52,6 @@ def connect(peers: Peers, broker: HasUrl, protocol: str) -> Client:
 
 
 def read_all(client: Client, topic: str, after: int = 0, limit: int = 100) -> Pairs:
-    """Everything above a pointer."""
     found: Pairs = []
     while True:
         after, records = client.read(topic, after, limit)

@@ -53,12 +53,10 @@ class Ended(NamedTuple):
 
     @property
     def objects(self) -> list[Any]:
-        """The lines of its output as JSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 def quothd(*arguments: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> Ended:
-    """Run the daemon to its end."""
     command = [*python_of("quothd.main"), *arguments]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start(command, env={**os.environ, **(environment or {})}, cwd=cwd, **streams) as process:
@@ -184,7 +182,6 @@ def _content(fd: int) -> bytes:
 def run_script(
     script: str, *arguments: str, options: Sequence[str] = ("-W", "error")
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own."""
     return subprocess.run(
         [sys.executable, *options, "-c", script, *arguments],
         capture_output=True,

@@ -123,7 +123,6 @@ class Queries:
 
     @property
     def rows(self) -> Rows:
-        """All rows, batch by batch."""
         return [row for number in sorted(self.batches) for row in self.batches[number]]
 
     @property
