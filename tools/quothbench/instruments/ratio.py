@@ -192,7 +192,7 @@ def ratio(
     faster. Each row shows the medians, the median of the ratios with the smallest and the largest one, and
     what this project demands of itself.
     """
-    figures = _figures(begins or [""])
+    figures = figures_that_begin(begins or [""])
     conditions = {
         "durability": "written",
         "window": f"{WINDOW} requests on their way, 1 client",
@@ -203,7 +203,7 @@ def ratio(
         RatioBench(broker, clients, made, report, pairs).run(figures)
 
 
-def _figures(begins: Sequence[str]) -> list[str]:
+def figures_that_begin(begins: Sequence[str]) -> list[str]:
     """Return the figures whose names begin like one of these. Raises typer.BadParameter if one has none."""
     for begin in begins:
         if not any(name.startswith(begin) for name in FIGURES):
