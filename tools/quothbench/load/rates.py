@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from quothbench.figures import QUANTILES, quantiles
 from quothbench.load.clients import Clients, Task, elapsed
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import Target
-from quothbench.report import ReportColumn, count, seconds
+from quothbench.report import QUANTILES, ReportColumn, count, quantiles, seconds
 
 SECONDS = 2.0
 """The default time of a measurement."""
