@@ -11,12 +11,13 @@ import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import Command, Ended
 from kit.machine.processes import needs_proc
+from quothbench.figures import Goal
 from quothbench.instruments import aio, api, ratio
 from quothbench.instruments.table import Row, rows
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import own_broker
-from quothbench.report import Goal, Report
+from quothbench.report import Report
 from quothcli.application import run
 from quothcli.printing.output import Format, Printer
 

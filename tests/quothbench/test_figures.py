@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from quothbench.figures import Goal, Spread, quantiles, rotate
 from quothbench.instruments import latency, memory
 from quothbench.instruments.api import Budget
 from quothbench.instruments.table import Load, Row, poe_text, rows
-from quothbench.report import Goal, Report, Spread, quantiles, rotate
+from quothbench.report import Report
 from quothcli.printing.output import Format, Printer
 
 

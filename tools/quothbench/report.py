@@ -1,4 +1,4 @@
-"""Figures, and the report that prints them: conditions, then a row for each figure as soon as it is known.
+"""A report: the conditions of a measurement, then a row for each figure as soon as it is known.
 
 In JSON the conditions are the first object, and every row is another one with the same keys in every run.
 """
@@ -11,68 +11,15 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import zmq
 
+from quothbench.figures import Spread
 from quothcli.printing.output import Format, Printer
 
-Sample = TypeVar("Sample")
-
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 _GAP = "  "
 _CPU_INFO = Path("/proc/cpuinfo")
-
-
-class Goal(NamedTuple):
-    """The required and the desired value of a figure. Less is better for times and memory."""
-
-    required: float | None = None
-    aim: float | None = None
-
-
-class Spread(NamedTuple):
-    """The median, the smallest and the largest of some measurements."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, measured: Sequence[float]) -> Spread:
-        """Return the spread of at least one measurement."""
-        return cls(median(measured), min(measured), max(measured))
-
-    @classmethod
-    def of_ratios(cls, pairs: Sequence[tuple[float, float]]) -> Spread:
-        """Return the spread of the second figure of each pair divided by the first one."""
-        return cls.of([other / one for one, other in pairs])
-
-
-def quantiles(figures: Sequence[float]) -> dict[str, float]:
-    """Return the smallest figures that a share of `QUANTILES` does not exceed; NaN of none."""
-    ascending = sorted(figures) or [math.nan]
-    return {
-        name: ascending[max(0, math.ceil(share * len(ascending)) - 1)] for name, share in QUANTILES.items()
-    }
-
-
-def rotate(several: Sequence[Callable[[], Sample]], rounds: int) -> list[list[Sample]]:
-    """Measure several things in turn, each round begun by another one, after a round that does not count."""
-    measured = []
-    for number in range(rounds + 1):
-        first = number % len(several)
-        rotated = [one() for one in (*several[first:], *several[:first])]
-        measured.append([*rotated[len(several) - first :], *rotated[: len(several) - first]])
-    return measured[1:]
-
-
-def alternate(
-    one: Callable[[], Sample], other: Callable[[], Sample], pairs: int
-) -> list[tuple[Sample, Sample]]:
-    """Measure two things in turn, as `rotate` does."""
-    return [(sample, another) for sample, another in rotate((one, other), pairs)]
 
 
 class ReportColumn(NamedTuple):

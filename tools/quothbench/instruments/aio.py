@@ -20,13 +20,14 @@ import quoth
 import quoth.aio
 from quoth.reader import FETCH_BYTES
 from quothbench import options
+from quothbench.figures import Spread, rotate
 from quothbench.instruments import api
 from quothbench.instruments.api import Budget, Stock
 from quothbench.load import driver
 from quothbench.load.clients import Clients, Ready, elapsed
 from quothbench.load.driver import WINDOW
 from quothbench.load.rates import Counted, Payload
-from quothbench.report import Report, ReportColumn, Spread, count, rotate, spread
+from quothbench.report import Report, ReportColumn, count, spread
 from quothcli.cli.command import command, group
 from quothwire import batch
 from quothwire.protocol import binary_codec

@@ -22,20 +22,11 @@ import zmq
 
 import quoth
 from quothbench import options
+from quothbench.figures import QUANTILES, Goal, quantiles
 from quothbench.load import driver, schedule
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import Payload
-from quothbench.report import (
-    QUANTILES,
-    Goal,
-    Report,
-    ReportColumn,
-    count,
-    factor,
-    goal_columns,
-    quantiles,
-    seconds,
-)
+from quothbench.report import Report, ReportColumn, count, factor, goal_columns, seconds
 from quothcli.cli.command import command, group
 from quothwire import batch
 from quothwire.batch import Bytes

@@ -22,12 +22,13 @@ import typer
 import zmq
 
 from quothbench import options
+from quothbench.figures import Goal, Spread, alternate
 from quothbench.load import driver
 from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE
 from quothbench.load.servers import Target, own_broker, private_bytes
 from quothbench.load.topics import fill
-from quothbench.report import Goal, Report, ReportColumn, Spread, alternate, count, goal_columns, spread
+from quothbench.report import Report, ReportColumn, count, goal_columns, spread
 from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
 from quothcli.printing.progress import progress

@@ -16,22 +16,13 @@ import typer
 import quoth
 from quoth.reader import FETCH_BYTES
 from quothbench import options
+from quothbench.figures import Goal, Spread, alternate
 from quothbench.load import driver
 from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE, WINDOW
 from quothbench.load.servers import Target, bare_loop, own_broker
 from quothbench.load.topics import cursors, fill
-from quothbench.report import (
-    Goal,
-    Report,
-    ReportColumn,
-    Spread,
-    alternate,
-    count,
-    factor,
-    goal_columns,
-    spread,
-)
+from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
 from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
 from quothcli.printing.progress import progress

@@ -17,9 +17,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from quothbench import options
+from quothbench.figures import Goal, Spread
 from quothbench.load import driver
 from quothbench.load.driver import BATCH, VALUE
-from quothbench.report import Goal, Report, ReportColumn, Spread, goal_columns
+from quothbench.report import Report, ReportColumn, goal_columns
 from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
 from quothcli.cli.quantities import span

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from quothbench.figures import QUANTILES, quantiles
 from quothbench.load.clients import Clients, Task, elapsed
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import Target
-from quothbench.report import QUANTILES, ReportColumn, count, quantiles, seconds
+from quothbench.report import ReportColumn, count, seconds
 
 SECONDS = 2.0
 """The default time of a measurement."""

@@ -10,23 +10,14 @@ from typing import Annotated
 import typer
 
 from quothbench import options
+from quothbench.figures import Goal, Spread, alternate
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
 from quothbench.peers.quoth import QUOTH
 from quothbench.peers.rabbitmq import RABBITMQ
 from quothbench.peers.redis import REDIS
 from quothbench.peers.work import Peer, Way, Work
-from quothbench.report import (
-    Goal,
-    Report,
-    ReportColumn,
-    Spread,
-    alternate,
-    count,
-    factor,
-    goal_columns,
-    spread,
-)
+from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import CommandStatus
 from quothcli.cli.options import WithoutBroker

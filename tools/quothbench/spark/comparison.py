@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from quoth import Client
 from quoth.spark.jobs.session import Job, JobSummary
+from quothbench.figures import Goal, Spread, rotate
 from quothbench.load.rates import Payload
 from quothbench.load.servers import Target
 from quothbench.load.topics import BenchTopics
-from quothbench.report import Goal, Report, Spread, rotate
+from quothbench.report import Report
 from quothbench.spark.plan import BATCH, GOALS_SIZE, GROWING, PAIRS, TASKS, TASKS_A_CORE, Figure, SparkPlan
 from quothbench.spark.ways import WAYS, Meter, Scene, WaySample, copied_to_parquet, fill
 from quothcli.commands.pipeline.running import performed

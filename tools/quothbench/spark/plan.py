@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from quothbench.report import Goal, ReportColumn, count, factor, goal_columns, spread
+from quothbench.figures import Goal
+from quothbench.report import ReportColumn, count, factor, goal_columns, spread
 
 BATCH = 1_000
 """Rows of a stored batch, as a producer makes them."""
