@@ -51,7 +51,7 @@ def spark(
     here, on all cores; it needs `pip install 'quoth[spark]'` and Java 17.
     """
     with installed():
-        from quothbench.spark.comparison import SparkBench, conditions
+        from quothbench.spark.ways import SparkBench, conditions
 
     plan = SparkPlan(figures or list(Figure), rows, sizes or SIZES, rounds)
     with (
