@@ -22,11 +22,9 @@ class TopicModel:
 
     @property
     def kept(self) -> list[int]:
-        """Return the pointers of all records, oldest first."""
         return [pointer for batch in self.batches for pointer in batch]
 
     def above(self, after: int, until: int) -> list[int]:
-        """Return the pointers in (after, until]."""
         return [pointer for pointer in self.kept if after < pointer <= until]
 
     def gone(self, after: int) -> int:
@@ -48,7 +46,6 @@ class BrokerModel(Client):
         self._log = 1
 
     def append(self, topic: str, records: int) -> list[int]:
-        """Append a batch; returns its pointers."""
         if topic not in self.topic_models:
             self._log += 1
             self.topic_models[topic] = TopicModel(self._log)
@@ -61,7 +58,6 @@ class BrokerModel(Client):
         return pointers
 
     def trim_batches(self, topic: str, batches: int) -> list[int]:
-        """Remove the oldest batches; returns their pointers."""
         topic_model = self.topic_models[topic]
         pointers = [pointer for batch in topic_model.batches[:batches] for pointer in batch]
         topic_model.removed += len(pointers)

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from kit.broker.model import BrokerModel
-from kit.spark.queries import Queries
-from kit.spark.sparks import SPARK_TEST_S, session
+from kit.spark.sparks import SPARK_TEST_S, Queries, session
 from quoth.spark import connections
 
 

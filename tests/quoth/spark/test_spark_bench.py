@@ -12,7 +12,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.spark.archives import of_archive, of_topic
 from quoth import Client, QuothError
 from quothbench.load.rates import Payload
-from quothbench.load.target import Target
+from quothbench.load.servers import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.spark.plan import PAIRS, Figure, SparkPlan
 from quothbench.spark.ways import WAYS, Meter, Output, Rows, Scene, WaySample, copied_to_parquet, fill, spent

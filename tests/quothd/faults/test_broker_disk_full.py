@@ -19,8 +19,7 @@ from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused
 from kit.deadlines import eventually
 from kit.disk.logs import encoded
 from kit.disk.small_disks import KINDS, DiskKind, SmallDisk, mounted
-from kit.machine.limits import descriptors_left, file_bytes, needs_prlimit
-from kit.machine.processes import listing
+from kit.machine.processes import descriptors_left, file_bytes, listing, needs_prlimit
 from kit.scale import LONG
 from quoth import Unavailable
 from quothlog.recovery import verify

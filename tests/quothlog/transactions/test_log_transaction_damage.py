@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from kit.broker.peers import refused
-from kit.broker.transactions import Loader, staged
+from kit.broker.transactions import LARGE, PARTS, SMALL, WHOLE, Loader, sizes, stage_all, staged
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate
 from kit.disk.doubles import Died, FaultyDisk
 from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments, values
-from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, sizes, stage_all
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore

@@ -10,11 +10,21 @@ from pathlib import Path
 import pytest
 
 from kit.broker.peers import refused
-from kit.broker.transactions import LOADER, Loader, staged
+from kit.broker.transactions import (
+    LARGE,
+    LOADER,
+    PARTS,
+    SMALL,
+    WHOLE,
+    Loader,
+    leftovers,
+    sizes,
+    stage_all,
+    staged,
+)
 from kit.clocks import DAY, HOUR, ManualClock
 from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
 from kit.disk.logs import OpenLog, copy, encoded, fill, outcome_of, segments, values
-from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, leftovers, sizes, stage_all
 from quothlog import Log, LogOptions
 from quothlog.recovery import verify
 from quothlog.transactions.commit import Commit
