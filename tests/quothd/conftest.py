@@ -85,3 +85,20 @@ def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     monkeypatch.setattr(threading.Thread, "start", start)
     return refuse
+
+
+@pytest.fixture
+def refuse(tmp_path: Path) -> Callable[..., str]:
+    """Start a broker that must fail with this exit status; returns what it logs."""
+
+    def attempt(status: int, *arguments: str, directory: Path | None = None, **settings: object) -> str:
+        broker = BrokerProcess(directory or tmp_path / "data", *arguments, **settings)  # type: ignore[arg-type]
+        try:
+            broker.launch()
+            assert broker.wait() == status, broker.stderr
+            assert not broker.complaints, broker.stderr
+            return broker.stderr
+        finally:
+            broker.close()
+
+    return attempt

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -106,7 +106,7 @@ _endpoint = partial(_key, "Data directory and endpoints", live=False)
 _topic = partial(_key, "Settings of new topics; existing topics keep theirs")
 _disk = partial(_key, "Syncing, disk space and staged records")
 _life = partial(_key, "Retention, hibernation, opening and stopping")
-_limit = partial(_key, "Limits on what clients can make the broker hold")
+_limit = partial(_key, "Limits on what clients can make the broker hold", least=1)
 _scrub = partial(_key, "Background check of stored records")
 _log = partial(_key, "The daemon's log on stderr; an embedded broker logs as its program configures it")
 
@@ -246,16 +246,14 @@ class Config:
         256,
         "Topics that are active at once.",
         "Each has a thread and three descriptors, of which a process may usually have 1,024.",
-        least=1,
     )
     topics_max: int = _limit(
-        100_000, "Topics that the broker may have.", "Each costs 2 KB of memory and five files.", least=1
+        100_000, "Topics that the broker may have.", "Each costs 2 KB of memory and five files."
     )
     topic_requests_max: int = _limit(
         1_024,
         "Requests of one topic in progress; above it the answer is busy.",
         "A longer queue only makes every client wait longer.",
-        least=1,
     )
     request_bytes_max: Size = _limit(
         256 * 2**20,
@@ -264,9 +262,7 @@ class Config:
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
     )
-    waits_max: int = _limit(
-        100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.", least=1
-    )
+    waits_max: int = _limit(100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.")
     frame_bytes_max: Size = _limit(
         BATCH_BYTES_MAX + 2**20,
         "Size of the largest frame that a client may send.",
@@ -335,13 +331,12 @@ class Config:
 
 def _keys() -> dict[str, ConfigKey]:
     kinds = get_type_hints(Config, include_extras=True)
-    return {one.name: _key_of(one, kinds[one.name]) for one in fields(Config)}
-
-
-def _key_of(one: Field[Any], kind: Any) -> ConfigKey:
-    # By default, infinity of a time is the longest one that a thread can wait.
-    infinity = SECONDS_MAX if kind is Span else None
-    return ConfigKey(one.name, kind, one.default, **{"infinity": infinity, **one.metadata})
+    found = {}
+    for one in fields(Config):
+        kind = kinds[one.name]
+        infinity = SECONDS_MAX if kind is Span else None  # the longest time that a thread can wait
+        found[one.name] = ConfigKey(one.name, kind, one.default, **{"infinity": infinity, **one.metadata})
+    return found
 
 
 KEYS: Mapping[str, ConfigKey] = MappingProxyType(_keys())

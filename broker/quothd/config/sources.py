@@ -23,7 +23,6 @@ from quothwire.text.variables import check_variables, is_of_kubernetes, variable
 
 FILE_HELP = "A TOML file with these keys; without this option no file is read. SIGHUP reads it again."
 CHECK_HELP = "Do not start: check the configuration and print what differs from the defaults."
-DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Sourced:
 
     def origin(self, key: str) -> str:
         """Return the origin of a key's value."""
-        return self.origins.get(key, DEFAULT)
+        return self.origins.get(key, "default")
 
     def changes(self) -> tuple[str, ...]:
         """Return the keys whose values are not the defaults."""

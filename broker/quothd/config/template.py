@@ -27,8 +27,12 @@ _HEAD = """\
 
 def text() -> str:
     """Return the file, with every key commented out."""
-    groups = groupby(KEYS.values(), key=lambda key: key.group)
-    return "\n".join([_HEAD, *("\n".join(_group(title, list(keys))) for title, keys in groups)])
+    lines = [_HEAD]
+    for title, keys in groupby(KEYS.values(), key=lambda key: key.group):
+        lines += [f"# -- {title} ".ljust(WIDTH, "-"), ""]
+        for key in keys:
+            lines += [*_prose(key), f"#{key.name} = {toml(key, key.default)}", ""]
+    return "\n".join(lines)
 
 
 def toml(key: ConfigKey, value: object) -> str:
@@ -53,13 +57,6 @@ def _literal(value: object) -> str:
     if isinstance(value, tuple | Path):
         value = list(value) if isinstance(value, tuple) else str(value)
     return json.dumps(value, ensure_ascii=False)
-
-
-def _group(title: str, keys: list[ConfigKey]) -> list[str]:
-    lines = [f"# -- {title} ".ljust(WIDTH, "-"), ""]
-    for key in keys:
-        lines += [*_prose(key), f"#{key.name} = {toml(key, key.default)}", ""]
-    return lines
 
 
 def _prose(key: ConfigKey) -> list[str]:

@@ -5,9 +5,8 @@
     TO/orders~53c1a0be94d7f6e2/           a topic: its files, see `quothlog.backup.backup`
 
 Another backup into the same folder copies new files only. Its manifest replaces the old one, and then files
-that it does not name are removed. So an interrupted backup leaves the last finished one in the folder, and
-the next one uses the files that it has copied. The folder keeps topics that are left out this time or do not
-exist any more.
+that it does not name are removed. So an interrupted backup leaves the last finished one as it was, and the
+next one goes on. The folder keeps topics that are left out this time or do not exist any more.
 """
 
 from __future__ import annotations

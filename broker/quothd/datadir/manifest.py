@@ -68,8 +68,8 @@ def load(directory: Path) -> dict[str, SavedTopic] | None:
         if content["version"] != file_format.VERSION:
             raise file_format.of_another_version(f"{path} is a backup", content["version"])
         topics = [_saved(row) for row in _checked_map(content, _TOPICS)["topics"]]
-    except (ValueError, KeyError) as problem:
-        raise error("damaged", f"{path} is no manifest: {_describe(problem)}", _HINT) from None
+    except ValueError as problem:
+        raise error("damaged", f"{path} is no manifest: {str(problem)[:200]}", _HINT) from None
     except QuothError as problem:
         if problem.code in ("unsupported_version", "bad_setting"):
             raise
@@ -98,10 +98,6 @@ def _parsed(line: bytes) -> object:
         return json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("its first line is no JSON") from None
-
-
-def _describe(problem: Exception) -> str:
-    return f"it lacks {problem}" if isinstance(problem, KeyError) else str(problem)[:200]
 
 
 _HINT = "take another backup; the files of this one are as they were"
@@ -151,10 +147,12 @@ _TOPICS: dict[str, _Check] = {"topics": lambda value: isinstance(_checked_list(v
 
 
 def _checked_map(value: object, checks: Mapping[str, _Check]) -> dict[str, Any]:
-    """Return a map whose fields pass their checks; ignores other fields. Raises ValueError or KeyError."""
+    """Return a map whose fields pass their checks; ignores other fields. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"{str(value)[:80]!r} stands where a map has to be")
     for name, check in checks.items():
+        if name not in value:
+            raise ValueError(f"it lacks {name!r}")
         if not check(value[name]):
             raise ValueError(f"{name} cannot be {str(value[name])[:80]!r}")
     return value
@@ -165,15 +163,6 @@ def _checked_list(value: object, checks: Mapping[str, _Check]) -> list[dict[str,
     if not isinstance(value, list):
         raise ValueError(f"{str(value)[:80]!r} stands where a list has to be")
     return [_checked_map(one, checks) for one in value]
-
-
-def _check_order(row: dict[str, Any]) -> None:
-    """Raise ValueError if the fields of a topic contradict each other."""
-    floors = [one["floor"] for one in row["segments"]]
-    if any(a >= b for a, b in pairwise(floors)):
-        raise ValueError("segments are not in order")
-    if row["first_ordinal"] > row["end_ordinal"]:
-        raise ValueError(f"records from {row['first_ordinal']} to {row['end_ordinal']}")
 
 
 def _row(saved: SavedTopic) -> dict[str, Any]:
@@ -196,7 +185,11 @@ def _file(kept: KeptFile) -> dict[str, Any]:
 
 
 def _saved(row: dict[str, Any]) -> SavedTopic:
-    _check_order(row)
+    """Make a topic from its row. Raises ValueError if fields contradict each other."""
+    if any(one["floor"] >= other["floor"] for one, other in pairwise(row["segments"])):
+        raise ValueError("segments are not in order")
+    if row["first_ordinal"] > row["end_ordinal"]:
+        raise ValueError(f"records from {row['first_ordinal']} to {row['end_ordinal']}")
     topic = TopicFile(row["name"], row["log"], TopicSettings().changed(row["settings"]))
     segments = [
         KeptSegment(

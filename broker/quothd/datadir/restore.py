@@ -60,22 +60,18 @@ def select(backup: Path, names: Sequence[str], until: int | None) -> list[SavedT
 def check(backup: Path, topics: Sequence[SavedTopic], advance: Advance) -> None:
     """Read every file of these topics. Raises `Damaged` for the first one that has changed."""
     for one in topics:
-        if (backup / one.folder).is_symlink():
-            raise error("damaged", f"{backup / one.folder} is a symbolic link, and a backup holds none")
+        folder = backup / one.folder
+        if folder.is_symlink():
+            raise error("damaged", f"{folder} is a symbolic link, and a backup holds none")
         for file in one.archive.files:
-            file.check(backup / one.folder)
+            file.check(folder)
             advance(file.bytes)
-        _check_log(backup / one.folder, one)
-
-
-def _check_log(folder: Path, one: SavedTopic) -> None:
-    """Raise `Damaged` if the segments of a topic are of another log than the manifest says."""
-    log_ids = set()
-    for kept in one.archive.segments:
-        with contextlib.suppress(QuothError):
-            log_ids.add(segment.read_block(DISK.open(folder / kept.segment.name)).log_id)
-    if log_ids and one.topic.log_id not in log_ids:
-        raise error("damaged", f"{folder} holds segments of another log than the manifest says")
+        log_ids = set()
+        for kept in one.archive.segments:
+            with contextlib.suppress(QuothError):
+                log_ids.add(segment.read_block(DISK.open(folder / kept.segment.name)).log_id)
+        if log_ids and one.topic.log_id not in log_ids:
+            raise error("damaged", f"{folder} holds segments of another log than the manifest says")
 
 
 def restore(

@@ -6,12 +6,10 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from quothd.config.config import Config
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
 from quothd.requests.pending_request import Responder
 from quothd.service.scrub_supervisor import Scrubber
-from quothd.threads.executor import Shared
 from quothd.topics.metadata import under_both_names
 from quothlog.producers import RESULTS_MAX
 from quothwire import VERSION, batch
@@ -40,22 +38,19 @@ class BrokerInfo:
 
     def __init__(
         self,
-        config: Config,
-        shared: Shared,
         dispatcher: Dispatcher,
         scrubber: Scrubber,
         bound: Bound,
         counters: Counter[str],
         process_id: int,
     ) -> None:
-        self.config = config
-        self._shared = shared
         self._dispatcher = dispatcher
         self._scrubber = scrubber
         self._bound = bound
         self._counters = counters
         self._process_id = process_id
-        self._began = shared.clock.monotonic()
+        self._clock = dispatcher.shared.clock
+        self._began = self._clock.monotonic()
 
     def answer(self, responder: Responder) -> Frames:
         """The frames of the answer. Raises ``bad_request`` and the like."""
@@ -70,7 +65,7 @@ class BrokerInfo:
             case _ if responder.operation is Operation.HELLO:
                 return responder.reply(self._welcome())
             case _:
-                return responder.reply(Pong(self._shared.clock.now()))
+                return responder.reply(Pong(self._clock.now()))
 
     def summary(self, *, is_stopping: bool) -> str:
         """Describe in a line what the broker does now."""
@@ -81,21 +76,22 @@ class BrokerInfo:
         parts = [f"serving {counted(topics)} at {self._bound.urls[0]}"]
         if unopened:
             parts.append(f"opening {topics - unopened} of {topics}")
-        if self._shared.clock.monotonic() - dispatcher.disk_low_at < DISK_LOW_S:
+        if self._clock.monotonic() - dispatcher.disk_low_at < DISK_LOW_S:
             parts.append("disk low: publishes are refused")
         return ", ".join(parts)
 
     def _welcome(self) -> Welcome:
+        config = self._dispatcher.config
         limits = {
             "batch_bytes_max": batch.BATCH_BYTES_MAX,
             "batch_records_max": batch.BATCH_RECORDS_MAX,
-            "frame_bytes_max": self.config.frame_bytes_max,
+            "frame_bytes_max": config.frame_bytes_max,
             "topic_bytes_max": TOPIC_BYTES_MAX,
             "wait_ms_max": WAIT_MS_MAX,
             "fetch_bytes_max": FETCH_BYTES_MAX,
             "results_max": RESULTS_MAX,
-            "durability": self.config.durability,
-            "sync_interval": self.config.sync_interval,
+            "durability": config.durability,
+            "sync_interval": config.sync_interval,
         }
         operations = [operation.name.lower() for operation in Operation]
         where = self._bound.announcements, self._bound.announcements_port
@@ -106,17 +102,17 @@ class BrokerInfo:
         return Status(
             server=SERVER,
             pid=self._process_id,
-            directory=str(Path(self.config.dir).resolve()),
-            uptime=self._shared.clock.monotonic() - self._began,
+            directory=str(Path(dispatcher.config.dir).resolve()),
+            uptime=self._clock.monotonic() - self._began,
             topics=len(dispatcher.registry),
             active=len(dispatcher.scheduler.active),
             waits=len(dispatcher.pending_fetches),
             counters=under_both_names(
                 {
                     **self._counters,
-                    "syncs": self._shared.fsync_thread.runs,
+                    "syncs": dispatcher.shared.fsync_thread.runs,
                     "threads": threading.active_count(),
-                    "takeovers": self._shared.guard.takeovers,
+                    "takeovers": dispatcher.shared.guard.takeovers,
                     "unopened": len(dispatcher.scheduler.unopened),
                     **dispatcher.registry.totals(),
                     **self._scrubber.counters(),

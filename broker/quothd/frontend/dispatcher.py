@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from quothd.config.config import Config
-from quothd.frontend.lifecycle import State, Transition
-from quothd.frontend.pending_fetches import PendingFetches
-from quothd.frontend.registry import Registry, RegistryEntry
-from quothd.frontend.schedule import Schedule
+from quothd.frontend.registry import Registry, RegistryEntry, State, Transition
+from quothd.frontend.schedule import PendingFetches, Schedule
 from quothd.frontend.scheduler import Scheduler
 from quothd.requests.events import (
     Answered,
@@ -35,7 +33,6 @@ from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.threads.executor import CAN_RUN, Executor, Shared
 from quothd.topics.changes import RETRY_US
-from quothlog import LogInfo
 from quothlog.datadir.topic_folder import TopicFolder
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
@@ -58,12 +55,12 @@ class Dispatcher:
     ) -> None:
         self.registry = Registry(folders)
         self.pending_fetches = PendingFetches()
-        self._config = config
-        self._shared = shared
+        self.config = config
+        self.shared = shared
         self._send = send
         self._announce = announce
         self.scheduler = Scheduler(
-            config.workers_max, lambda metadata: Executor(metadata, self._config, shared)
+            config.workers_max, lambda metadata: Executor(metadata, self.config, shared)
         )
         self._maintenance: Schedule[RegistryEntry] = Schedule()
         self._retention: Schedule[RegistryEntry] = Schedule()
@@ -75,11 +72,11 @@ class Dispatcher:
 
     def configure(self, config: Config) -> None:
         """Apply another configuration; each open topic does so once it has done what it is at."""
-        if config.staged_max_age != self._config.staged_max_age:
+        if config.staged_max_age != self.config.staged_max_age:
             for entry in self.registry:
                 if entry.state is State.HIBERNATING and entry.info and entry.info.gauges["staged_bytes"]:
-                    self._retention.plan(entry, self._shared.clock.now())  # they may expire earlier now
-        self._config = config
+                    self._retention.plan(entry, self.shared.clock.now())  # they may expire earlier now
+        self.config = config
         self.scheduler.workers_max = config.workers_max
         for executor in self.scheduler.executors:
             executor.send(config)
@@ -90,7 +87,7 @@ class Dispatcher:
         """Accept a request for a topic. Raises `QuothError` if it is refused."""
         if self._is_stopping:
             raise error("stopping", "the broker is shutting down")
-        if self._request_bytes + request.size > self._config.request_bytes_max:
+        if self._request_bytes + request.size > self.config.request_bytes_max:
             raise error("busy", f"requests of {self._request_bytes} bytes are in work")
         entry = self.registry.entries.get(request.topic)
         if entry is None:
@@ -100,16 +97,16 @@ class Dispatcher:
                     raise error("unknown_topic", f"there is no topic {request.topic!r}")
                 self._keep(request)
                 return
-            entry = self.registry.create(request, self._config)
+            entry = self.registry.create(request, self.config)
         elif entry.deletion is not None:
             raise error("busy", f"topic {request.topic!r} is being deleted")
         elif request.operation is Operation.CREATE:
             raise error("topic_exists", f"topic {request.topic!r} exists")
-        if entry.outstanding >= self._config.topic_requests_max:
+        if entry.outstanding >= self.config.topic_requests_max:
             raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
         if entry.executor is None and self._answer_hibernating(entry, request, now):
             return
-        is_slow = entry.state is State.OPENING and now - entry.opening_since > self._config.recovering_after
+        is_slow = entry.state is State.OPENING and now - entry.opening_since > self.config.recovering_after
         if is_slow and request.operation in _READS:
             raise error("recovering", entry.recovery(now))
         entry.outstanding += 1
@@ -126,7 +123,8 @@ class Dispatcher:
             return False
         if request.operation is Operation.DESCRIBE:
             request.decode()
-            self._send(entry.description(entry.info, request))
+            description = entry.metadata.describe(entry.info, entry.segments())
+            self._send(request.responder.reply(description))
             return True
         if request.operation is not Operation.FETCH:
             return False
@@ -157,7 +155,7 @@ class Dispatcher:
 
     def _keep(self, request: PendingRequest) -> None:
         """Let a fetch wait until there is something new, or until its deadline."""
-        if len(self.pending_fetches) >= self._config.waits_max:
+        if len(self.pending_fetches) >= self.config.waits_max:
             self._refuse([request], error("busy", f"{len(self.pending_fetches)} requests are waiting"))
         else:
             self.pending_fetches.add(request)
@@ -169,7 +167,7 @@ class Dispatcher:
         """
         is_busy = False
         for entry in [*self._ready]:
-            executor, now = entry.executor, self._shared.clock.monotonic()
+            executor, now = entry.executor, self.shared.clock.monotonic()
             events = executor.run(now) if executor is not None else ()
             if executor is None or not (executor.given and executor.holder in CAN_RUN):
                 self._ready.pop(entry, None)
@@ -214,11 +212,13 @@ class Dispatcher:
                 executor.given.append(event.item)
                 self._ready[entry] = None
             case Informed():
-                self._learn(entry, event.info, event.retention_due)
+                self.registry.learn(entry, event.info)
+                due = event.retention_due
+                self._retention.plan(entry, math.inf if due is None else due)
             case Opening():
                 entry.scanned = (event.done, event.size)
             case Opened():
-                self._opened(entry, event, now)
+                self._opened(entry, now)
             case DiskLow():
                 self.disk_low_at = now
             case Idle():
@@ -226,7 +226,6 @@ class Dispatcher:
                     self.scheduler.hibernate(entry)
             case Closed():
                 note("topic_slept", topic=entry.name)
-                self._learn(entry, event.info, event.retention_due)
                 executor.end()
                 self.scheduler.released(entry, Transition.CLOSED, now)
             case Deleted():
@@ -239,11 +238,10 @@ class Dispatcher:
             case Failed():
                 self._failed(entry, executor, event, now)
 
-    def _opened(self, entry: RegistryEntry, event: Opened, now: float) -> None:
+    def _opened(self, entry: RegistryEntry, now: float) -> None:
         entry.step(Transition.OPENED)
         note("topic_made" if entry.is_new else "topic_opened", topic=entry.name)
         entry.is_new = False
-        self._learn(entry, event.info, event.retention_due)
         queued, entry.queued = entry.queued, []
         for request in queued:
             self._give(entry, request, now)
@@ -269,10 +267,6 @@ class Dispatcher:
             if self.scheduler.waiting:
                 self.scheduler.assign(now)
 
-    def _learn(self, entry: RegistryEntry, info: LogInfo, retention_due: int | None) -> None:
-        self.registry.learn(entry, info)
-        self._retention.plan(entry, math.inf if retention_due is None else retention_due)
-
     def _failed(self, entry: RegistryEntry, executor: Executor, event: Failed, now: float) -> None:
         """Answer the requests of a topic that has failed; the next one opens it again."""
         left = [item for item in executor.end() if isinstance(item, PendingRequest)]
@@ -289,12 +283,12 @@ class Dispatcher:
         if entry.is_new:
             self._forget(entry, event.problem)
         elif event.problem.retryable:  # it could not even be opened, so its retention is still to be done
-            self._retention.plan(entry, self._shared.clock.now() + RETRY_US)
+            self._retention.plan(entry, self.shared.clock.now() + RETRY_US)
 
     def _resume_fetches(self, entry: RegistryEntry, now: float) -> None:
         """Go on with the fetches that have something new, no more of them than the topic takes."""
         if entry.deletion is None and self.pending_fetches:
-            most = self._config.topic_requests_max - entry.outstanding
+            most = self.config.topic_requests_max - entry.outstanding
             for request in self.pending_fetches.take_ready(entry.name, entry.newest, most):
                 try:
                     self.submit(request, now)
@@ -322,7 +316,7 @@ class Dispatcher:
         for entry in self._maintenance.take_due(now):
             if entry.executor is not None:
                 self.take(entry.executor, entry.executor.tick(now), now)
-        for entry in self._retention.take_due(self._shared.clock.now()):
+        for entry in self._retention.take_due(self.shared.clock.now()):
             if entry.state is State.HIBERNATING:
                 self.scheduler.need(entry, now)
         dues = self.scheduler.tick(now), self.pending_fetches.next_deadline(), self._maintenance.next_due()
@@ -342,7 +336,7 @@ class Dispatcher:
         Returns the topics whose threads are still at work, and the other ones with unsynced records.
         """
         self.scheduler.finish()
-        self._shared.outbox.abandon(Executor.take_late)
-        at_work, unsynced = self.scheduler.join(until, self._shared.clock.monotonic)
+        self.shared.outbox.abandon(Executor.take_late)
+        at_work, unsynced = self.scheduler.join(until, self.shared.clock.monotonic)
         failed = [entry.name for entry in self.registry if entry.metadata.failure is not None]
         return at_work, sorted({*unsynced, *failed} - {*at_work})

@@ -1,10 +1,8 @@
-"""Binds the endpoints of a broker: a ROUTER each, and beside it a PUB for the announcements.
+"""Opens the endpoints of a broker: a ROUTER each, and beside it a PUB for the announcements.
 
-    tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
-    ipc://PATH             announcements on ipc://PATH-announcements
-    inproc://NAME          announcements on inproc://NAME-announcements
-
-Which of them a configuration asks for is in `addresses`.
+tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
+ipc://PATH             announcements on ipc://PATH-announcements
+inproc://NAME          announcements on inproc://NAME-announcements
 """
 
 from __future__ import annotations
@@ -17,9 +15,11 @@ import zmq
 
 from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
+from quothd.frontend.router import QUEUED_MAX
 from quothwire.errors import error
 from quothwire.protocol import announcement
 
+HANDSHAKE_MS = 3_000
 _TRIES = 20
 
 
@@ -33,9 +33,10 @@ class Bound:
     @property
     def announcements(self) -> str:
         """The URL for every client; empty if each has to take the host by which it reached the broker."""
-        if len(self.announced) != 1 or _is_wildcard(self.announced[0]):
+        if len(self.announced) != 1:
             return ""
-        return self.announced[0]
+        host = self.announced[0].removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        return "" if ipaddress.ip_address(host).is_unspecified else self.announced[0]
 
     @property
     def announcements_port(self) -> int:
@@ -44,11 +45,30 @@ class Bound:
         return ports.pop() if len(ports) == 1 else 0
 
 
-def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
-    """Bind both sockets to everything that is configured, and to `inproc`.
+def open_sockets(
+    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Bound]:
+    """Make a ROUTER and a PUB, and bind both to everything that is configured, and to `inproc`.
 
     Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
+    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
+    try:
+        for one in (router, announcer):
+            one.set(zmq.LINGER, 0)
+            one.set(zmq.SNDHWM, QUEUED_MAX)
+            one.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
+            one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+            one.set(zmq.TCP_KEEPALIVE, 1)
+        router.set(zmq.ROUTER_MANDATORY, 1)
+        return router, announcer, _bind_pair(router, announcer, config, inproc)
+    except BaseException:
+        router.close()
+        announcer.close()
+        raise
+
+
+def _bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
     urls: list[str] = []
     announced: list[str] = []
     for place in (*listen_addresses(config), inproc):
@@ -91,8 +111,3 @@ def _bind(one: zmq.Socket[bytes], url: str) -> None:
         if problem.errno == errno.EADDRINUSE:  # it may be free later: nothing is wrong with the configuration
             raise OSError(problem.errno, f"{text} (is another broker running there?)") from None
         raise error("bad_setting", text, "it has to be an address of this machine") from None
-
-
-def _is_wildcard(url: str) -> bool:
-    """True if a URL is bound at all addresses of the machine."""
-    return ipaddress.ip_address(url.removeprefix("tcp://").rpartition(":")[0].strip("[]")).is_unspecified

@@ -16,11 +16,11 @@ import zmq
 
 from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
-from quothd.frontend import intake
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
-from quothd.frontend.endpoints import Bound, bind_pair
-from quothd.frontend.router import QUEUED_MAX, ReplyQueue, Router
+from quothd.frontend.endpoints import open_sockets
+from quothd.frontend.router import ReplyQueue, Router
+from quothd.requests.pending_request import RefusedRequest, open_request
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier
@@ -39,7 +39,6 @@ TURN_S = 0.005
 thousand small ones."""
 IDLE_S_MAX = 60.0
 """A poll counts milliseconds in 31 bits."""
-HANDSHAKE_MS = 3_000
 UNSYNCED_NAMED_MAX = 10
 LINGER_S = 0.5
 """At the end, for replies that their clients have not taken yet."""
@@ -69,13 +68,13 @@ class FrontEnd:
         clock: Clock,
         process_id: int,
     ) -> None:
-        self._router, self._announcer, self.bound = _bind(context, config, inproc)
+        socket, self._announcer, self.bound = open_sockets(context, config, inproc)
+        self._router = Router(socket)
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
         self.overrun: QuothError | None = None
         self._thread = threading.Thread(target=self._serve, name="quoth-front-end", daemon=True)
         self._ended = threading.Event()
-        self._config = config
         self._notifier = notifier
         self._clock = clock
         self._wanted: deque[tuple[Config, Future[None]]] = deque()
@@ -90,8 +89,8 @@ class FrontEnd:
         self._replies = ReplyQueue(self._router, self._counters, clock.monotonic)
         ways = self._replies.send, self._news.__setitem__
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
-        about = self._dispatcher, self._scrubber, self.bound, self._counters, process_id
-        self._info = BrokerInfo(config, self._shared, *about)
+        about = self._scrubber, self.bound, self._counters, process_id
+        self._info = BrokerInfo(self._dispatcher, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
 
@@ -128,7 +127,7 @@ class FrontEnd:
 
     def stop(self) -> None:
         """Refuse new requests, answer those in work, close every topic, end. Any thread."""
-        self._stop_at = self._clock.monotonic() + self._config.stop_timeout
+        self._stop_at = self._clock.monotonic() + self._dispatcher.config.stop_timeout
         with contextlib.suppress(OSError):
             self._outbox.wake()
 
@@ -171,7 +170,7 @@ class FrontEnd:
                 self._dispatcher.tick(now),
                 self._replies.next_try(),
                 self._notifier.tick(now, self._describe),
-                now + min(self._config.check_interval, IDLE_S_MAX),
+                now + min(self._dispatcher.config.check_interval, IDLE_S_MAX),
             )
             wait = min(due for due in dues if due is not None) - now
             more = not self._outbox.leave() or more
@@ -201,8 +200,8 @@ class FrontEnd:
                 return False
             self._counters["requests"] += 1
             try:
-                request = intake.open_request(frames)
-            except intake.RefusedRequest as problem:
+                request = open_request(frames)
+            except RefusedRequest as problem:
                 self._counters["malformed_requests"] += not problem.has_envelope
                 self._replies.send(problem.frames)
                 continue
@@ -235,7 +234,6 @@ class FrontEnd:
         """Apply the configurations that have come."""
         while self._wanted:
             config, done = self._wanted[0]
-            self._config = self._info.config = config
             self._dispatcher.configure(config)
             self._scrubber.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
@@ -280,7 +278,8 @@ class FrontEnd:
         Those that have done all they had to may have been kept from the processor: they get their time.
         """
         monotonic = self._clock.monotonic
-        until = monotonic() + self._config.stop_timeout
+        allowed = self._dispatcher.config.stop_timeout
+        until = monotonic() + allowed
         if self._stop_at is not None and self._dispatcher.scheduler.active:
             until = self._stop_at
         at_work, unsynced = self._dispatcher.end(until)
@@ -289,32 +288,12 @@ class FrontEnd:
             self._shared.reader_pool.stop(until, monotonic)
         self._scrubber.stop()
         if at_work:
-            text = f"{_named(at_work)} still at work after {format_span(self._config.stop_timeout)}"
+            text = f"{_named(at_work)} still at work after {format_span(allowed)}"
             self.unsynced = self.overrun = error("timed_out", text, UNSYNCED_HINT)
             self.failure = self.failure or self.overrun
         elif unsynced:
             text = f"writing to {_named(unsynced)} had failed"
             self.unsynced = error("storage_failed", text, UNSYNCED_HINT)
-
-
-def _bind(
-    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
-) -> tuple[Router, zmq.Socket[bytes], Bound]:
-    """Make both sockets and bind them."""
-    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
-    try:
-        for one in (router, announcer):
-            one.set(zmq.LINGER, 0)
-            one.set(zmq.SNDHWM, QUEUED_MAX)
-            one.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
-            one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-            one.set(zmq.TCP_KEEPALIVE, 1)
-        router.set(zmq.ROUTER_MANDATORY, 1)
-        return Router(router), announcer, bind_pair(router, announcer, config, inproc)
-    except BaseException:
-        router.close()
-        announcer.close()
-        raise
 
 
 def _named(topics: Sequence[str]) -> str:

@@ -6,9 +6,9 @@ from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 
 from quothd.config.config import Config
-from quothd.frontend.lifecycle import State, Transition, follow
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import Executor
 from quothd.topics.append_burst import check_first
@@ -29,6 +29,58 @@ STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
 """Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
 SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "quarantined_bytes", "unknown_files")
 """Counters and gauges of topics that the status sums up."""
+
+
+class State(Enum):
+    """The state of a topic."""
+
+    HIBERNATING = "hibernating"
+    """No thread, no open file."""
+    QUEUED = "queued"
+    """Requested, while `workers_max` topics are active."""
+    OPENING = "opening"
+    """Its thread opens the log."""
+    OPEN = "open"
+    CLOSING = "closing"
+    """Its thread closes the log; requests wait until it is opened again."""
+    GONE = "gone"
+    """Deleted, or never made."""
+
+
+class Transition(Enum):
+    """A change of the state."""
+
+    NEEDED = "needed"
+    STARTED = "started"
+    OPENED = "opened"
+    HIBERNATED = "hibernated"
+    CLOSED = "closed"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+TABLE: dict[tuple[State, Transition], State] = {
+    (State.HIBERNATING, Transition.NEEDED): State.QUEUED,
+    (State.QUEUED, Transition.NEEDED): State.QUEUED,
+    (State.QUEUED, Transition.STARTED): State.OPENING,
+    (State.OPENING, Transition.NEEDED): State.OPENING,
+    (State.OPENING, Transition.OPENED): State.OPEN,
+    (State.OPENING, Transition.FAILED): State.HIBERNATING,
+    (State.OPEN, Transition.NEEDED): State.OPEN,
+    (State.OPEN, Transition.HIBERNATED): State.CLOSING,
+    (State.OPEN, Transition.FAILED): State.HIBERNATING,
+    (State.OPEN, Transition.DELETED): State.GONE,
+    (State.CLOSING, Transition.NEEDED): State.CLOSING,
+    (State.CLOSING, Transition.CLOSED): State.HIBERNATING,
+    (State.CLOSING, Transition.FAILED): State.HIBERNATING,
+}
+
+
+def follow(state: State, transition: Transition) -> State:
+    """The next state."""
+    following = TABLE.get((state, transition))
+    assert following is not None, f"{transition} in {state}"
+    return following
 
 
 @dataclass(slots=True, eq=False)
@@ -72,10 +124,6 @@ class RegistryEntry:
         done, size = self.scanned
         text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
-
-    def description(self, info: LogInfo, request: PendingRequest) -> Frames:
-        """Return the answer of a request for a description of the topic."""
-        return request.responder.reply(self.metadata.describe(info, self.segments()))
 
     def nothing_for(self, request: PendingRequest) -> Frames:
         """Return the answer of a fetch that found nothing."""

@@ -1,12 +1,11 @@
 """The ROUTER socket, and the replies that it has no room for.
 
-Every request and every reply passes here frame by frame. So flags are integers, not members of an
-enumeration; frames go past the half of pyzmq's `send` that serves other types of sockets; and a poll says
-that no message is left, which costs a third of what an exception does.
+Every frame passes here. So flags are integers, not members of an enumeration; frames go past the half of
+pyzmq's `send` that serves other types of sockets; and a poll says that no message is left, which costs a
+third of what an exception does.
 
-libzmq takes a few dozen replies for a client. A burst fills that faster than its I/O thread empties it. The
-other replies are kept in order and tried again soon. A client that takes none for a while, or that has too
-many, does not read: its replies are dropped, and other clients notice nothing.
+libzmq takes a few dozen replies for a client, and a burst has more. The others are kept in order and tried
+again soon. The replies of a client that takes none for a while, or that has too many, are dropped.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from quothd.requests.pending_request import FRAME_BYTES, Frame
 from quothwire.protocol.binary_codec import Frames
 
 COPY_BELOW_BYTES = 64 * 2**10
@@ -26,15 +26,13 @@ QUEUED_MAX = 64
 KEPT_BYTES_MAX = 64 * 2**20
 """Of one client: some of the largest replies, or the answers of a hundred thousand fetches that wait. A reply
 may hold twice as much memory as it shows."""
-REPLY_BYTES, FRAME_BYTES = 128, 48
-"""Memory of a reply, and of each of its frames, beside the bytes in them."""
+REPLY_BYTES = 128
+"""Memory of a reply beside that of its frames."""
 SILENCE_S = 10.0
 """The replies of a client that has taken none for so long are dropped."""
 RETRY_S, RETRY_MAX_S = 0.001, 0.02
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-
-Frame = bytes | memoryview
 
 
 class Router:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
-from quothd.frontend.lifecycle import State, Transition
-from quothd.frontend.registry import RegistryEntry
+from quothd.frontend.registry import RegistryEntry, State, Transition
 from quothd.requests.events import Close
 from quothd.threads.executor import Executor
 from quothd.topics.metadata import TopicMetadata
@@ -23,9 +22,8 @@ OPEN_S = 0.05
 class Scheduler:
     """Opens and closes topics. Owned by the front end's thread.
 
-    workers_max: where it is lowered, active topics stay so until they have nothing to do. activate: starts
-    the thread of a topic. active, waiting: topics by name; those that wait do so until others close.
-    unopened: those that have not been opened since the start.
+    activate: starts the thread of a topic. active, waiting: topics by name. unopened: those that have not
+    been opened since the start.
     """
 
     def __init__(self, workers_max: int, activate: Callable[[TopicMetadata], Executor]) -> None:

@@ -77,11 +77,8 @@ class Opening(Value):
     size: int
 
 
-class Opened(Value):
-    """The log is open. retention_due: see `Log.retention_due`."""
-
-    info: LogInfo
-    retention_due: int | None
+class Opened(NamedTuple):
+    """The log is open."""
 
 
 class Progress(NamedTuple):
@@ -92,7 +89,7 @@ class Progress(NamedTuple):
 
 
 class Informed(Value):
-    """The state of the log, reported now and then."""
+    """The state of the log, now and then, and before `Opened` and `Closed`. retention_due: see `Log`."""
 
     info: LogInfo
     retention_due: int | None
@@ -106,11 +103,8 @@ class Idle(NamedTuple):
     """The topic had no request for `worker_timeout`."""
 
 
-class Closed(Value):
+class Closed(NamedTuple):
     """The log is closed, and the thread ends."""
-
-    info: LogInfo
-    retention_due: int | None
 
 
 class Deleted(NamedTuple):
@@ -143,3 +137,41 @@ Event = (
     Answered | Waiting | Opening | Opened | Progress | Informed | DiskLow | Idle | Closed | Deleted | Failed
     | Released | Brought
 )  # fmt: skip
+
+
+class EventList:
+    """The events of a topic until the front end takes them, in order, and its requests without an answer.
+
+    Each of those gets exactly one answer, or goes back to wait at the front end. answer_bytes: those of the
+    last frames of all answers since `take`.
+    """
+
+    def __init__(self) -> None:
+        self.unanswered: dict[PendingRequest, None] = {}
+        self.answer_bytes = 0
+        self._events: list[Event] = []
+
+    def answer(self, request: PendingRequest, frames: Frames) -> None:
+        """Answer a request."""
+        del self.unanswered[request]
+        self.answer_bytes += len(frames[-1])
+        self._events.append(Answered(request, frames))
+
+    def refuse(self, request: PendingRequest, problem: QuothError) -> None:
+        """Answer a request with an error."""
+        self.answer(request, request.responder.refuse(problem))
+
+    def wait(self, request: PendingRequest) -> None:
+        """Give a fetch back, to wait at the front end."""
+        del self.unanswered[request]
+        self._events.append(Waiting(request))
+
+    def add(self, event: Event) -> None:
+        """Add any other event."""
+        self._events.append(event)
+
+    def take(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        self.answer_bytes = 0
+        return events

@@ -1,7 +1,7 @@
 """Runs the background check of sealed segments at intervals, and counts its reports.
 
-A process of its own reads the segments, so that they cost the broker's interpreter no time, at a limited
-rate, so that they leave the disk to others. The broker has one thread that reads the reports.
+A process of its own reads the segments, so that they cost the broker's interpreter no time; a thread of the
+broker reads its reports.
 """
 
 from __future__ import annotations

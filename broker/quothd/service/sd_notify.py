@@ -1,9 +1,8 @@
 """Notifies the service manager that started the daemon: sd_notify(3), datagrams to a socket.
 
-READY=1 once the directory is locked, the topics are listed and the sockets are bound; STATUS= with the text
-for `systemctl status`; RELOADING=1 and READY=1 around a reload; STOPPING=1 with the time that it may take.
-The loop of the front end sends WATCHDOG=1 at intervals. If it hangs, no other thread does, and the service
-manager restarts the daemon.
+READY=1 once it serves; STATUS= with the text for `systemctl status`; RELOADING=1 and READY=1 around a reload;
+STOPPING=1 with the time that it may take. The loop of the front end sends WATCHDOG=1 at intervals. If it
+hangs, no other thread does, and the service manager restarts the daemon.
 """
 
 from __future__ import annotations

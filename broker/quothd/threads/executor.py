@@ -1,8 +1,7 @@
 """Decides which thread handles the items of an open topic, by passing the topic's token.
 
 One thread has the token of a topic at any time, and that thread alone uses the `Topic`. The token travels
-with a message: to the topic's thread with a list of items, back to the front end with `Released`. There is no
-lock.
+with a message: to the topic's thread with a list of items, back to the front end with `Released`.
 
 | holder   | who has the token               | items that come    | maintenance is due | `Released`      |
 | -------- | ------------------------------- | ------------------ | ------------------ | --------------- |
@@ -15,15 +14,13 @@ lock.
 |          |                                 |                    |                    | is handled      |
 | ENDED    | none: the topic is closed       | are dropped        |                    |                 |
 
-The front end handles what is quick itself, since two wake-ups cost more than a publish or a fetch. If a disk
-stalls it there, the stall guard makes another thread the front end; the stalled one posts its events and
-`Released` to the outbox, as the topic's thread does, and ends.
+A thread that was the front end until a disk stalled it posts its events and `Released`, and ends.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -33,16 +30,16 @@ from quothd.requests.events import Brought, Close, CommitStepDone, Event, Item, 
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
-from quothd.threads.thread_pool import ThreadPool, run_query, run_sync
+from quothd.threads.thread_pool import ThreadPool, run_query, run_step, run_sync
 from quothd.threads.topic_thread import TopicThread
 from quothd.topics.failures import shortage
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
-from quothd.topics.transactions import CommitStep
 from quothlog.appender import SyncRequest
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
+from quothlog.transactions.commit import Commit
 from quothwire.protocol.messages import Operation
 
 SLOW_S = 10.0
@@ -178,11 +175,11 @@ class Executor:
         """See `Services.read`."""
         self._shared.reader_pool.submit(lambda: run_query(request, query), self._bring)
 
-    def step(self, step: CommitStep) -> None:
+    def step(self, commit: Commit, take: Callable[[], None]) -> None:
         """See `Services.step`."""
         name = self.thread.name
         thread = threading.Thread(
-            target=lambda: self._bring(step.run()), name=f"quoth-commit-{name}", daemon=True
+            target=lambda: self._bring(run_step(commit, take)), name=f"quoth-commit-{name}", daemon=True
         )
         try:
             thread.start()

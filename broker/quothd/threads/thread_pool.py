@@ -1,4 +1,4 @@
-"""Threads that run fsyncs and cold reads, so that no disk stalls the thread that has a topic's token."""
+"""Runs fsyncs, cold reads and commits, so that no disk stalls the thread that has a topic's token."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from quothd.requests.events import Item, Query, ReadDone, SyncDone
+from quothd.requests.events import CommitStepDone, Item, Query, ReadDone, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothlog.appender import SyncRequest
+from quothlog.transactions.commit import Commit
 
 Work = Callable[[], Item]
 Back = Callable[[Item], None]
@@ -62,3 +63,12 @@ def run_query(request: PendingRequest, query: Query) -> ReadDone:
         return ReadDone(request, query, query.read(), None)
     except Exception as problem:
         return ReadDone(request, query, None, problem)
+
+
+def run_step(commit: Commit, take: Callable[[], None]) -> CommitStepDone:
+    """Take a step of a commit."""
+    try:
+        take()
+    except Exception as problem:
+        return CommitStepDone(commit, problem)
+    return CommitStepDone(commit, None)

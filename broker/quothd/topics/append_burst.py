@@ -6,7 +6,7 @@ batch here: a batch for each would cost as many headers, in the log and for each
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -64,9 +64,7 @@ def append_publishes(appender: Appender, requests: Sequence[PendingRequest]) -> 
         stored = appender.append_batches([request.responder.payload() for request in with_batch])
         for request, outcome in zip(with_batch, stored, strict=True):
             outcomes.append(PublishOutcome(request, outcome, request.message.durability))
-    for together in _batches(simple):
-        outcomes += _append_values(appender, together)
-    return outcomes
+    return outcomes + (_append_values(appender, simple) if simple else [])
 
 
 def _checked(request: PendingRequest) -> Publish | SimplePublish:
@@ -77,42 +75,21 @@ def _checked(request: PendingRequest) -> Publish | SimplePublish:
     return message
 
 
-def _batches(requests: Sequence[PendingRequest]) -> Iterator[list[PendingRequest]]:
-    """Divide simple publishes so that the values of each part fit into a batch."""
-    part: list[PendingRequest] = []
-    count = 0
-    for request in requests:
-        values = len(request.message.values)
-        if part and count + values > batch.BATCH_RECORDS_MAX:
-            yield part
-            part, count = [], 0
-        part.append(request)
-        count += values
-    if part:
-        yield part
-
-
 def _append_values(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:
     """Append the values of simple publishes as one batch; if that would be too large, each as its own."""
+    values = list(chain.from_iterable(request.message.values for request in requests))
     try:
-        (outcome,) = appender.append_batches(
-            [batch.encode(list(chain(*(r.message.values for r in requests))))]
-        )
+        (outcome,) = appender.append_batches([batch.encode(values)])
     except QuothError as problem:
         if len(requests) > 1:
             return [one for request in requests for one in _append_values(appender, [request])]
         outcome = problem
     outcomes, at = [], 0
     for request in requests:
-        count = len(request.message.values)
-        outcomes.append(PublishOutcome(request, _part(outcome, at, count), ""))
+        part, count = outcome, len(request.message.values)
+        if isinstance(outcome, Appended):
+            first = outcome.first + at
+            part = Appended(first, first + count - 1, count, False)
+        outcomes.append(PublishOutcome(request, part, ""))
         at += count
     return outcomes
-
-
-def _part(outcome: Appended | QuothError, at: int, count: int) -> Appended | QuothError:
-    """Return the part of a batch's outcome that belongs to one publish in it."""
-    if isinstance(outcome, QuothError):
-        return outcome
-    first = outcome.first + at
-    return Appended(first, first + count - 1, count, False)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from quothd.config.config import Config
 from quothd.datadir import catalog
-from quothd.requests.event_list import EventList
-from quothd.requests.events import Deleted, Informed
+from quothd.requests.events import Deleted, EventList, Informed
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.topics.metadata import TopicMetadata
@@ -60,10 +59,11 @@ class Changes:
         self._log.options = config.log_options(self._metadata.topic.settings)
 
     def info(self) -> LogInfo:
-        """The state of the log."""
-        info = self._log.info()
+        """The state of the log, with counters since the start of this process."""
+        info, before = self._log.info(), self._metadata.counted
+        counters = {name: before.get(name, 0) + number for name, number in info.counters.items()}
         gauges = {**info.gauges, "staged_bytes": self._transactions.staged_bytes}
-        return self._metadata.informed(replace(info, gauges=gauges))
+        return replace(info, counters=counters, gauges=gauges)
 
     def inform(self) -> None:
         """Report the state of the log to the front end."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from quothd.requests.event_list import EventList
-from quothd.requests.events import Query, ReadDone
+from quothd.requests.events import EventList, Query, ReadDone
 from quothd.requests.pending_request import PendingRequest, check_range
 from quothlog import Log
 from quothlog.reading.range_query import LogSurvey
@@ -23,7 +22,6 @@ from quothwire.protocol.messages import (
     Count,
     CountTopic,
     Fetched,
-    Operation,
     Parts,
     Reply,
     SplitTopic,
@@ -42,11 +40,6 @@ class RangeQuery(NamedTuple):
     log_id: int
     survey: LogSurvey
     request: AdvanceTopic | SplitTopic | CountTopic
-
-    @property
-    def is_quick(self) -> bool:
-        """True if it is executed in a moment, without a disk."""
-        return self.survey.at_hand and not isinstance(self.request, SplitTopic)
 
     def read(self) -> Reply:
         """Execute it; returns the reply."""
@@ -79,13 +72,6 @@ class TopicReads:
         self._submit = submit
         self._events = events
 
-    def execute(self, request: PendingRequest, now: float) -> None:
-        """Execute a fetch or a query, or give it to a reader thread. Raises `QuothError`, or OSError."""
-        if request.operation is Operation.FETCH:
-            self._fetch(request, now)
-        else:
-            self._query(request)
-
     def go_on(self, done: ReadDone, now: float) -> None:
         """Go on with a request that a reader thread has read for. Raises what that raised."""
         if done.problem is not None:
@@ -97,23 +83,25 @@ class TopicReads:
             self._answer(request, found)
         else:
             request.after = query.beyond
-            self._fetch(request, now)
+            self.fetch(request, now)
 
     # -- ranges ---------------------------------------------------------------------------------------------
 
-    def _query(self, request: PendingRequest) -> None:
+    def query(self, request: PendingRequest) -> Reply | None:
+        """Execute a query on a range; None if a reader thread does. Raises `QuothError`, or OSError."""
         decoded = request.decode()
         if not isinstance(decoded, AdvanceTopic):
             check_range(decoded.after, decoded.until)
         query = RangeQuery(self._log.log_id, self._log.survey(decoded.after), decoded)
-        if query.is_quick:
-            self._events.answer(request, request.responder.reply(query.read()))
-        else:
-            self._submit(request, query)
+        if query.survey.at_hand and not isinstance(decoded, SplitTopic):
+            return query.read()
+        self._submit(request, query)
+        return None
 
     # -- batches --------------------------------------------------------------------------------------------
 
-    def _fetch(self, request: PendingRequest, now: float) -> None:
+    def fetch(self, request: PendingRequest, now: float) -> None:
+        """Execute a fetch, or give it to a reader thread. Raises `QuothError`, or OSError."""
         decoded = request.decode()
         if request.after < 0:
             request.begin_fetch(now)

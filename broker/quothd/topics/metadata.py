@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -46,11 +46,6 @@ class TopicMetadata:
     problem: str = ""
     failure: QuothError | None = None
     counted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-
-    def informed(self, info: LogInfo) -> LogInfo:
-        """Return the state of its log, with counters since the start of this process."""
-        counters = {name: self.counted.get(name, 0) + number for name, number in info.counters.items()}
-        return replace(info, counters=counters)
 
     def describe(self, info: LogInfo, states: str | None = None) -> TopicInfo:
         """Return all about the topic, for a reply."""

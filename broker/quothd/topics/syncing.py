@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from quothd.config.config import Config
 from quothd.requests.events import SyncDone
@@ -21,19 +20,12 @@ SHARE_FULL = 1.0
 """Above it, publishes wait for an fsync in their thread."""
 
 
-class WaitingPublish(NamedTuple):
-    """A publish whose records are written, and whose acknowledgement waits for an fsync."""
-
-    request: PendingRequest
-    reply: Published
-
-
 class Syncing:
     """The fsyncs of one open log. Owned by its topic.
 
     share: how much is unsynced, of what a power cut may take; as of the last `measure`. is_running: the fsync
-    thread has a request of this log. waiting: publishes without an acknowledgement yet. submit: gives a
-    request to the fsync thread.
+    thread has a request of this log. waiting: publishes whose acknowledgement waits for an fsync, with that.
+    submit: gives a request to the fsync thread.
     """
 
     def __init__(self, topic: str, log: Log, config: Config, submit: Callable[[SyncRequest], None]) -> None:
@@ -44,7 +36,7 @@ class Syncing:
         self._log = log
         self._appender = log.appender
         self._submit = submit
-        self.waiting: list[WaitingPublish] = []
+        self.waiting: list[tuple[PendingRequest, Published]] = []
         self._unsynced_since = math.inf
 
     def next_due(self) -> float:
@@ -100,10 +92,10 @@ class Syncing:
         fsync."""
         waiting, self.waiting = self.waiting, []
         synced, failure = self._appender.synced.pointer, self._appender.write_failure.failure
-        for one in waiting:
-            if one.reply.last <= synced:
-                yield one.request, one.reply
+        for request, reply in waiting:
+            if reply.last <= synced:
+                yield request, reply
             elif failure is not None:
-                yield one.request, failure
+                yield request, failure
             else:
-                self.waiting.append(one)
+                self.waiting.append((request, reply))

@@ -1,9 +1,7 @@
 """One open topic: executes its requests and its periodic maintenance on its log.
 
-A `Topic` has no thread, no lock, no socket and no clock. The thread that has its token calls `handle` with
-what has arrived and `tick` when `next_due` has come, says what time it is, and gets the events for the front
-end. What would take long leaves through `Services` and comes back as an item: an fsync, a read from a cold
-disk, a step of a commit.
+The thread that has its token calls `handle` with what has arrived and `tick` when `next_due` has come, and
+gets the events for the front end. What would take long leaves through `Services` and comes back as an item.
 
 Publishes that arrive together are appended together. An acknowledgement is an event once the level that was
 asked for is reached and the record can be read: at once for `written`, after a shared fsync for `synced` and
@@ -18,13 +16,13 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from quothd.config.config import Config
-from quothd.requests.event_list import EventList
 from quothd.requests.events import (
     Close,
     Closed,
     CommitStepDone,
     DiskLow,
     Event,
+    EventList,
     Failed,
     Idle,
     Item,
@@ -41,16 +39,17 @@ from quothd.topics.changes import Changes
 from quothd.topics.failures import broken_off, log_failure
 from quothd.topics.fetch import TopicReads
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
-from quothd.topics.transactions import CommitStep, Transactions
+from quothd.topics.syncing import SHARE_FULL, Syncing
+from quothd.topics.transactions import Transactions
 from quothlog import Appended, Log
 from quothlog.appender import SyncRequest
 from quothlog.file_format import LogPosition
 from quothlog.storage.clock import Clock
+from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Operation, Published, Reply
 
-READING = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
+RANGES = (Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 ANSWER_BYTES_MAX = 2**20
 """`handle` returns once its answers are that large: a burst of large ones would fill the memory."""
 
@@ -64,9 +63,8 @@ class Services(Protocol):
     def read(self, request: PendingRequest, query: Query) -> None:
         """Execute a query for a request; `ReadDone` comes back."""
 
-    def step(self, step: CommitStep) -> None:
-        """Execute a step of a commit; `CommitStepDone` comes back. Raises ``busy`` if no thread can be
-        started."""
+    def step(self, commit: Commit, take: Callable[[], None]) -> None:
+        """Take a step of a commit; `CommitStepDone` comes back. Raises ``busy`` without a thread for it."""
 
 
 class Topic:
@@ -101,7 +99,8 @@ class Topic:
         self._changes = Changes(log, metadata, config, self._events, staged, clock)
         self._actions: dict[Operation, Callable[[PendingRequest], Reply | None]] = {
             **self._changes.actions,
-            **{operation: lambda request: self.reads.execute(request, self._now) for operation in READING},
+            **dict.fromkeys(RANGES, self.reads.query),
+            Operation.FETCH: lambda request: self.reads.fetch(request, self._now),
             Operation.DELETE: self._delete,
             Operation.STAGE: self._transactions.stage,
             Operation.PUBLISH_STAGED: self._publish_staged,
@@ -112,9 +111,10 @@ class Topic:
     # -- for the thread that has the token ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Execute the retention that became due while the log was closed; the first event is `Opened`."""
+        """Execute the retention that became due while the log was closed; reports the state of the log."""
         self._changes.retain()
-        self._events.add(Opened(self._changes.info(), self._changes.retention_due()))
+        self._changes.inform()
+        self._events.add(Opened())
 
     def handle(self, items: Iterable[Item], now: float) -> list[Event]:
         """Execute items in their order; returns the events. A defect ends the topic with `Failed`."""
@@ -167,13 +167,12 @@ class Topic:
         while queue and not self.ended and events.answer_bytes < ANSWER_BYTES_MAX:
             item = queue[0]
             if isinstance(item, PendingRequest):
-                if item.operation is Operation.PUBLISH and not self._appender.is_publishing:
-                    events.accept(item)
-                    self._publishes.append(queue.popleft())  # type: ignore[arg-type]
-                    continue
-                if self._transactions.holds(item):
-                    events.accept(item)
+                is_appended = item.operation is Operation.PUBLISH and not self._appender.is_publishing
+                if is_appended or self._transactions.holds(item):
                     queue.popleft()
+                    events.unanswered[item] = None
+                    if is_appended:
+                        self._publishes.append(item)
                     continue
             self._append()  # if this raises, the item is still in the queue
             self._take(queue.popleft())
@@ -196,10 +195,10 @@ class Topic:
     def _take(self, item: Item) -> None:
         match item:
             case PendingRequest():
-                self._events.accept(item)
+                self._events.unanswered[item] = None
                 if item.operation is not Operation.DESCRIBE:
                     self._last_used = self._now
-                if item.operation not in READING:
+                if item.operation is not Operation.FETCH and item.operation not in RANGES:
                     self._room = 0
                 self._answer(item, self._actions[item.operation])
             case SyncDone():
@@ -208,8 +207,7 @@ class Topic:
             case ReadDone():
                 self._answer(item.request, lambda _: self.reads.go_on(item, self._now))
             case CommitStepDone():
-                done = self._transactions.go_on(item)
-                if done is not None:
+                if (done := self._transactions.go_on(item)) is not None:
                     self._acknowledge(*done, "synced")
                     self._take_back_held()
             case Close():
@@ -269,13 +267,12 @@ class Topic:
         reply = Published(topic.log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
         reached = self._appender.synced if level == "synced" else self._appender.visible
         if outcome.last > reached.pointer:
-            self._syncing.waiting.append(WaitingPublish(request, reply))
+            self._syncing.waiting.append((request, reply))
         else:
             self._events.answer(request, request.responder.reply(reply))
 
     def _publish_staged(self, request: PendingRequest) -> None:
-        appended = self._transactions.publish(request)
-        if appended is not None:
+        if (appended := self._transactions.publish(request)) is not None:
             self._acknowledge(request, appended, "synced")
             self._syncing.measure(self._now)
 
@@ -319,21 +316,22 @@ class Topic:
         """Delete the topic. The front end gives no other request behind this one."""
         self._changes.check_delete(request)
 
-        def delete() -> None:
+        def delete(_: PendingRequest) -> None:
             self._changes.delete(request)
             self.ended = True
 
-        self._ending = lambda: self._answer(request, lambda _: delete())
+        self._ending = lambda: self._answer(request, delete)
 
     def _close(self) -> None:
         """Close the log: everything synced, every acknowledgement an event."""
         if self._log.failure is None:
             self._log.sync()
         self._settle()
-        info, due = self._changes.info(), self._changes.retention_due()
+        self._changes.inform()
+        counters = self._changes.info().counters
         self._log.close()
-        self.metadata.failure, self.metadata.counted = self._log.failure, info.counters
-        self._events.add(Closed(info, due))
+        self.metadata.failure, self.metadata.counted = self._log.failure, counters
+        self._events.add(Closed())
         self.ended = True
 
     def _run(self, work: Callable[[], None]) -> None:

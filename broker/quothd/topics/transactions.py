@@ -1,15 +1,13 @@
 """Executes the requests about transactions of one topic, and keeps the requests that wait for a commit.
 
-The commit of a large transaction takes as long as the disk needs for all of it. A thread of its own does
-that, in two steps, after each of which `CommitStepDone` comes back. While the first one syncs gigabytes, the
-topic goes on as ever; while the second one writes the headers, requests that append wait. They wait as well
-until a small transaction is synced.
+A thread of its own commits a large transaction in two steps, after each of which `CommitStepDone` comes back.
+While the first one syncs gigabytes, the topic goes on as ever; while the second one writes the headers,
+requests that append wait. They wait as well until a small transaction is synced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from quothd.requests.events import CommitStepDone
 from quothd.requests.pending_request import PendingRequest
@@ -34,29 +32,13 @@ APPENDING = frozenset((Operation.PUBLISH, Operation.ROLL, Operation.TRIM, Operat
 """Operations that wait while nothing may be appended, or reported as stored."""
 
 
-class CommitStep(NamedTuple):
-    """A step of a commit, for a thread of its own."""
-
-    commit: Commit
-    take: Callable[[], None]
-
-    def run(self) -> CommitStepDone:
-        """Execute it; returns the item for the topic."""
-        try:
-            self.take()
-        except Exception as problem:
-            return CommitStepDone(self.commit, problem)
-        return CommitStepDone(self.commit, None)
-
-
 class Transactions:
     """The transactions of one open log. Owned by its topic.
 
-    log_transactions: those of the log. start: executes a step in a thread; raises ``busy`` if none can be
-    started.
+    log_transactions: those of the log. start: see `Services.step`.
     """
 
-    def __init__(self, log: Log, start: Callable[[CommitStep], None]) -> None:
+    def __init__(self, log: Log, start: Callable[[Commit, Callable[[], None]], None]) -> None:
         self._log = log
         self._start = start
         self.log_transactions = log.transactions()
@@ -86,7 +68,7 @@ class Transactions:
         outcome = self.log_transactions.publish(application, decoded.version, parts, decoded.newest)
         if isinstance(outcome, Commit):
             try:
-                self._start(CommitStep(outcome, outcome.prepare))
+                self._start(outcome, outcome.prepare)
             except QuothError as problem:
                 raise self.log_transactions.withdraw(outcome, problem) from problem
             self._committing = request
@@ -134,7 +116,7 @@ class Transactions:
             if commit.active is not None:
                 return request, self.log_transactions.adopt(commit)
             self.log_transactions.place(commit)
-            self._start(CommitStep(commit, commit.commit))
+            self._start(commit, commit.commit)
         except (OSError, QuothError) as failure:
             return request, self.log_transactions.withdraw(commit, failure)
         self._committing = request

@@ -10,16 +10,15 @@ from typing import Any
 from kit.clocks import SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
-from quothd.frontend import intake
 from quothd.requests.events import Answered, Closed, Deleted, Event, Failed, Item, Query, Waiting
-from quothd.requests.pending_request import PendingRequest
-from quothd.threads.thread_pool import run_query, run_sync
+from quothd.requests.pending_request import PendingRequest, open_request
+from quothd.threads.thread_pool import run_query, run_step, run_sync
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
-from quothd.topics.transactions import CommitStep
 from quothlog.appender import SyncRequest
 from quothlog.datadir.topic_file import TopicFile
+from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames
@@ -33,7 +32,7 @@ LOG_ID = 77
 def pending(request: Request, payload: bytes | None = None) -> PendingRequest:
     """A request as the front end gives it to a topic."""
     frames: list[Any] = [b"client", b"", *binary_codec.encode_request(request, 1, NAME, payload)]
-    return intake.open_request(frames)
+    return open_request(frames)
 
 
 def new_topic() -> TopicMetadata:
@@ -56,8 +55,8 @@ class Services:
     def read(self, request: PendingRequest, query: Query) -> None:
         self._work.append(lambda: run_query(request, query))
 
-    def step(self, step: CommitStep) -> None:
-        self._work.append(step.run)
+    def step(self, commit: Commit, take: Callable[[], None]) -> None:
+        self._work.append(lambda: run_step(commit, take))
 
     def execute(self) -> Item:
         """Execute what was given first; returns the item that comes back."""

@@ -58,8 +58,6 @@ class _Fault:
 
 
 class SyncedBy:
-    """An open directory that is synced by a call."""
-
     def __init__(self, sync: Callable[[], None]) -> None:
         self.sync = sync
 
@@ -121,7 +119,6 @@ class FaultyDisk:
         self.has_stalled.clear()
 
     def heal(self) -> None:
-        """Let everything succeed again."""
         self._faults.clear()
         self.go_on()
 
@@ -136,7 +133,10 @@ class FaultyDisk:
     # -- the port ---------------------------------------------------------------------------------------
 
     def make_directory(self, path: Path) -> None:
-        self._below.make_directory(path)
+        if self.syncs:
+            self._below.make_directory(path)
+        else:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def list(self, path: Path) -> dict[str, int]:
         return self._below.list(path)

@@ -44,7 +44,6 @@ def samples(key: str) -> tuple[str, Any, str, Any, str, Any]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The path of a configuration file."""
     return tmp_path / "quoth.toml"
 
 
@@ -75,14 +74,6 @@ def test_an_argument_wins_over_the_environment_over_the_file_over_the_default(fi
             found = getattr(load({key: given}, variables_, path), key)
             assert found == value
             assert type(found) is type(default) or key == "dir"
-
-
-def test_the_defaults_are_those_of_the_design() -> None:
-    config = Config()
-    assert (config.port, config.size_limit, config.count_limit) == (5555, 64 * 2**20, 0)
-    assert (config.check_interval, config.worker_timeout, config.sync_interval) == (0.5, 1.0, 0.05)
-    assert (config.buffer_count_max, config.workers_max, config.max_age) == (100_000, 256, 0.0)
-    assert (config.host, config.insecure, config.durability) == ("127.0.0.1", False, "written")
 
 
 UNKNOWN_KEYS = {
@@ -270,11 +261,8 @@ EXAMPLE = Path(__file__).parents[3] / "systemd" / "quothd.toml"
 COMMENTED = [line for line in template.text().splitlines() if re.match(r"#\w+ = ", line)]
 
 
-def test_the_example_is_the_one_that_the_code_makes() -> None:
+def test_the_example_is_the_one_that_the_code_makes_holds_every_key_once_and_sets_none() -> None:
     assert EXAMPLE.read_text() == template.text(), "quoth config example > systemd/quothd.toml"
-
-
-def test_the_example_holds_every_key_once_and_sets_none() -> None:
     assert [line[1:].partition(" ")[0] for line in COMMENTED] == list(KEYS)
     assert load({}, {}, EXAMPLE) == Config()
 

@@ -161,12 +161,10 @@ class Reloaded:
         self.fast = peers.fast(self.broker)
 
     def set(self, **settings: Any) -> None:
-        """Change keys."""
         self.settings |= settings
         assert self.broker.reload(load(self.settings, {})) == ()
 
     def counted(self, name: str) -> int:
-        """A counter of the status."""
         return int(self.fast.status(limit=0).counters[name])
 
     def code(self, topic: str, *values: bytes) -> str:
@@ -277,8 +275,8 @@ def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
     def act(it: Reloaded) -> None:
         it.set(**{name: value})
         front_end: Any = it.broker._front_end
-        for part in (front_end, front_end._dispatcher, front_end._scrubber):
-            assert getattr(part._config, name) == value
+        for config in (front_end._dispatcher.config, front_end._scrubber._config):
+            assert getattr(config, name) == value
 
     return act
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from kit.broker.memory_broker import MemoryBroker
 from kit.broker.open_topic import NAME, pending
-from kit.broker.transactions import LOADER, part_of, staged
+from kit.broker.operations import publish, publish_staged
+from kit.broker.transactions import LOADER, staged
 from kit.disk.doubles import CHANGES, FaultyDisk, Kind
-from kit.disk.logs import encoded, values
+from kit.disk.logs import values
 from kit.scale import some
 from quothd.requests.pending_request import PendingRequest
 from quothlog import Log
@@ -22,14 +23,11 @@ from quothwire.protocol.messages import (
     CreateTopic,
     DeleteTopic,
     Operation,
-    Publish,
-    PublishStaged,
     RollTopic,
     Stage,
     TrimTopic,
     UpdateTopic,
 )
-from quothwire.protocol.transaction import encode_parts
 
 Stored = list[bytes] | None
 """The values of the topic, None if there is none."""
@@ -41,10 +39,7 @@ SCRIPT: list[tuple[Callable[[], PendingRequest], Stored]] = [
     (lambda: publish("written", b"4", b"5"), [b"1", b"2", b"3", b"4", b"5"]),
     (lambda: pending(UpdateTopic({"durability": "synced"})), [b"1", b"2", b"3", b"4", b"5"]),
     (lambda: pending(Stage(LOADER, 1, 0, 7), staged([b"6"], 1)), [b"1", b"2", b"3", b"4", b"5"]),
-    (
-        lambda: pending(PublishStaged(LOADER, 1, 1), encode_parts([part_of(0, 7, [[b"6"]])])),
-        [b"1", b"2", b"3", b"4", b"5", b"6"],
-    ),
+    (lambda: publish_staged(b"6"), [b"1", b"2", b"3", b"4", b"5", b"6"]),
     (lambda: pending(RollTopic()), [b"1", b"2", b"3", b"4", b"5", b"6"]),
     (lambda: pending(TrimTopic(POINTER_MAX)), []),
     (lambda: publish("written", b"7"), [b"7"]),
@@ -52,11 +47,6 @@ SCRIPT: list[tuple[Callable[[], PendingRequest], Stored]] = [
     (lambda: publish("synced", b"8"), [b"8"]),
 ]
 """Requests, each with what is stored behind it."""
-
-
-def publish(durability: str, *stored: bytes) -> PendingRequest:
-    """Return a request to store these values."""
-    return pending(Publish(durability), encoded(stored))
 
 
 class DeadlyDisk(FaultyDisk):
@@ -67,7 +57,6 @@ class DeadlyDisk(FaultyDisk):
         self._left = nth
 
     def struck(self, kind: Kind, path: Path) -> None:
-        """See `FaultyDisk.struck`."""
         self._left -= kind in CHANGES
         if not self._left:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -87,7 +76,6 @@ def live(directory: Path, disk: FaultyDisk) -> None:
 
 
 def start(directory: Path, disk: FaultyDisk) -> MemoryBroker:
-    """Start a broker, which opens its topic once."""
     broker = MemoryBroker(directory / "data", disk)
     broker.pass_time(2.0)
     broker.settle()

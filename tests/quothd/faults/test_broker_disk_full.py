@@ -1,4 +1,4 @@
-"""A full disk, on small real file systems: only writing stops, and it resumes by itself.
+"""A full disk, on small real file systems, and limits of the process: writing stops, and resumes by itself.
 
 Failures of single calls are in the tables of the topics and of the log.
 """
@@ -13,16 +13,26 @@ from pathlib import Path
 
 import pytest
 
+import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused
 from kit.deadlines import eventually
 from kit.disk.logs import encoded
 from kit.disk.small_disks import KINDS, DiskKind, SmallDisk, mounted
-from kit.machine.processes import listing
+from kit.machine.processes import descriptors_left, file_bytes, listing, needs_prlimit
 from kit.scale import LONG
+from quoth import Unavailable
 from quothlog.recovery import verify
 from quothwire.errors import QuothError
-from quothwire.protocol.messages import CreateTopic, ListTopics, Ping, Publish, TrimTopic, UpdateTopic
+from quothwire.protocol.messages import (
+    CreateTopic,
+    ListTopics,
+    Ping,
+    Publish,
+    RollTopic,
+    TrimTopic,
+    UpdateTopic,
+)
 from quothwire.text.quantity import format_size, parse_size
 
 MIB = 2**20
@@ -65,7 +75,6 @@ class BrokerOnDisk:
         eventually(is_full, "topics that hibernate meanwhile give nothing back")
 
     def restart(self, number: int) -> None:
-        """End the broker by a signal and start it again."""
         self.fast.close()
         assert self.broker.terminate(number) == (0 if number == signal.SIGTERM else -number)
         self.fast = self._peers.fast(self.broker.restart())
@@ -140,3 +149,64 @@ def check_refusals(place: BrokerOnDisk) -> None:
     assert fast.call(ListTopics()).names == ["big", "other"]
     made = {*listing(place.broker.topics_directory)} - before
     assert [name for name in made if not name.endswith(".idx")] == [], "an index belongs to hibernation"
+
+
+# -- limits of the process ----------------------------------------------------------------------------------
+
+LIMIT = 64 * 2**10
+
+
+@needs_prlimit
+def test_a_request_above_the_limit_of_a_file_names_the_limit_and_stores_nothing(
+    start_broker: StartBroker,
+) -> None:
+    """The error is another one than that of a full disk."""
+    broker = start_broker()
+    with quoth.connect(broker.url) as client:
+        client.publish("t", b"before")
+        with file_bytes(broker.pid, LIMIT):
+            with pytest.raises(Unavailable) as caught:
+                client.publish("t", b"x" * 2 * LIMIT)
+            assert caught.value.code == "disk_low"
+            assert "a file of this process holds at most 64 KiB (RLIMIT_FSIZE)" in caught.value.text
+            assert "the disk is not full" in caught.value.text
+            assert "LimitFSIZE=" in str(caught.value.hint)
+        with file_bytes(broker.pid, 0), pytest.raises(Unavailable, match="RLIMIT_FSIZE"):
+            client.create_topic("new")
+        client.publish("t", b"x" * 2 * LIMIT)
+        assert [len(message.value) for message in client.read("t")] == [6, 2 * LIMIT]
+
+
+@needs_prlimit
+def test_a_broker_without_descriptors_is_busy_only_where_a_file_has_to_be_opened(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    broker = start_broker(sync_interval=60, check_interval=60)
+    with peers.fast(broker) as fast:
+        for topic in ("hibernating", "open"):
+            fast.publish(topic, [b"before"])
+    assert broker.terminate() == 0
+    fast = peers.fast(broker.restart(worker_timeout=60))
+    eventually(
+        lambda: (fast.status().active, fast.status().counters["unopened"]) == (0, 0), "all topics hibernate"
+    )
+    fast.publish("open", [b"before"])
+    files = listing(broker.topics_directory)
+    with descriptors_left(broker.pid, 0):
+        for topic in ("hibernating", "new"):
+            with refused("busy"):
+                fast.publish(topic, [b"x"])
+        for request, topic in ((CreateTopic(), "new"), (RollTopic(), "open"), (RollTopic(), "hibernating")):
+            with refused("busy"):
+                fast.call(request, topic)
+        for durability in ("written", "synced"):
+            fast.publish("open", [b"x"], durability)
+    assert listing(broker.topics_directory) == files
+    for left in range(1, 7):
+        with descriptors_left(broker.pid, left):
+            assert code_of(fast.request(Publish(), "hibernating", encoded([b"y"]))) in ("", "busy")
+    assert fast.call(RollTopic(), "open").segments == 2
+    fast.publish("new", [b"x"])
+    fast.publish("hibernating", [b"after"])
+    assert fast.values("open") == [b"before", b"before", b"x", b"x"]
+    assert fast.values("hibernating")[-1] == b"after"

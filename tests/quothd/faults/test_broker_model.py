@@ -13,6 +13,7 @@ from kit.broker.peers import Peers, hibernates, replied
 from kit.client.clients import read_all
 from kit.deadlines import eventually
 from kit.scale import times
+from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import RollTopic, TrimTopic
 
 TOPICS = ("t", "t1", "größe", "a b~c", "x" * 200)
@@ -56,7 +57,6 @@ class Run:
     # -- actions --------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Publish a batch through one of the protocols."""
         topic, values = self.rng.choice(TOPICS), self.values()
         if self.rng.random() < 0.5:
             first, _ = self.simple.publish(topic, *values)
@@ -65,14 +65,12 @@ class Run:
         self.stored(topic, first, values)
 
     def publish_many(self) -> None:
-        """Publish a pipeline of batches to several topics."""
         sent = [(self.rng.choice(TOPICS), self.values()) for _ in range(20)]
         asked = [self.fast.send_publish(topic, values) for topic, values in sent]
         for (topic, values), answer in zip(sent, self.fast.answers_to(asked), strict=True):
             self.stored(topic, replied(answer).first, values)
 
     def roll(self) -> None:
-        """Begin a new segment."""
         if self.records:
             self.fast.call(RollTopic(), self.rng.choice([*self.records]))
 
@@ -87,11 +85,9 @@ class Run:
             self.trimmed[topic] = self.trimmed.get(topic, 0) + count
 
     def hibernate(self) -> None:
-        """Wait until every topic hibernates."""
         eventually(lambda: hibernates(self.fast), "all topics hibernate")
 
     def restart(self, number: int | None = None) -> None:
-        """End the broker by a signal and start it again."""
         self.broker.terminate(number or self.rng.choice((signal.SIGTERM, signal.SIGKILL)))
         self.fast.close()
         self.simple.close()
@@ -133,9 +129,9 @@ class Run:
                 _, some = self.simple.read(topic, after, limit)
                 assert some == [pair for pair in records if pair[0] > after][: len(some)]
                 assert len(some) <= limit
+                assert self.simple.read(topic, POINTER_MAX) == (POINTER_MAX, [])
 
     def step(self) -> None:
-        """Execute a random action."""
         weights: dict[Callable[[], None], int] = {
             self.publish: 20, self.publish_many: 5, self.roll: 6, self.trim: 2, self.hibernate: 3,
             self.compare: 4, self.restart: 2, self.crash_in_work: 2,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.broker.peers import FastPeer, Peers, Subscriber, replied
-from kit.client.clients import read_all
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.networks import Machine, two_machines
 from quothwire.protocol import announcement
@@ -48,27 +46,15 @@ def heard_from(machine: Machine, url: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture(scope="module")
-def machines() -> Iterator[tuple[Machine, Machine]]:
-    """Return the broker's machine and another one."""
-    with two_machines() as ends:
-        yield ends
-
-
-@pytest.mark.parametrize("host", ["::", "cable"])
-def test_a_client_on_another_machine_hears_announcements(
-    machines: tuple[Machine, Machine], start_broker: StartBroker, host: str
-) -> None:
-    here, there = machines
-    broker = start_broker(host=host, insecure=True, prefix=here.prefix)
-    port = int(broker.url.rpartition(":")[2])
-    addresses = [here.v4, f"[{here.v6}]"] if host == "::" else [here.v4]
-    for address in addresses:
-        assert heard_from(there, f"tcp://{address}:{port}") == f"tcp://{address}:{port + 1} t"
+def test_a_client_on_another_machine_hears_announcements(start_broker: StartBroker) -> None:
+    with two_machines() as (here, there):
+        broker = start_broker(host="::", insecure=True, prefix=here.prefix)
+        port = int(broker.url.rpartition(":")[2])
+        for address in (here.v4, f"[{here.v6}]"):
+            assert heard_from(there, f"tcp://{address}:{port}") == f"tcp://{address}:{port + 1} t"
 
 
 def welcome_of(peers: Peers, url: str) -> Welcome:
-    """Return the reply to `hello` at an address."""
     with peers.fast(url) as fast:
         reply = fast.call(Hello())
     assert isinstance(reply, Welcome)
@@ -117,10 +103,10 @@ def test_a_broker_announces_an_address_or_a_port_if_it_has_one(
         assert hears(peers, url, f"t{number}"), url
 
 
-def test_announcements_of_a_topic_have_rising_pointers_and_end_with_the_newest(
+def test_an_announced_record_can_be_read(
     peers: Peers, fast: FastPeer, broker: BrokerProcess, topic: str
 ) -> None:
-    """By its name, a zero byte and the newest pointer. A longer or a shorter name is another topic."""
+    """The pointers of a topic rise and end with the newest. A longer or a shorter name is another topic."""
     listening = peers.keep(Subscriber(peers.context, broker.announcements, announcement.subscription(topic)))
 
     def hears() -> bool:
@@ -139,18 +125,5 @@ def test_announcements_of_a_topic_have_rising_pointers_and_end_with_the_newest(
         assert name == topic.encode()
         assert int(pointer) > heard[-1]
         heard.append(int(pointer))
+        assert fast.fetch(topic, heard[-1] - 1).records[0].pointer == heard[-1]
     assert listening.is_silent(0.1)
-
-
-def test_an_announced_record_can_be_read(
-    peers: Peers, fast: FastPeer, broker: BrokerProcess, topic: str
-) -> None:
-    """Readers need no announcements to read all others."""
-    listening = peers.keep(Subscriber(peers.context, broker.announcements, announcement.subscription(topic)))
-    count = 0
-    while listening.is_silent(0.05):
-        fast.publish(topic, [b"%d" % count])
-        count += 1
-    _, newest = listening.next()
-    assert fast.fetch(topic, newest - 1).records[0].pointer == newest
-    assert len(read_all(peers.simple(broker), topic)) == count

@@ -29,17 +29,14 @@ Posted = tuple[Executor, Sequence[Event]]
 
 
 def event(number: int) -> Posted:
-    """Return a posted event with a number."""
     return cast(Executor, "a topic"), (Answered(cast(Any, number), []),)
 
 
 def is_ringing(fd: int) -> bool:
-    """True if a poll would return."""
     return bool(select.select([fd], [], [], 0)[0])
 
 
 def take(outbox: Outbox[Any]) -> list[Posted]:
-    """Take all events that have been posted."""
     outbox.attend(rung=is_ringing(outbox.fd))
     return list(outbox.take(math.inf, time.monotonic))
 
@@ -145,16 +142,21 @@ def test_events_of_many_threads_are_taken_in_their_order() -> None:
 
 
 class Router:
-    """A ROUTER with room for so many messages for each client. problem: raised by each send."""
+    """A ROUTER with room for so many messages for each client, and the queue of replies through it.
+
+    problem: raised by each send.
+    """
 
     def __init__(self) -> None:
         self.room: Counter[bytes] = Counter()
         self.sent: list[list[bytes]] = []
         self.gone: set[bytes] = set()
         self.problem: zmq.ZMQError | None = None
+        self.counters: Counter[str] = Counter()
+        self.clock = ManualClock()
+        self.replies = ReplyQueue(cast(Any, self), self.counters, self.clock.monotonic)
 
     def send(self, frames: list[bytes]) -> None:
-        """See `quothd.frontend.router.Router.send`."""
         if self.problem is not None:
             raise self.problem
         if frames[0] in self.gone:
@@ -167,31 +169,10 @@ class Router:
 
 @pytest.fixture
 def router() -> Router:
-    """Return the router of `replies`."""
     return Router()
 
 
-@pytest.fixture
-def counters() -> Counter[str]:
-    """Return the counters of `replies`."""
-    return Counter()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Return the clock of `replies`."""
-    return ManualClock()
-
-
-@pytest.fixture
-def replies(router: Router, counters: Counter[str], clock: ManualClock) -> ReplyQueue:
-    """Return a queue of replies through `router`."""
-    return ReplyQueue(cast(Any, router), counters, clock.monotonic)
-
-
-def test_replies_keep_their_order_whatever_the_room(
-    replies: ReplyQueue, router: Router, clock: ManualClock, rng: random.Random
-) -> None:
+def test_replies_keep_their_order_whatever_the_room(router: Router, rng: random.Random) -> None:
     """Of each client, with room that comes and goes; no client waits for another one."""
     clients = [b"a", b"b", b"c"]
     expected: dict[bytes, list[bytes]] = {client: [] for client in clients}
@@ -199,40 +180,36 @@ def test_replies_keep_their_order_whatever_the_room(
         client = rng.choice(clients)
         router.room[rng.choice(clients)] += rng.choice((0, 0, 1, 3))
         expected[client].append(b"%d" % number)
-        replies.send([client, expected[client][-1]])
-        clock.step(rng.randrange(SECOND // 100))
-        replies.offer_again(clock.monotonic(), math.inf)
-    for client in clients:
-        router.room[client] = 10_000
-    replies.offer_again(clock.monotonic() + 1, math.inf)
-    assert not replies.kept
+        router.replies.send([client, expected[client][-1]])
+        router.clock.step(rng.randrange(SECOND // 100))
+        router.replies.offer_again(router.clock.monotonic(), math.inf)
+    router.room.update(dict.fromkeys(clients, 10_000))
+    router.replies.offer_again(router.clock.monotonic() + 1, math.inf)
+    assert not router.replies.kept
     for client in clients:
         assert [frames[1] for frames in router.sent if frames[0] == client] == expected[client]
 
 
-def test_a_client_that_takes_nothing_for_a_while_loses_its_replies(
-    replies: ReplyQueue, router: Router, counters: Counter[str]
-) -> None:
+def test_a_client_that_takes_nothing_for_a_while_loses_its_replies(router: Router) -> None:
     """The attempts become rarer. The client gets the next one once it takes again."""
     for _ in range(5):
-        replies.send([b"a", b"x"])
+        router.replies.send([b"a", b"x"])
     now, tries = 0.0, 0
-    while (again := replies.next_try()) is not None:
+    while (again := router.replies.next_try()) is not None:
         assert again > now
         now = again
-        replies.offer_again(now, math.inf)
+        router.replies.offer_again(now, math.inf)
         tries += 1
     assert SILENCE_S <= now < SILENCE_S + 1
     assert tries < 1_000
-    assert counters["replies_dropped"] == 5
+    assert router.counters["replies_dropped"] == 5
     router.room[b"a"] = 1
-    replies.send([b"a", b"y"])
+    router.replies.send([b"a", b"y"])
     assert router.sent == [[b"a", b"y"]]
 
 
-def test_replies_of_clients_alternate_when_the_time_of_a_turn_is_over(
-    replies: ReplyQueue, router: Router
-) -> None:
+def test_replies_of_clients_alternate_when_the_time_of_a_turn_is_over(router: Router) -> None:
+    replies = router.replies
     for row in range(3):
         for client in (b"a", b"b"):
             replies.send([client, b"%d" % row])
@@ -247,33 +224,30 @@ def test_replies_of_clients_alternate_when_the_time_of_a_turn_is_over(
 
 
 def test_the_queued_bytes_of_a_client_are_bounded_with_the_memory_of_each_reply_and_frame(
-    replies: ReplyQueue, counters: Counter[str]
+    router: Router,
 ) -> None:
     for client, frames, size in (
         (b"large", [bytes(2**20)], 2**20),
         (b"small", [b""], REPLY_BYTES),
         (b"many frames", [b"0123456789"] * 10_000, 58 * 10_000),
     ):
-        counters.clear()
-        replies.send([client, bytes(KEPT_BYTES_MAX * 7 // 8)])
+        router.counters.clear()
+        router.replies.send([client, bytes(KEPT_BYTES_MAX * 7 // 8)])
         most = KEPT_BYTES_MAX // 8 // size
         for _ in range(most + 10):
-            replies.send([client, *frames])
-        assert 8 <= counters["replies_dropped"] <= 10 + most // 2, client
+            router.replies.send([client, *frames])
+        assert 8 <= router.counters["replies_dropped"] <= 10 + most // 2, client
 
 
-def test_replies_to_a_client_that_left_are_dropped(
-    replies: ReplyQueue, router: Router, counters: Counter[str]
+def test_replies_to_a_client_that_left_are_dropped_and_an_error_of_the_socket_is_raised(
+    router: Router,
 ) -> None:
     for _ in range(3):
-        replies.send([b"a", b"x"])
+        router.replies.send([b"a", b"x"])
     router.gone.add(b"a")
-    replies.offer_again(1.0, math.inf)
-    assert not replies.kept
-    assert counters["replies_unroutable"] == 3
-
-
-def test_an_error_of_the_socket_is_raised(replies: ReplyQueue, router: Router) -> None:
+    router.replies.offer_again(1.0, math.inf)
+    assert not router.replies.kept
+    assert router.counters["replies_unroutable"] == 3
     router.problem = zmq.ZMQError(zmq.ENOTSOCK)
     with pytest.raises(zmq.ZMQError):
-        replies.send([b"a", b"x"])
+        router.replies.send([b"a", b"x"])

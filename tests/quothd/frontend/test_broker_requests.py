@@ -33,7 +33,6 @@ def payload_of(operation: Operation) -> list[bytes]:
 
 
 def frames_of(operation: Operation, topic: str, arguments: dict[str, Any]) -> list[bytes]:
-    """Return the frames of a request with these arguments."""
     header = binary_codec.encode_request(example(operation), 7)[0]
     name = b"" if operation in WITHOUT_TOPIC else topic.encode()
     return [header, name, msgpack.packb(arguments), *payload_of(operation)]

@@ -6,10 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-import pytest
-
-from quothd.frontend.lifecycle import TABLE, State, Transition, follow
-from quothd.frontend.registry import RegistryEntry
+from quothd.frontend.registry import RegistryEntry, State, Transition
 from quothd.frontend.scheduler import OPEN_S, Scheduler
 from quothd.requests.events import Close
 from quothd.topics.metadata import TopicMetadata
@@ -32,7 +29,6 @@ class Executor:
         self.thread = Thread()
 
     def send(self, item: Any) -> None:
-        """See `Executor.send`."""
         self.sent.append(item)
 
 
@@ -52,34 +48,14 @@ class Topics:
         return "".join(cast(Any, one).name for one in self.scheduler.executors)
 
     def open(self, *entries: RegistryEntry, now: float = 0.0) -> None:
-        """Open topics, as far as they may be active."""
         for entry in entries:
             self.scheduler.need(entry, now)
             if entry.state is State.OPENING:
                 entry.step(Transition.OPENED)
 
     def close(self, entry: RegistryEntry, now: float = 0.0) -> None:
-        """Let a topic that closes be closed."""
         assert cast(Any, entry.executor).sent[-1] == Close()
         self.scheduler.released(entry, Transition.CLOSED, now)
-
-
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("transition", Transition)
-def test_a_transition_that_the_table_lacks_is_a_defect(state: State, transition: Transition) -> None:
-    if (state, transition) in TABLE:
-        assert follow(state, transition) is TABLE[state, transition]
-    else:
-        with pytest.raises(AssertionError, match=str(transition)):
-            follow(state, transition)
-
-
-def test_as_many_topics_are_active_as_there_may_be() -> None:
-    topics = Topics(2)
-    topics.open(*topics.entries)
-    assert topics.active == "ab"
-    assert topics.scheduler.waiting
-    assert [one.state for one in topics.entries[2:]] == [State.QUEUED] * 3
 
 
 def test_a_waiting_topic_takes_the_place_of_the_idle_one_that_was_used_first() -> None:

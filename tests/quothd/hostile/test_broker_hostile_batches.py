@@ -1,23 +1,28 @@
-"""Forged batches: none is stored, none harms a reader.
+"""Forged batches, of which none is stored, and damaged ones, which cost a simple reader no whole record.
 
-The tests of `quothwire` and `quothlog` have every forgery; these show that the broker refuses them, too.
+The tests of `quothwire` and `quothlog` have every forgery and damage; these show what the broker does.
 """
 
 from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import zmq
 from xxhash import xxh3_64_intdigest
 
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
-from kit.disk.damage import with_headers
+from kit.disk.corruptions import ACTIVE, BATCHES, RECORDS, SEGMENTS, Scene, leave_behind
+from kit.disk.damage import flip, with_headers
 from kit.disk.logs import encoded
 from kit.scale import times
+from quothd import Broker
 from quothwire import batch
-from quothwire.batch import BATCH_BYTES_MAX, Flag
-from quothwire.protocol.messages import Publish, RollTopic
+from quothwire.batch import BATCH_BYTES_MAX
+from quothwire.protocol.messages import Publish
 
 
 def forge(
@@ -41,26 +46,16 @@ ABC = body_of(0, 1, 2, 3, heap=b"abc")
 MALFORMED_HEADERS = batch.encode([b"1", b"2"], headers=[b"", b"\x81\xa1a\xa1b"], producer=5, sequence=1)
 FORGED: dict[str, bytes] = {
     "nothing": b"",
-    "text": b"hello, is this a batch?",
     "a cut body": forge(ABC, 3)[:-1],
     "two batches": forge(ABC, 3) * 2,
-    "two numberings": forge(ABC, 3, flags=Flag.SPARSE | Flag.ORDINAL),
-    "the compression's flag": forge(ABC, 3, flags=1 << 15),
     "a pointer": forge(ABC, 3, base=5),
-    "no records": forge(body_of(0), 0),
-    "more records": forge(ABC, 4),
     "2^32 records": forge(ABC, 2**32 - 1),
-    "100,001 records": forge(body_of(*[0] * 100_002), 100_001),
     "a body of 4 GiB": forge(ABC, 3, body_bytes=2**32 - 8),
     "a wild offset": forge(body_of(0, 2**31 - 1, 2, 3, heap=b"abc"), 3),
-    "a negative offset": forge(body_of(0, -(2**31), 2, 3, heap=b"abc"), 3),
-    "keys that are not there": forge(ABC, 3, flags=Flag.KEYS),
-    "START alone": encoded([b"v"], producer=5, sequence=1, start=True),
-    "a sequence alone": batch.encode([b"1"], sequence=1),
     "malformed headers": MALFORMED_HEADERS,
     "a checksum of the body": encoded([b"x" * 64])[:-1] + b"y",
 }
-TOO_LARGE = ("2^32 records", "100,001 records", "a body of 4 GiB")
+TOO_LARGE = ("2^32 records", "a body of 4 GiB")
 
 
 def test_a_forged_batch_is_refused_makes_no_topic_and_its_neighbours_are_stored(fast: FastPeer) -> None:
@@ -73,34 +68,6 @@ def test_a_forged_batch_is_refused_makes_no_topic_and_its_neighbours_are_stored(
         asked = [fast.send(Publish(), topic, raw), fast.send_publish(topic, [b"after"])]
         assert [*map(code_of, fast.answers_to(asked))] == [code, ""], name
         assert fast.values(topic) == [b"before", b"after"]
-
-
-def test_a_batch_with_any_byte_changed_or_cut_off_is_refused(fast: FastPeer, topic: str) -> None:
-    whole = batch.encode([b"one", b"", b"three"], [b"k", None, b""], [b"", b"", b""], producer=3, sequence=1)
-    damaged = [whole[:i] + bytes([whole[i] ^ 0x41]) + whole[i + 1 :] for i in range(len(whole))]
-    damaged += [whole[:i] for i in range(len(whole))]
-    asked = [fast.send(Publish(), topic, raw) for raw in damaged]
-    assert {code_of(answer) for answer in fast.answers_to(asked)} == {"bad_batch"}
-    assert not fast.call(Publish(), topic, whole).duplicate
-    assert len(fast.read_all(topic)) == 3
-
-
-def test_a_stored_batch_is_refused_when_it_is_published_again(fast: FastPeer, topic: str) -> None:
-    """Only the log assigns pointers, so that even its own batches are refused."""
-    fast.publish(topic, [b"x", b"y"])
-    stored = bytes(fast.answer_to(fast.send_fetch(topic)).payload)
-    for target in (topic, topic + "-other"):
-        with refused("bad_batch"):
-            fast.call(Publish(), target, stored)
-    assert len(fast.read_all(topic)) == 2
-
-
-def test_a_value_may_be_any_bytes(fast: FastPeer, topic: str, rng: random.Random) -> None:
-    values = [forge(ABC, 3, base=1), b"QUOTHLOG" + bytes(88), bytes(10_000), rng.randbytes(100_000)]
-    fast.publish(topic, values)
-    fast.call(RollTopic(), topic)
-    fast.publish(topic, values)
-    assert fast.values(topic) == values * 2
 
 
 def test_a_simple_reader_gets_the_values_of_records_with_malformed_headers(
@@ -143,3 +110,78 @@ def test_random_batches_are_stored_whole_or_refused(fast: FastPeer, topic: str, 
         assert {code_of(answer) for answer in answers} <= {"", "bad_batch"}
         stored += sum(replied(answer).count for answer in answers if not code_of(answer))
     assert len(fast.read_all(topic)) == stored
+
+
+# -- damage for simple readers ------------------------------------------------------------------------------
+
+Damage = Callable[[Scene], None]
+
+
+def flipped(offset: int, *numbers: int) -> Damage:
+    """Change a byte of each of these batches."""
+
+    def damage(scene: Scene) -> None:
+        for stored in (scene.stored[number] for number in numbers):
+            flip(stored.path, stored.start + offset)
+
+    return damage
+
+
+def without_segment(scene: Scene) -> None:
+    """Remove a segment between others."""
+    scene.segments[1].unlink()
+    scene.index(1).unlink()
+
+
+HEADER, BODY = 20, 110
+EVERY_BATCH = range(SEGMENTS * BATCHES)
+DAMAGES: dict[str, tuple[Damage, set[int]]] = {
+    "a body": (flipped(BODY, 5), {5}),
+    "a header in the active segment": (flipped(HEADER, ACTIVE + 1), {ACTIVE + 1}),
+    "all headers": (flipped(HEADER, *EVERY_BATCH), {*EVERY_BATCH}),
+    "a missing segment": (without_segment, {4, 5, 6, 7}),
+}
+"""The damages, each with the numbers of the batches that are lost by it."""
+
+
+def steps(simple: SimplePeer, limit: int) -> Iterator[tuple[int, int, list[tuple[int, bytes]]]]:
+    """Follow the cursors of the replies; yields old and new cursor and the records, none for damage."""
+    cursor = 0
+    while True:
+        status, *rest = simple.ask("read", "t", cursor, limit)
+        if status == b"ok":
+            following, pairs = int(rest[0]), rest[1:]
+            if not pairs:
+                assert following == cursor
+                return
+            yield cursor, following, list(zip(map(int, pairs[::2]), pairs[1::2], strict=True))
+        else:
+            code, text, following = rest[0], rest[1], int(rest[2])
+            assert code == b"damaged"
+            assert f"read on after {following}" in text.decode()
+            yield cursor, following, []
+        assert following > cursor, "every reply moves the cursor"
+        cursor = following
+
+
+def test_a_simple_reader_gets_an_error_for_damage_and_every_whole_record(
+    tmp_path: Path, peers: Peers
+) -> None:
+    """A long poll reports damage at once."""
+    left = leave_behind(tmp_path / "left", killed=False)
+    for name, (damage, lost) in DAMAGES.items():
+        scene = Scene(left, tmp_path / name)
+        damage(scene)
+        whole = [one for row, one in enumerate(left.published) if row // RECORDS not in lost]
+        gone = [one.pointer for row, one in enumerate(left.published) if row // RECORDS in lost]
+        with Broker(scene.directory, host="127.0.0.1") as broker:
+            simple = peers.simple(broker, zmq.REQ)
+            for limit in (1, 2, 100):
+                found = list(steps(simple, limit))
+                records = [record for _, _, some in found for record in some]
+                assert records == [(one.pointer, one.value) for one in whole], limit
+                reported = [(before, after) for before, after, some in found if not some]
+                assert all(any(before < one <= after for before, after in reported) for one in gone), limit
+                assert not any(before < one <= after for before, after in reported for one, _ in records)
+            if not whole:
+                assert simple.ask("read", "t", 0, 10, 60_000)[1] == b"damaged"

@@ -27,7 +27,6 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\
 
 
 def raw(broker: BrokerProcess) -> socket.socket:
-    """Open a TCP connection to the broker."""
     host, port = broker.url.removeprefix("tcp://").split(":")
     return socket.create_connection((host, int(port)), timeout=CLOSED_WITHIN_S)
 
@@ -182,19 +181,6 @@ def test_a_client_that_does_not_read_slows_no_other_down_and_bounds_its_memory(
     eventually(lambda: len(fast.values("of the deaf")) == 500, "all records are stored")
     assert len(fast.values("other")) == len(took)
     assert resident_bytes(broker.pid) - before < 250 * 2**20
-
-
-def test_a_client_may_leave_with_requests_on_their_way(
-    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
-) -> None:
-    works(fast)
-    for _ in range(times(50, 2_000)):
-        with FastPeer(peers.context, broker.url) as short:
-            short.send_publish(topic, [b"x"])
-            short.send_fetch(topic, 0, wait_ms=60_000)
-            short.publish(topic, [b"y"])
-    works(fast)
-    assert len(fast.read_all(topic)) == 2 * times(50, 2_000)
 
 
 def test_sockets_of_other_types_get_no_answer(peers: Peers, broker: BrokerProcess, fast: FastPeer) -> None:

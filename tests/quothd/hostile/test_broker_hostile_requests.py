@@ -19,16 +19,7 @@ from kit.machine.processes import listing, needs_proc, resident_bytes
 from quothwire.batch import encode
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
-from quothwire.protocol.messages import (
-    WITHOUT_TOPIC,
-    CreateTopic,
-    Fetch,
-    Hello,
-    Operation,
-    Ping,
-    Pong,
-    Publish,
-)
+from quothwire.protocol.messages import WITHOUT_TOPIC, CreateTopic, Hello, Operation, Ping, Pong, Publish
 
 WITHOUT_DELIMITER = (
     [b"ping"],
@@ -73,6 +64,7 @@ SIMPLE: dict[str, tuple[list[bytes], str]] = {
     "no topic to publish to": ([b"publish"], "bad_request"),
     "too many values": ([b"publish", b"many", *[b"x"] * 10_001], "too_large"),
     "too many numbers": ([b"read", b"t", b"0", b"1", b"0", b"0"], "bad_request"),
+    "no value to publish": ([b"publish", b"t"], "bad_request"),
     "something to ping": ([b"ping", b"t"], "bad_request"),
     "no such name to go on after": ([b"topics", b"a/b"], "bad_topic"),
 }
@@ -144,18 +136,6 @@ def test_a_malformed_fast_request_gets_an_error_with_its_correlation_id_and_take
     assert resident_bytes(broker.pid) - before < 15 * 2**20, "two megabytes are among them, 10 times"
 
 
-def test_every_operation_refuses_unknown_and_wrong_arguments(fast: FastPeer) -> None:
-    fast.publish("t", [b"x"])
-    for operation in Operation:
-        topic = b"" if operation in WITHOUT_TOPIC else b"new" if operation is Operation.CREATE else b"t"
-        for arguments in (
-            b"\xc1",
-            b"\x90",
-            *(packed(**{name: -1}) for name in ("other", "after", "settings")),
-        ):
-            assert refusal_of(fast, header(operation), topic, arguments) == ("bad_request", 77), operation
-
-
 ABOVE_A_LIMIT = {
     "headers of a record": [
         header(Operation.PUBLISH),
@@ -220,19 +200,18 @@ def test_a_bad_name_is_refused_by_every_operation_and_makes_no_file(
     assert [name for name in made if not name.endswith(".idx")] == [], "an index belongs to hibernation"
 
 
-def test_every_good_name_is_a_topic_of_its_own_also_after_a_restart(
+def test_every_good_name_is_a_topic_of_its_own_also_after_a_crash(
     start_broker: StartBroker, peers: Peers
 ) -> None:
     broker = start_broker()
     fast = peers.fast(broker)
     for name in GOOD_NAMES:
         fast.publish(name, [name.encode()])
-    for end in (broker.terminate, broker.kill):
-        end()
-        fast.close()
-        fast = peers.fast(broker.restart())
-        for name in GOOD_NAMES:
-            assert fast.fetch(name).values == [name.encode()], name
+    broker.kill()
+    fast.close()
+    fast = peers.fast(broker.restart())
+    for name in GOOD_NAMES:
+        assert fast.fetch(name).values == [name.encode()], name
     assert peers.simple(broker).topics() == sorted(GOOD_NAMES, key=str.encode)
     for path in broker.topics_directory.iterdir():
         assert path.name.isascii(), path
@@ -264,13 +243,3 @@ def test_a_frame_that_is_too_large_ends_its_connection_only_and_takes_no_memory(
 
     eventually(is_answered, "the client connects again")
     assert len(fast.read_all(topic)) == 5
-
-
-@needs_proc
-def test_a_long_poll_with_a_payload_is_refused_and_not_kept(fast: FastPeer, broker: BrokerProcess) -> None:
-    before = resident_bytes(broker.pid)
-    for _ in range(100):
-        frames = binary_codec.encode_request(Fetch(wait_ms=60_000), 77, "unknown", bytes(2**20))
-        assert refusal_of(fast, *frames) == ("bad_request", 77)
-    assert resident_bytes(broker.pid) - before < 32 * 2**20
-    assert fast.status(limit=0).waits == 0

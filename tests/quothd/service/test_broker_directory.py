@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +18,7 @@ from xxhash import xxh3_64_hexdigest
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import FastPeer, Peers
 from kit.deadlines import eventually
+from kit.disk.doubles import FaultyDisk, Kind
 from kit.machine.processes import listing
 from quothd import Broker
 from quothlog.datadir import topic_file
@@ -41,7 +41,6 @@ def serving(directory: Path, **settings: Any) -> Iterator[FastPeer]:
 
 
 def names(fast: FastPeer) -> list[str]:
-    """The names of all topics."""
     found: list[str] = fast.call(ListTopics()).names
     return found
 
@@ -94,21 +93,18 @@ def test_a_file_in_place_of_a_directory_is_refused_and_left_alone(tmp_path: Path
     assert path.is_fifo() or path.read_text() == "of another program"
 
 
-def drop_override() -> None:
-    """Give up the right of root to write everywhere, from the next exec on."""
-    ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)  # PR_CAPBSET_DROP of CAP_DAC_OVERRIDE
-
-
-@pytest.mark.skipif(
-    os.getuid() == 0 and sys.platform != "linux", reason="root may write everywhere on this system"
-)
-def test_a_directory_that_is_not_writable_is_refused(refuse: Refuse, tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o555)
-    popen = {"preexec_fn": drop_override} if os.getuid() == 0 else {}
-    for directory in (closed / "data", closed):
-        assert "Permission denied" in refuse(CANNOT, directory=directory, popen=popen)
-    assert listing(closed) == []
+def test_a_directory_that_takes_no_files_is_refused_at_the_start(tmp_path: Path, disk: FaultyDisk) -> None:
+    """All that a publish needs is tried, and leaves nothing."""
+    changes: tuple[Kind, ...] = ("create", "write", "sync", "rename")
+    for kind in changes:
+        disk.fail(kind, problem=errno.EROFS, lasting=True)
+        with pytest.raises(QuothError, match=f"storage_failed: {tmp_path}.* Read-only file system") as caught:
+            Broker(tmp_path, filesystem=disk).start()
+        assert "mounted read-only" in str(caught.value.hint), "what to do"
+        disk.heal()
+        assert listing(tmp_path / "topics") == []
+    with Broker(tmp_path, filesystem=disk) as broker:
+        assert broker.url
 
 
 def test_a_new_directory_is_for_its_owner_alone_and_may_be_a_link(tmp_path: Path) -> None:

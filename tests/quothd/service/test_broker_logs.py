@@ -45,9 +45,6 @@ def test_the_table_lists_the_events_of_the_code_and_nothing_else() -> None:
     assert noted <= set(EVENTS)
     for name in set(EVENTS) - noted - {log_handler.FOREIGN}:
         assert any(f'"{name}"' in text for text in ours), name
-
-
-def test_an_event_has_a_plain_name_and_a_meaning() -> None:
     for name, event in EVENTS.items():
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
         assert event.meaning
@@ -59,7 +56,6 @@ def test_an_event_has_a_plain_name_and_a_meaning() -> None:
 
 @pytest.fixture
 def stream() -> io.StringIO:
-    """Return the stderr of `writer`."""
     return io.StringIO()
 
 
@@ -78,7 +74,6 @@ def writer(stream: io.StringIO) -> Iterator[LogWriter]:
 
 
 def lines(stream: io.StringIO) -> list[str]:
-    """Return the lines that were written so far."""
     return stream.getvalue().splitlines()
 
 

@@ -109,16 +109,13 @@ def test_the_watchdog_is_fed_while_the_process_runs(
     assert broker.terminate() == 0
 
 
-def test_the_watchdog_of_another_process_is_not_fed() -> None:
+def test_the_watchdog_of_another_process_and_an_address_that_is_no_unix_socket_get_no_report() -> None:
     """WATCHDOG_PID names the process; its children inherit the variables."""
     environment = {"NOTIFY_SOCKET": "/run/nothing", "WATCHDOG_USEC": "1000000"}
     for pid, fed in ((os.getpid(), True), (os.getppid(), False)):
         notifier = from_environment({**environment, "WATCHDOG_PID": str(pid)})
         assert (notifier._feed_every > 0) is fed
         notifier.close()
-
-
-def test_an_address_that_is_no_unix_socket_gets_no_report() -> None:
     for address in ("", "tcp://127.0.0.1:1", "vsock:2:1"):
         assert from_environment({"NOTIFY_SOCKET": address}).tick(0.0, lambda: "") is None
 

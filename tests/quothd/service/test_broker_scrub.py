@@ -30,13 +30,11 @@ def fill(fast: FastPeer, topic: str) -> int:
 
 
 def folder(broker: BrokerProcess, topic: str) -> Path:
-    """Return the folder of a topic."""
     (found,) = broker.topics_directory.glob(f"{topic}~*")
     return found
 
 
 def counted(fast: FastPeer, name: str) -> int:
-    """Return a counter of the broker."""
     return int(fast.status(limit=0).counters[name])
 
 
@@ -75,24 +73,18 @@ def test_a_round_finds_a_damaged_segment_and_counts_its_records(
     assert counted(fast, "quarantined_bytes") > 10_000
 
 
-def test_a_missing_footer_or_index_is_no_damage(start_broker: StartBroker, peers: Peers) -> None:
+def test_a_missing_footer_or_index_is_no_damage(tmp_path: Path) -> None:
     """The next opening rebuilds it. The active segment is not checked."""
-    broker = start_broker(scrub_interval=0.2)
-    fast = peers.fast(broker)
-    for name in "abcde":
-        fill(fast, name)
-    eventually(lambda: counted(fast, "scrub_rounds") > 0, "a round is done")
-    a, b, c, d = (segments(folder(broker, name))[0] for name in "abcd")
-    truncate(a, a.stat().st_size - FOOTER_BYTES)
-    truncate(b, b.stat().st_size - FOOTER_BYTES // 2)
-    flip(c, c.stat().st_size - 1)
-    d.with_suffix(".idx").unlink()
-    flip(segments(folder(broker, "e"))[-1], 500)
-    rounds = counted(fast, "scrub_rounds")
-    eventually(lambda: counted(fast, "scrub_rounds") > rounds + 1, "a round has seen them")
-    assert (counted(fast, "scrub_damages"), counted(fast, "scrub_missing_records")) == (0, 0)
-    assert "event=damage_found" not in broker.stderr
-    assert "event=scrub_failed" not in broker.stderr
+    with Broker(tmp_path) as broker, FastPeer(broker.context, broker.url) as fast:
+        for name in "abcde":
+            fill(fast, name)
+    a, b, c, d, e = (segments(path) for path in sorted((tmp_path / "topics").iterdir()))
+    truncate(a[0], a[0].stat().st_size - FOOTER_BYTES)
+    truncate(b[0], b[0].stat().st_size - FOOTER_BYTES // 2)
+    flip(c[0], c[0].stat().st_size - 1)
+    d[0].with_suffix(".idx").unlink()
+    flip(e[-1], 500)
+    assert not any(one["damages"] or "problem" in one for one in scrub(tmp_path, lambda _size: None))
 
 
 @needs_proc

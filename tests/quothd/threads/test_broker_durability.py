@@ -1,18 +1,19 @@
-"""The promises of an acknowledgement, and the syncs that keep them."""
+"""The promises of an acknowledgement, the syncs that keep them, and disks that fail."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from pathlib import Path
 
-from kit.broker.brokers import StartBroker
-from kit.broker.peers import FastPeer, Peers, found_in, refused, replied
+from kit.broker.peers import FastPeer, Peers, found_in, hibernates, refused, replied
 from kit.clocks import HookedClock
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.disk.doubles import FaultyDisk, Kind
+from kit.disk.doubles import FaultyDisk
 from quothd import Broker
-from quothwire.protocol.messages import CreateTopic, Ping
+from quothwire.protocol.messages import (
+    CreateTopic,
+    Ping,
+    RollTopic,
+)
 
 Embed = Callable[..., Broker]
 
@@ -34,14 +35,6 @@ def test_an_fsync_serves_many_publishes_of_a_pipeline(fast: FastPeer, topic: str
     for answer in fast.answers_to([fast.send_publish(topic, [b"x"]) for _ in range(500)]):
         assert replied(answer).durability == "synced"
     assert fast.status(limit=0).counters["syncs"] - before < 250
-
-
-def test_a_written_record_is_synced_once_within_the_interval(start_broker: StartBroker, peers: Peers) -> None:
-    fast = peers.fast(start_broker(sync_interval=0.05, worker_timeout=60))
-    fast.publish("t", [b"x"])
-    eventually(lambda: fast.status(limit=0).counters["syncs"] == 1, "it has been synced")
-    pause(0.3)
-    assert fast.status(limit=0).counters["syncs"] == 1
 
 
 def test_readers_of_a_synced_topic_see_a_record_after_its_fsync(
@@ -105,46 +98,38 @@ def test_writers_wait_while_too_many_records_are_unsynced(
     assert len(fast.values("t")) == 12
 
 
-class SlowDisk(FaultyDisk):
-    """A disk whose fsync takes 10 ms."""
-
-    def note(self, kind: Kind, path: Path) -> None:
-        """See `FaultyDisk.note`."""
-        if kind == "sync":
-            pause(0.01)
-        super().note(kind, path)
+# -- a disk that fails --------------------------------------------------------------------------------------
 
 
-def test_busy_topics_share_one_worker_on_a_slow_disk(embed: Embed, peers: Peers) -> None:
-    """A topic whose acknowledgements wait for the disk is never idle, and makes way all the same.
+def hibernate(fast: FastPeer) -> None:
+    eventually(lambda: hibernates(fast), "all topics hibernate")
 
-    The publishers do not wait for their answers before they go on.
-    """
-    broker = embed(workers_max=1, durability="synced", filesystem=SlowDisk())
-    over = threading.Event()
-    problems: list[BaseException] = []
 
-    def keep_busy() -> None:
-        try:
-            with FastPeer(peers.context, broker.url) as fast:
-                sent: list[int] = []
-                while not over.is_set():
-                    sent.append(fast.send_publish("busy", [b"x"]))
-                    pause(0.001)
-                    if len(sent) > 200:
-                        replied(fast.answer_to(sent.pop(0)))
-        except BaseException as problem:
-            problems.append(problem)
-
-    busy = [threading.Thread(target=keep_busy) for _ in range(3)]
-    for one in busy:
-        one.start()
-    try:
-        fast = peers.fast(broker)
-        for row in range(5):
-            replied(fast.answer_to(fast.send_publish(f"t{row}", [b"x"])))
-    finally:
-        over.set()
-        for one in busy:
-            one.join()
-    assert problems == []
+def test_a_failed_fsync_ends_the_writing_until_a_restart(
+    embed: Embed, peers: Peers, disk: FaultyDisk
+) -> None:
+    """The publish that waits for it is refused, reading goes on, before and after hibernation."""
+    broker = embed(worker_timeout=0.05)
+    fast = peers.fast(broker)
+    fast.publish("t", [b"1"], "synced")
+    fast.publish("other", [b"1"])
+    hibernate(fast)
+    disk.fail("sync", 2)  # the first is that of the opening
+    with refused("storage_failed"):
+        fast.publish("t", [b"2"], "synced")
+    disk.heal()
+    for _ in range(3):
+        with refused("storage_failed"):
+            fast.publish("t", [b"3"])
+        assert fast.values("t")[0] == b"1"
+        assert "Input/output error" in fast.describe("t").problem
+        hibernate(fast)
+    with refused("storage_failed"):
+        fast.call(RollTopic(), "t")
+    fast.publish("other", [b"2"])
+    broker.stop()
+    fast.close()
+    fast = peers.fast(embed())
+    assert fast.describe("t").problem == ""
+    fast.publish("t", [b"4"])
+    assert (fast.values("t")[0], fast.values("t")[-1]) == (b"1", b"4")

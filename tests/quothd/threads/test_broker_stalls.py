@@ -6,16 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from kit.broker.brokers import StartBroker
 from kit.broker.peers import FastPeer, Peers, replied
 from kit.clocks import SECOND, HookedClock, ManualClock
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk
+from kit.disk.small_disks import mounted
+from kit.machine.processes import needs_proc
 from quothd import Broker
 from quothd.threads.executor import SLOW_S
-from quothd.threads.stall_guard import QUIET_S, STALL_S, StallGuard
+from quothd.threads.stall_guard import AGAIN_S, QUIET_S, STALL_S, StallGuard
 from quothwire.protocol.messages import Ping
 
 Embed = Callable[..., Broker]
@@ -30,7 +34,6 @@ def embed(embed: Embed) -> Embed:
 
 
 def takeovers(fast: FastPeer) -> int:
-    """Count how often another thread has become the front end."""
     return int(fast.status(limit=0).counters["takeovers"])
 
 
@@ -43,7 +46,6 @@ def open_topics(fast: FastPeer, *topics: str) -> None:
 
 
 def last_writer(disk: FaultyDisk, topic: str) -> str:
-    """The thread that has written to a topic last."""
     return [thread for folder, thread in disk.writers if folder.startswith(f"{topic}~")][-1]
 
 
@@ -119,23 +121,6 @@ def test_topics_that_stall_one_after_another_leave_no_thread_behind(
     )
 
 
-def test_without_a_guard_the_front_end_handles_nothing_that_a_disk_could_stall(
-    embed: Embed, peers: Peers, disk: FaultyDisk, refuse_threads: Callable[[str], None]
-) -> None:
-    """No thread can be started for it; once one can, the front end handles requests again."""
-    refuse_threads("quoth-stall-guard")
-    broker = embed()
-    fast, other = peers.fast(broker), peers.fast(broker)
-    open_topics(fast, "slow", "a")
-    sent = stalled_publish(fast, disk)
-    other.publish("a", [b"x"])
-    disk.heal()
-    replied(fast.answer_to(sent))
-    assert last_writer(disk, "slow") == "quoth-topic-slow"
-    refuse_threads("")
-    eventually(lambda: is_written_by_the_front_end(fast, disk), "a guard watches")
-
-
 # -- the guard ------------------------------------------------------------------------------------------
 
 
@@ -152,7 +137,6 @@ class Watched:
         self.guard.start()
 
     def step(self, seconds: float) -> None:
-        """Let time pass."""
         self.clock.step(round(seconds * SECOND))
 
     def _look(self, thread_id: int) -> bool:
@@ -163,7 +147,6 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Iterator[Watched]:
-    """Start a guard that watches this thread."""
     watched = Watched()
     yield watched
     watched.guard.stop()
@@ -199,6 +182,18 @@ def test_a_thread_that_waits_for_a_processor_stays_the_front_end(watched: Watche
     assert watched.guard.takeovers == 0
 
 
+def test_a_guard_without_a_thread_watches_nothing_until_one_can_be_started(
+    refuse_threads: Callable[[str], None],
+) -> None:
+    refuse_threads("quoth-stall-guard")
+    guard = Watched().guard
+    assert guard.begin("t", AGAIN_S / 2) is None
+    refuse_threads("")
+    assert guard.begin("t", AGAIN_S / 2) is None
+    assert guard.begin("t", 2 * AGAIN_S) is not None
+    guard.stop()
+
+
 def test_a_guard_costs_next_to_nothing(watched: Watched) -> None:
     """A watch takes a microsecond or two, and an idle broker uses no processor."""
     began = time.thread_time()
@@ -210,3 +205,33 @@ def test_a_guard_costs_next_to_nothing(watched: Watched) -> None:
     computed = time.process_time()
     pause(0.3)
     assert time.process_time() - computed < 0.02
+
+
+# -- a real file system -------------------------------------------------------------------------------------
+
+
+@needs_proc
+def test_a_frozen_file_system_delays_only_requests_that_write(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
+    """The front end that waits in the write is replaced, once; reads and pings go on."""
+    with mounted("ext4", tmp_path) as disk:
+        settings = {"worker_timeout": 60, "sync_interval": 0.01, "disk_free_min": 0}
+        broker = start_broker(directory=disk.path / "data", **settings)
+        fast, other = peers.fast(broker), peers.fast(broker)
+        for topic in ("slow", "other"):
+            fast.publish(topic, [b"before"])
+        before = other.status(limit=0).counters["takeovers"]
+        eventually(lambda: other.status(limit=0).counters["syncs"] >= 2, "nothing is left to sync")
+        with disk.frozen():
+            sent = fast.send_publish("slow", [b"stalled"])
+            for _ in range(50):
+                other.call(Ping())
+                assert [record.value for record in other.read_all("other")] == [b"before"]
+            eventually(
+                lambda: other.status(limit=0).counters["takeovers"] == before + 1, "another thread serves"
+            )
+            assert fast.is_silent(0)
+        assert replied(fast.answer_to(sent)).count == 1
+        assert [record.value for record in other.read_all("slow")] == [b"before", b"stalled"]
+        broker.close()

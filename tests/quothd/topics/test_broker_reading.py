@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
 from kit.client.clients import Client, read_all
+from quothd.requests.pending_request import open_request
+from quothd.topics.append_burst import append_publishes
+from quothlog import Appended, Log
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
@@ -35,28 +39,6 @@ def test_the_first_publish_makes_a_topic(client: Client, topic: str) -> None:
     assert client.read(f"{topic}2")[1] == [(second, b"two")]
 
 
-def test_a_read_begins_above_its_pointer_and_returns_at_most_its_limit(
-    client: Client, fast: FastPeer, topic: str
-) -> None:
-    """Across segments. The pointer need not exist; 0 is the beginning, the end and the future are empty."""
-    records: list[tuple[int, bytes]] = []
-    for count in (1, 5, 1, 40, 3):
-        values = [b"%d %d" % (len(records), i) for i in range(count)]
-        first, last = client.publish(topic, *values)
-        assert last == first + count - 1
-        records += zip(range(first, last + 1), values, strict=True)
-        fast.call(RollTopic(), topic)
-    for limit in (1, 2, 7, 100):
-        assert len(client.read(topic, 1, limit)[1]) <= limit
-        assert read_all(client, topic, 0, limit) == records
-    for row, (pointer, _) in enumerate(records):
-        assert client.read(topic, pointer - 1, limit=1) == (pointer, [records[row]])
-        found = client.read(topic, pointer)[1]
-        assert found == records[row + 1 :][: len(found)]
-    for after in (records[-1][0], records[-1][0] + 1, 2**55, POINTER_MAX):
-        assert client.read(topic, after) == (after, [])
-
-
 def test_a_cursor_below_the_oldest_record_goes_on_there(client: Client, fast: FastPeer, topic: str) -> None:
     """The reply has the number of records that are gone, and the end of the topic."""
     lost = [client.publish(topic, b"%d" % i)[0] for i in range(3)]
@@ -71,11 +53,6 @@ def test_a_cursor_below_the_oldest_record_goes_on_there(client: Client, fast: Fa
         assert [(one.pointer, one.value) for one in found.records] == kept
         assert (found.reply.gone, found.reply.newest, found.reply.end) == (gone, kept[1][0], 5)
     assert read_all(client, topic) == kept
-
-
-def test_a_publish_without_values_is_refused(simple: SimplePeer, topic: str) -> None:
-    with refused("bad_request"):
-        simple.call("publish", topic)
 
 
 def test_a_reply_is_bounded_by_bytes_max_and_by_the_broker(fast: FastPeer, topic: str) -> None:
@@ -135,6 +112,14 @@ def test_simple_publishes_of_one_burst_keep_their_order(
             expected[pointer] = b"%d %d" % (i, j)
     assert read_all(simple, topic, limit=10_000) == list(expected.items())
     assert fast.fetch(topic).batches < 100, "every single record became a batch"
+
+
+def test_a_burst_of_simple_publishes_that_exceeds_a_batch_is_stored_whole(tmp_path: Path) -> None:
+    burst = [open_request([b"client", b"", b"publish", b"t", *[b"x"] * 10_000]) for _ in range(11)]
+    with Log.open(tmp_path / "t") as log:
+        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, burst)]
+        assert [one.count for one in outcomes if isinstance(one, Appended)] == [10_000] * 11
+        assert log.end_ordinal == 110_000
 
 
 # -- ranges -------------------------------------------------------------------------------------------------

@@ -3,67 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from kit.broker.open_topic import LOG_ID, OpenTopic, new_topic, pending
+from kit.broker.open_topic import OpenTopic, new_topic, pending
+from kit.broker.operations import OPERATIONS, VALUES, publish
 from kit.broker.transactions import LOADER, part_of, staged
 from kit.disk.doubles import CHANGES, FaultyDisk, Kind
-from kit.disk.logs import encoded
 from quothd.requests.events import Answered, Close, Closed, Deleted, Failed
 from quothd.requests.pending_request import PendingRequest
 from quothd.topics.metadata import TopicMetadata
 from quothlog import Log
 from quothwire.errors import QuothError
-from quothwire.protocol.messages import (
-    AbortTransaction,
-    AdvanceTopic,
-    CountTopic,
-    DeleteTopic,
-    DescribeTopic,
-    Fetch,
-    GetTransaction,
-    Operation,
-    Publish,
-    PublishStaged,
-    RollTopic,
-    SplitTopic,
-    Stage,
-    TrimTopic,
-    UpdateTopic,
-)
+from quothwire.protocol.messages import Operation, PublishStaged, RollTopic, Stage
 from quothwire.protocol.transaction import encode_parts
 
 STORES = (Operation.PUBLISH, Operation.PUBLISH_STAGED)
 READS = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
-VALUES = [b"one", b"two"]
-PART = part_of(0, 7, [VALUES])
-
-
-def publish(durability: str) -> PendingRequest:
-    """A publish of `VALUES`."""
-    return pending(Publish(durability), encoded(VALUES))
-
-
-OPERATIONS: dict[str, Callable[[], PendingRequest]] = {
-    "publish written": lambda: publish("written"),
-    "publish synced": lambda: publish("synced"),
-    "fetch": lambda: pending(Fetch()),
-    "fetch and wait": lambda: pending(Fetch(after=2**56 - 1, wait_ms=1_000)),
-    "advance": lambda: pending(AdvanceTopic()),
-    "split": lambda: pending(SplitTopic()),
-    "count": lambda: pending(CountTopic()),
-    "describe": lambda: pending(DescribeTopic()),
-    "update": lambda: pending(UpdateTopic({"durability": "synced"})),
-    "trim": lambda: pending(TrimTopic(2**56 - 1)),
-    "roll": lambda: pending(RollTopic()),
-    "stage": lambda: pending(Stage(LOADER, 1, 0, 7), staged(VALUES, 1)),
-    "publish staged": lambda: pending(PublishStaged(LOADER, 1, 1), encode_parts([PART])),
-    "transaction": lambda: pending(GetTransaction(LOADER, 1)),
-    "abort": lambda: pending(AbortTransaction(LOADER, 1)),
-    "delete": lambda: pending(DeleteTopic(LOG_ID)),
-}
 
 
 def nothing(_topic: OpenTopic, _disk: FaultyDisk) -> None:
@@ -112,18 +70,17 @@ def disk() -> FaultyDisk:
 def test_the_table_has_every_operation_that_a_topic_handles() -> None:
     """All but those about the broker, and the one that creates a topic."""
     about_the_broker = {Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS}
-    handled = {make().operation for make in OPERATIONS.values()}
+    handled = {ask().operation for ask in OPERATIONS.values()}
     assert handled == {*Operation} - about_the_broker - {Operation.CREATE}
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", OPERATIONS)
 def test_every_request_is_answered_once_in_every_state(
-    tmp_path: Path, disk: FaultyDisk, state: Callable[[OpenTopic, FaultyDisk], None], name: str
+    tmp_path: Path, disk: FaultyDisk, state: Callable[[OpenTopic, FaultyDisk], None]
 ) -> None:
     """Before the topic ends, or with its end. So is a publish of the same burst."""
-    for companions in (0, 1):
-        topic = OpenTopic(tmp_path / str(companions), disk)
+    for name, companions in product(OPERATIONS, (0, 1)):
+        topic = OpenTopic(tmp_path / f"{name} {companions}", disk)
         state(topic, disk)
         asked = [publish("written")] * companions + [OPERATIONS[name]()]
         topic.handle(*asked)
@@ -137,18 +94,18 @@ def test_every_request_is_answered_once_in_every_state(
         topic.codes(topic.answers)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_a_topic_that_closes_answers_what_came_before(tmp_path: Path, disk: FaultyDisk, name: str) -> None:
+def test_a_topic_that_closes_answers_what_came_before(tmp_path: Path, disk: FaultyDisk) -> None:
     """Requests that wait for an fsync, too. A front end that ends waits for no reads and deletions."""
-    topic = OpenTopic(tmp_path, disk)
-    syncing(topic, disk)
-    before = [*topic.answers]
-    last = OPERATIONS[name]()
-    topic.handle(last, Close())
-    topic.deliver()
-    assert topic.topic.ended
-    is_given_up = last.operation in (*READS, Operation.DELETE)
-    topic.codes(before if is_given_up else topic.answers)
+    for name in OPERATIONS:
+        topic = OpenTopic(tmp_path / name, disk)
+        syncing(topic, disk)
+        before = [*topic.answers]
+        last = OPERATIONS[name]()
+        topic.handle(last, Close())
+        topic.deliver()
+        assert topic.topic.ended
+        is_given_up = last.operation in (*READS, Operation.DELETE)
+        topic.codes(before if is_given_up else topic.answers)
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["appended", "segments"])
@@ -165,7 +122,7 @@ def test_requests_that_append_wait_for_a_commit_and_follow_it_in_order(
         topic.handle(pending(Stage(LOADER, 1, 0, 7, number), staged(values, 1)))
     parts = encode_parts([part_of(0, 7, batches)])
     commit, again = (pending(PublishStaged(LOADER, 1, 1), parts) for _ in range(2))
-    behind = [again, OPERATIONS["transaction"](), OPERATIONS["abort"](), OPERATIONS["publish written"]()]
+    behind = [again, OPERATIONS["transaction"](), OPERATIONS["abort"](), OPERATIONS["publish"]()]
     topic.handle(commit, *behind, OPERATIONS["fetch"]())
     early = {event.request for event in topic.events if isinstance(event, Answered)}
     assert not {commit, again, behind[2]} & early
@@ -190,7 +147,7 @@ def test_a_publish_overtakes_the_reads_of_other_threads(tmp_path: Path, disk: Fa
     assert topic.codes(reads) == [""] * 3
 
 
-@pytest.mark.parametrize("behind", [[], ["fetch", "publish written"]], ids=["alone", "with more behind it"])
+@pytest.mark.parametrize("behind", [[], ["fetch", "publish"]], ids=["alone", "with more behind it"])
 def test_a_defect_ends_the_topic_when_no_fsync_runs(
     tmp_path: Path, disk: FaultyDisk, behind: list[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""A changed backup is restored as it says, or refused with an error.
+"""Backups of topics that change meanwhile, and restores from backups that were changed.
 
 Each changed manifest has a right checksum, as an attacker can make it.
 """
@@ -11,22 +11,25 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from kit.disk.logs import fill
+from kit.disk.logs import segments
 from kit.machine.processes import listing
 from kit.scale import times
 from quothd.datadir import backup as saving
 from quothd.datadir import catalog, manifest
 from quothd.datadir import restore as restoring
-from quothlog import Log
+from quothlog import Log, LogOptions
+from quothlog.datadir import topic_file
 from quothlog.datadir.topic_file import TopicFile
-from quothwire.errors import QuothError
+from quothlog.datadir.topic_folder import TopicFolder
+from quothwire.errors import Conflict, QuothError
+from quothwire.pointer import POINTER_MAX
 from quothwire.settings import TopicSettings
 
 VALUES: tuple[Any, ...] = (
@@ -38,22 +41,46 @@ VALUES: tuple[Any, ...] = (
 CODES = {"damaged", "unsupported_version", "bad_setting", "topic_exists", "pointers_exhausted", "disk_low"}
 
 
+Make = Callable[..., TopicFolder]
+
+
 @pytest.fixture
-def backup(tmp_path: Path) -> Path:
+def make(tmp_path: Path) -> Make:
+    """Make a topic in `data` with so many records, ten in a segment."""
+
+    def make_it(name: str, records: int = 35) -> TopicFolder:
+        (tmp_path / "data").mkdir(exist_ok=True)
+        topic = TopicFile(name, sum(name.encode()), TopicSettings())
+        path = catalog.make(tmp_path / "data", topic)
+        options = LogOptions(count_limit=10)
+        if records:
+            with Log.open(path, log_id=topic.log_id, options=options, others=(topic_file.NAME,)) as log:
+                for number in range(records):
+                    log.append(b"%d" % number)
+        return TopicFolder(path, topic)
+
+    return make_it
+
+
+@pytest.fixture
+def backup(make: Make, tmp_path: Path) -> Path:
     """A backup of a topic with two segments and one without any."""
-    data, to = tmp_path / "data", tmp_path / "backup"
-    data.mkdir()
-    for number, name in enumerate(("full", "empty"), start=1):
-        path = catalog.make(data, TopicFile(name, number, TopicSettings()))
-        if name == "full":
-            with Log.open(path, log_id=number, others=("topic.json",)) as log:
-                fill(log, 2)
-                log.roll()
-                fill(log, 1)
-    folders = catalog.scan(data).folders
-    list(saving.backup(folders, to, 2**56 - 1, lambda _bytes: None, exact=False))
-    shutil.rmtree(data)
-    return to
+    run([make("full", 15), make("empty", 0)], tmp_path / "backup")
+    shutil.rmtree(tmp_path / "data")
+    return tmp_path / "backup"
+
+
+def run(
+    folders: list[TopicFolder], to: Path, advance: Callable[[int], None] = lambda _size: None
+) -> list[str]:
+    """Back up; returns the names of the topics that are in it."""
+    outcomes = list(saving.backup(folders, to, POINTER_MAX, advance, exact=True))
+    assert not any(outcome.problem or outcome.damages for outcome in outcomes)
+    saved = [outcome.saved for outcome in outcomes if outcome.saved]
+    written = manifest.load(to)
+    assert written is not None
+    assert [written[one.folder] for one in saved] == saved
+    return [one.topic.name for one in saved]
 
 
 def restored(backup: Path, to: Path) -> list[str]:
@@ -156,7 +183,7 @@ def endless(path: Path) -> None:
     os.truncate(path, 2**42)
 
 
-@pytest.mark.parametrize("which", ["backup.json", "full~0000000000000001", "*.seg", "*.idx"])
+@pytest.mark.parametrize("which", ["backup.json", "full~*", "*.seg", "*.idx"])
 def test_a_backup_with_another_kind_of_file_is_refused(backup: Path, tmp_path: Path, which: str) -> None:
     for harm in (link, fifo, folder, remove, endless):
         harmed = tmp_path / harm.__name__
@@ -193,7 +220,10 @@ FORMS: list[tuple[object, str, str]] = [
 
 
 def test_the_error_for_a_manifest_of_another_form_names_the_place(backup: Path) -> None:
-    for content, code, text in FORMS:
+    unordered = content_of(backup)
+    for row in unordered["topics"]:
+        row["segments"].reverse()
+    for content, code, text in (*FORMS, (unordered, "damaged", "segments are not in order")):
         write_line(backup, content if isinstance(content, bytes) else json.dumps(content).encode())
         with pytest.raises(QuothError) as caught:
             manifest.load(backup)
@@ -212,3 +242,76 @@ def test_topics_of_one_log_that_need_the_same_folder_are_refused(backup: Path, t
     write(backup, content)
     assert outcome_of(backup, tmp_path / "restored") == "topic_exists"
     assert catalog.scan(tmp_path / "restored").folders == []
+
+
+# -- backups ------------------------------------------------------------------------------------------------
+
+
+def held(to: Path) -> dict[str, int]:
+    """The topics of a backup and how many records they have."""
+    found = manifest.load(to)
+    assert found is not None
+    for one in found.values():
+        for file in one.archive.files:
+            file.check(to / one.folder)
+    return {one.topic.name: one.archive.records for one in found.values()}
+
+
+@pytest.mark.parametrize("when", ["before it is looked at", "while it is copied"])
+def test_a_topic_that_is_deleted_during_the_first_backup_is_left_out(
+    make: Make, tmp_path: Path, when: str
+) -> None:
+    orders, others, to = make("orders"), make("others"), tmp_path / "to"
+
+    def delete(_size: int) -> None:
+        if orders.path.exists():
+            catalog.remove(catalog.retire(orders.path))
+
+    if when == "before it is looked at":
+        delete(0)
+    assert run([orders, others], to, delete) == ["others"]
+    assert held(to) == {"others": 35}
+
+
+def test_a_topic_that_is_deleted_during_a_later_backup_stays_in_it_as_it_was(
+    make: Make, tmp_path: Path
+) -> None:
+    orders, to = make("orders"), tmp_path / "to"
+    assert run([orders], to) == ["orders"]
+    assert run([orders], to, lambda _size: catalog.remove(orders.path)) == []
+    assert held(to) == {"orders": 35}
+
+
+def damage(path: Path) -> None:
+    """Replace a segment by zeros."""
+    path.write_bytes(bytes(200))
+
+
+@pytest.mark.parametrize("spoil", [damage, Path.unlink], ids=["damaged", "lost"])
+def test_a_topic_that_cannot_be_read_is_reported_and_stays_as_it_was(
+    make: Make, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    """The backup may be all that is left of a topic that has lost its segments. Others are backed up."""
+    orders, others, to = make("orders"), make("others"), tmp_path / "to"
+    run([orders, others], to)
+    for path in segments(orders.path):
+        spoil(path)
+    first, second = saving.backup([orders, others], to, POINTER_MAX, lambda _size: None, exact=True)
+    assert first.saved is None
+    assert first.problem is not None
+    assert first.problem.code == "damaged"
+    assert second.saved is not None
+    assert held(to) == {"orders": 35, "others": 35}
+
+
+@pytest.mark.parametrize("name", ["orders", "ö" * 90], ids=["short", "long"])
+def test_a_restore_leaves_an_existing_topic_alone(make: Make, tmp_path: Path, name: str) -> None:
+    """Also one with damaged settings, whose folder has only the beginning of its name."""
+    topic, to = make(name), tmp_path / "to"
+    run([topic], to)
+    (topic.path / topic_file.NAME).write_bytes(b"damaged")
+    before = {path.name: path.read_bytes() for path in topic.path.iterdir()}
+    selected = restoring.select(to, [], None)
+    with pytest.raises(Conflict, match="already"):
+        list(restoring.restore(to, selected, tmp_path / "data", "", None, lambda _size: None))
+    assert {path.name: path.read_bytes() for path in topic.path.iterdir()} == before
