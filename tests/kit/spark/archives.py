@@ -20,7 +20,7 @@ from kit.spark.sparks import TESTS
 from quoth import Client, Gap
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.archiver import Policy, TopicArchiver
-from quoth.spark.archive.compaction import Compactor
+from quoth.spark.archive.compaction import compact
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.workers import LocalWorkers
 
@@ -90,7 +90,7 @@ def run(action: str, client: Client, root: Path, topics: str = "*") -> None:
     """Work on an archive in this process. action: ``archive``, ``trim`` or ``compact``."""
     if action == "compact":
         with ArchiveStore(root) as store:
-            Compactor(store, LocalWorkers(), keep_replaced=0).run()
+            compact(store, LocalWorkers(), keep_replaced=0)
     else:
         policy = Policy(trim=action == "trim", file_bytes=FILE_BYTES)
         TopicArchiver(client, root, LocalWorkers(), topics, policy).run()

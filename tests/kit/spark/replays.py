@@ -23,7 +23,7 @@ from kit.machine.processes import python_of
 from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive.manifest import ArchivedLog
-from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
+from quoth.spark.archive.parquet import SCHEMA, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
@@ -75,10 +75,8 @@ def write_archive(
         before = known or ArchivedLog(topic, log, generation)
         made, ordinal = [], before.rows
         for records in files:
-            with ArchiveWriter(root, Lineage(topic, log, generation)) as writer:
-                writer.write(_archived(records, ordinal))
+            made += write_files(root, before.lineage, [_archived(records, ordinal)])
             ordinal += len(records)
-            made += writer.written
         store.commit(store.manifest.with_log(before.grown(made[-1].last, ordinal, made, [])))
     return [root / file.name for file in made]
 
@@ -129,7 +127,7 @@ def run_through_kills(
     runner = threading.Thread(target=replayer.run)
     runner.start()
     for count in chunks:
-        eventually(lambda: replayer.tally.chunks >= count, "chunks are published", seconds)  # noqa: B023
+        eventually(lambda: replayer.chunks >= count, "chunks are published", seconds)  # noqa: B023
         broker.kill()
         broker.restart()
     runner.join(seconds)

@@ -23,7 +23,7 @@ from kit.scale import long_form
 from kit.spark.replays import BEGAN, LOG, Record, write_archive
 from kit.spark.sparks import JAVA_OPTIONS, JOB_S, spark_home, starts_spark
 from quoth import connect
-from quoth.spark.jobs import archive, audit, compact, replay, stats
+from quoth.spark.jobs import archive, audit, replay, stats
 from quoth.spark.jobs.session import Job
 
 AUDIT = (quothcli.main.__file__, "pipeline", "audit")
@@ -140,8 +140,8 @@ def test_each_job_describes_its_state_when_it_is_broken_off(
     root = tmp_path / "archive"
     write_archive(root, topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
     jobs = {
-        "archived": archive.job(root, topic, url=broker.url, tell=print),
-        "merged": compact.job(root),
+        "archived": archive.archiving(root, topic, url=broker.url, tell=print),
+        "merged": archive.compaction(root),
         "chunks": replay.job(root, url=broker.url, tell=print),
         "/out may not be whole": audit.job([directory], out=str(tmp_path / "out")),
         "run it again": stats.job(topic, url=broker.url),

@@ -11,9 +11,9 @@ import pytest
 
 from kit.spark.archives import FILE_BYTES, publish
 from quoth import Client
-from quoth.spark.archive import archived_files
+from quoth.spark.archive import archived_files, compaction
 from quoth.spark.archive.archiver import ArchiveTally, Policy, TopicArchiver
-from quoth.spark.archive.compaction import Compacted, Compactor
+from quoth.spark.archive.compaction import Compacted
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.workers import LocalWorkers, Workers
 
@@ -49,9 +49,7 @@ def compact(root: Path) -> Callable[..., Compacted]:
 
     def run(workers: Workers = LocalWorkers(), keep_replaced: float = 0, **options: Any) -> Compacted:  # noqa: B008
         with ArchiveStore(root) as store:
-            compactor = Compactor(store, workers, keep_replaced=keep_replaced, **options)
-            compactor.run()
-        return compactor.done
+            return compaction.compact(store, workers, keep_replaced=keep_replaced, **options)
 
     return run
 

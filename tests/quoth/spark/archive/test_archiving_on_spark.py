@@ -16,7 +16,7 @@ from kit.spark.archives import files_in, of_archive, of_topic, publish, run
 from quoth import Client
 from quoth.spark.archive import archived_files, archiver, compaction, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
-from quoth.spark.jobs import archive, compact
+from quoth.spark.jobs import archive
 from quoth.spark.workers import LocalWorkers
 from quothcli.commands.pipeline import command as typed_archive
 
@@ -35,7 +35,7 @@ def fill(client: Client, topic: str, batches: int = 100) -> None:
 def archived(spark: Any, client: Client, root: Path, topic: str) -> dict[str, Any]:
     """Archive on Spark; returns the summary."""
     policy = Policy(file_bytes=FILE_BYTES)
-    content: dict[str, Any] = archive.job(root, topic, url=client.url, policy=policy, tell=print)(
+    content: dict[str, Any] = archive.archiving(root, topic, url=client.url, policy=policy, tell=print)(
         spark
     ).content
     return content
@@ -61,7 +61,7 @@ def test_archive_that_spark_wrote_is_read_by_spark(
     found = frame.where(frame["topic"] == topic).orderBy("offset").collect()
     expected = [(one.pointer, one.time, one.key, one.value) for one in client.read(topic)]
     assert [(row["offset"], _utc(row["timestamp"]), row["key"], row["value"]) for row in found] == expected
-    merged = compact.job(tmp_path, keep_replaced=0)(spark).content
+    merged = archive.compaction(tmp_path, keep_replaced=0)(spark).content
     assert merged["files"] == 0
     [middle] = client.read(topic, limit=60)[50:51]
     part = read_archive(spark, tmp_path, topic, since=middle.pointer)

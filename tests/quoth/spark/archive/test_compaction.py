@@ -21,8 +21,8 @@ from quoth.spark.archive import archived_files, naming
 from quoth.spark.archive.archiver import ArchiveTally
 from quoth.spark.archive.compaction import Compacted, merges_of
 from quoth.spark.archive.fingerprint import fingerprint
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
-from quoth.spark.archive.parquet import COLUMNS, SCHEMA, ArchiveWriter, Lineage
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Lineage
+from quoth.spark.archive.parquet import COLUMNS, SCHEMA, write_files
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 
 MIDNIGHT = naming.DAY_US * 20_000
@@ -86,12 +86,8 @@ def records(first: int, count: int) -> pa.RecordBatch:
 
 def written(root: Path, generation: int, firsts: range) -> list[ArchivedFile]:
     """Files of twenty records each, from these pointers on."""
-    files = []
-    for first in firsts:
-        with ArchiveWriter(root, Lineage("t", generation, generation)) as writer:
-            writer.write(records(first, 20))
-        files += writer.written
-    return files
+    lineage = Lineage("t", generation, generation)
+    return [file for first in firsts for file in write_files(root, lineage, [records(first, 20)])]
 
 
 def test_file_of_two_days_is_reported_and_stays(compact: Compact, root: Path) -> None:
@@ -123,13 +119,12 @@ def test_files_of_two_days_and_of_two_logs_stay_apart(compact: Compact, root: Pa
 
 def test_records_of_a_task_lie_in_a_file_for_each_day(root: Path) -> None:
     day = naming.DAY_US
-    with ArchiveWriter(root, Lineage("t", 1, 1)) as writer:
-        writer.write(records(MIDNIGHT - day - 5, 10))
-        writer.write(records(MIDNIGHT - 10, 20))
-    spans = [(file.first - MIDNIGHT, file.last - MIDNIGHT, file.rows) for file in writer.written]
+    parts = [records(MIDNIGHT - day - 5, 10), records(MIDNIGHT - 10, 20)]
+    files = write_files(root, Lineage("t", 1, 1), parts)
+    spans = [(file.first - MIDNIGHT, file.last - MIDNIGHT, file.rows) for file in files]
     assert spans == [(-day - 5, -day - 1, 5), (-day, -1, 15), (0, 9, 10)]
     days = ["day=2024-10-02", "day=2024-10-03", "day=2024-10-04"]
-    assert [Path(file.name).parent.name for file in writer.written] == days
+    assert [Path(file.name).parent.name for file in files] == days
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,15 @@ from kit.broker.brokers import BrokerProcess
 from kit.spark.archives import of_archive, of_topic
 from kit.spark.sparks import TESTS
 from quoth import Client
-from quoth.spark.archive.parquet import COLUMNS, SCHEMA, ArchiveWriter, Lineage
+from quoth.spark.archive.manifest import Lineage
+from quoth.spark.archive.parquet import COLUMNS, SCHEMA, write_files
 
 
 def test_first_record_of_a_file_does_not_say_alone_how_the_others_are_stored(root: Path) -> None:
     texts = [f"reading {number}, as before".encode() for number in range(2_000)]
-    with ArchiveWriter(root, Lineage("orders", 1, 1)) as writer:
-        for begin, end in ((0, 1), (1, 2_000)):
-            rows = [
-                {"offset": at, "timestamp": at, "value": texts[at], "ordinal": at} for at in range(begin, end)
-            ]
-            writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
-    [file] = writer.written
+    rows = [{"offset": at, "timestamp": at, "value": text, "ordinal": at} for at, text in enumerate(texts)]
+    parts = [pa.RecordBatch.from_pylist(some, schema=SCHEMA) for some in (rows[:1], rows[1:])]
+    [file] = write_files(root, Lineage("orders", 1, 1), parts)
     group = pq.ParquetFile(root / file.name).metadata.row_group(0)
     assert group.num_rows == 2_000
     assert group.column(COLUMNS.index("value")).compression == "ZSTD"

@@ -26,9 +26,7 @@ from quoth.spark.archive.manifest import ArchivedFile, ArchiveManifest
 from quoth.spark.archive.parquet import read_file
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.archive.verification import FileFinding
-from quoth.spark.jobs import archive as archiving
-from quoth.spark.jobs import compact as compacting
-from quoth.spark.jobs import verify
+from quoth.spark.jobs import archive as jobs
 from quoth.spark.jobs.session import JobSummary
 from quoth.spark.workers import LocalWorkers, Workers
 from quothwire.errors import Damaged
@@ -39,11 +37,11 @@ Compact = Callable[..., Compacted]
 
 def summary(root: Path, workers: Workers = LocalWorkers()) -> JobSummary:  # noqa: B008
     """Verify an archive in this process."""
-    return verify.summary_of(root, *verify.verify(root, workers, Selection("*")), 1.0)
+    return jobs.verdict(root, *jobs.verify(root, workers, Selection("*")), 1.0)
 
 
 def findings(root: Path, workers: Workers = LocalWorkers()) -> list[FileFinding]:  # noqa: B008
-    return verify.verify(root, workers, Selection("*"))[1]
+    return jobs.verify(root, workers, Selection("*"))[1]
 
 
 def put_back(root: Path, manifest: ArchiveManifest) -> None:
@@ -206,8 +204,8 @@ def test_jobs_report_missing_and_damaged_files_and_fail(
         archive.run()
     assert [line.split(":")[0] for line in told] == ["missing", "damaged"], "once"
     assert archive.tally.records == 1, "the new ones are archived all the same"
-    merged = compacting.summary_of(compact(), root, 1.0)
-    for found in (archiving.summary_of(archive.tally, root, 1.0), merged):
+    merged = jobs.compacted(compact(), root, 1.0)
+    for found in (jobs.archived(archive.tally, root, 1.0), merged):
         assert not found.good
         assert "2 files with " in found.lines[-1]
         assert [one["kind"] for one in found.content["findings"]] == ["missing", "damaged"]
@@ -285,14 +283,14 @@ def test_a_worker_with_another_folder_is_an_error_and_no_damage_of_the_archive(
 
 def test_missing_archives_and_topics_are_refused(files: list[Path], root: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="holds no archive"):
-        verify.job(tmp_path / "none")
+        jobs.verification(tmp_path / "none")
     with pytest.raises(NotFound, match="does not have 'other'"):
-        verify.job(root, ["other"])
+        jobs.verification(root, ["other"])
 
 
 def test_job_on_spark_reports_the_missing_file(spark: Any, files: list[Path], root: Path) -> None:
     files[1].unlink()
-    done = verify.job(root)(spark)
+    done = jobs.verification(root)(spark)
     assert not done.good
     assert (done.content["missing_files"], done.content["damaged_files"]) == (1, 0)
     assert [Path(one["name"]).name for one in done.content["findings"]] == [files[1].name]

@@ -25,9 +25,9 @@ def replay(client: Client, root: Path, topic: str, told: list[str]) -> Callable[
         path: Path = root, *, limits: ChunkLimits = SMALL, workers: Any = None, **wish: Any
     ) -> StreamTally:
         source = input_of(path, ReplayRequest(**{"to": (topic,), **wish}))
-        replayer = Replayer(client, source, workers or LocalWorkers(), told.append, limits=limits)
+        replayer = Replayer(client, source, workers or LocalWorkers(), told.append, limits)
         replayer.run()
-        [one] = replayer.tally.streams.values()
+        [one] = replayer.tallies.values()
         return one
 
     return run

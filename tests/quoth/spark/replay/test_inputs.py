@@ -34,7 +34,7 @@ def read(stream: ReplayStream, tick: int | None = None) -> Iterator[tuple[bytes 
     """Key, value and encoded headers of all records that tasks would stage, in their order."""
     for chunk in stream.chunks(SMALL, tick):
         for part in chunk.parts:
-            for values, keys, headers in rows_of(part, stream.columns):
+            for (values, keys, headers), _ in rows_of(part, stream.columns):
                 yield from zip(keys.to_pylist(), values.to_pylist(), headers.to_pylist(), strict=True)
 
 
@@ -65,7 +65,8 @@ def test_pointer_becomes_the_same_header_with_and_without_others(
         None if headers is None else [{"key": k, "value": v} for k, v in headers.items()]
         for _, headers in rows
     ]
-    encoded = with_pointer(pa.array(pairs, HEADERS) if has_column else None, pointers)
+    encoded, undecoded = with_pointer(pa.array(pairs, HEADERS) if has_column else None, pointers)
+    assert undecoded == 0
     assert encoded.to_pylist() == [
         encode_headers({**((has_column and headers) or {}), POINTER_HEADER: str(pointer).encode()})
         for pointer, headers in rows
@@ -85,15 +86,15 @@ def test_null_key_is_left_out_only_where_it_stands_for_headers_that_cannot_be_de
     bad = [pair and {"key": pair[0], "value": pair[1]} for pair in pairs]
     good = [{"key": "trace", "value": b"1"}]
     undecoded = [{"key": None, "value": b"\xc1"}]
-    pointers, left_out = pa.array([5, 6, 7], pa.int64()), list[int]()
+    pointers = pa.array([5, 6, 7], pa.int64())
     column = pa.array([good, good, undecoded, None, good], HEADERS)[1:4]
-    encoded = with_pointer(column, pointers, left_out.append).to_pylist()
-    assert encoded == [
+    encoded, left_out = with_pointer(column, pointers)
+    assert encoded.to_pylist() == [
         encode_headers({"trace": b"1", POINTER_HEADER: b"5"}),
         encode_headers({POINTER_HEADER: b"6"}),
         encode_headers({POINTER_HEADER: b"7"}),
     ]
-    assert left_out == [1]
+    assert left_out == 1
     with pytest.raises(RequestError, match="is null"):
         with_pointer(pa.array([good, undecoded, bad], HEADERS), pointers)
 
@@ -159,7 +160,7 @@ def test_paced_table_leaves_out_what_is_not_of_the_time(tmp_path: Path) -> None:
         value
         for chunk in chunks
         for part in chunk.parts
-        for values, *_ in rows_of(part, stream.columns)
+        for (values, *_), _ in rows_of(part, stream.columns)
         for value in values.to_pylist()
     ]
     assert taken == [b"%d" % row for row in range(21, 80)]

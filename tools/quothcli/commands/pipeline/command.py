@@ -198,7 +198,7 @@ def archive(
         from quoth.spark.archive.archiver import Policy
         from quoth.spark.jobs import archive
 
-        return archive.job(
+        return archive.archiving(
             directory,
             topics,
             url=session.broker.url,
@@ -226,9 +226,9 @@ def verify(session: WithoutBroker, spark: OnSpark, directory: _Archive, topics: 
     """
 
     def prepare() -> Job:
-        from quoth.spark.jobs import verify
+        from quoth.spark.jobs import archive
 
-        return verify.job(directory, topics or ())
+        return archive.verification(directory, topics or ())
 
     return run(session, spark, "verify", prepare)
 
@@ -255,9 +255,11 @@ def compact(
     """
 
     def prepare() -> Job:
-        from quoth.spark.jobs import compact
+        from quoth.spark.jobs import archive
 
-        return compact.job(directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced)
+        return archive.compaction(
+            directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced
+        )
 
     return run(session, spark, "compact", prepare)
 

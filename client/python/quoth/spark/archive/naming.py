@@ -40,11 +40,6 @@ def topic_folder(topic: str) -> str:
     return _TOPIC + escaped
 
 
-def topic_in(folder: str) -> str | None:
-    """The topic of a folder; None if the folder's name was cut."""
-    return None if "~" in folder else name_in(folder)
-
-
 def name_in(folder: str) -> str:
     """The name that readers of partitions see for the topic of a folder."""
     return unquote(folder.removeprefix(_TOPIC))
@@ -55,11 +50,16 @@ def day_of(pointer: int) -> int:
     return pointer // DAY_US
 
 
+def folder_of(topic: str, first: int) -> str:
+    """The folder of a file with this first pointer."""
+    day = datetime.fromtimestamp(day_of(first) * 86_400, UTC).strftime("%Y-%m-%d")
+    return f"{topic_folder(topic)}/{_DAY}{day}"
+
+
 def file_name(topic: str, first: int, last: int, generation: int) -> str:
     """The path of a file with the records from one pointer to another, both of the same day."""
-    day = datetime.fromtimestamp(day_of(first) * 86_400, UTC).strftime("%Y-%m-%d")
     number = f".{generation}" if generation > 1 else ""
-    return f"{topic_folder(topic)}/{_DAY}{day}/{first:017d}-{last:017d}{number}{SUFFIX}"
+    return f"{folder_of(topic, first)}/{first:017d}-{last:017d}{number}{SUFFIX}"
 
 
 def is_ours(name: str) -> bool:

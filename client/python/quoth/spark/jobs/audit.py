@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +26,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from quoth.spark.atomic_files import refuse_existing
 from quoth.spark.jobs import session
-from quoth.spark.jobs.runs import SegmentRun, shares
-from quoth.spark.jobs.session import JobSummary, printable
+from quoth.spark.jobs.session import JobSummary, printable, shares
 from quothlog import file_format
 from quothlog.datadir import topic_file
 from quothlog.datadir.discovery import FoundLog, places
@@ -121,7 +122,8 @@ def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list
 
 def audit(spark: SparkSession, logs: list[AuditedLog]) -> Audit:
     """Verify all segments of some logs."""
-    tasks = list(shares([log.sizes for log in logs]))
+    files = [((number, row), size) for number, log in enumerate(logs) for row, size in enumerate(log.sizes)]
+    tasks = list(shares(files))
     listed = spark.sparkContext.broadcast([(log.place.topic, log.listed) for log in logs])
     rows = spark.sparkContext.parallelize(tasks, max(1, len(tasks))).flatMap(
         lambda share: _inspected(share, listed.value)
@@ -220,13 +222,17 @@ def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = 
 # -- in the executors ---------------------------------------------------------------------------------------
 
 
-def _inspected(share: list[SegmentRun], logs: list[tuple[str, Listing]]) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each segment of a task, and one without a path for each run that failed."""
-    for run in share:
-        topic, listed = logs[run.log]
+def _inspected(share: list[tuple[int, int]], logs: list[tuple[str, Listing]]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each segment of a task, and one without a path for each log that failed.
+
+    share: numbers of logs and rows of their lists.
+    """
+    for number, rows in groupby(share, itemgetter(0)):
+        topic, listed = logs[number]
         directory, last = str(listed.directory), 0
+        numbers = [row for _, row in rows]
         try:
-            for one in verify.summaries_in(listed, range(run.start, run.stop)):
+            for one in verify.summaries_in(listed, range(numbers[0], numbers[-1] + 1)):
                 yield _row(topic, directory, one)
                 last = one.last
         except (QuothError, OSError) as problem:

@@ -32,7 +32,11 @@ class ChunkLimits(NamedTuple):
 
 
 class FileGroup(NamedTuple):
-    """A row group of a file. low, high: the positions of its first and its last record."""
+    """A row group of a file.
+
+    bytes: uncompressed, of the columns to read. low, high: the positions of its first and its last record.
+    earliest, latest: the times of its records in microseconds, None if the footer does not say.
+    """
 
     path: str
     number: int
@@ -40,6 +44,8 @@ class FileGroup(NamedTuple):
     bytes: int
     low: int
     high: int
+    earliest: int | None = None
+    latest: int | None = None
 
 
 class ChunkPart(NamedTuple):

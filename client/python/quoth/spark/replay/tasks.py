@@ -5,7 +5,7 @@ There is no step in Python for each row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +26,6 @@ from quothwire.errors import QuothError, error
 _READ_ROWS = 65_536
 _READ_BYTES = 8 * 2**20
 """Limits of the rows that a task decodes at once."""
-
-
-Count = Callable[[int], None]
-
-
-def _ignore(_: int) -> None:
-    pass
 
 
 class Destination(NamedTuple):
@@ -62,42 +55,41 @@ def stage(destination: Destination, numbered: tuple[int, ChunkPart]) -> StagedCh
     """
     number, part = numbered
     url, timeout, topic, application, version, columns = destination
-    builder, size = BatchBuilder(ColumnNames(columns.value, None, None, None)), 0
-    undecoded: list[int] = []
+    builder = BatchBuilder(ColumnNames(columns.value, None, None, None))
+    size = undecoded = 0
     transaction = client(url, timeout).transaction(topic, application, version)
     with transaction.part(number, timeout=timeout) as writer:
-        for rows in rows_of(part, columns, undecoded.append):
+        for rows, bare in rows_of(part, columns):
             size += sum(_bytes(column) for column in rows if column is not None)
+            undecoded += bare
             _append(writer, builder.take(rows), part)
         _append(writer, builder.rest(), part)
-        return StagedChunkPart(writer.finish(), size, sum(undecoded))
+        return StagedChunkPart(writer.finish(), size, undecoded)
 
 
-def rows_of(part: ChunkPart, columns: ParquetColumns, count: Count = _ignore) -> Iterator[RowColumns]:
-    """Read the records of a part. count: as for `with_pointer`. Raises as `stage`."""
+def rows_of(part: ChunkPart, columns: ParquetColumns) -> Iterator[tuple[RowColumns, int]]:
+    """Read the records of a part, and how many are without their headers. Raises as `stage`."""
     for group in part.groups:
         with opened(group.path) as file:
             try:
                 with damage_in(group.path):
                     for records in _read(file, group, part, columns):
-                        yield _rows(_within(records, columns, group.path), columns, count)
+                        yield _rows(_within(records, columns, group.path), columns)
             except QuothError as problem:
                 raise _in_files(problem, [group.path]) from None
 
 
-def with_pointer(headers: Any | None, pointers: pa.Array, count: Count = _ignore) -> pa.Array:
+def with_pointer(headers: Any | None, pointers: pa.Array) -> tuple[pa.Array, int]:
     """Encode headers, and the original pointers as one more header.
 
-    headers: an array of lists of key and value, as in Kafka; None if there are none. Undecoded headers, a
-    single one with a null key, are left out. pointers: int64. count: gets the number of records whose headers
-    were left out. A pointer header of an earlier replay is replaced. Raises as `encode_header_column`.
+    headers: an array of lists of key and value, as in Kafka; None if there are none. pointers: int64. Returns
+    how many undecoded headers, a single one with a null key, were left out, too. A pointer header of an
+    earlier replay is replaced. Raises as `encode_header_column`.
     """
-    if headers is None:
-        others = pa.nulls(len(pointers), TYPES["headers"])
-    else:
+    others, undecoded = pa.nulls(len(pointers), TYPES["headers"]), 0
+    if headers is not None:
         others, undecoded = without_undecoded(headers)
-        count(undecoded)
-    return encode_header_column(others, (POINTER_HEADER, pointers.cast(pa.string())))
+    return encode_header_column(others, (POINTER_HEADER, pointers.cast(pa.string()))), undecoded
 
 
 # -- inside -------------------------------------------------------------------------------------------------
@@ -133,7 +125,7 @@ def _read(
         at += records.num_rows
         if at >= end:
             return
-    raise too_few(group.number, at, group.rows)
+    raise too_few(group, at)
 
 
 def _rows_between(
@@ -148,7 +140,7 @@ def _rows_between(
         return 0, group.rows
     if columns.axis is None:
         return max(0, part.after + 1 - group.low), min(group.rows, part.until + 1 - group.low)
-    positions = np.asarray(read_column(file, group.path, group.number, group.rows, columns.axis))
+    positions = np.asarray(read_column(file, group, columns.axis))
     begin, end = np.searchsorted(positions, [part.after, part.until], "right").tolist()
     return begin, end
 
@@ -166,16 +158,16 @@ def _within(records: pa.RecordBatch, columns: ParquetColumns, path: str) -> pa.R
     return records if wanted.all() else records.filter(pa.array(wanted))
 
 
-def _rows(records: pa.RecordBatch, columns: ParquetColumns, count: Count) -> RowColumns:
+def _rows(records: pa.RecordBatch, columns: ParquetColumns) -> tuple[RowColumns, int]:
     names = ColumnNames(columns.value, columns.key, columns.headers, None)
     if columns.pointer is None:
-        return RowColumns.of(records, names)
+        return RowColumns.of(records, names), 0
     pointers = records.column(columns.pointer)
     if pointers.null_count:
         raise error("bad_request", f"column {columns.pointer!r} is null in {pointers.null_count} rows")
     headers = None if columns.headers is None else records.column(columns.headers)
-    plain = RowColumns.of(records, names._replace(headers=None))
-    return plain._replace(headers=with_pointer(headers, pointers, count))
+    encoded, undecoded = with_pointer(headers, pointers)
+    return RowColumns.of(records, names._replace(headers=None))._replace(headers=encoded), undecoded
 
 
 def _in_files(problem: QuothError, paths: list[str]) -> QuothError:
