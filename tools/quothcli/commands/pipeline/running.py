@@ -12,6 +12,7 @@ from quothcli.cli.command import SharedOptions
 from quothcli.cli.exit_status import CommandStatus, Refused, say, terminable
 from quothcli.cli.session import Session
 from quothcli.printing.output import Format
+from quothcli.printing.text import printable
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job, JobSummary
@@ -61,7 +62,7 @@ def run(session: Session, spark: SparkChoice, what: str, prepare: Callable[[], J
         printer.object(summary.content)
     else:
         for line in summary.lines:
-            printer.line(line)
+            printer.line(printable(line))
     return CommandStatus.DONE if summary.good else CommandStatus.FAILED
 
 

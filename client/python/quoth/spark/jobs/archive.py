@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.merging.selection import Selection
 from quoth.spark.archive import manifest
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, ArchiveTally, Policy, TopicArchiver
@@ -36,8 +36,7 @@ from quoth.spark.archive.verification import (
     verified,
 )
 from quoth.spark.atomic_files import local_path
-from quoth.spark.jobs.session import Job, JobSummary, awaited, printable, shares
-from quoth.spark.source.ranges import named
+from quoth.spark.jobs.session import Job, JobSummary, awaited, checked, shares
 from quoth.spark.workers import SparkWorkers, Workers, perform
 from quothwire.errors import error
 
@@ -59,11 +58,10 @@ def archiving(
     a bad selection, `Damaged` for its manifest, OSError, `NotFound` for topics that do not exist,
     `Disconnected`. The job raises as `TopicArchiver.run`.
     """
-    root, selection = local_path(archive), [topics] if isinstance(topics, str) else list(topics)
+    root = local_path(archive)
     with suppress(FileNotFoundError):
         read_manifest(root)
-    with Client(url, None, timeout) as broker:
-        named(broker, selection)
+    selection = checked(topics, url, timeout)
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
@@ -128,7 +126,7 @@ def compaction(
 def compacted(done: Compacted, root: Path, seconds: float) -> JobSummary:
     """Summarize a compaction. It is good if no file is missing or damaged."""
     lines = [
-        *(f"{one.kind}: {printable(one.text)}" for one in done.findings),
+        *(f"{one.kind}: {one.text}" for one in done.findings),
         f"merged {done.merged:,} files into {done.files:,}, {done.records:,} records, {done.bytes:,} bytes, "
         f"in {seconds:.1f} s; {done.removed_files:,} files removed",
         *_unusable(done.findings),
@@ -180,7 +178,7 @@ def verdict(
     root: Path, logs: Sequence[ArchivedLog], findings: Sequence[FileFinding], seconds: float
 ) -> JobSummary:
     """Summarize a verification. It is good if there are no findings."""
-    lines = [f"{one.kind:<10}  {printable(one.text)}" for one in findings]
+    lines = [f"{one.kind:<10}  {one.text}" for one in findings]
     content_of_logs = []
     for log in logs:
         names = {file.name for file in log.files}
@@ -189,7 +187,7 @@ def verdict(
         name = log.topic if log.generation == 1 else f"{log.topic} (generation {log.generation})"
         lost = f"; {log.lost:,} records were lost before they could be archived" if log.lost else ""
         amounts = f"{len(log.files):,} files, {log.rows:,} records, {size:,} bytes"
-        lines.append(f"{printable(name)}: {amounts}: {_counts(found)}{lost}")
+        lines.append(f"{name}: {amounts}: {_counts(found)}{lost}")
         content_of_logs.append({
             "topic": log.topic, "log": f"{log.log:016x}", "generation": log.generation,
             "files": len(log.files), "records": log.rows, "bytes": size, "lost": log.lost,

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from quoth.client import Client
 from quoth.spark.connections import TIMEOUT_S
 from quoth.spark.jobs.reasons import reason
+from quoth.spark.source.ranges import named
 from quothwire.errors import Disconnected, QuothError, error
 
 MASTER = "local[*,4]"
@@ -134,6 +135,14 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
         _stop(spark)
 
 
+def checked(topics: str | Iterable[str], url: str, timeout: float) -> list[str]:
+    """Return a selection of topics. Raises `RequestError`, `NotFound` if it matches none, `Disconnected`."""
+    selection = [topics] if isinstance(topics, str) else list(topics)
+    with Client(url, None, timeout) as broker:
+        named(broker, selection)
+    return selection
+
+
 @contextmanager
 def awaited(
     url: str, timeout: float, tell: Callable[[str], None], look: float = BROKER_LOOK_S
@@ -202,11 +211,6 @@ def schema_of(row: type) -> str:
     """The schema in Spark of rows with these fields: numbers, text, and what is text or None."""
     kinds = {name: (get_args(kind) or (kind,))[0] for name, kind in get_type_hints(row).items()}
     return ", ".join(f"{name} {_SCHEMA.get(kind, 'string')}" for name, kind in kinds.items())
-
-
-def printable(text: str) -> str:
-    """Escape characters that a terminal would interpret."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _settings_here(master: str) -> dict[str, str]:

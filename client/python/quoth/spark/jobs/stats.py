@@ -12,17 +12,17 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.message import Gap
 from quoth.spark.atomic_files import local_path, refuse_existing
-from quoth.spark.jobs import session
-from quoth.spark.jobs.session import JobSummary, awaited, printable
+from quoth.spark.jobs.session import Job, JobSummary, awaited, checked, looking, schema_of
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.following import Follower, StatsCheckpoint
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
@@ -58,7 +58,7 @@ def job(
     until: Timestamp | None = None,
     out: str | None = None,
     tell: Tell = _LOG.warning,
-) -> session.Job:
+) -> Job:
     """Prepare the statistics of the present records. window: a span of time. out: the folder for windows and
     gaps.
 
@@ -68,7 +68,7 @@ def job(
     """
     width, after, end = window_us(window), cursor(None, since, 0), last_before(until)
     refuse_existing(out)
-    selection = _selected(topics, url, timeout)
+    selection = checked(topics, url, timeout)
 
     def run(spark: SparkSession) -> JobSummary:
         with awaited(url, timeout, tell) as broker:
@@ -80,7 +80,7 @@ def job(
             save(spark, seen, out)
         return summary_of(names, seen)
 
-    return session.looking(run, out)
+    return looking(run, out)
 
 
 def following(
@@ -95,16 +95,16 @@ def following(
     out: str | None = None,
     show: Callable[[Survey], None],
     tell: Tell,
-) -> session.Job:
-    """The job that tells the windows of topics as they end, for ever, looking every so many seconds.
+) -> Job:
+    """Prepare the statistics of windows as they end, for ever, looking each `every` seconds.
 
-    checkpoint: the directory that remembers how far this is; without one it begins anew each time. since:
-    where it begins if nothing is remembered, else at the oldest record. out: keeps what was found in a folder
-    for each look, and needs a checkpoint. show: gets what was found; after a crash once more what was not
-    remembered. tell: gets what else a person should know. Raises as `job` and `StatsCheckpoint`.
+    checkpoint: the directory that remembers the position; without one it begins anew each time. since: where
+    a new checkpoint begins, by default at the oldest record. out: the folder for windows and gaps of each
+    look; needs a checkpoint. show: called with each look; after a crash once more with the last one. tell:
+    called with each line for the user. Raises as `job` and `StatsCheckpoint`.
     """
     width, begin = window_us(window), cursor(None, since, 0) + 1
-    selection = _selected(topics, url, timeout)
+    selection = checked(topics, url, timeout)
     if out is not None and checkpoint is None:
         text = "what is kept there needs a checkpoint, or a restart would keep the same windows again"
         raise error("bad_request", f"--out {out}: {text}", "say --checkpoint DIR, too")
@@ -139,7 +139,7 @@ def following(
                     failed = problem
                 time.sleep(until_next_look(began, every, failed))
 
-    return session.Job(run, "what was shown is final: run it again; it goes on where its checkpoint says")
+    return Job(run, "what was shown is final: run it again; it goes on where its checkpoint says")
 
 
 def window_us(window: str) -> int:
@@ -171,13 +171,12 @@ def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None)
 def summary_of(topics: Iterable[str], seen: Survey) -> JobSummary:
     """Summarize a survey: a line for each window, each gap and each topic. It is good if nothing is
     damaged."""
-    rows: dict[str, list[WindowRow]] = {topic: [] for topic in topics}
-    gaps: dict[str, list[Gap]] = {topic: [] for topic in rows}
+    rows, gaps = defaultdict[str, list[WindowRow]](list), defaultdict[str, list[Gap]](list)
     for row in seen.rows:
         rows[row.topic].append(row)
     for gap in seen.gaps:
         gaps[gap.topic].append(gap)
-    told = [_of_topic(topic, rows[topic], gaps[topic]) for topic in rows]
+    told = [_of_topic(topic, rows[topic], gaps[topic]) for topic in topics]
     left_out = max(0, len(seen.rows) - ROWS_MAX)
     lines = [HEADING] if seen.rows else []
     if left_out:
@@ -199,7 +198,7 @@ def line(row: WindowRow) -> str:
     behind = "-" if row.behind_records is None else f"{row.behind_records:,}"
     start = pointers.to_text(row.start)
     return _COLUMNS.format(
-        printable(row.topic),
+        row.topic,
         start.replace(".000000Z", "Z"),
         f"{row.records:,}",
         f"{row.records_per_s:,.1f}",
@@ -216,7 +215,7 @@ def gap_line(gap: Gap) -> str:
     """Format a gap for the user."""
     count = "an unknown number of records" if gap.records < 0 else f"{gap.records:,} records"
     after = f"behind {gap.after} and " if gap.after else ""
-    return f"{printable(gap.topic)}: {count} missing {after}before {gap.next}: {gap.reason}"
+    return f"{gap.topic}: {count} missing {after}before {gap.next}: {gap.reason}"
 
 
 def content_of(row: WindowRow) -> dict[str, Any]:
@@ -251,16 +250,8 @@ def refuse_together(follow: float | None, until: str | None, checkpoint: str | N
         raise error("bad_request", "--checkpoint means nothing without --follow", "leave it out")
 
 
-def _selected(topics: str | Iterable[str], url: str, timeout: float) -> list[str]:
-    """Check that a selection matches a topic. Raises `RequestError`, `NotFound`."""
-    selection = [topics] if isinstance(topics, str) else list(topics)
-    with Client(url, None, timeout) as broker:
-        named(broker, selection)
-    return selection
-
-
 def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], kind: type) -> DataFrame:
-    return spark.createDataFrame(list(rows), session.schema_of(kind)).coalesce(1)
+    return spark.createDataFrame(list(rows), schema_of(kind)).coalesce(1)
 
 
 def _of_topic(topic: str, rows: list[WindowRow], gaps: list[Gap]) -> dict[str, Any]:
@@ -279,7 +270,7 @@ def _of_topic(topic: str, rows: list[WindowRow], gaps: list[Gap]) -> dict[str, A
 
 
 def _topic_line(one: dict[str, Any]) -> str:
-    topic = printable(one["topic"])
+    topic = one["topic"]
     missing = f"; {one['missing']:,} missing" if one["gaps"] else ""
     if not one["records"]:
         return f"{topic}: no records{missing}"
