@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -60,7 +61,9 @@ def test_archive_that_spark_wrote_is_read_by_spark(
     }
     found = frame.where(frame["topic"] == topic).orderBy("offset").collect()
     expected = [(one.pointer, one.time, one.key, one.value) for one in client.read(topic)]
-    assert [(row["offset"], _utc(row["timestamp"]), row["key"], row["value"]) for row in found] == expected
+    assert [
+        (row["offset"], row["timestamp"].replace(tzinfo=UTC), row["key"], row["value"]) for row in found
+    ] == expected
     merged = archive.compaction(tmp_path, keep_replaced=0)(spark).content
     assert merged["files"] == 0
     [middle] = client.read(topic, limit=60)[50:51]
@@ -85,12 +88,6 @@ def test_archive_is_read_wherever_it_lies_and_topics_by_their_names(
         configuration.set("fs.defaultFS", usual)
     assert {row["topic"] for row in rows} == set(names)
     assert [row["topic"].encode() for row in rows] == [bytes(row["value"]) for row in rows]
-
-
-def _utc(moment: Any) -> Any:
-    from datetime import UTC
-
-    return moment.replace(tzinfo=UTC)
 
 
 def test_workers_that_are_killed_while_they_write_cost_nothing(

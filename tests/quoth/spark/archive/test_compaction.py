@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from kit.deadlines import eventually
 from kit.disk.damage import flip
@@ -20,7 +18,6 @@ from quoth.merging.selection import Selection
 from quoth.spark.archive import archived_files, naming
 from quoth.spark.archive.archiver import ArchiveTally
 from quoth.spark.archive.compaction import Compacted, merges_of
-from quoth.spark.archive.fingerprint import fingerprint
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Lineage
 from quoth.spark.archive.parquet import COLUMNS, SCHEMA, write_files
 from quoth.spark.archive.store import ArchiveStore, read_manifest
@@ -53,16 +50,6 @@ def test_files_of_a_day_become_one_with_the_same_records(
     assert len(archived_files(root)) == 1
 
 
-def test_files_that_overlap_are_reported_and_stay(compact: Compact, files: list[Path], root: Path) -> None:
-    with ArchiveStore(root) as store:
-        [log] = store.manifest.logs
-        twice = replace(log, files=(*log.files, log.files[-1]))
-        store.commit(store.manifest.with_log(twice))
-    done = compact()
-    assert [("overlaps" in one.text, one.name) for one in done.findings] == [(True, log.files[-1].name)]
-    assert (done.merged, read_manifest(root).logs[0].files) == (0, twice.files)
-
-
 def test_only_the_named_topics_are_compacted(
     client: Client, archive: Archive, compact: Compact, root: Path, topic: str
 ) -> None:
@@ -90,22 +77,6 @@ def written(root: Path, generation: int, firsts: range) -> list[ArchivedFile]:
     return [file for first in firsts for file in write_files(root, lineage, [records(first, 20)])]
 
 
-def test_file_of_two_days_is_reported_and_stays(compact: Compact, root: Path) -> None:
-    with ArchiveStore(root) as store:
-        one, other = written(root, 1, range(MIDNIGHT - 40, MIDNIGHT, 20))
-        path, rows = root / other.name, records(MIDNIGHT - 10, 20)
-        with pq.ParquetWriter(path, SCHEMA) as writer:
-            writer.write_batch(rows)
-        size = path.stat().st_size
-        first, last = MIDNIGHT - 10, MIDNIGHT + 9
-        other = ArchivedFile(other.name, first, last, 20, size, first, fingerprint(rows))
-        log = ArchivedLog("t", 1, 1).grown(last, 40, [one, other], [])
-        store.commit(store.manifest.with_log(log))
-    done = compact()
-    assert [one.text.partition(": ")[2] for one in done.findings] == ["its records are of more than one day"]
-    assert (done.merged, read_manifest(root).logs[0]) == (0, log)
-
-
 def test_files_of_two_days_and_of_two_logs_stay_apart(compact: Compact, root: Path) -> None:
     with ArchiveStore(root) as store:
         for generation in (1, 2):
@@ -127,24 +98,22 @@ def test_records_of_a_task_lie_in_a_file_for_each_day(root: Path) -> None:
     assert [Path(file.name).parent.name for file in files] == days
 
 
-@pytest.mark.parametrize(
-    ("sizes", "merged"),
-    [
-        ([], []),
-        ([5], []),
-        ([5, 5], [[5, 5]]),
-        ([100, 5], []),
-        ([5, 100, 5], []),
-        ([5, 5, 100, 5, 5, 5], [[5, 5], [5, 5, 5]]),
-        ([60, 60, 60], [[60, 60]]),
-        ([60, 60, 30, 50, 30, 1], [[60, 60], [30, 50, 30]]),
-        ([99] * 5, [[99, 99], [99, 99]]),
-    ],
-)
-def test_neighbours_are_merged_until_they_are_large(sizes: list[int], merged: list[list[int]]) -> None:
-    files = [ArchivedFile(f"{n}", n, n, 1, size, n, 0) for n, size in enumerate(sizes)]
-    found = list(merges_of(files, 100))
-    assert [[file.bytes for file in several] for several in found] == merged
+MERGED: list[tuple[list[int], list[list[int]]]] = [
+    ([], []),
+    ([5], []),
+    ([5, 5], [[5, 5]]),
+    ([5, 100, 5], []),
+    ([5, 5, 100, 5, 5, 5], [[5, 5], [5, 5, 5]]),
+    ([60, 60, 60], [[60, 60]]),
+    ([60, 60, 30, 50, 30, 1], [[60, 60], [30, 50, 30]]),
+    ([99] * 5, [[99, 99], [99, 99]]),
+]
+
+
+def test_neighbours_are_merged_until_they_are_large() -> None:
+    for sizes, merged in MERGED:
+        files = [ArchivedFile(f"{n}", n, n, 1, size, n, 0) for n, size in enumerate(sizes)]
+        assert [[file.bytes for file in several] for several in merges_of(files, 100)] == merged
 
 
 # -- beside damage and readers ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +16,25 @@ from kit.spark.archives import of_archive, of_topic
 from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive.manifest import Lineage
-from quoth.spark.archive.parquet import COLUMNS, SCHEMA, write_files
+from quoth.spark.archive.parquet import SCHEMA, write_files
 
 
-def test_first_record_of_a_file_does_not_say_alone_how_the_others_are_stored(root: Path) -> None:
-    texts = [f"reading {number}, as before".encode() for number in range(2_000)]
-    rows = [{"offset": at, "timestamp": at, "value": text, "ordinal": at} for at, text in enumerate(texts)]
-    parts = [pa.RecordBatch.from_pylist(some, schema=SCHEMA) for some in (rows[:1], rows[1:])]
-    [file] = write_files(root, Lineage("orders", 1, 1), parts)
-    group = pq.ParquetFile(root / file.name).metadata.row_group(0)
-    assert group.num_rows == 2_000
-    assert group.column(COLUMNS.index("value")).compression == "ZSTD"
+def test_values_are_compressed_if_that_shrinks_a_sample_of_them_and_other_columns_always(
+    root: Path, rng: random.Random
+) -> None:
+    others = ("offset", "timestamp", "key", "headers.list.element.key", "headers.list.element.value")
+    expected = {(name, "ZSTD") for name in (*others, "ordinal")}
+    for log, (values, compression) in enumerate((
+        ([b"reading %d, as before" % number for number in range(2_000)], "ZSTD"),
+        ([rng.randbytes(50) for _ in range(2_000)], "UNCOMPRESSED"),
+    )):  # fmt: skip
+        rows = [{"offset": at, "timestamp": at, "value": one, "ordinal": at} for at, one in enumerate(values)]
+        parts = [pa.RecordBatch.from_pylist(some, schema=SCHEMA) for some in (rows[:1], rows[1:])]
+        [file] = write_files(root, Lineage("orders", log, log), parts)
+        group = pq.ParquetFile(root / file.name).metadata.row_group(0)
+        columns = map(group.column, range(group.num_columns))
+        found = {(one.path_in_schema, one.compression) for one in columns}
+        assert (group.num_rows, found) == (2_000, expected | {("value", compression)})
 
 
 def test_archiving_does_not_import_pandas(

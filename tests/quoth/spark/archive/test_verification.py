@@ -160,7 +160,9 @@ def test_records_in_another_order_are_found_by_their_pointers(
     assert list(map(Path, archived_files(root))) == files, "it is not merged"
 
 
-def test_files_that_contradict_each_other_are_reported(files: list[Path], root: Path) -> None:
+def test_files_that_contradict_each_other_are_reported_and_not_merged(
+    compact: Compact, files: list[Path], root: Path
+) -> None:
     [log] = read_manifest(root).logs
     first, second, *rest = log.files
     with_files(root, [second, *rest])
@@ -169,7 +171,10 @@ def test_files_that_contradict_each_other_are_reported(files: list[Path], root: 
     [found] = findings(root)
     assert found.text == f"{second.rows} records of {log.topic!r} are in no file, and 0 were lost"
     with_files(root, [*log.files, log.files[-1]])
-    assert ["overlaps" in one.text for one in findings(root)] == [True]
+    [found] = findings(root)
+    assert found.text == f"{log.files[-1].name} overlaps {log.files[-1].name}"
+    done = compact()
+    assert (done.merged, done.findings) == (0, [found])
 
 
 def test_a_file_that_the_file_system_refuses_to_read_is_not_called_damaged(
@@ -240,13 +245,17 @@ def test_files_that_a_compaction_makes_meanwhile_are_read_too(
 
 
 class Elsewhere(LocalWorkers):
-    """A worker to which the folder of an archive is not mounted."""
+    """A worker to which the folder of an archive is not mounted; or one that merges in a copy of it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, copied: bool = False) -> None:
         self._root = root
+        self._copied = copied
 
     def each(self, work: Any, parts: Any) -> Any:
         """See `Workers.each`."""
+        if self._copied:
+            copy = shutil.copytree(self._root, self._root.with_name("copied"))
+            return super().each(partial(compaction.merge, str(copy)), parts)
         away = self._root.rename(self._root.with_name("unmounted"))
         try:
             return super().each(work, parts)
@@ -254,24 +263,12 @@ class Elsewhere(LocalWorkers):
             away.rename(self._root)
 
 
-class Copied(LocalWorkers):
-    """A worker that has a copy of the folder."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    def each(self, work: Any, parts: Any) -> Any:
-        """See `Workers.each`."""
-        copied = shutil.copytree(self._root, self._root.with_name("copied"))
-        return super().each(partial(compaction.merge, str(copied)), parts)
-
-
 def test_a_worker_with_another_folder_is_an_error_and_no_damage_of_the_archive(
     compact: Compact, files: list[Path], root: Path
 ) -> None:
     with pytest.raises(RequestError, match=r"does not find .* need the same folder"):
         findings(root, Elsewhere(root))
-    for workers in (Elsewhere(root), Copied(root)):
+    for workers in (Elsewhere(root), Elsewhere(root, copied=True)):
         with pytest.raises(RequestError, match="need the same folder"):
             compact(workers)
     assert list(map(Path, archived_files(root))) == files

@@ -166,31 +166,26 @@ def test_paced_table_leaves_out_what_is_not_of_the_time(tmp_path: Path) -> None:
     assert taken == [b"%d" % row for row in range(21, 80)]
 
 
-@pytest.mark.parametrize("times", [[1, 3, 2], [5, 6, 7, 1, 8, 9]])
-def test_paced_table_has_to_be_in_the_order_of_its_time(tmp_path: Path, times: list[int]) -> None:
+def test_paced_table_has_to_be_in_the_order_of_its_time(tmp_path: Path) -> None:
     path = tmp_path / "one.parquet"
-    pq.write_table(pa.table({"value": ["a"] * len(times), "at": times}), path, row_group_size=3)
-    [stream] = streams_of(path, to=("t",), time="at")
-    with pytest.raises(QuothError, match="not in the order of column 'at'") as raised:
-        list(stream.chunks(SMALL, 100))
-    assert str(path) in raised.value.text
+    for moments in ([1, 3, 2], [5, 6, 7, 1, 8, 9]):
+        pq.write_table(pa.table({"value": ["a"] * len(moments), "at": moments}), path, row_group_size=3)
+        [stream] = streams_of(path, to=("t",), time="at")
+        with pytest.raises(QuothError, match=r"one.parquet.* not in the order of column 'at'"):
+            list(stream.chunks(SMALL, 100))
 
 
 # -- what is refused ----------------------------------------------------------------------------------------
 
 WRONG_WISHES: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no such topic": ({"topics": ("clicks",)}, "unknown_topic", "orders, orders=b"),
-    "a pattern for none": ({"topics": ("x*",)}, "unknown_topic", "orders, orders=b"),
     "a topic that cannot be": ({"topics": ("a/b",)}, "bad_topic", ""),
-    "a target that cannot be": ({"topics": ("orders",), "to": ("a/b",)}, "bad_topic", ""),
-    "a target for which of them": ({"to": ("new",)}, "bad_request", "OLD=NEW"),
     "a target for another one": ({"to": ("clicks=new",)}, "bad_request", "OLD=NEW"),
     "two into one": ({"to": ("orders=new", "orders=b=new")}, "bad_request", "one after the other"),
     "two into the other": ({"to": ("orders=orders=b",)}, "bad_request", "one after the other"),
-    "columns of a table": ({"value": "json"}, "bad_request", "--value-column"),
     "a time of a table": ({"time": "at"}, "bad_request", "--time-column"),
     "a name that is too long": ({"name": "x" * 200}, "bad_request", "200"),
 }
+"""Those that the command refuses are typed in the tests of `quoth pipeline`."""
 
 
 def test_request_that_does_not_fit_an_archive_is_refused(tmp_path: Path, rng: random.Random) -> None:
@@ -227,19 +222,16 @@ def test_request_that_does_not_fit_a_table_is_refused(tmp_path: Path) -> None:
         assert (raised.value.code, str(path) in raised.value.text) == ("bad_request", True), case
 
 
-def test_file_of_a_folder_that_lacks_a_column_is_named(tmp_path: Path) -> None:
+def test_file_that_lacks_a_column_or_is_not_parquet_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"value": ["a"], "key": ["k"]}), tmp_path / "1.parquet")
-    pq.write_table(pa.table({"value": ["a"]}), tmp_path / "2.parquet")
+    path = tmp_path / "2.parquet"
+    pq.write_table(pa.table({"value": ["a"]}), path)
     with pytest.raises(QuothError, match=r"2.parquet has no column 'key'"):
         streams_of(tmp_path, to=("t",))
-
-
-def test_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "one.parquet"
     for content in (b"", b"PAR1", b"PAR1PAR1", b"value\na\n" * 100):
         path.write_bytes(content)
-        with pytest.raises(Damaged, match=r"one.parquet"):
-            streams_of(path, to=("t",))
+        with pytest.raises(Damaged, match=r"2.parquet"):
+            streams_of(tmp_path, to=("t",))
 
 
 def test_tables_of_other_formats_are_refused(tmp_path: Path) -> None:

@@ -165,8 +165,10 @@ def test_pointer_of_an_earlier_replay_is_replaced(
 # -- kills and changes meanwhile ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("step", "at"), [("stage", 9), ("publish", 1), ("published", 4)])
-def test_replay_whose_driver_was_killed_is_continued(
+@pytest.mark.parametrize(
+    ("step", "at", "then"), [("stage", 9, 40), ("publish", 1, 40), ("published", 4, 40), ("publish", 4, 50)]
+)
+def test_replay_whose_driver_was_killed_is_continued_also_in_chunks_of_another_size(
     broker: BrokerProcess,
     replay: Replay,
     archived: Archived,
@@ -175,22 +177,14 @@ def test_replay_whose_driver_was_killed_is_continued(
     topic: str,
     step: str,
     at: int,
+    then: int,
 ) -> None:
     records = archived(300, 20)
     assert replay_and_die(broker.url, root, topic, step, at, SMALL.records) == DIED
     published = stored()
     assert published == records[: len(published)]
     assert len(published) < len(records)
-    replay()
-    assert stored() == records
-
-
-def test_killed_replay_is_continued_in_chunks_of_another_size(
-    broker: BrokerProcess, replay: Replay, archived: Archived, stored: Stored, root: Path, topic: str
-) -> None:
-    records = archived(300, 50)
-    assert replay_and_die(broker.url, root, topic, "publish", 4, 40) == DIED
-    assert replay(limits=ChunkLimits(records=50)).began > 0
+    replay(limits=ChunkLimits(records=then))
     assert stored() == records
 
 

@@ -136,8 +136,6 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
             raise ValueError(f"its {rows} rows are not the {file.rows} that the manifest says")
         if last != file.last:
             raise ValueError(f"it ends at {last} instead of {file.last}")
-        if naming.day_of(file.first) != naming.day_of(last):
-            raise ValueError("its records are of more than one day")
 
 
 @contextmanager

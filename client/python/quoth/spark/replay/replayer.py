@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from quoth.client import Client
 from quoth.spark.replay.chunking import PARTS_A_CHUNK, Chunk, ChunkLimits
 from quoth.spark.replay.inputs import ReplayInput, ReplayStream
-from quoth.spark.replay.tasks import Destination, StagedChunkPart, stage
+from quoth.spark.replay.tasks import StagedChunkPart, stage
 from quoth.spark.workers import Workers, perform
 from quoth.transaction import Transaction
 from quothwire.errors import Conflict, Disconnected, NotFound, QuothError
@@ -206,16 +206,9 @@ class Replayer:
                 yield stream, chunk
 
     def _stage(self, stream: ReplayStream, chunk: Chunk) -> list[StagedChunkPart]:
-        destination = Destination(
-            self.broker.url,
-            self.broker.timeout,
-            stream.target,
-            stream.application,
-            stream.version(chunk.until),
-            stream.columns,
-        )
-        parts = list(enumerate(chunk.parts))
-        return perform(self.workers, partial(stage, destination), parts, destination.url)
+        broker, version = self.broker, stream.version(chunk.until)
+        work = partial(stage, broker.url, broker.timeout, replace(stream, groups=()), version)
+        return perform(self.workers, work, list(enumerate(chunk.parts)), broker.url)
 
     def _publish(self, ahead: deque[StagedChunk]) -> None:
         """Publish the first chunk once it is staged and due."""

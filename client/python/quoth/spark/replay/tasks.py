@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from quoth import PartWriter, RequestError, StagedPart
 from quoth.spark.connections import client
 from quoth.spark.replay.chunking import ChunkPart, FileGroup
-from quoth.spark.replay.inputs import POINTER_HEADER
+from quoth.spark.replay.inputs import POINTER_HEADER, ReplayStream
 from quoth.spark.replay.parquet import ParquetColumns, damage_in, micros, opened, read_column, too_few
 from quoth.spark.sink.columns import BatchBuilder, ColumnNames, PartColumns, RowColumns
 from quoth.spark.sink.headers import encode_header_column, without_undecoded
@@ -28,17 +28,6 @@ _READ_BYTES = 8 * 2**20
 """Limits of the rows that a task decodes at once."""
 
 
-class Destination(NamedTuple):
-    """The target of a chunk, and the columns that become records. timeout: see `quoth.spark.connections`."""
-
-    url: str
-    timeout: float
-    topic: str
-    application: str
-    version: int
-    columns: ParquetColumns
-
-
 class StagedChunkPart(NamedTuple):
     """A staged part. bytes: of keys, values and headers. undecoded: records without their headers, because
     their topic could not decode these."""
@@ -48,16 +37,17 @@ class StagedChunkPart(NamedTuple):
     undecoded: int
 
 
-def stage(destination: Destination, numbered: tuple[int, ChunkPart]) -> StagedChunkPart:
-    """Stage a part of a chunk.
+def stage(
+    url: str, timeout: float, stream: ReplayStream, version: int, numbered: tuple[int, ChunkPart]
+) -> StagedChunkPart:
+    """Stage a part of the chunk with this version. stream: its groups are not used.
 
     Raises `Damaged` or `RequestError`, which name the file, FileNotFoundError, and as `quoth.PartWriter`.
     """
-    number, part = numbered
-    url, timeout, topic, application, version, columns = destination
+    (number, part), columns = numbered, stream.columns
     builder = BatchBuilder(ColumnNames(columns.value, None, None, None))
     size = undecoded = 0
-    transaction = client(url, timeout).transaction(topic, application, version)
+    transaction = client(url, timeout).transaction(stream.target, stream.application, version)
     with transaction.part(number, timeout=timeout) as writer:
         for rows, bare in rows_of(part, columns):
             size += sum(_bytes(column) for column in rows if column is not None)
