@@ -15,7 +15,7 @@ from kit.deadlines import eventually
 from kit.machine.processes import children, runs
 from kit.spark.archives import files_in, of_archive, of_topic, publish, run
 from quoth import Client
-from quoth.spark.archive import archived_files, archiver, compaction, read_archive
+from quoth.spark.archive import archived_files, parquet, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
 from quoth.spark.jobs import archive
 from quoth.spark.workers import LocalWorkers
@@ -126,4 +126,4 @@ def test_workers_that_are_killed_while_they_write_cost_nothing(
 def test_command_and_job_agree_on_what_is_usual() -> None:
     """The command does not load Spark and pyarrow to tell."""
     assert typed_archive._KEEP_REPLACED_S == KEEP_REPLACED_S
-    assert typed_archive._FILE_BYTES == archiver.FILE_BYTES == compaction.TARGET_BYTES
+    assert typed_archive._FILE_BYTES == parquet.FILE_BYTES

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from quoth.client import Client
 from quoth.core.deadline import as_seconds
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchivedLoss, Lineage
-from quoth.spark.archive.parquet import COLUMNS, write_files
+from quoth.spark.archive.parquet import COLUMNS, FILE_BYTES, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import FileFinding, absent, check_written, named_files, require
 from quoth.spark.source.data_loss import DataLoss, into, refuse
@@ -34,8 +34,6 @@ from quoth.spark.source.ranges import named
 from quoth.spark.workers import Workers, perform, until_next_look
 from quothwire.errors import QuothError, error
 
-FILE_BYTES = 128 * 2**20
-"""Stored bytes for one file: a usual size for readers of Parquet, and some seconds of work for a task."""
 FILES_A_SLOT = 4
 """Files that each slot of the workers writes before a commit."""
 KEEP_REPLACED_S = 900.0

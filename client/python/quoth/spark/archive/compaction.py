@@ -21,7 +21,7 @@ from quoth.merging.selection import Selection
 from quoth.spark.archive.fingerprint import total
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Lineage, ReplacedFile
 from quoth.spark.archive.naming import day_of
-from quoth.spark.archive.parquet import read_file, write_files
+from quoth.spark.archive.parquet import FILE_BYTES, read_file, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import (
     FileFinding,
@@ -36,7 +36,6 @@ from quoth.spark.workers import Workers, perform
 from quoth.timestamps import now
 from quothwire.errors import Damaged, error
 
-TARGET_BYTES = 128 * 2**20
 MERGES_A_SLOT = 4
 """Merges that each slot of the workers does before a commit."""
 
@@ -69,7 +68,7 @@ def compact(
     workers: Workers,
     *,
     topics: Selection = Selection("*"),  # noqa: B008
-    target_bytes: int = TARGET_BYTES,
+    target_bytes: int = FILE_BYTES,
     keep_replaced: float,
 ) -> Compacted:
     """Merge files of some topics. Only merged files are read, and can be found damaged.

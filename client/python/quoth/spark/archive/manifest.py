@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_64_hexdigest
 
-from quoth.spark.archive.fingerprint import MODULUS, total
+from quoth.spark.archive.fingerprint import MODULUS
 from quothwire.errors import error
 from quothwire.pointer import check_pointer
 
@@ -57,8 +57,7 @@ class Lineage(NamedTuple):
 
 
 class ArchivedFile(NamedTuple):
-    """A file: pointers of its first and last record, rows, bytes, ordinal of its first record,
-    fingerprint."""
+    """A file. first, last: pointers. ordinal: of its first record. hash: the fingerprint of its records."""
 
     name: str
     first: int
@@ -118,11 +117,6 @@ class ArchivedLog:
         """The number of archived records."""
         return sum(file.rows for file in self.files)
 
-    @property
-    def hash(self) -> int:
-        """The fingerprint of the archived records."""
-        return total(file.hash for file in self.files)
-
     def grown(
         self, until: int, ordinal: int, files: Iterable[ArchivedFile], losses: Iterable[ArchivedLoss]
     ) -> ArchivedLog:
@@ -139,7 +133,8 @@ class ArchivedLog:
 
     def merged(self, old: Iterable[ArchivedFile], new: ArchivedFile) -> ArchivedLog:
         """Return the log with one new file in place of several old ones."""
-        kept = set(self.files).difference(old)
+        gone = set(old)
+        kept = [file for file in self.files if file not in gone]
         return replace(self, files=tuple(sorted([*kept, new], key=_BY_FIRST)))
 
 

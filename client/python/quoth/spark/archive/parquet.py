@@ -25,6 +25,8 @@ from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.source.arrow import TYPES
 from quothwire.errors import error
 
+FILE_BYTES = 128 * 2**20
+"""Stored bytes for one file: a usual size for readers of Parquet, and some seconds of work for a task."""
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "ordinal")
 _ALWAYS = ("offset", "timestamp", "value", "ordinal")
 SCHEMA = pa.schema([pa.field(name, TYPES[name], nullable=name not in _ALWAYS) for name in COLUMNS])

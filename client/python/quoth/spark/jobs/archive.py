@@ -23,8 +23,9 @@ from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.merging.selection import Selection
 from quoth.spark.archive import manifest
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, ArchiveTally, Policy, TopicArchiver
-from quoth.spark.archive.compaction import TARGET_BYTES, Compacted, compact
+from quoth.spark.archive.compaction import Compacted, compact
 from quoth.spark.archive.manifest import ArchivedLog
+from quoth.spark.archive.parquet import FILE_BYTES
 from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.archive.verification import (
@@ -97,7 +98,7 @@ def compaction(
     archive: str | Path,
     topics: Sequence[str] = (),
     *,
-    target_bytes: int = TARGET_BYTES,
+    target_bytes: int = FILE_BYTES,
     keep_replaced: float = KEEP_REPLACED_S,
 ) -> Job:
     """Prepare the compaction of some topics of an archive, by default of all. See `compact`.

@@ -133,7 +133,16 @@ def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list
     topic.
     """
     named = [Path(directory).resolve() for directory in directories]
-    return [_look(place, named=place.directory in named) for place in _places(named, topic)]
+    found: dict[Path, FoundLog] = {}
+    missing: QuothError | None = None
+    for directory in named:
+        try:
+            found |= {place.directory: place for place in places(directory, topic)}
+        except QuothError as problem:
+            missing = problem
+    if not found and missing is not None:
+        raise missing
+    return [_look(place, named=place.directory in named) for place in found.values()]
 
 
 def audit(spark: SparkSession, logs: list[AuditedLog]) -> Audit:
@@ -172,20 +181,6 @@ def job(
 
 
 # -- in the driver ------------------------------------------------------------------------------------------
-
-
-def _places(directories: Iterable[Path], topic: str | None) -> list[FoundLog]:
-    """Find the logs in directories, each once."""
-    found: dict[Path, FoundLog] = {}
-    missing: QuothError | None = None
-    for directory in directories:
-        try:
-            found |= {place.directory: place for place in places(directory, topic)}
-        except QuothError as problem:
-            missing = problem
-    if not found and missing is not None:
-        raise missing
-    return list(found.values())
 
 
 def _look(place: FoundLog, *, named: bool) -> AuditedLog:

@@ -112,7 +112,6 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
     """
     settings: dict[str, Any] = {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
     }
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -152,8 +151,27 @@ def awaited(
     tell: called from another thread when the broker stops answering, and when it answers again.
     """
     limit, over = max(timeout, TIMEOUT_S), Event()
+
+    def watch() -> None:
+        there = True
+        while not over.wait(look):
+            try:
+                asking.ping()
+            except Disconnected as problem:
+                if problem.code == "closed":  # the job ended while the broker was asked
+                    return
+                if there:
+                    tell(f"{url} does not answer; it is waited for, {limit:g} s at least")
+                there = False
+            except QuothError:
+                return
+            else:
+                if not there:
+                    tell(f"{url} answers again")
+                there = True
+
     with Client(url, None, limit) as client, Client(url, None, look) as asking:
-        watcher = Thread(target=_watch_broker, args=(asking, limit, tell, over), name="broker", daemon=True)
+        watcher = Thread(target=watch, name="broker", daemon=True)
         watcher.start()
         try:
             yield client
@@ -161,25 +179,6 @@ def awaited(
             over.set()
             asking.close()
             watcher.join()
-
-
-def _watch_broker(asking: Client, limit: float, tell: Callable[[str], None], over: Event) -> None:
-    there = True
-    while not over.wait(asking.timeout):
-        try:
-            asking.ping()
-        except Disconnected as problem:
-            if problem.code == "closed":  # the job ended while the broker was asked
-                return
-            if there:
-                tell(f"{asking.url} does not answer; it is waited for, {limit:g} s at least")
-            there = False
-        except QuothError:
-            return
-        else:
-            if not there:
-                tell(f"{asking.url} answers again")
-            there = True
 
 
 def shares(files: Iterable[tuple[File, int]]) -> Iterator[list[File]]:

@@ -40,7 +40,6 @@ from quoth.spark.replay.parquet import (
     opened,
     read_column,
     read_footers,
-    schema_of,
 )
 from quothwire import pointer as pointers
 from quothwire.errors import error
@@ -304,7 +303,8 @@ def _table_stream(root: Path, request: ReplayRequest) -> ReplayStream:
 
 def _columns(request: ReplayRequest, path: Path) -> ParquetColumns:
     """The columns that a request names, or the default ones if the first file has them."""
-    there = schema_of(path).names
+    with opened(str(path)) as file:
+        there = file.schema_arrow.names
 
     def named(name: str | None, usual: str) -> str | None:
         return (usual if usual in there else None) if name is None else name or None

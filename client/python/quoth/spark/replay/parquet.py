@@ -69,12 +69,6 @@ def read_footers(paths: Iterable[Path], columns: ParquetColumns) -> list[FileFoo
         return list(pool.map(lambda path: _read_footer(path, columns), paths))
 
 
-def schema_of(path: Path) -> pa.Schema:
-    """The columns of a file. Raises OSError or `Damaged`."""
-    with opened(str(path)) as file:
-        return file.schema_arrow
-
-
 def micros(column: pa.Array | pa.ChunkedArray, name: str, path: str) -> np.ndarray[Any, Any]:
     """Convert a column of times, or of microseconds since 1970, to int64. Raises ``bad_request`` for a
     null."""

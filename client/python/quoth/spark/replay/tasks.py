@@ -50,7 +50,8 @@ def stage(
     transaction = client(url, timeout).transaction(stream.target, stream.application, version)
     with transaction.part(number, timeout=timeout) as writer:
         for rows, bare in rows_of(part, columns):
-            size += sum(_bytes(column) for column in rows if column is not None)
+            lengths = [pc.sum(pc.binary_length(column)).as_py() for column in rows if column is not None]
+            size += sum(filter(None, lengths))
             undecoded += bare
             _append(writer, builder.take(rows), part)
         _append(writer, builder.rest(), part)
@@ -91,11 +92,6 @@ def _append(writer: PartWriter, batches: Iterable[PartColumns], part: ChunkPart)
             writer.append(*batch)
     except RequestError as problem:
         raise _in_files(problem, [group.path for group in part.groups]) from None
-
-
-def _bytes(column: Any) -> int:
-    """The bytes of all values of a column."""
-    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
 def _read(
