@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +21,11 @@ from kit.machine.processes import python_of
 from kit.spark.sparks import TESTS
 from quoth import Client, Gap
 from quoth.spark.archive import archived_files
-from quoth.spark.archive.archiver import Policy, TopicArchiver
-from quoth.spark.archive.compaction import compact
-from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.workers import LocalWorkers
+from quoth.spark.archive.archiver import ArchiveTally, Policy, TopicArchiver
+from quoth.spark.archive.compaction import Compacted, compact
+from quoth.spark.archive.manifest import ArchivedLog, ArchiveManifest
+from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.workers import LocalWorkers, Workers
 
 DIED = -signal.SIGKILL
 FILE_BYTES = 1_500
@@ -72,6 +75,53 @@ def files_in(root: Path) -> list[str]:
         path for path in root.rglob("*") if path.is_file() and not path.name.startswith("_manifest.json")
     ]
     return sorted(str(path) for path in found)
+
+
+@dataclass
+class Archiving:
+    """A topic, and an archive of it in small files, by this process."""
+
+    client: Client
+    root: Path
+    topic: str
+    told: list[str] = field(default_factory=list)
+
+    def publish(self, batches: Sequence[int], mark: str = "") -> None:
+        """See `publish`."""
+        publish(self.client, self.topic, batches, mark)
+
+    def archiver(self, topics: Any = None, sleep: Any = time.sleep, **policy: Any) -> TopicArchiver:
+        """Make an archiver, of the topic if no others are named."""
+        wanted = Policy(**{"file_bytes": FILE_BYTES, **policy})
+        names = self.topic if topics is None else topics
+        return TopicArchiver(self.client, self.root, LocalWorkers(), names, wanted, self.told.append, sleep)
+
+    def archive(self, topics: Any = None, **policy: Any) -> ArchiveTally:
+        """Archive what is there; returns the counts."""
+        archiver = self.archiver(topics, **policy)
+        archiver.run()
+        return archiver.tally
+
+    def compact(self, workers: Workers = LocalWorkers(), keep_replaced: float = 0, **how: Any) -> Compacted:  # noqa: B008
+        """Compact the archive; returns the counts."""
+        with ArchiveStore(self.root) as store:
+            return compact(store, workers, keep_replaced=keep_replaced, **how)
+
+    @property
+    def manifest(self) -> ArchiveManifest:
+        """The present manifest."""
+        return read_manifest(self.root)
+
+    @property
+    def log(self) -> ArchivedLog:
+        """The newest log of the topic."""
+        found = self.manifest.newest(self.topic)
+        assert found is not None
+        return found
+
+    def check(self) -> None:
+        """Compare the archive with the topic."""
+        assert of_archive(self.root, self.topic) == of_topic(self.client, self.topic)
 
 
 def work(action: str, url: str, root: Path, *, die_at: int = 0) -> int:

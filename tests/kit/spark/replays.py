@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from quoth.spark.archive.parquet import SCHEMA, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
-from quoth.spark.replay.replayer import Replayer, Tell
+from quoth.spark.replay.replayer import Replayer, StreamTally, Tell
 from quoth.spark.workers import LocalWorkers
 
 DIED = -signal.SIGKILL
@@ -118,6 +119,41 @@ def replay_of(
 ) -> Replayer:
     """The replay of all that lies at a place into one topic."""
     return Replayer(client, input_of(root, ReplayRequest(to=(topic,))), workers, tell, limits=limits)
+
+
+@dataclass
+class Replaying:
+    """A place with an archive or a table, and the topic into which this process replays it."""
+
+    client: Client
+    root: Path
+    topic: str
+    rng: random.Random
+    told: list[str] = field(default_factory=list)
+
+    def archived(self, count: int, files: int) -> list[Record]:
+        """Write an archive of so many records of the topic `orders`, in so many files."""
+        records = some_records(self.rng, count)
+        write_archive(self.root, "orders", parts_of(records, files))
+        return records
+
+    def replay(
+        self, path: Path | None = None, *, limits: ChunkLimits = SMALL, workers: Any = None, **wish: Any
+    ) -> StreamTally:
+        """Replay what lies there: `replay(since=5)`; returns the counts."""
+        source = input_of(path or self.root, ReplayRequest(**{"to": (self.topic,), **wish}))
+        replayer = Replayer(self.client, source, workers or LocalWorkers(), self.told.append, limits)
+        replayer.run()
+        [one] = replayer.tallies.values()
+        return one
+
+    def stored(self) -> list[Record]:
+        """Read what was replayed."""
+        return replayed(self.client, self.topic)
+
+    def values(self) -> list[bytes]:
+        """Read the values that were replayed."""
+        return [one.value for one in self.stored()]
 
 
 def run_through_kills(
