@@ -46,7 +46,7 @@ def run(session: Session, spark: SparkChoice, what: str, prepare: Callable[[], J
     """Run a job and print its summary; returns the exit status.
 
     what: the job, in a word. prepare: makes the job; it may import what needs Spark, and raises the errors
-    that are found without it. Raises `Refused` ``no_spark`` or ``spark_failed``.
+    that are found without it. Raises `SparkFailed`, or `Refused` if Spark is not installed.
     """
     with installed():
         from quoth.spark.jobs.session import setting
@@ -72,11 +72,8 @@ def performed(
     """Run a job; returns its summary. settings: of Spark. Raises as `run`."""
     from quoth.spark.jobs import session
 
-    try:
-        with terminable():
-            return session.perform(what, job, master, settings)
-    except session.SparkFailed as problem:
-        raise Refused(problem.code, problem.text, problem.hint) from problem
+    with terminable():
+        return session.perform(what, job, master, settings)
 
 
 def report(text: str) -> None:

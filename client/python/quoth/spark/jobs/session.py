@@ -50,12 +50,8 @@ class JobSummary(NamedTuple):
     good: bool = True
 
 
-class SparkFailed(Exception):
-    """Spark cannot be started, or has broken a job off. code: ``no_spark`` or ``spark_failed``."""
-
-    def __init__(self, code: str, text: str, hint: str) -> None:
-        super().__init__(code, text, hint)
-        self.code, self.text, self.hint = code, text, hint
+class SparkFailed(QuothError):
+    """Spark cannot be started, ``no_spark``, or has broken a job off, ``spark_failed``."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +110,15 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
     }
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
+    builder = SparkSession.builder.appName(name)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # of spark-submit
+        builder = builder.master(master) if master else builder
+    else:
         _need_java()
         settings |= _settings_here(master or MASTER)
-    settings |= dict(conf)
-    builder = SparkSession.builder.appName(name)
-    if master or not submitted:
         builder = builder.master(master or MASTER)
     try:
-        spark = builder.config(map=settings).getOrCreate()
+        spark = builder.config(map=settings | dict(conf)).getOrCreate()
     except (PySparkException, Py4JError) as problem:
         _raise_exit_of(problem)
         hint = f"look at --master and --conf; {JAVA_HINT}"
@@ -131,7 +126,11 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
     try:
         yield spark
     finally:
-        _stop(spark)
+        try:
+            spark.stop()
+        except Exception:  # SIGTERM has broken off a call, and its answer was taken for that of this one
+            with suppress(OSError, Py4JError):  # where Java got the signal, too, there is nothing to stop
+                spark.stop()
 
 
 def checked(topics: str | Iterable[str], url: str, timeout: float) -> list[str]:
@@ -214,25 +213,12 @@ def schema_of(row: type) -> str:
 
 def _settings_here(master: str) -> dict[str, str]:
     """The settings of a session whose driver is this process."""
-    settings = {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-    }
-    if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        settings |= {
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
-    return settings
-
-
-def _stop(spark: SparkSession) -> None:
-    try:
-        spark.stop()
-    except Exception:  # SIGTERM has broken off a call, and its answer was taken for that of this one
-        with suppress(OSError, Py4JError):  # where Java got the signal, too, there is nothing left to stop
-            spark.stop()
+    settings = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"}
+    if not master.startswith("local"):
+        return settings
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    here = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), "127.0.0.1")
+    return {**settings, **here, "spark.ui.enabled": "false"}
 
 
 def _raise_exit_of(problem: BaseException) -> None:
