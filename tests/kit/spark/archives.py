@@ -187,11 +187,10 @@ def _row(row: dict[str, Any]) -> tuple[int, bytes | None, bytes, dict[str, bytes
     return row["offset"], row["key"], row["value"], headers
 
 
-def turn(path: Path) -> None:
-    """Write the records of a file in the opposite order, with the same footer."""
+def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
+    """Write the changed table of a file, with the same footer."""
     with pq.ParquetFile(path) as opened:
-        table, metadata = opened.read(), opened.metadata.metadata
-    turned = table.take(list(reversed(range(table.num_rows))))
-    with pq.ParquetWriter(path, turned.schema) as writer:
-        writer.write_table(turned)
+        table, metadata = change(opened.read()), opened.metadata.metadata
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
         writer.add_key_value_metadata({name: value for name, value in metadata.items() if b"quoth" in name})

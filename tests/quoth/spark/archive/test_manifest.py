@@ -18,7 +18,6 @@ from quoth.spark.archive.manifest import (
     decoded,
 )
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.atomic_files import local_path
 from quothwire.errors import Conflict, Damaged, RequestError
 
 FILES = [
@@ -114,10 +113,3 @@ def test_all_losses_are_counted_and_the_newest_kept_behind_one_that_sums_up_olde
     summed = ArchivedLoss(10, 10 * (2 * most - 1) + 5, 2 * (2 * most - 1), "damaged")
     alone = ArchivedLoss(20 * most, 20 * most + 5, 2, "trimmed")
     assert first == (summed if oldest == "damaged" else alone)
-
-
-def test_archive_is_a_path_and_no_store_of_objects(tmp_path: Path) -> None:
-    assert local_path(f"file://{tmp_path}") == tmp_path
-    assert local_path("here") == Path.cwd() / "here"
-    with pytest.raises(RequestError, match="no path"):
-        local_path("s3://bucket/archive")

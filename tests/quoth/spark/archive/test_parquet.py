@@ -16,7 +16,7 @@ from kit.spark.archives import of_archive, of_topic
 from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive.manifest import Lineage
-from quoth.spark.archive.parquet import SCHEMA, write_files
+from quoth.spark.archive.parquet import SCHEMA, read_file, write_files
 
 
 def test_values_are_compressed_if_that_shrinks_a_sample_of_them_and_other_columns_always(
@@ -35,6 +35,15 @@ def test_values_are_compressed_if_that_shrinks_a_sample_of_them_and_other_column
         columns = map(group.column, range(group.num_columns))
         found = {(one.path_in_schema, one.compression) for one in columns}
         assert (group.num_rows, found) == (2_000, expected | {("value", compression)})
+
+
+def test_file_of_several_row_groups_has_all_records(root: Path) -> None:
+    rows = [{"offset": at, "timestamp": at, "value": bytes(2**20), "ordinal": at} for at in range(70)]
+    parts = [pa.RecordBatch.from_pylist(rows[at : at + 7], schema=SCHEMA) for at in range(0, 70, 7)]
+    [file] = write_files(root, Lineage("orders", 1, 1), parts)
+    assert pq.read_metadata(root / file.name).num_row_groups == 2
+    found = [at for records in read_file(root, file) for at in records.column("offset").to_pylist()]
+    assert found == list(range(70))
 
 
 def test_archiving_does_not_import_pandas(

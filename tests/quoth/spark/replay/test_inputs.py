@@ -244,15 +244,6 @@ def test_tables_of_other_formats_are_refused(tmp_path: Path) -> None:
             streams_of(path, to=("t",))
 
 
-def test_folder_without_files_and_path_without_anything_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(QuothError, match="has no Parquet files"):
-        streams_of(tmp_path, to=("t",))
-    with pytest.raises(FileNotFoundError):
-        streams_of(tmp_path / "nowhere", to=("t",))
-    with pytest.raises(QuothError, match="is no path"):
-        input_of("s3://bucket/table", ReplayRequest(to=("t",)))
-
-
 def test_empty_files_and_topics_have_nothing_to_replay(tmp_path: Path) -> None:
     pq.write_table(pa.table({"value": pa.array([], pa.binary())}), tmp_path / "1.parquet")
     [stream] = streams_of(tmp_path, to=("t",))
