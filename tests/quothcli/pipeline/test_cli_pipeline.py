@@ -24,7 +24,7 @@ from kit.spark.replays import BEGAN, LOG, Record, write_archive
 from kit.spark.sparks import JAVA_OPTIONS, JOB_S, spark_home, starts_spark
 from quoth import connect
 from quoth.spark.jobs import archive, audit, replay, stats
-from quoth.spark.jobs.session import Job
+from quoth.spark.jobs.session import Job, JobBroker
 
 AUDIT = (quothcli.main.__file__, "pipeline", "audit")
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
@@ -130,12 +130,13 @@ def test_each_job_describes_its_state_when_it_is_broken_off(
         client.publish(topic, b"x")
     root = tmp_path / "archive"
     write_archive(root, topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
+    place = JobBroker(broker.url)
     jobs = {
-        "archived": archive.archiving(root, topic, url=broker.url, tell=print),
+        "archived": archive.archiving(root, topic, broker=place),
         "merged": archive.compaction(root),
-        "chunks": replay.job(root, url=broker.url, tell=print),
+        "chunks": replay.job(root, broker=place),
         "/out may not be whole": audit.job([directory], out=str(tmp_path / "out")),
-        "run it again": stats.job(topic, url=broker.url),
+        "run it again": stats.job(topic, broker=place),
     }
     assert [word for word, job in jobs.items() if not isinstance(job, Job) or word not in job.kept] == []
 

@@ -18,6 +18,7 @@ from quoth import Client
 from quoth.spark.archive import archived_files, parquet, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
 from quoth.spark.jobs import archive
+from quoth.spark.jobs.session import JobBroker
 from quoth.spark.workers import LocalWorkers
 from quothcli.commands.pipeline import command as typed_archive
 
@@ -36,7 +37,7 @@ def fill(client: Client, topic: str, batches: int = 100) -> None:
 def archived(spark: Any, client: Client, root: Path, topic: str) -> dict[str, Any]:
     """Archive on Spark; returns the summary."""
     policy = Policy(file_bytes=FILE_BYTES)
-    content: dict[str, Any] = archive.archiving(root, topic, url=client.url, policy=policy, tell=print)(
+    content: dict[str, Any] = archive.archiving(root, topic, broker=JobBroker(client.url), policy=policy)(
         spark
     ).content
     return content

@@ -27,7 +27,7 @@ from kit.spark.replays import (
 from quoth import Client
 from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.jobs import replay
-from quoth.spark.jobs.session import JobSummary
+from quoth.spark.jobs.session import JobBroker, JobSummary
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import ReplayRequest
 from quoth.spark.workers import SparkWorkers
@@ -43,7 +43,7 @@ def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, told: list[st
     """Runs the job that replays what lies at `root` into the topic of the test."""
 
     def run_it(path: Path = root, *, to: Sequence[str] = (topic,), **options: Any) -> JobSummary:
-        settings = {"url": broker.url, "limits": SMALL, "tell": told.append, **options}
+        settings = {"broker": JobBroker(broker.url, tell=told.append), "limits": SMALL, **options}
         job = replay.job(path, request=ReplayRequest(to=tuple(to)), **settings)
         return job if isinstance(job, JobSummary) else job(spark)
 

@@ -14,7 +14,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler
 from kit.deadlines import eventually
-from quoth.spark.jobs.session import TASK_BYTES_MIN, TASK_FILES_MIN, Job, JobSummary, awaited, shares
+from quoth.spark.jobs.session import TASK_BYTES_MIN, TASK_FILES_MIN, Job, JobBroker, JobSummary, shares
 from quothwire.errors import QuothError, error
 
 LOOK_S = 0.5
@@ -30,7 +30,7 @@ def test_outages_and_hangs_are_reported_once_each_with_their_end(
     broker: BrokerProcess, told: list[str]
 ) -> None:
     silence = f"{broker.url} does not answer; it is waited for, 90 s at least"
-    with awaited(broker.url, 90.0, told.append, LOOK_S) as client:
+    with JobBroker(broker.url, 90.0, told.append).awaited(LOOK_S) as client:
         assert client.timeout == 90.0
         for _ in range(2):
             client.ping()
@@ -59,7 +59,7 @@ def test_watch_ends_with_the_job(broker: BrokerProcess, told: list[str], fails: 
     def watchers() -> list[str]:
         return [one.name for one in threading.enumerate() if one.name == "broker"]
 
-    with suppress(KeyError), awaited(broker.url, 5.0, told.append):
+    with suppress(KeyError), JobBroker(broker.url, 5.0, told.append).awaited():
         assert watchers()
         if fails:
             raise KeyError
@@ -72,7 +72,7 @@ def test_job_that_ends_while_its_broker_is_asked_does_not_report_an_outage(
 ) -> None:
     with Meddler(context, broker.url) as meddler:
         meddler.on_request = lambda _: True
-        with awaited(meddler.url, 5.0, told.append, look=2.0):
+        with JobBroker(meddler.url, 5.0, told.append).awaited(look=2.0):
             eventually(lambda: meddler.requests, "it asks")
     assert told == []
 

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from quothcli.cli.command import SharedOptions, as_typed, command, group
 from quothcli.cli.options import Since, Topics, WithBroker, WithoutBroker
 from quothcli.cli.quantities import size_option, span_option
-from quothcli.commands.pipeline.running import OnSpark, report, run
+from quothcli.commands.pipeline.running import OnSpark, broker_of, run
 from quothcli.printing.output import Format
 
 if TYPE_CHECKING:
@@ -201,11 +201,9 @@ def archive(
         return archive.archiving(
             directory,
             topics,
-            url=session.broker.url,
-            timeout=session.timeout_s,
+            broker=broker_of(session),
             policy=Policy(fail_on_loss, trim, file_bytes, keep_replaced),
             follow=follow,
-            tell=report,
         )
 
     return run(session, spark, "archive", prepare)
@@ -302,13 +300,11 @@ def replay(
             request=ReplayRequest(**wish),
             since=since,
             until=until,
-            url=session.broker.url,
-            timeout=session.timeout_s,
+            broker=broker_of(session),
             limits=ChunkLimits(bytes=chunk_bytes),
             speed=speed,
             same_topic=same_topic,
             dry_run=dry_run,
-            tell=report,
         )
 
     return run(session, spark, "replay", prepare)
@@ -344,18 +340,9 @@ def stats(
         from quoth.spark.jobs import stats
 
         stats.refuse_together(follow, until, checkpoint)
-        url, timeout = session.broker.url, session.timeout_s
+        broker = broker_of(session)
         if follow is None:
-            return stats.job(
-                topics,
-                url=url,
-                timeout=timeout,
-                window=window,
-                since=since,
-                until=until,
-                out=out,
-                tell=report,
-            )
+            return stats.job(topics, broker=broker, window=window, since=since, until=until, out=out)
         printer = session.printer
 
         def write(lines: str) -> None:
@@ -364,8 +351,8 @@ def stats(
 
         show = stats.shown(write, as_json=printer.form is Format.JSON)
         return stats.following(
-            topics, every=follow, checkpoint=checkpoint, url=url, timeout=timeout, window=window, since=since,
-            out=out, show=show, tell=report,
+            topics, every=follow, checkpoint=checkpoint, broker=broker, window=window, since=since, out=out,
+            show=show,
         )  # fmt: skip
 
     return run(session, spark, "stats", prepare)

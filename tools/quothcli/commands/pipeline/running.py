@@ -15,7 +15,7 @@ from quothcli.printing.output import Format
 from quothcli.printing.text import printable
 
 if TYPE_CHECKING:
-    from quoth.spark.jobs.session import Job, JobSummary
+    from quoth.spark.jobs.session import Job, JobBroker, JobSummary
 
 _NEEDED = ("pyspark", "pyarrow", "pandas", "py4j")
 
@@ -74,6 +74,13 @@ def performed(
 
     with terminable():
         return session.perform(what, job, master, settings)
+
+
+def broker_of(session: Session) -> JobBroker:
+    """The broker of a job, with the options of its command."""
+    from quoth.spark.jobs.session import JobBroker
+
+    return JobBroker(session.broker.url, session.timeout_s, report)
 
 
 def report(text: str) -> None:

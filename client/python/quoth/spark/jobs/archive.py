@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.merging.selection import Selection
 from quoth.spark.archive import manifest
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, ArchiveTally, Policy, TopicArchiver
@@ -37,7 +36,7 @@ from quoth.spark.archive.verification import (
     verified,
 )
 from quoth.spark.atomic_files import local_path
-from quoth.spark.jobs.session import Job, JobSummary, awaited, checked, shares
+from quoth.spark.jobs.session import Job, JobBroker, JobSummary, shares
 from quoth.spark.workers import SparkWorkers, Workers, perform
 from quothwire.errors import error
 
@@ -46,28 +45,24 @@ def archiving(
     archive: str | Path,
     topics: str | Iterable[str],
     *,
-    url: str = DEFAULT_URL,
-    timeout: float = DEFAULT_TIMEOUT_S,
+    broker: JobBroker,
     policy: Policy = Policy(),  # noqa: B008
     follow: float | None = None,
-    tell: Callable[[str], None],
 ) -> Job:
     """Prepare the archiving of topics: once, or for ever, each `follow` seconds.
 
-    timeout: seconds that the broker may take for an answer, more once the job runs. tell: called with each
-    line for the user. Raises `RequestError` for an archive that is not a path or has another version, and for
-    a bad selection, `Damaged` for its manifest, OSError, `NotFound` for topics that do not exist,
-    `Disconnected`. The job raises as `TopicArchiver.run`.
+    Raises `RequestError` for an archive that is not a path or has another version, `Damaged` for its
+    manifest, OSError, and as `JobBroker.checked`. The job raises as `TopicArchiver.run`.
     """
     root = local_path(archive)
     with suppress(FileNotFoundError):
         read_manifest(root)
-    selection = checked(topics, url, timeout)
+    selection = broker.checked(topics)
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
-        with awaited(url, timeout, tell) as broker:
-            archiver = TopicArchiver(broker, root, SparkWorkers(spark), selection, policy, tell)
+        with broker.awaited() as client:
+            archiver = TopicArchiver(client, root, SparkWorkers(spark), selection, policy, broker.tell)
             if follow is None:
                 archiver.run()
             else:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
-from quoth.spark.jobs.session import Job, JobSummary, awaited
+from quoth.client import Client
+from quoth.spark.jobs.session import Job, JobBroker, JobSummary
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import ReplayRequest, ReplayStream, input_of
 from quoth.spark.replay.replayer import LATE_S, RateLimit, Replayer, StreamTally, newest_version
@@ -37,20 +37,17 @@ def job(
     request: ReplayRequest = ReplayRequest(),  # noqa: B008
     since: Timestamp | None = None,
     until: Timestamp | None = None,
-    url: str = DEFAULT_URL,
-    timeout: float = DEFAULT_TIMEOUT_S,
+    broker: JobBroker,
     limits: ChunkLimits = ChunkLimits(),  # noqa: B008
     speed: float | None = None,
     same_topic: bool = False,
     dry_run: bool = False,
-    tell: Callable[[str], None],
 ) -> Job | JobSummary:
     """Prepare the replay of an archive or a table; returns its summary if nothing is left to replay.
 
     request: the selection and the targets; since, until: the selection by time, the one included and the
-    other not. timeout: seconds that the broker may take for an answer, more once the job runs. limits: of a
-    chunk. speed: seconds of original time in one second. same_topic: allow the log that was archived as
-    target. dry_run: only report what would be done. tell: called with each line for the user.
+    other not. limits: of a chunk. speed: seconds of original time in one second. same_topic: allow the log
+    that was archived as target. dry_run: only report what would be done.
 
     Raises `RequestError` for an invalid request, `NotFound`, `Conflict` ``sequence_reused`` for a table that
     has changed, `Damaged`, OSError, `Disconnected`; the job raises as `Replayer.run`.
@@ -64,11 +61,11 @@ def job(
         raise error(
             "bad_request", f"a pace needs a time: which column of {path} has it?", "--time-column NAME"
         )
-    with Client(url, None, timeout) as broker:
+    with Client(broker.url, None, broker.timeout) as client:
         streams = source.streams()
         if not same_topic:
-            _check_elsewhere(broker, streams)
-        left = [_left(broker, stream, limits) for stream in streams]
+            _check_elsewhere(client, streams)
+        left = [_left(client, stream, limits) for stream in streams]
     if dry_run:
         return _outline(left, speed)
     if not any(one.chunks for one in left):
@@ -76,14 +73,14 @@ def job(
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
-        rate_limit = None if speed is None else RateLimit(speed, tell)
-        with awaited(url, timeout, tell) as broker:
-            replayer = Replayer(broker, source, SparkWorkers(spark), tell, limits, rate_limit)
+        rate_limit = None if speed is None else RateLimit(speed, broker.tell)
+        with broker.awaited() as client:
+            replayer = Replayer(client, source, SparkWorkers(spark), broker.tell, limits, rate_limit)
             try:
                 replayer.run(streams)
             except BaseException:
                 if replayer.chunks:
-                    tell(f"{_amounts(replayer.tallies.values())} were replayed; run it again to go on")
+                    broker.tell(f"{_amounts(replayer.tallies.values())} were replayed; run it again to go on")
                 raise
         seconds, behind = time.monotonic() - began, None if rate_limit is None else rate_limit.behind
         return summary_of(list(replayer.tallies.values()), seconds, behind)

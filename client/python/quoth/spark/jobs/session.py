@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from quoth.client import Client
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.spark.connections import TIMEOUT_S
 from quoth.spark.jobs.reasons import reason
 from quoth.spark.source.ranges import named
@@ -75,6 +75,64 @@ class Job:
 def looking(work: Callable[[SparkSession], JobSummary], out: str | None) -> Job:
     """Make a job that only reads, and writes its results to a folder if `out` names one."""
     return Job(work, "run it again" if out is None else f"{out} may not be whole: delete it, run it again")
+
+
+class JobBroker(NamedTuple):
+    """The broker of a job.
+
+    timeout: seconds that it may take for an answer, more once the job runs. tell: called with each line for
+    the user.
+    """
+
+    url: str = DEFAULT_URL
+    timeout: float = DEFAULT_TIMEOUT_S
+    tell: Callable[[str], None] = logging.getLogger("quoth").warning
+
+    def checked(self, topics: str | Iterable[str]) -> list[str]:
+        """Return a selection of topics.
+
+        Raises `RequestError`, `NotFound` if it matches none, `Disconnected`.
+        """
+        selection = [topics] if isinstance(topics, str) else list(topics)
+        with Client(self.url, None, self.timeout) as client:
+            named(client, selection)
+        return selection
+
+    @contextmanager
+    def awaited(self, look: float = BROKER_LOOK_S) -> Iterator[Client]:
+        """Connect a client that waits for the broker as long as tasks do, or longer if timeout says so.
+
+        tell is called from another thread when the broker stops answering, and when it answers again.
+        """
+        limit, over = max(self.timeout, TIMEOUT_S), Event()
+
+        def watch() -> None:
+            there = True
+            while not over.wait(look):
+                try:
+                    asking.ping()
+                except Disconnected as problem:
+                    if problem.code == "closed":  # the job ended while the broker was asked
+                        return
+                    if there:
+                        self.tell(f"{self.url} does not answer; it is waited for, {limit:g} s at least")
+                    there = False
+                except QuothError:
+                    return
+                else:
+                    if not there:
+                        self.tell(f"{self.url} answers again")
+                    there = True
+
+        with Client(self.url, None, limit) as client, Client(self.url, None, look) as asking:
+            watcher = Thread(target=watch, name="broker", daemon=True)
+            watcher.start()
+            try:
+                yield client
+            finally:
+                over.set()
+                asking.close()
+                watcher.join()
 
 
 Settings = Iterable[tuple[str, str]]
@@ -131,53 +189,6 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
         except Exception:  # SIGTERM has broken off a call, and its answer was taken for that of this one
             with suppress(OSError, Py4JError):  # where Java got the signal, too, there is nothing to stop
                 spark.stop()
-
-
-def checked(topics: str | Iterable[str], url: str, timeout: float) -> list[str]:
-    """Return a selection of topics. Raises `RequestError`, `NotFound` if it matches none, `Disconnected`."""
-    selection = [topics] if isinstance(topics, str) else list(topics)
-    with Client(url, None, timeout) as broker:
-        named(broker, selection)
-    return selection
-
-
-@contextmanager
-def awaited(
-    url: str, timeout: float, tell: Callable[[str], None], look: float = BROKER_LOOK_S
-) -> Iterator[Client]:
-    """Connect a client that waits for its broker as long as tasks do, or longer if timeout says so.
-
-    tell: called from another thread when the broker stops answering, and when it answers again.
-    """
-    limit, over = max(timeout, TIMEOUT_S), Event()
-
-    def watch() -> None:
-        there = True
-        while not over.wait(look):
-            try:
-                asking.ping()
-            except Disconnected as problem:
-                if problem.code == "closed":  # the job ended while the broker was asked
-                    return
-                if there:
-                    tell(f"{url} does not answer; it is waited for, {limit:g} s at least")
-                there = False
-            except QuothError:
-                return
-            else:
-                if not there:
-                    tell(f"{url} answers again")
-                there = True
-
-    with Client(url, None, limit) as client, Client(url, None, look) as asking:
-        watcher = Thread(target=watch, name="broker", daemon=True)
-        watcher.start()
-        try:
-            yield client
-        finally:
-            over.set()
-            asking.close()
-            watcher.join()
 
 
 def shares(files: Iterable[tuple[File, int]]) -> Iterator[list[File]]:

@@ -10,7 +10,6 @@ With --follow each window is reported when it has ended, see `quoth.spark.statis
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -19,10 +18,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.message import Gap
 from quoth.spark.atomic_files import local_path, refuse_existing
-from quoth.spark.jobs.session import Job, JobSummary, awaited, checked, looking, schema_of
+from quoth.spark.jobs.session import Job, JobBroker, JobSummary, looking, schema_of
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.following import Follower, StatsCheckpoint
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
@@ -44,38 +42,32 @@ HEADING = _COLUMNS.format(
 )
 """The heading of the lines of `line`."""
 
-_LOG = logging.getLogger("quoth")
-Tell = Callable[[str], None]
-
 
 def job(
     topics: str | Iterable[str],
     *,
-    url: str = DEFAULT_URL,
-    timeout: float = DEFAULT_TIMEOUT_S,
+    broker: JobBroker,
     window: str = WINDOW,
     since: Timestamp | None = None,
     until: Timestamp | None = None,
     out: str | None = None,
-    tell: Tell = _LOG.warning,
 ) -> Job:
     """Prepare the statistics of the present records. window: a span of time. out: the folder for windows and
     gaps.
 
-    timeout: seconds that the broker may take for an answer, more once the job runs. tell: called with each
-    line for the user. Raises `RequestError` for an invalid span or time, FileExistsError, `NotFound`
-    ``unknown_topic``, `Disconnected`. The job raises as `survey`.
+    Raises `RequestError` for an invalid span or time, FileExistsError, and as `JobBroker.checked`. The job
+    raises as `survey`.
     """
     width, after, end = window_us(window), cursor(None, since, 0), last_before(until)
     refuse_existing(out)
-    selection = checked(topics, url, timeout)
+    selection = broker.checked(topics)
 
     def run(spark: SparkSession) -> JobSummary:
-        with awaited(url, timeout, tell) as broker:
-            names = named(broker, selection)
-            ends = {name: min(end, max(now(), broker.topic(name).last)) for name in names}
+        with broker.awaited() as client:
+            names = named(client, selection)
+            ends = {name: min(end, max(now(), client.topic(name).last)) for name in names}
             ranges = [SurveyRange(name, after, ends[name]) for name in names if after < ends[name]]
-            seen = survey(broker, SparkWorkers(spark), ranges, width)
+            seen = survey(client, SparkWorkers(spark), ranges, width)
         if out is not None:
             save(spark, seen, out)
         return summary_of(names, seen)
@@ -88,23 +80,21 @@ def following(
     *,
     every: float,
     checkpoint: str | None = None,
-    url: str = DEFAULT_URL,
-    timeout: float = DEFAULT_TIMEOUT_S,
+    broker: JobBroker,
     window: str = WINDOW,
     since: Timestamp | None = None,
     out: str | None = None,
     show: Callable[[Survey], None],
-    tell: Tell,
 ) -> Job:
     """Prepare the statistics of windows as they end, for ever, looking each `every` seconds.
 
     checkpoint: the directory that remembers the position; without one it begins anew each time. since: where
     a new checkpoint begins, by default at the oldest record. out: the folder for windows and gaps of each
-    look; needs a checkpoint. show: called with each look; after a crash once more with the last one. tell:
-    called with each line for the user. Raises as `job` and `StatsCheckpoint`.
+    look; needs a checkpoint. show: called with each look; after a crash once more with the last one. Raises
+    as `job` and `StatsCheckpoint`.
     """
     width, begin = window_us(window), cursor(None, since, 0) + 1
-    selection = checked(topics, url, timeout)
+    selection = broker.checked(topics)
     if out is not None and checkpoint is None:
         text = "what is kept there needs a checkpoint, or a restart would keep the same windows again"
         raise error("bad_request", f"--out {out}: {text}", "say --checkpoint DIR, too")
@@ -122,12 +112,12 @@ def following(
             show(seen)
 
         with (
-            awaited(url, timeout, tell) as broker,
+            broker.awaited() as client,
             StatsCheckpoint(directory, {"width": width, "out": out}) as remembered,
         ):
             if remembered.is_new:
                 remembered.save()
-            follower = Follower(broker, SparkWorkers(spark), selection, width, remembered, keep, begin)
+            follower = Follower(client, SparkWorkers(spark), selection, width, remembered, keep, begin)
             while True:
                 began, failed = time.monotonic(), None
                 try:
@@ -135,7 +125,7 @@ def following(
                 except QuothError as problem:
                     if not problem.retryable:
                         raise
-                    tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
+                    broker.tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
                     failed = problem
                 time.sleep(until_next_look(began, every, failed))
 
