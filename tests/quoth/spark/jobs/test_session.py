@@ -1,4 +1,4 @@
-"""What all jobs do: report when their broker is away and what they keep, divide files among tasks."""
+"""The frame of all jobs: reports of the broker and of what is kept, the division of files among tasks."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _merges(log: ArchivedLog, target_bytes: int) -> Iterator[FileMerge]:
 
 
 def _replace(store: ArchiveStore, workers: Workers, merges: list[FileMerge], done: Compacted) -> None:
-    """Do some merges, and commit them."""
+    """Merge files in workers, and commit the result."""
     made = perform(workers, partial(merge, str(store.root)), merges)
     check_shared(store.root, (one for one in made if isinstance(one, FileFinding)))
     check_written(store.root, (one for one in made if not isinstance(one, FileFinding)))
