@@ -77,8 +77,9 @@ def with_pointer(headers: Any | None, pointers: pa.Array) -> tuple[pa.Array, int
     how many undecoded headers, a single one with a null key, were left out, too. A pointer header of an
     earlier replay is replaced. Raises as `encode_header_column`.
     """
-    others, undecoded = pa.nulls(len(pointers), TYPES["headers"]), 0
-    if headers is not None:
+    if headers is None:
+        others, undecoded = pa.nulls(len(pointers), TYPES["headers"]), 0
+    else:
         others, undecoded = without_undecoded(headers)
     return encode_header_column(others, (POINTER_HEADER, pointers.cast(pa.string()))), undecoded
 
