@@ -185,6 +185,18 @@ def test_runs_at_the_same_time_store_each_record_once(
     assert scene.stored() == records
 
 
+def test_run_that_another_one_overtakes_within_a_chunk_continues_behind_it(scene: Replaying) -> None:
+    records = scene.archived(200, 50)
+    until = records[55].pointer
+
+    def overtake() -> None:
+        scene.replay(until=until, limits=ChunkLimits(records=7))
+
+    scene.replay(workers=Meanwhile(2, overtake))
+    assert scene.stored() == records
+    assert "it goes on behind what is there" in scene.told[-1]
+
+
 def test_compaction_meanwhile_does_not_disturb(scene: Replaying) -> None:
     records = scene.archived(400, 40)
     scene.replay(workers=Meanwhile(5, lambda: work_on("compact", scene.client, scene.root)))
