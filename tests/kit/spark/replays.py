@@ -28,7 +28,7 @@ from quoth.spark.archive.parquet import SCHEMA, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
-from quoth.spark.replay.replayer import Replayer, StreamTally, Tell
+from quoth.spark.replay.replayer import Replayer, StreamTally
 from quoth.spark.workers import LocalWorkers
 
 DIED = -signal.SIGKILL
@@ -114,13 +114,6 @@ def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
     return [records[begin:end] for begin, end in pairwise(bounds)]
 
 
-def replay_of(
-    root: Path, client: Client, topic: str, workers: Any, tell: Tell, limits: ChunkLimits
-) -> Replayer:
-    """The replay of all that lies at a place into one topic."""
-    return Replayer(client, input_of(root, ReplayRequest(to=(topic,))), workers, tell, limits=limits)
-
-
 @dataclass
 class Replaying:
     """A place with an archive or a table, and the topic into which this process replays it."""
@@ -128,7 +121,7 @@ class Replaying:
     client: Client
     root: Path
     topic: str
-    rng: random.Random
+    rng: random.Random = field(default_factory=random.Random)
     told: list[str] = field(default_factory=list)
 
     def archived(self, count: int, files: int) -> list[Record]:
@@ -137,12 +130,16 @@ class Replaying:
         write_archive(self.root, "orders", parts_of(records, files))
         return records
 
-    def replay(
+    def replayer(
         self, path: Path | None = None, *, limits: ChunkLimits = SMALL, workers: Any = None, **wish: Any
-    ) -> StreamTally:
-        """Replay what lies there: `replay(since=5)`; returns the counts."""
+    ) -> Replayer:
+        """Make the replay of what lies there: `replayer(since=5)`."""
         source = input_of(path or self.root, ReplayRequest(**{"to": (self.topic,), **wish}))
-        replayer = Replayer(self.client, source, workers or LocalWorkers(), self.told.append, limits)
+        return Replayer(self.client, source, workers or LocalWorkers(), self.told.append, limits)
+
+    def replay(self, path: Path | None = None, **how: Any) -> StreamTally:
+        """Replay what lies there; returns the counts."""
+        replayer = self.replayer(path, **how)
         replayer.run()
         [one] = replayer.tallies.values()
         return one
@@ -188,9 +185,8 @@ def main() -> None:
     url, root, target, step, at, records = sys.argv[1:]
     _die_at(step, int(at))
     with quoth.connect(url) as client:
-        replay_of(
-            Path(root), client, target, LocalWorkers(), _silent, ChunkLimits(records=int(records))
-        ).run()
+        scene = Replaying(client, Path(root), target)
+        scene.replayer(limits=ChunkLimits(records=int(records))).run()
     print(json.dumps("done"))
 
 
@@ -213,10 +209,6 @@ def _die_at(step: str, at: int) -> None:
         return answer
 
     setattr(owner, name, counted)
-
-
-def _silent(text: str) -> None:
-    del text
 
 
 def _archived(records: Sequence[Record], ordinal: int) -> pa.RecordBatch:

@@ -18,8 +18,8 @@ from kit.spark.archives import FILE_BYTES, publish
 from kit.spark.replays import (
     BEGAN,
     Record,
+    Replaying,
     parts_of,
-    replay_of,
     replayed,
     some_records,
     write_archive,
@@ -77,7 +77,7 @@ def test_table_that_spark_has_written_is_replayed_file_by_file(
 
 
 def test_worker_that_is_killed_is_replaced(
-    spark: Any, client: Client, root: Path, topic: str, rng: random.Random, told: list[str], tmp_path: Path
+    spark: Any, client: Client, root: Path, topic: str, rng: random.Random, tmp_path: Path
 ) -> None:
     records = some_records(rng, 2_000)
     write_archive(root, "orders", parts_of(records, 20))
@@ -98,7 +98,7 @@ def test_worker_that_is_killed_is_replaced(
 
             return super().each(die_twice, parts)
 
-    replay_of(root, client, topic, Mortal(spark), told.append, SMALL).run()
+    Replaying(client, root, topic).replayer(workers=Mortal(spark), limits=SMALL).run()
     assert (tmp_path / "second").exists()
     assert replayed(client, topic) == records
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from kit.spark.replays import (
     Replaying,
     parts_of,
     replay_and_die,
-    replay_of,
     replayed,
     run_through_kills,
     some_records,
@@ -35,9 +35,7 @@ from quoth.spark.archive.parquet import COLUMNS
 from quoth.spark.jobs.replay import summary_of
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
-from quoth.spark.replay.replayer import Replayer
 from quoth.spark.source.arrow import TYPES
-from quoth.spark.workers import LocalWorkers
 from quothwire.errors import Damaged
 from quothwire.headers import encode_headers
 
@@ -117,8 +115,7 @@ def test_topics_keep_their_names_unless_they_get_others(scene: Replaying, rng: r
     records = {name: some_records(rng, 30) for name in (f"{topic}.a", f"{topic}.b=c", f"{topic}.d")}
     for number, (name, some) in enumerate(records.items()):
         write_archive(scene.root, name, [some], log=LOG + number)
-    wish = ReplayRequest(topics=(f"{topic}.[ab]*",), to=(f"{topic}.b=c={topic}.new",))
-    Replayer(scene.client, input_of(scene.root, wish), LocalWorkers(), scene.told.append).run()
+    scene.replayer(topics=(f"{topic}.[ab]*",), to=(f"{topic}.b=c={topic}.new",)).run()
     assert replayed(scene.client, f"{topic}.a") == records[f"{topic}.a"]
     assert replayed(scene.client, f"{topic}.new") == records[f"{topic}.b=c"]
     there = {name for name in scene.client.topics() if name.startswith(topic)}
@@ -131,7 +128,7 @@ def test_logs_of_a_topic_that_was_created_again_follow_each_other(
     old, new = scene.archived(50, 1), some_records(rng, 50, began=BEGAN + 10**9)
     write_archive(scene.root, "orders", [new], log=LOG + 1, generation=2)
     for _ in range(2):
-        replay_of(scene.root, scene.client, scene.topic, LocalWorkers(), print, SMALL).run()
+        scene.replayer().run()
     assert scene.stored() == old + new
 
 
@@ -166,8 +163,7 @@ def test_broker_that_is_killed_in_the_middle_is_waited_for(
     broker = start_broker()
     scene.client = connect(broker)
     records = scene.archived(600, 10)
-    replayer = replay_of(scene.root, scene.client, scene.topic, LocalWorkers(), scene.told.append, SMALL)
-    run_through_kills(replayer, broker, (2, 5))
+    run_through_kills(scene.replayer(), broker, (2, 5))
     assert scene.stored() == records
 
 
@@ -175,10 +171,9 @@ def test_runs_at_the_same_time_store_each_record_once(
     scene: Replaying, broker: BrokerProcess, connect: Any
 ) -> None:
     records = scene.archived(400, 10)
-    runs = [
-        replay_of(scene.root, connect(broker), scene.topic, LocalWorkers(), print, ChunkLimits(records=size))
-        for size in (40, 40, 7, 50)
-    ]
+    others = [replace(scene, client=connect(broker)) for _ in range(4)]
+    sizes = (40, 40, 7, 50)
+    runs = [one.replayer(limits=ChunkLimits(records=size)) for one, size in zip(others, sizes, strict=True)]
     with ThreadPoolExecutor() as pool:
         for run in [pool.submit(one.run) for one in runs]:
             run.result(DEADLINE_S)
