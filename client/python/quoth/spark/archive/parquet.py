@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -67,21 +67,21 @@ def _write_file(root: Path, lineage: Lineage, parts: Iterator[pa.RecordBatch]) -
     for path in (folder.parent, folder):
         make_directory(path)
     rows = hashed = 0
-    with AtomicFile(folder, naming.SUFFIX) as file:
-        groups = _row_groups(chain([part], parts))
-        head = next(groups)
-        with _parquet_writer(file, head) as writer:
-            for group in chain([head], groups):
-                table = pa.Table.from_batches(group, SCHEMA)
-                writer.write_table(table, row_group_size=table.num_rows)
-                file.hand_over()
-                rows += table.num_rows
-                hashed = total([hashed, *map(fingerprint, group)])
-            last = group[-1].column("offset")[-1].as_py()
-            name = naming.file_name(lineage.topic, first, last, lineage.generation)
-            made = ArchivedFile(name, first, last, rows, 0, ordinal, hashed)
-            writer.add_key_value_metadata(_footer(lineage, made))
-            writer.close()
+    with AtomicFile(folder, naming.SUFFIX) as file, ExitStack() as opened:
+        writer = None
+        for group in _row_groups(chain([part], parts)):
+            writer = writer or opened.enter_context(_parquet_writer(file, group))
+            table = pa.Table.from_batches(group, SCHEMA)
+            writer.write_table(table, row_group_size=table.num_rows)
+            file.hand_over()
+            rows += table.num_rows
+            hashed = total([hashed, *map(fingerprint, group)])
+        assert writer is not None, "there is no file without records"
+        last = group[-1].column("offset")[-1].as_py()
+        name = naming.file_name(lineage.topic, first, last, lineage.generation)
+        made = ArchivedFile(name, first, last, rows, 0, ordinal, hashed)
+        writer.add_key_value_metadata(_footer(lineage, made))
+        writer.close()
         return made._replace(bytes=file.keep(root / name))
 
 
