@@ -19,8 +19,7 @@ from quothlog import file_format
 from quothwire import batch
 from quothwire.errors import CODES
 from quothwire.protocol import binary_codec
-from quothwire.protocol.messages import Operation, TopicInfo, TransactionInfo
-from quothwire.protocol.operations import REPLIES, REQUESTS
+from quothwire.protocol.messages import REQUESTS, Operation, TopicInfo, TransactionInfo
 from quothwire.protocol.transaction import producer_of
 from quothwire.settings import NAMES
 
@@ -103,8 +102,9 @@ def test_protocol_has_every_field_of_a_request_with_its_default_and_of_its_reply
     rows = dict(re.findall(r"^\| (\d+) (`\w+` \|.*)$", PROTOCOL, re.MULTILINE))
     drawn = {TopicInfo: Operation.DESCRIBE, TransactionInfo: Operation.TRANSACTION}
     for operation in Operation:
-        row = rows[str(int(operation))] + rows[str(int(drawn.get(REPLIES[operation], operation)))]
-        names = [field.name for kind in (REQUESTS[operation], REPLIES[operation]) for field in fields(kind)]
+        request = REQUESTS[operation]
+        row = rows[str(int(operation))] + rows[str(int(drawn.get(request.reply, operation)))]
+        names = [field.name for kind in (request, request.reply) for field in fields(kind)]
         assert [name for name in names if f"`{name}`" not in row] == [], operation.name
         documented = requests.documented(operation)
         required = [name for name, default in documented.items() if default is None]

@@ -1,7 +1,4 @@
-"""The rules of the sources: rooms and arrows between them, sizes, names, words, documentation.
-
-One module checks all rooms: each worker of a run that checks some of them reads all sources.
-"""
+"""The rules of the sources: rooms and arrows between them, sizes, names, words, documentation."""
 
 from __future__ import annotations
 
@@ -12,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+
+import pytest
 
 from kit.text.house import (
     ROOT,
@@ -115,7 +114,7 @@ def imports_of(name: str, *folders: str) -> list[str]:
 # -- arrows -------------------------------------------------------------------------------------------------
 
 
-def test_every_package_is_in_the_table_and_in_the_wheel() -> None:
+def rule_every_package_is_in_the_table_and_in_the_wheel() -> None:
     roots = {str(Path(folder).parent) for folder in PACKAGES.values()}
     found = {
         path.parent.relative_to(ROOT).as_posix()
@@ -128,7 +127,7 @@ def test_every_package_is_in_the_table_and_in_the_wheel() -> None:
     hold("packages that pyproject.toml does not put into the wheel", sorted(found - set(wheel)))
 
 
-def test_imports_run_one_way() -> None:
+def rule_imports_run_one_way() -> None:
     """Imports for the type checker alone count, too."""
     wrong = Counter(
         f"{path} {name}, of ours only {sorted(MAY_IMPORT[package]) or 'itself'}"
@@ -142,7 +141,7 @@ def test_imports_run_one_way() -> None:
     hold("modules that import each other", [one for folder in PACKAGES.values() for one in circles(folder)])
 
 
-def test_deciding_parts_take_clock_and_system_as_arguments() -> None:
+def rule_deciding_parts_take_clock_and_system_as_arguments() -> None:
     for package, rooms in SYSTEM_ROOMS.items():
         found = imports_of("os", PACKAGES[package]) + imports_of("time", PACKAGES[package])
         hold(
@@ -151,7 +150,7 @@ def test_deciding_parts_take_clock_and_system_as_arguments() -> None:
         )
 
 
-def test_libraries_are_imported_only_in_their_places() -> None:
+def rule_libraries_are_imported_only_in_their_places() -> None:
     for library, places in ONLY_UNDER.items():
         found = imports_of(library, *PACKAGES.values())
         broken = [at for at in found if not at.startswith(places)]
@@ -160,7 +159,7 @@ def test_libraries_are_imported_only_in_their_places() -> None:
         hold(f"{library} is never imported under {', '.join(places)}", imports_of(library, *places))
 
 
-def test_engine_has_no_threads_of_its_own() -> None:
+def rule_engine_has_no_threads_of_its_own() -> None:
     """Others may run some of it in threads of theirs: of all that belongs to threads it knows the lock.
 
     Only the writer starts one, which flushes after the promised time.
@@ -185,7 +184,7 @@ def locks(module: ast.Module) -> list[int]:
     ]
 
 
-def test_folders_beside_packages_are_no_packages() -> None:
+def rule_folders_beside_packages_are_no_packages() -> None:
     """Beside the packages such a folder would be one itself; in tests/quoth it would hide the real one."""
     folders = [*NO_INIT, *(f"tests/{package}" for package in PACKAGES)]
     broken = [folder for folder in folders if (ROOT / folder / "__init__.py").exists()]
@@ -195,7 +194,7 @@ def test_folders_beside_packages_are_no_packages() -> None:
 # -- sizes --------------------------------------------------------------------------------------------------
 
 
-def test_files_classes_and_folders_are_small() -> None:
+def rule_files_classes_and_folders_are_small() -> None:
     found = {path: lines(path) for path, _ in sources(*FOLDERS)}
     hold_limit("a file has few lines", found, FILE_LINES_MAX)
     found = {
@@ -212,7 +211,7 @@ def test_files_classes_and_folders_are_small() -> None:
     hold_limit("a folder has few modules", found, FOLDER_MODULES_MAX)
 
 
-def test_functions_are_short() -> None:
+def rule_functions_are_short() -> None:
     for package, folder in PACKAGES.items():
         lengths = {
             f"{path}:{function.lineno} {function.name}": length(function)
@@ -227,7 +226,7 @@ def test_functions_are_short() -> None:
 # -- names and texts ----------------------------------------------------------------------------------------
 
 
-def test_public_classes_have_names_of_their_own() -> None:
+def rule_public_classes_have_names_of_their_own() -> None:
     """A class of the asyncio client may have the name of its synchronous twin."""
     where: defaultdict[str, set[str]] = defaultdict(set)
     for path, module in sources(*PACKAGES.values()):
@@ -238,7 +237,7 @@ def test_public_classes_have_names_of_their_own() -> None:
     hold_limit("a public class has a name of its own", found, 1)
 
 
-def test_names_say_something_in_the_words_of_the_field() -> None:
+def rule_names_say_something_in_the_words_of_the_field() -> None:
     broken = []
     for folder in FOLDERS:
         unused = NAMES | NAMES_OF_PACKAGES.get(Path(folder).name, {})
@@ -257,7 +256,7 @@ def test_names_say_something_in_the_words_of_the_field() -> None:
     hold("names that could mean anything, or with another word in their place", broken)
 
 
-def test_texts_have_none_of_the_words_with_another_one_in_their_place() -> None:
+def rule_texts_have_none_of_the_words_with_another_one_in_their_place() -> None:
     words = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(TEXTS)})(?![A-Za-z])", re.IGNORECASE)
     former = re.compile(rf"\b(?:{'|'.join(FORMER_NAMES.values())})\b")
     left = re.compile("|".join(LEFTOVERS))
@@ -271,7 +270,7 @@ def test_texts_have_none_of_the_words_with_another_one_in_their_place() -> None:
     hold("words of other days (tests/kit/text/words.py), and what is left over", broken)
 
 
-def test_docstrings_begin_with_a_verb_or_a_noun_and_document_everything_public() -> None:
+def rule_docstrings_begin_with_a_verb_or_a_noun_and_document_everything_public() -> None:
     questions = Counter(
         path
         for path, module in sources(*FOLDERS)
@@ -285,3 +284,20 @@ def test_docstrings_begin_with_a_verb_or_a_noun_and_document_everything_public()
             broken.append(f"{path} (the file itself)")
         broken += [f"{path}:{line} {name}" for line, name in undocumented(module)]
     hold("without a docstring", broken)
+
+
+# -- the test -----------------------------------------------------------------------------------------------
+
+
+def test_every_rule_is_kept() -> None:
+    """One test for all rules: each worker of a run that has some of them reads all sources."""
+    rules = [rule for name, rule in globals().items() if name.startswith("rule_")]
+    assert len(rules) > 10
+    broken = []
+    for rule in rules:
+        try:
+            rule()
+        except pytest.fail.Exception as problem:
+            broken.append(str(problem))
+    if broken:
+        pytest.fail("\n\n".join(broken), pytrace=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -20,7 +19,7 @@ from kit.broker.peers import Context
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip, stored_batches
 from kit.machine.commands import COMMAND_S, Ended, Running
-from kit.machine.cprograms import make
+from kit.machine.cprograms import copied, make
 
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 LINES = 30_000
@@ -98,14 +97,13 @@ def arbitrary_lines(rng: random.Random, count: int) -> bytes:
     return b"\n".join([*lines, rng.randbytes(200_000).replace(b"\n", b"\0"), b"\xff\0last"])
 
 
-def test_makefile_builds_the_example_and_removes_what_it_built(folder: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    make(copy, "clean")
-    before = sorted(copy.iterdir())
-    make(copy)
-    assert subprocess.run([copy / "quothpipe"], capture_output=True, check=False).returncode == 2
-    make(copy, "clean")
-    assert sorted(copy.iterdir()) == before
+def test_makefile_builds_the_example_and_removes_what_it_built(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "examples")
+    before = sorted(folder.iterdir())
+    make(folder)
+    assert subprocess.run([folder / "quothpipe"], capture_output=True, check=False).returncode == 2
+    make(folder, "clean")
+    assert sorted(folder.iterdir()) == before
 
 
 def test_lines_come_back_byte_for_byte(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,18 +12,12 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import FastPeer, Peers
 from kit.machine.commands import COMMAND_S
+from kit.machine.cprograms import SANITIZERS, can_sanitize, compiled, require_compiler
 from quothwire.protocol.messages import DeleteTopic
 
 PROTOCOL = Path(__file__).resolve().parents[2] / "client" / "PROTOCOL.md"
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g")
-SANITIZERS = "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
 LINES_MAX = 40
-
-
-def build(source: str, program: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Compile a program."""
-    command = ["cc", *STRICT, *options, "-x", "c", "-", "-o", str(program), "-lzmq"]
-    return subprocess.run(command, input=source, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +30,10 @@ def example() -> str:
 @pytest.fixture(scope="module")
 def program(example: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, built; with sanitizers, if this machine has them."""
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler; on Debian type: apt-get install gcc libc6-dev")
-    for header, package in (("zmq.h", "libzmq3-dev"), ("xxhash.h", "libxxhash-dev")):
-        if build(f"#include <{header}>", Path(os.devnull), "-E").returncode:
-            pytest.skip(f"no {header}; on Debian type: apt-get install {package}")
+    require_compiler("zmq.h", "xxhash.h")
     program = tmp_path_factory.mktemp("c") / "fast"
-    can_sanitize = build("int main(void) { return 0; }", program, *SANITIZERS).returncode == 0
-    done = build(example, program, *(SANITIZERS if can_sanitize else ()))
-    assert done.returncode == 0, done.stderr
+    options = (*STRICT, *(SANITIZERS if can_sanitize() else ()))
+    assert compiled(example, *options, program=program) is None
     return program
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from kit.machine.processes import peak_of
 from quothwire.errors import QuothError
-from quothwire.protocol.bounds import Range
+from quothwire.protocol.value import Range
 
 Decode = Callable[[Any], object]
 Labelled = Iterator[tuple[str, bytes]]

@@ -17,7 +17,6 @@ from quothwire.batch import (
     BATCH_RECORDS_MAX,
     HEADER_BYTES,
     Flag,
-    Header,
     check,
     decode,
     encode,
@@ -26,7 +25,6 @@ from quothwire.batch import (
     stamp,
 )
 from quothwire.headers import encode_headers
-from quothwire.pointer import POINTER_MAX
 
 LOG = 0x0123_4567_89AB_CDEF
 OTHER_LOG = 0xFEDC_BA98_7654_3210
@@ -119,25 +117,6 @@ def test_pointers_and_ordinals_follow_from_the_header() -> None:
     header = parse_header(stored(encode([b"1", b"2", b"3"]), base=100, ordinal=40), LOG)
     assert (header.base, header.last) == (100, 102)
     assert (header.ordinal, header.end_ordinal) == (40, 43)
-
-
-def test_stamp_changes_base_ordinal_and_the_header_checksum_alone() -> None:
-    whole = encode([b"1", b"2"], [b"k", None], producer=3, sequence=4)
-    stamped = stored(whole)
-    changed = {place for place in range(len(whole)) if whole[place] != stamped[place]}
-    assert changed <= {*range(16, 32), *range(56, 64)}
-    assert decode(stamped, LOG).header == decode(whole).header._replace(base=BASE, ordinal=5)
-
-
-def test_header_is_read_as_it_was_stamped() -> None:
-    for header in (
-        Header(1, 0, 8, 1, 0, 0, 0, 0, 0),
-        Header(1, 15, BATCH_BYTES_MAX - HEADER_BYTES, BATCH_RECORDS_MAX, BASE, U64, U64, U64, U64),
-        Header(1, 0, 16, 1, POINTER_MAX, 0, 0, 0, 1),
-        Header(1, 0, 416_000, BATCH_RECORDS_MAX, POINTER_MAX - BATCH_RECORDS_MAX + 1, 0, 0, 0, 1),
-    ):
-        for log_id in (0, 1, LOG, U64):
-            assert parse_header(stamp(header, log_id), log_id) == header
 
 
 def test_batch_of_another_log_is_refused() -> None:

@@ -79,11 +79,8 @@ ACCEPTED: dict[str, tuple[bytes, list[bytes], list[bytes | None] | None]] = {
 REFUSED: dict[str, bytes] = {
     # offsets of values
     "offset the smallest number": forge(padded(ints(0, INT_MIN, 2, 3) + b"abc"), 3),
-    "last offset negative": forge(padded(ints(0, -8)), 1),
-    "last offset far beyond the heap": forge(padded(ints(0, 1, 2, INT_MAX) + b"abc"), 3),
     "last offset short of the heap": forge(ints(0, 1, 2, 3) + b"abc" + bytes(13), 3),
     "middle offset beyond the heap": forge(padded(ints(0, 1, INT_MAX, 3) + b"abc"), 3),
-    "big-endian offsets": forge(padded(struct.pack(">4i", 0, 1, 2, 3) + b"abc"), 3),
     # offsets of keys and headers
     "key offsets fall": forge(padded(ints(0, 1, 2, 0, 2, 1) + word(3) + b"vvk"), 2, KEYS),
     "value offset takes the keys too": forge(padded(ints(0, 9, 0, 1) + word(1) + b"vk"), 1, KEYS),
@@ -97,28 +94,20 @@ REFUSED: dict[str, bytes] = {
     "bitmap of one byte": forge(padded(ints(0, 1, 0, 1) + b"\x01vk"), 1, KEYS),
     # counts and lengths
     "a record, no body": forge(b"", 1),
-    "one record fewer": forge(ABC, 2),
-    "more records than the body has bytes": forge(ABC, 1_000),
     "2**31 records": forge(ABC, 2**31),
     "body shorter than claimed": forge(ABC, 3, body_bytes=len(ABC) + 8),
     "body longer than claimed": forge(ABC, 3, body_bytes=len(ABC) - 8),
-    "body of no bytes claimed": forge(ABC, 3, body_bytes=0),
     "body of 4 GiB claimed": forge(ABC, 3, body_bytes=2**32 - 1),
     "body claimed one step above the limit": forge(ABC, 3, body_bytes=16 * MIB - 56),
-    "body of the limit claimed": forge(ABC, 3, body_bytes=16 * MIB - 64),
     "body not a multiple of 8": forge(ints(0, 3) + b"abc", 1),
     "padding of eight too many": forge(ABC + bytes(8), 3),
     # header
-    "kind 0": forge(ABC, 3, kind=0),
-    "version 0": forge(ABC, 3, version=0),
     "pointer of 64 bits": forge(ABC, 3, base=2**64 - 1),
     "pointer that wraps": forge(ABC, 3, base=2**64 - 2),
     "all 16 flags": forge(ABC, 3, 0xFFFF),
     # no batch at all
     "nothing": b"",
-    "header alone": forge(ABC, 3)[:64],
     **{f"{count} zeros": bytes(count) for count in (1, 63, 65, 4_096)},
-    "64 times FF": b"\xff" * 64,
 }
 
 TOO_LARGE = frozenset(
@@ -171,11 +160,6 @@ def test_header_alone_is_refused_for_its_claims() -> None:
     for code, wrongs in claims.items():
         for wrong in wrongs:
             assert code_of(batch.parse_header, forge(ABC, **{"records": 3, **wrong}), 0) == code
-
-
-def test_batch_above_the_byte_limit_is_refused() -> None:
-    assert batch.check(forge(ints(0, 16 * MIB - 72) + bytes(16 * MIB - 72), 1)).size == 16 * MIB
-    assert code_of(batch.check, forge(ints(0, 16 * MIB - 64) + bytes(16 * MIB - 64), 1)) == "too_large"
 
 
 def body_of(whole: bytes | bytearray, found: bytes | None = None) -> memoryview:

@@ -17,8 +17,8 @@ from quothcli.cli.exit_status import CommandStatus, guarded, open_streams, repor
 from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Timeout, Url
 from quothcli.cli.session import Session
 from quothcli.cli.usage import text_and_hint
+from quothwire import VERSION
 from quothwire.text.variables import check_variables
-from quothwire.version import VERSION
 
 COMMANDS = {
     name: LazyCommand(module if module.startswith("quothbench") else f"quothcli.{module}", sentence)

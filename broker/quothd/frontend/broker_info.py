@@ -14,7 +14,7 @@ from quothd.service.scrub_supervisor import Scrubber
 from quothd.threads.executor import Shared
 from quothd.topics.metadata import under_both_names
 from quothlog.producers import RESULTS_MAX
-from quothwire import batch
+from quothwire import VERSION, batch
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.messages import (
@@ -29,7 +29,6 @@ from quothwire.protocol.messages import (
     Welcome,
 )
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic
-from quothwire.version import VERSION
 
 SERVER = f"quothd {VERSION}"
 DISK_LOW_S = 10.0

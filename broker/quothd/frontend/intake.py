@@ -12,7 +12,7 @@ from quothd.requests.pending_request import BinaryResponder, PendingRequest, Res
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.operations import WITHOUT_TOPIC
+from quothwire.protocol.messages import WITHOUT_TOPIC
 from quothwire.topic import decode_topic
 
 ENVELOPE_FRAMES_MAX = 8

@@ -10,12 +10,8 @@ from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Call, Frames
-from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
-from quothwire.protocol.operations import WITH_PAYLOAD, Reply
+from quothwire.protocol.messages import WITH_PAYLOAD, Fetched, Operation, Pong, Published, Reply, Topics
 from quothwire.record import Record, records_of
-
-SIMPLE_READ_BYTES = 2**20
-"""A read of the simple protocol returns records of so many stored bytes."""
 
 
 class BinaryResponder:
@@ -68,21 +64,7 @@ class TextResponder:
 
     def request(self) -> Any:
         """Decode the request: a `Request`, or a `SimplePublish`."""
-        match self.operation:
-            case Operation.PUBLISH:
-                return text_codec.decode_publish(self._frames)
-            case Operation.FETCH:
-                read = text_codec.decode_read(self._frames)
-                return Fetch(
-                    after=read.after,
-                    records_max=read.limit,
-                    bytes_max=SIMPLE_READ_BYTES,
-                    wait_ms=read.wait_ms,
-                )
-            case Operation.LIST:
-                return ListTopics(after=text_codec.decode_topics(self._frames))
-            case _:
-                return Ping()
+        return text_codec.decode_request(self.operation, self._frames)
 
     def payload(self) -> batch.Bytes:
         """Return no batch: the simple protocol has none."""
@@ -112,7 +94,7 @@ class TextResponder:
         Damage in front of them, or in the first batch, is an error that says where to read on. Damage behind
         them ends the reply.
         """
-        read = text_codec.decode_read(self._frames)
+        read = self.request()
         if fetched.damaged and not payload:
             text = f"the {fetched.damaged} records up to {fetched.next}, the last ones, do not check"
             return text_codec.encode_damaged(text, fetched.next)
@@ -129,7 +111,7 @@ class TextResponder:
                     text = f"the {header.records} records up to {header.last} do not check: {problem.text}"
                     return text_codec.encode_damaged(text, header.last)
                 break
-        records = records[: read.limit]
+        records = records[: read.records_max]
         following = records[-1].pointer if records else fetched.next
         pairs = text_codec.encode_records((one.pointer for one in records), (one.value for one in records))
         return text_codec.encode_ok(following, rest=pairs)

@@ -18,8 +18,7 @@ from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import NotDurable
 from quothlog.transactions.transactions import LogTransactions
 from quothwire.errors import QuothError, error
-from quothwire.protocol.messages import Operation, TopicInfo, Trimmed
-from quothwire.protocol.operations import Reply
+from quothwire.protocol.messages import Operation, Reply, TopicInfo, Trimmed
 
 RETRY_US = 10_000_000
 """Retention that a full or failed disk keeps from being done wakes its topic no more often than this."""

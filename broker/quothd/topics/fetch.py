@@ -25,9 +25,9 @@ from quothwire.protocol.messages import (
     Fetched,
     Operation,
     Parts,
+    Reply,
     SplitTopic,
 )
-from quothwire.protocol.operations import Reply
 
 WRITING_S = 0.005
 """A topic is being written to if publishes came within this time: 200 times a second."""

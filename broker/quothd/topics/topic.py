@@ -48,8 +48,7 @@ from quothlog.appender import SyncRequest
 from quothlog.file_format import LogPosition
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
-from quothwire.protocol.messages import Operation, Published
-from quothwire.protocol.operations import Reply
+from quothwire.protocol.messages import Operation, Published, Reply
 
 READING = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 ANSWER_BYTES_MAX = 2**20

@@ -3,17 +3,6 @@
 The code is on the wire and never changes. The class says whose fault the error is, ``retryable`` whether the
 same request may succeed later, and ``hint`` what a person can do. An error from the wire and one that was
 raised here have the same class and code.
-
-| class          | whose fault, and what the caller may do                                       |
-| -------------- | ----------------------------------------------------------------------------- |
-| `RequestError` | the request is wrong: change it                                               |
-| `NotFound`     | the topic or the record does not exist                                        |
-| `Conflict`     | the request is well formed but contradicts what is stored                     |
-| `Unavailable`  | the broker cannot do it now: try again                                        |
-| `BrokerFailure`| the broker's disk or code failed: the outcome is unknown, read the broker's   |
-|                | log; or the code is a newer broker's and not in this table                    |
-| `Damaged`      | bytes do not match their checksum                                             |
-| `Disconnected` | no answer came in time: the outcome is unknown                                |
 """
 
 from __future__ import annotations
@@ -38,7 +27,7 @@ class QuothError(Exception):
 
 
 class RequestError(QuothError):
-    """The request itself is wrong; sending it again will not help."""
+    """The request itself is wrong: change it; sending it again will not help."""
 
 
 class NotFound(QuothError):
@@ -46,7 +35,7 @@ class NotFound(QuothError):
 
 
 class Conflict(QuothError):
-    """The request contradicts what the broker holds."""
+    """The request is well formed but contradicts what the broker holds."""
 
 
 class Unavailable(QuothError):
@@ -54,7 +43,10 @@ class Unavailable(QuothError):
 
 
 class BrokerFailure(QuothError):
-    """The broker's storage or code failed. Its log has the reason."""
+    """The broker's disk or code failed: the outcome is unknown, the broker's log has the reason.
+
+    Also the class of a code that only a newer broker knows.
+    """
 
 
 class Damaged(QuothError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypedDict, get_args
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from quothwire.errors import QuothError, error, shown
 from quothwire.text.quantity import format_size, format_span, parse_size, parse_span
@@ -17,9 +18,6 @@ has returned, and they survive a power cut."""
 DURABILITIES: tuple[str, ...] = get_args(Durability)
 SEGMENT_BYTES_MAX = 2**40
 SECONDS_MAX = 1e10
-NO_LIMIT = "no limit"
-SPANS = frozenset({"max_age", "age_limit"})
-SIZES = frozenset({"max_bytes", "size_limit"})
 
 
 class GivenSettings(TypedDict, total=False):
@@ -60,9 +58,9 @@ class TopicSettings:
             raise error(
                 "bad_setting", f"durability is {' or '.join(DURABILITIES)}, not {shown(self.durability)}"
             )
-        for name, (low, high, kinds) in _RANGES.items():
+        for name, (low, high, kind) in _NUMBERS.items():
             value: Any = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+            if isinstance(value, bool) or not isinstance(value, kind.types) or not low <= value <= high:
                 raise error("bad_setting", f"{name} is a number from {low} to {high:.0f}, not {shown(value)}")
 
     def changed(self, changes: Mapping[str, Any]) -> TopicSettings:
@@ -88,7 +86,7 @@ def as_sent(given: Mapping[str, Any]) -> dict[str, Any]:
     sent: dict[str, Any] = {}
     for name, value in given.items():
         try:
-            sent[name] = _PARSERS[name](value) if name in _PARSERS else value
+            sent[name] = _NUMBERS[name][2].parse(value) if name in _NUMBERS else value
         except QuothError as problem:
             raise error(problem.code, f"{name}: {problem.text}", problem.hint) from None
     return sent
@@ -100,13 +98,17 @@ def in_words(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _word(name: str, value: Any) -> str:
-    if name in _RANGES and value == 0:
-        return NO_LIMIT
-    if name in SPANS:
-        return format_span(value)
-    if name in SIZES:
-        return format_size(value)
-    return f"{value:,}" if name in _RANGES else str(value)
+    if name not in _NUMBERS:
+        return str(value)
+    return _NUMBERS[name][2].words(value) if value else "no limit"
+
+
+class _Kind(NamedTuple):
+    """A kind of settings: types of its numbers, a parser of what applications give, words for people."""
+
+    types: tuple[type[int] | type[float], ...]
+    parse: Callable[[Any], Any]
+    words: Callable[[Any], str]
 
 
 def _span(value: Any) -> float | int:
@@ -114,21 +116,17 @@ def _span(value: Any) -> float | int:
     return value if type(value) is int else parse_span(value, infinity=0.0)
 
 
-def _size(value: Any) -> int:
-    return parse_size(value, infinity=0)
-
+_SPAN = _Kind((int, float), _span, format_span)
+_SIZE = _Kind((int,), partial(parse_size, infinity=0), format_size)
+_FINITE_SIZE = _Kind((int,), parse_size, format_size)
+_COUNT = _Kind((int,), lambda value: value, "{:,}".format)
 
 NAMES: tuple[str, ...] = tuple(field.name for field in fields(TopicSettings))
-_RANGES: dict[str, tuple[int, float, tuple[type[int] | type[float], ...]]] = {
-    "max_age": (0, SECONDS_MAX, (int, float)),
-    "max_bytes": (0, 2**56, (int,)),
-    "size_limit": (1, SEGMENT_BYTES_MAX, (int,)),
-    "count_limit": (0, 2**40, (int,)),
-    "age_limit": (0, SECONDS_MAX, (int, float)),
+_NUMBERS: dict[str, tuple[int, float, _Kind]] = {
+    "max_age": (0, SECONDS_MAX, _SPAN),
+    "max_bytes": (0, 2**56, _SIZE),
+    "size_limit": (1, SEGMENT_BYTES_MAX, _FINITE_SIZE),  # so that a segment ends
+    "count_limit": (0, 2**40, _COUNT),
+    "age_limit": (0, SECONDS_MAX, _SPAN),
 }
-_PARSERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(SPANS, _span),
-    "max_bytes": _size,
-    "size_limit": parse_size,
-}
-"""`size_limit` alone cannot be infinite, so that a segment ends."""
+"""The least and the largest number, and the kind of the settings that are numbers."""

@@ -1,4 +1,4 @@
-"""Topic names, on the wire and in every API."""
+"""Names of topics, on the wire and in every API."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ TOPIC_BYTES_MAX = 200
 _FORBIDDEN_CATEGORIES = frozenset(("Cc", "Cs", "Zl", "Zp"))
 
 
-def check_topic(name: str) -> str:
-    """Return the name, or raise `RequestError` with code ``bad_topic``."""
+def check_size(name: str, whose: str, bytes_max: int, code: str, hint: str | None = None) -> None:
+    """Raise `RequestError` with this code for a name that has not 1 to `bytes_max` bytes of UTF-8."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise error("bad_topic", "the topic's name is not UTF-8") from None
-    if not 1 <= size <= TOPIC_BYTES_MAX:
-        raise error(
-            "bad_topic", f"the topic's name has {size} bytes: it must be 1 to {TOPIC_BYTES_MAX} of UTF-8"
-        )
+        raise error(code, f"the {whose} name is not UTF-8") from None
+    if not 1 <= size <= bytes_max:
+        raise error(code, f"the {whose} name has {size} bytes: it must be 1 to {bytes_max} of UTF-8", hint)
+
+
+def check_topic(name: str) -> str:
+    """Return the name, or raise `RequestError` with code ``bad_topic``."""
+    check_size(name, "topic's", TOPIC_BYTES_MAX, "bad_topic")
     if name in (".", "..") or "/" in name:
         raise error("bad_topic", f"{name!r} is not a topic's name")
     if any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in name):

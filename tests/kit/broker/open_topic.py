@@ -11,16 +11,7 @@ from kit.clocks import SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
 from quothd.frontend import intake
-from quothd.requests.events import (
-    Answered,
-    Closed,
-    Deleted,
-    Event,
-    Failed,
-    Item,
-    Query,
-    Waiting,
-)
+from quothd.requests.events import Answered, Closed, Deleted, Event, Failed, Item, Query, Waiting
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.thread_pool import run_query, run_sync
 from quothd.topics.metadata import TopicMetadata
@@ -32,7 +23,7 @@ from quothlog.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import Request
 from quothwire.settings import TopicSettings
 
 NAME = "t"

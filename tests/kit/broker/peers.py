@@ -27,10 +27,10 @@ from quothwire.protocol.messages import (
     GetStatus,
     Publish,
     Published,
+    Request,
     Status,
     TopicInfo,
 )
-from quothwire.protocol.operations import Request
 from quothwire.record import Record, records_of
 
 Context = zmq.Context[zmq.Socket[bytes]]

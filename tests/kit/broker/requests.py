@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from quothwire.pointer import POINTER_MAX
-from quothwire.protocol.bounds import Range
-from quothwire.protocol.messages import Operation
-from quothwire.protocol.operations import REQUESTS, Request
+from quothwire.protocol.messages import REQUESTS, Operation, Request
+from quothwire.protocol.value import Range
 
 PROTOCOL = Path(__file__).parents[3] / "client" / "PROTOCOL.md"
 

@@ -33,8 +33,7 @@ from kit.machine.commands import Command, Running
 from kit.machine.networks import OF_ITS_OWN, Network
 from quoth import Client, Cursor, Message, QuothError
 from quoth.forward.forwarder import Forwarder
-from quoth.forward.progress import ForwarderSource
-from quoth.forward.topic_source import StoredSource
+from quoth.forward.source import ForwarderSource, StoredSource
 from quothcli.commands.records.forward import log_source
 from quothlog import Log
 

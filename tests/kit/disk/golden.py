@@ -32,7 +32,7 @@ from kit.clocks import START, ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import Died, FaultyDisk
 from kit.disk.logs import boundaries, segments
-from quoth.forward.progress import ForwardingProgress
+from quoth.forward.source import ForwardingProgress
 from quoth.spark import connections
 from quoth.spark.archive.archiver import TopicArchiver
 from quoth.spark.workers import LocalWorkers

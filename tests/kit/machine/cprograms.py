@@ -15,19 +15,34 @@ from kit.machine.commands import COMMAND_S
 SOURCES = Path(__file__).resolve().parents[3] / "client" / "c" / "examples"
 
 
-def compiles(source: str, *options: str) -> bool:
-    """True if the compiler accepts this, with the options of the Makefile for libzmq."""
+SANITIZERS = "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
+
+
+def compiled(source: str, *options: str, program: str | Path = os.devnull) -> str | None:
+    """Compile a source with the options of the Makefile for libzmq; returns the errors, None without any."""
     found = subprocess.run(["pkg-config", "--cflags", "libzmq"], capture_output=True, text=True, check=False)
-    command = ["cc", *shlex.split(found.stdout), *options, "-x", "c", "-", "-o", os.devnull]
-    return subprocess.run(command, input=source.encode(), capture_output=True, check=False).returncode == 0
+    command = ["cc", *shlex.split(found.stdout), *options, "-x", "c", "-", "-o", str(program), "-lzmq"]
+    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else None
+
+
+def can_sanitize() -> bool:
+    """True if this machine has the sanitizers."""
+    return compiled("int main(void) { return 0; }", *SANITIZERS) is None
+
+
+def require_compiler(*headers: str) -> None:
+    """Skip the test where there is no compiler, or none of the headers."""
+    if shutil.which("cc") is None or shutil.which("make") is None:
+        pytest.skip("no C compiler or no make; on Debian type: apt-get install gcc libc6-dev make")
+    for header in headers:
+        if compiled(f"#include <{header}>", "-E") is not None:
+            pytest.skip(f"no {header}; on Debian type: apt-get install libzmq3-dev libxxhash-dev")
 
 
 def copied(folder: Path) -> Path:
     """Copy the example's sources into a new folder. Skips the test where they cannot be built."""
-    if shutil.which("cc") is None or shutil.which("make") is None:
-        pytest.skip("no C compiler or no make; on Debian type: apt-get install gcc libc6-dev make")
-    if not compiles("#include <zmq.h>", "-E"):
-        pytest.skip("no headers of libzmq; on Debian type: apt-get install libzmq3-dev")
+    require_compiler("zmq.h")
     shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns("quothpipe", "quothpipe-sanitized"))
     return folder
 

@@ -32,7 +32,27 @@ def hold_limit(rule: str, found: Mapping[str, int], limit: int = 0) -> None:
 
 @cache
 def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+    """Return the definitions, imports and docstrings of a module, with the blocks around them.
+
+    What else a tree holds, by far the most, would cost seconds in every walk and every garbage collection.
+    """
+    module = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    _prune(module)
+    return module
+
+
+def _prune(block: ast.AST) -> None:
+    for part in ("body", "handlers", "cases", "orelse", "finalbody"):
+        if isinstance(statements := getattr(block, part, None), list):
+            docstring = [one for one in statements[:1] if isinstance(one, ast.Expr)]
+            statements[:] = docstring + [one for one in statements if _is_kept(one)]
+            for statement in statements:
+                _prune(statement)
+
+
+def _is_kept(statement: ast.AST) -> bool:
+    """True for an import, and for a statement with statements in it."""
+    return isinstance(statement, ast.Import | ast.ImportFrom) or "body" in statement._fields
 
 
 @cache

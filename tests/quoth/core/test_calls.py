@@ -12,8 +12,7 @@ from quoth.core.calls import ClientState
 from quoth.core.request_state import ClientCall, RequestState
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.messages import DeleteTopic, TopicInfo, Trimmed
-from quothwire.protocol.operations import Reply
+from quothwire.protocol.messages import DeleteTopic, Reply, TopicInfo, Trimmed
 from quothwire.settings import TopicSettings
 
 Outcome = Reply | QuothError

@@ -9,11 +9,10 @@ import pytest
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
 from quoth.core.timing import Timing
 from quoth.merging.multi_reader import MultiReader, ReadPlan
-from quoth.merging.rounds import ROUND_REST
+from quoth.merging.rounds import ROUND_REST, ROUND_S
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.messages import Fetched, Pong, Topics
-from quothwire.protocol.operations import Reply
+from quothwire.protocol.messages import TOPICS_MAX, Fetched, Pong, Reply, Topics
 
 NOW = 1_000.0
 LIST_PAUSE_S = Timing().list_pause
@@ -63,6 +62,15 @@ def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
     assert set(asked(reading)) == {"fetch a", "fetch x.1"}
     assert reading.due == NOW + LIST_PAUSE_S
     assert set(asked(reading, NOW + LIST_PAUSE_S)) == {"list"}
+
+
+def test_a_list_of_topics_is_asked_for_until_its_end() -> None:
+    reading = reader_of("*", ordered=False, start=0)
+    names = [f"{number:04}" for number in range(TOPICS_MAX + 1)]
+    for page in (names[:TOPICS_MAX], names[TOPICS_MAX:]):
+        assert not reading.is_begun
+        reading.take(asked(reading)["list"], answer(Topics(page)), NOW)
+    assert (reading.is_begun, reading.topics) == (True, names)
 
 
 def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
@@ -128,11 +136,14 @@ def test_a_round_whose_list_is_refused_settles_nothing() -> None:
     assert reading.watermark == 0
 
 
-def test_a_round_that_took_long_is_followed_by_a_longer_rest() -> None:
+@pytest.mark.parametrize("unanswered", [0, 1], ids=["slow answers", "an outage"])
+def test_a_round_that_took_long_is_followed_by_a_longer_rest_but_not_after_an_outage(unanswered: int) -> None:
     reading = begun_with_nothing()
     ping = asked(reading, every=0.0)["ping"]
     reading.waited(0.1)
+    ping.unanswered = unanswered
     reading.take(ping, answer(Pong(50)), NOW)
     reading.take(asked(reading)["list"], answer(Topics([])), NOW)
-    assert "ping" not in asked(reading, NOW + 0.1 * ROUND_REST - 0.01, every=0.0)
-    assert "ping" in asked(reading, NOW + 0.1 * ROUND_REST, every=0.0)
+    rest = ROUND_S if unanswered else 0.1 * ROUND_REST
+    assert "ping" not in asked(reading, NOW + rest - 0.001, every=0.0)
+    assert "ping" in asked(reading, NOW + rest + 0.001, every=0.0)

@@ -42,23 +42,6 @@ def test_a_record_is_held_back_until_no_older_one_can_come(merge: TopicMerge) ->
     assert (merge.held, merge.watermark) == (None, 5)
 
 
-def test_records_at_hand_tell_as_much_as_a_settled_time(merge: TopicMerge) -> None:
-    merge.push("a", batch("a", 5))
-    merge.push("b", batch("b", 9))
-    assert told(merge) == [(5, "a")]
-    merge.push("a", batch("a", 7, 5))
-    assert told(merge) == [(7, "a"), (8, "a"), (9, "a"), (9, "b")]
-    assert (merge.held, merge.watermark, merge.late) == (10, 9, 0)
-
-
-def test_equal_pointers_go_by_the_names_of_their_topics(merge: TopicMerge) -> None:
-    merge.push("b", batch("b", 5, 3))
-    merge.push("a", batch("a", 5, 3))
-    merge.end("a")
-    merge.end("b")
-    assert told(merge) == [(pointer, topic) for pointer in (5, 6, 7) for topic in "ab"]
-
-
 def test_a_topic_that_has_ended_holds_nothing_back(merge: TopicMerge) -> None:
     merge.push("a", batch("a", 5))
     merge.push("b", batch("b", 4))

@@ -21,7 +21,7 @@ from quoth.core.adaptive_timeout import (
     AdaptiveTimeout,
 )
 from quoth.forward.forwarder import Forwarder
-from quoth.forward.progress import ForwardingProgress, LostRecords
+from quoth.forward.source import ForwardingProgress, LostRecords
 from quothcli.commands.records.forward import log_source
 from quothlog import Log
 from quothwire.errors import error

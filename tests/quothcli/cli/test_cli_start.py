@@ -20,7 +20,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import COMMAND_S
 from quothcli.application import COMMANDS, tree
 from quothcli.cli.command import Group
-from quothwire.version import VERSION
+from quothwire import VERSION
 
 LOADED = """
 import contextlib, io, json, sys

@@ -19,8 +19,7 @@ from kit.scale import times
 from kit.text.wording import names_python
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
-from quothwire.protocol.messages import Operation, TopicInfo
-from quothwire.protocol.operations import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
+from quothwire.protocol.messages import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Operation, TopicInfo
 
 
 def payload_of(operation: Operation) -> list[bytes]:

@@ -19,8 +19,16 @@ from kit.machine.processes import listing, needs_proc, resident_bytes
 from quothwire.batch import encode
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
-from quothwire.protocol.messages import CreateTopic, Fetch, Hello, Operation, Ping, Pong, Publish
-from quothwire.protocol.operations import WITHOUT_TOPIC
+from quothwire.protocol.messages import (
+    WITHOUT_TOPIC,
+    CreateTopic,
+    Fetch,
+    Hello,
+    Operation,
+    Ping,
+    Pong,
+    Publish,
+)
 
 WITHOUT_DELIMITER = (
     [b"ping"],

@@ -17,11 +17,11 @@ from quothwire.protocol.messages import (
     CountTopic,
     CreateTopic,
     Fetch,
+    Request,
     RollTopic,
     SplitTopic,
     TrimTopic,
 )
-from quothwire.protocol.operations import Request
 
 
 def test_the_first_publish_makes_a_topic(client: Client, topic: str) -> None:

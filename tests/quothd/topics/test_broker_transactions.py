@@ -19,11 +19,11 @@ from quothwire.protocol.messages import (
     GetTransaction,
     Publish,
     PublishStaged,
+    Request,
     RollTopic,
     Stage,
     UpdateTopic,
 )
-from quothwire.protocol.operations import Request
 from quothwire.protocol.transaction import StagedPart, encode_parts, producer_of
 
 SMALL = [[[b"%d.%d" % (part, number)] for number in range(3)] for part in range(4)]

@@ -17,8 +17,7 @@ from quothwire import batch, pointer, topic
 from quothwire.errors import QuothError, error
 from quothwire.headers import decode_headers, encode_headers
 from quothwire.protocol import announcement, binary_codec, msgpack_schema, text_codec
-from quothwire.protocol.messages import CreateTopic, Operation
-from quothwire.protocol.operations import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
+from quothwire.protocol.messages import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, CreateTopic, Operation
 from quothwire.settings import TopicSettings
 
 LOG = 0x1122_3344_5566_7788
@@ -165,7 +164,7 @@ def test_damaged_frames_are_read_or_refused(
     topic = "" if operation in WITHOUT_TOPIC else "orders"
     payload = b"batch" if operation in WITH_PAYLOAD else None
     request = binary_codec.encode_request(make_message(REQUESTS[operation]), 5, topic, payload)
-    reply = binary_codec.encode_reply(operation, 5, make_message(REPLIES[operation]), b"batches")
+    reply = binary_codec.encode_reply(operation, 5, make_message(REQUESTS[operation].reply), b"batches")
     assert read_request(request)[0] == topic
     for label, frames in with_one_frame_damaged(request, damaged):
         found = settle(read_request, frames, ours | ABOVE, f"request, {label}")
@@ -194,14 +193,12 @@ def test_damaged_error_reply_is_read_or_refused(damaged: Labelled, settle: Settl
             assert str(again.reply) == str(answer.reply), label
 
 
-def read_simple(frames: Sequence[bytes]) -> tuple[object, ...]:
-    """Return a simple request as the broker reads it."""
+def read_simple(frames: Sequence[bytes]) -> object:
+    """Read a simple request as the broker does."""
     operation = text_codec.operation_of(frames)
-    if operation is Operation.PUBLISH:
-        return (topic.decode_topic(frames[1]), *text_codec.decode_publish(frames))
-    if operation is Operation.FETCH:
-        return (topic.decode_topic(frames[1]), *text_codec.decode_read(frames))
-    return ()
+    if operation in (Operation.PUBLISH, Operation.FETCH):
+        topic.decode_topic(frames[1])
+    return text_codec.decode_request(operation, frames)
 
 
 def test_damaged_simple_request_is_read_or_refused(damaged: Labelled, settle: Settle) -> None:
@@ -209,6 +206,7 @@ def test_damaged_simple_request_is_read_or_refused(damaged: Labelled, settle: Se
     for request in (
         [b"ping"],
         [b"topics"],
+        [b"topics", b"orders"],
         [b"publish", b"orders", b"value", b""],
         [b"read", b"orders", b"1767323045000001", b"100", b"1000"],
     ):

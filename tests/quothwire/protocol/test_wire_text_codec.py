@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from kit.text.wording import code_of, error_of
 from quothwire.errors import CODES, error
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol import text_codec
-from quothwire.protocol.messages import WAIT_MS_MAX
+from quothwire.protocol.messages import WAIT_MS_MAX, Fetch, Operation
 from quothwire.protocol.text_codec import (
     PUBLISH_VALUES_MAX,
+    READ_BYTES,
     READ_LIMIT_MAX,
     SimplePublish,
-    SimpleRead,
-    decode_publish,
-    decode_read,
+    decode_request,
     operation_of,
 )
+
+decode_publish = partial(decode_request, Operation.PUBLISH)
+decode_read = partial(decode_request, Operation.FETCH)
 
 
 def test_unknown_operation_and_wrong_number_of_frames_are_refused() -> None:
@@ -43,14 +47,15 @@ def test_values_of_a_publish_are_read_in_order_up_to_the_limit() -> None:
 
 
 def test_read_has_defaults_for_missing_numbers() -> None:
-    for numbers, read in (
-        ([], SimpleRead(0, 100, 0)),
-        ([b"5"], SimpleRead(5, 100, 0)),
-        ([b"5", b"1"], SimpleRead(5, 1, 0)),
-        ([b"0", b"%d" % READ_LIMIT_MAX, b"%d" % WAIT_MS_MAX], SimpleRead(0, READ_LIMIT_MAX, WAIT_MS_MAX)),
-        ([b"%d" % POINTER_MAX], SimpleRead(POINTER_MAX, 100, 0)),
-        ([b"0" * 100 + b"5"], SimpleRead(5, 100, 0)),
+    for numbers, after, limit, wait_ms in (
+        ([], 0, 100, 0),
+        ([b"5"], 5, 100, 0),
+        ([b"5", b"1"], 5, 1, 0),
+        ([b"0", b"%d" % READ_LIMIT_MAX, b"%d" % WAIT_MS_MAX], 0, READ_LIMIT_MAX, WAIT_MS_MAX),
+        ([b"%d" % POINTER_MAX], POINTER_MAX, 100, 0),
+        ([b"0" * 100 + b"5"], 5, 100, 0),
     ):
+        read = Fetch(after=after, records_max=limit, bytes_max=READ_BYTES, wait_ms=wait_ms)
         assert decode_read([b"read", b"orders", *numbers]) == read
 
 

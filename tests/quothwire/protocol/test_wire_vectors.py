@@ -23,8 +23,7 @@ from quothwire import batch, ingest, topic
 from quothwire.errors import error
 from quothwire.headers import decode_headers, encode_headers
 from quothwire.protocol import announcement, binary_codec, text_codec
-from quothwire.protocol.messages import Operation
-from quothwire.protocol.operations import REPLIES, REQUESTS
+from quothwire.protocol.messages import REQUESTS, Operation
 
 Vector = dict[str, Any]
 
@@ -99,7 +98,7 @@ def test_vectors_hold_no_number_that_a_double_cannot_hold(name: str) -> None:
 
 def test_vectors_have_the_version_of_the_package_and_name_all_fields_that_may_have_64_bits() -> None:
     wide = {"correlation"}
-    for kind in {*REQUESTS.values(), *REPLIES.values()}:
+    for kind in {kind for request in REQUESTS.values() for kind in (request, request.reply)}:
         for name, hint in get_type_hints(kind, include_extras=True).items():
             highs = [int(high) for high in re.findall(r"high=([0-9]+)", repr(get_args(hint)))]
             if max(highs, default=0) > DOUBLES_EXACT:
@@ -217,7 +216,7 @@ def test_reply_lies_as_documented_and_is_written_and_read(vector: Vector) -> Non
     assert in_order(msgpack.unpackb(frames[1])) == in_order(vector["arguments"])
     assert frames[2:] == ([] if payload is None else [payload])
     operation = Operation(vector["operation"])
-    reply = REPLIES[operation](**vector["arguments"])
+    reply = REQUESTS[operation].reply(**vector["arguments"])
     assert binary_codec.encode_reply(operation, vector["correlation"], reply, payload) == frames
     assert binary_codec.decode_answer(frames) == (vector["correlation"], reply, payload or b"")
 
@@ -235,7 +234,7 @@ def test_errors_and_answers_of_a_later_broker_are_read_as_in_the_vectors() -> No
         answer = binary_codec.decode_answer(unhex(vector["frames"]))
         assert answer.correlation == vector["correlation"]
         if "arguments" in vector:
-            assert answer.reply == REPLIES[Operation(vector["operation"])](**vector["arguments"])
+            assert answer.reply == REQUESTS[Operation(vector["operation"])].reply(**vector["arguments"])
         else:
             problem = error(vector["code"], vector["text"], vector["hint"])
             assert isinstance(answer.reply, type(problem))
@@ -249,13 +248,13 @@ def read_simple(frames: list[bytes]) -> Vector:
     """Return a simple request with the names of the vectors."""
     operation = text_codec.operation_of(frames)
     request: Vector = {"operation": frames[0].decode()}
+    decoded: Any = text_codec.decode_request(operation, frames)
+    if operation in (Operation.PUBLISH, Operation.FETCH):
+        request["topic"] = topic.decode_topic(frames[1])
     if operation is Operation.PUBLISH:
-        return request | {
-            "topic": topic.decode_topic(frames[1]),
-            "values": text_codec.decode_publish(frames).values,
-        }
+        request["values"] = decoded.values
     if operation is Operation.FETCH:
-        return request | {"topic": topic.decode_topic(frames[1])} | text_codec.decode_read(frames)._asdict()
+        request |= {"after": decoded.after, "limit": decoded.records_max, "wait_ms": decoded.wait_ms}
     return request
 
 

@@ -19,8 +19,7 @@ import zmq
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
-from quothwire.protocol.messages import Fetch, Publish
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import Fetch, Publish, Request
 
 Frames = list[bytes]
 

@@ -36,6 +36,7 @@ from quothwire.protocol.messages import (
     Parts,
     Ping,
     Pong,
+    Request,
     RollTopic,
     SplitTopic,
     Status,
@@ -46,7 +47,6 @@ from quothwire.protocol.messages import (
     UpdateTopic,
     Welcome,
 )
-from quothwire.protocol.operations import Request
 from quothwire.settings import GivenSettings, as_sent
 from quothwire.text.quantity import format_span
 from quothwire.topic import check_topic

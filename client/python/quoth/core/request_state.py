@@ -23,7 +23,7 @@ from quoth.core.timing import RESEND_S
 from quothwire.errors import Disconnected, QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import Request
 
 BACKOFF_S, BACKOFF_MAX_S = 0.005, 0.5
 RETRIED = frozenset(("busy", "recovering", "stopping"))

@@ -33,9 +33,8 @@ from quoth.connection.send_loop import BatchSupply, SendLoop
 from quoth.core.adaptive_timeout import PAUSE_S, AdaptiveTimeout, next_pause
 from quoth.core.inflight import Inflight
 from quoth.core.outgoing import Failure
-from quoth.forward.progress import Events, ForwarderSource, ForwardingProgress, LostRecords
+from quoth.forward.source import Events, ForwarderSource, ForwardingProgress, LostRecords, StoredSource
 from quoth.forward.target import ForwardedBatches
-from quoth.forward.topic_source import StoredSource
 from quoth.forward.window import ForwardedBatch, ForwardWindow
 from quoth.message import Ack
 from quothwire import batch

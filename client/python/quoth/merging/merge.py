@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from operator import attrgetter
 
@@ -78,7 +79,9 @@ class TopicMerge:
                 until = min(until, heads[0][0] - (heads[0][1] < name))
             self._hand_out(source.upto(until), runs)
             bound = min(bound, self._open_next(source, heads, runs))
-        for name in [name for name, source in self._sources.items() if source.is_over]:
+        for name in [
+            name for name, source in self._sources.items() if source.ended and not source.is_at_hand
+        ]:
             del self._sources[name]
         return runs
 
@@ -98,8 +101,7 @@ class TopicMerge:
 
     def _open_next(self, source: _Source, heads: list[tuple[int, str, _Source]], runs: list[Run]) -> int:
         """Add a topic's next record to the heads; returns the pointer up to which it allows records."""
-        while source.open_next():
-            runs.append(source.gap())
+        runs.extend(source.open_next())
         if source.has_head:
             heappush(heads, (source.head, source.topic, source))
             return POINTER_MAX
@@ -139,11 +141,6 @@ class _Source:
         return self.has_head or bool(self.waiting)
 
     @property
-    def is_over(self) -> bool:
-        """True if there will never be anything more."""
-        return self.ended and not self.is_at_hand
-
-    @property
     def head(self) -> int:
         """The pointer of the next record."""
         return self.messages[self.row].pointer
@@ -155,21 +152,14 @@ class _Source:
             return self.head - 1
         return POINTER_MAX if self.ended else self.settled
 
-    def open_next(self) -> bool:
-        """Make the messages of the next batch if there are none; True if a gap comes before any message."""
+    def open_next(self) -> Iterator[Gap]:
+        """Make the messages of the next batch if there are none; yields the gaps in front of it."""
         while self.waiting and not self.has_head:
-            found = self.waiting[0]
+            found = self.waiting.popleft()
             if isinstance(found, Gap):
-                return True
-            self.waiting.popleft()
-            self.messages, self.row = list(found), 0
-        return False
-
-    def gap(self) -> Gap:
-        """Remove and return the gap that comes next."""
-        gap = self.waiting.popleft()
-        assert isinstance(gap, Gap)
-        return gap
+                yield found
+            else:
+                self.messages, self.row = list(found), 0
 
     def upto(self, pointer: int) -> list[Message]:
         """Remove and return the next records, up to a pointer."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -32,8 +32,7 @@ from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import TOPICS_MAX as NAMES_MAX
-from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Topics
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Request, Topics
 
 AT_HAND_BYTES, AT_HAND_BYTES_MIN = 32 * 2**20, 64 * 2**10
 """Bytes that all topics together have at hand, and the least that one fetch asks for."""
@@ -110,7 +109,7 @@ class MultiReader:
         self._watermark = self._next_watermark = 0
         """The watermark by now, and the one once all runs are handed out."""
         patterns = self._selection.has_patterns
-        self._rounds = Rounds(self._merge, self._sources, self._ask, self._take_names if patterns else None)
+        self._rounds = Rounds(self._merge, self._sources, self._ask, self._list if patterns else None)
         self._list_at = math.inf
         self._is_new = plan.cursor is None or not plan.cursor.topics
         self._without_end: set[str] = set()
@@ -118,9 +117,9 @@ class MultiReader:
         for name in self._selection.names:
             self._add(name)
         if patterns:
-            self._ask(ListTopics(), "", self._listed_first)
+            self._list(self._find_ends)
         else:
-            self._find_ends(0.0)
+            self._find_ends(0.0, True)
 
     # -- for the driver ---------------------------------------------------------------------------------
 
@@ -224,13 +223,28 @@ class MultiReader:
 
     # -- which topics, and where they begin -------------------------------------------------------------
 
-    def _listed_first(self, _: str, answer: Answer, now: float) -> None:
-        if isinstance(answer.reply, QuothError):
-            raise answer.reply
-        if self._take_names(answer, self._listed_first, now):
-            self._find_ends(now)
+    def _list(self, done: Callable[[float, bool], None], after: str = "") -> None:
+        """Request names of topics and add the new ones that match.
 
-    def _find_ends(self, now: float) -> None:
+        done: is called at the end of the list with the time, and False if the broker has refused.
+        """
+
+        def take(_: str, answer: Answer, now: float) -> None:
+            reply = answer.reply
+            if isinstance(reply, QuothError) and not self.is_begun:
+                raise reply
+            names = reply.names if isinstance(reply, Topics) else []
+            for name in names:
+                if name not in self._sources and self._selection.matches(name):
+                    self._add(name)
+            if len(names) == NAMES_MAX:
+                self._list(done, names[-1])
+            else:
+                done(now, isinstance(reply, Topics))
+
+        self._ask(ListTopics(after=after), "", take)
+
+    def _find_ends(self, now: float, _: bool) -> None:
         if not self._sources and not self._plan.follow:
             raise error("unknown_topic", f"no topic matches {self._selection}")
         if self._is_new and self._plan.start is None:
@@ -254,7 +268,7 @@ class MultiReader:
         self.is_begun = True
         if self._plan.follow and self._selection.has_patterns:
             self._merge.add(TO_COME)
-            self._list_at = now + self._timing.list_pause
+            self._list_later(now, True)
         if self._plan.cursor is not None:
             for name, source in self._sources.items():
                 reader = source.reader
@@ -278,21 +292,8 @@ class MultiReader:
         del self._sources[name]
         self._merge.end(name)
 
-    def _listed(self, _: str, answer: Answer, now: float) -> None:
-        if self._take_names(answer, self._listed, now):
-            self._list_at = now + self._timing.list_pause
-
-    def _take_names(self, answer: Answer, more: Take, _: float) -> bool:
-        """Add new topics; True at the end of the list, else the rest of it is requested."""
-        if not isinstance(answer.reply, Topics):
-            return True
-        for name in (names := answer.reply.names):
-            if name not in self._sources and self._selection.matches(name):
-                self._add(name)
-        if len(names) == NAMES_MAX:
-            self._ask(ListTopics(after=names[-1]), "", more)
-            return False
-        return True
+    def _list_later(self, now: float, _: bool) -> None:
+        self._list_at = now + self._timing.list_pause
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -309,7 +310,7 @@ class MultiReader:
         """List new topics and begin a round, each if it is due."""
         if now >= self._list_at:
             self._list_at = math.inf
-            self._ask(ListTopics(), "", self._listed)
+            self._list(self._list_later)
         if self._plan.ordered:
             self._rounds.begin(now, every)
 

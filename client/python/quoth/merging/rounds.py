@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quoth.core.adaptive_timeout import bounded
 from quoth.core.request_state import BACKOFF_S
@@ -24,8 +24,7 @@ from quoth.merging.merge import TopicMerge
 from quoth.reader import RecordReader
 from quothwire.errors import NotFound, QuothError
 from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.messages import DescribeTopic, ListTopics, Ping, Pong, TopicInfo, Topics
-from quothwire.protocol.operations import Request
+from quothwire.protocol.messages import DescribeTopic, Ping, Pong, Request, TopicInfo
 
 ROUND_S, ROUND_REST, ROUND_REST_MAX_S = 0.005, 4, 0.5
 """The least seconds between two rounds; the pause after a round as a multiple of its duration, so that many
@@ -37,7 +36,9 @@ TO_COME = ""
 Take = Callable[[str, Answer, float], None]
 """Processes the answer to a request about a topic, at a time."""
 Ask = Callable[[Request, str, Take], None]
-TakeNames = Callable[[Answer, Take, float], bool]
+ListNames = Callable[[Callable[[float, bool], None]], None]
+"""Requests the names of all topics, adds those that are new and match, and calls back: at a time, True if all
+names came."""
 
 
 @dataclass(slots=True)
@@ -64,99 +65,88 @@ class TopicSource:
             self.standing = None
 
 
-@dataclass(slots=True)
-class _Round:
-    """took: seconds of waiting for its answers. clock: the broker's. left: topics not described yet."""
-
-    took: float = 0.0
-    clock: int = 0
-    left: set[str] = field(default_factory=set)
-
-
 class Rounds:
     """The rounds of one ordered read. Owned by one thread.
 
-    ask: sends a request. take_names: adds the new topics of a list and returns True at its end; None if there
-    are no patterns.
+    ask: sends a request. list_names: finds new topics; None if there are no patterns.
     """
 
     def __init__(
-        self, merge: TopicMerge, sources: dict[str, TopicSource], ask: Ask, take_names: TakeNames | None
+        self, merge: TopicMerge, sources: dict[str, TopicSource], ask: Ask, list_names: ListNames | None
     ) -> None:
         self.clock = 0
         """The newest time of the broker's clock."""
         self._merge = merge
         self._sources = sources
         self._ask = ask
-        self._take_names = take_names
-        self._round: _Round | None = None
+        self._list_names = list_names
         self._next_at = 0.0
+        self._is_under_way = False
+        self._took = 0.0
+        """Seconds of waiting for the answers of this round."""
+        self._clock = 0
+        """The broker's clock at the beginning of this round, 0 if it is not known."""
+        self._left: set[str] = set()
+        """The topics that are not described yet."""
 
     @property
     def due(self) -> float:
         """The time of the next round; infinity while one is under way, or no record is held back."""
-        return math.inf if self._round is not None or self._merge.held is None else self._next_at
+        return math.inf if self._is_under_way or self._merge.held is None else self._next_at
 
     def begin(self, now: float, every: float) -> None:
         """Begin a round if it is due. every: seconds between two rounds while no record is held back."""
-        if self._round is None and now >= self._next_at + (every if self._merge.held is None else 0.0):
-            self._round = _Round()
+        if not self._is_under_way and now >= self._next_at + (every if self._merge.held is None else 0.0):
+            self._is_under_way, self._took, self._clock = True, 0.0, 0
             self._ask(Ping(), "", self._ponged)
 
     def waited(self, seconds: float) -> None:
         """Add to the duration of the round under way."""
-        if self._round is not None:
-            self._round.took += seconds
+        self._took += seconds
 
     def resent(self) -> None:
         """Forget the duration so far: a request was sent twice, so there was an outage."""
-        if self._round is not None:
-            self._round.took = 0.0
+        self._took = 0.0
 
     def _ponged(self, _: str, answer: Answer, now: float) -> None:
-        assert self._round is not None
         if isinstance(answer.reply, Pong):
-            self.clock = self._round.clock = answer.reply.time
-        if self._take_names is not None:
-            self._ask(ListTopics(), "", self._listed)
+            self.clock = self._clock = answer.reply.time
+        if self._list_names is not None:
+            self._list_names(self._listed)
         else:
-            self._describe(self._round, now)
+            self._describe(now)
 
-    def _listed(self, _: str, answer: Answer, now: float) -> None:
-        assert self._round is not None
-        assert self._take_names is not None
-        if self._take_names(answer, self._listed, now):
-            if isinstance(answer.reply, Topics):
-                self._merge.settle(TO_COME, self._round.clock)
-            self._describe(self._round, now)
+    def _listed(self, now: float, is_whole: bool) -> None:
+        if is_whole:
+            self._merge.settle(TO_COME, self._clock)
+        self._describe(now)
 
-    def _describe(self, round_: _Round, now: float) -> None:
+    def _describe(self, now: float) -> None:
         """Ask about the topics that hold back a record; without one, about all that have nothing at hand."""
         held = self._merge.held
-        round_.left.update(self._merge.behind(round_.clock if held is None else min(round_.clock, held)))
-        round_.left.discard(TO_COME)
-        for name in round_.left:
+        self._left.update(self._merge.behind(self._clock if held is None else min(self._clock, held)))
+        self._left.discard(TO_COME)
+        for name in self._left:
             self._ask(DescribeTopic(), name, self._described)
-        self._end(round_, now)
+        self._end(now)
 
     def _described(self, name: str, answer: Answer, now: float) -> None:
-        assert self._round is not None
-        source, reply, clock = self._sources.get(name), answer.reply, self._round.clock
+        source, reply = self._sources.get(name), answer.reply
         if source is not None:
             log = source.reader.log_id
             if isinstance(reply, TopicInfo) and reply.log == (log or reply.log):
                 counters = reply.counters  # of an older broker under the former name
                 if not counters.get("records_not_visible", counters.get("unseen_records")):
-                    source.standing = clock, reply.last
+                    source.standing = self._clock, reply.last
             elif isinstance(reply, NotFound) and not source.reader.has_answered:
-                source.standing = clock, 0
+                source.standing = self._clock, 0
             source.settle(self._merge)
-        self._round.left.discard(name)
-        self._end(self._round, now)
+        self._left.discard(name)
+        self._end(now)
 
-    def _end(self, round_: _Round, now: float) -> None:
+    def _end(self, now: float) -> None:
         """End the round if all topics have answered."""
-        if not round_.left:
-            ahead = ((self._merge.held or 0) - round_.clock) / 1e6
-            pause = bounded(max(ROUND_REST * round_.took, ahead), ROUND_S, ROUND_REST_MAX_S)
-            self._round, self._next_at = None, now + pause
+        if not self._left:
+            ahead = ((self._merge.held or 0) - self._clock) / 1e6
+            pause = bounded(max(ROUND_REST * self._took, ahead), ROUND_S, ROUND_REST_MAX_S)
+            self._is_under_way, self._next_at = False, now + pause

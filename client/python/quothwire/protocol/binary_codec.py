@@ -31,8 +31,7 @@ import msgpack
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, RequestError, error
 from quothwire.protocol import msgpack_schema
-from quothwire.protocol.messages import Operation
-from quothwire.protocol.operations import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Reply, Request
+from quothwire.protocol.messages import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Operation, Reply, Request
 from quothwire.protocol.value import Value
 
 VERSION = 1
@@ -161,7 +160,7 @@ def decode_answer(frames: Frames) -> Answer:
     payload = frames[2] if len(frames) > 2 else b""
     if status == _ERROR:
         return Answer(correlation, _decode_error(bytes(frames[1])), payload)
-    reply = msgpack_schema.unpack(REPLIES[operation], bytes(frames[1]), strict=False)
+    reply = msgpack_schema.unpack(REQUESTS[operation].reply, bytes(frames[1]), strict=False)
     return Answer(correlation, reply, payload)
 
 

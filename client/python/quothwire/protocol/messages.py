@@ -12,9 +12,8 @@ from enum import IntEnum
 from typing import Annotated, Any, ClassVar
 
 from quothwire.pointer import POINTER_MAX
-from quothwire.protocol.bounds import LATER, Bounds, Number, Ordinal, Pointer, Positive, Range
 from quothwire.protocol.transaction import ANY, BATCHES_MAX, NEVER, PART_MAX, VERSION_MAX
-from quothwire.protocol.value import Value
+from quothwire.protocol.value import BASE, LATER, Range, Value
 
 WAIT_MS_MAX = 600_000
 """The broker ends a wait after ten minutes, so that a client that died costs nothing for longer."""
@@ -25,6 +24,12 @@ TOPICS_MAX = 1_000
 PARTS_MAX = 10_000
 """Parts of one range: as many tasks as a cluster runs at once, and a reply of 300 KB."""
 
+Number = Annotated[int, Range(0, 2**64 - 1)]
+POINTERS = Range(0, POINTER_MAX, "bad_pointer")
+Pointer = Annotated[int, POINTERS]
+Ordinal = Annotated[int, Range(-1, 2**63 - 1)]
+Positive = Annotated[int, Range(1, 2**63 - 1)]
+Bounds = Annotated[list[Number], Range(4, 4)]
 Milliseconds = Annotated[int, Range(0, WAIT_MS_MAX)]
 Version = Annotated[int, Range(0, VERSION_MAX)]
 
@@ -53,11 +58,28 @@ class Operation(IntEnum):
     TRANSACTION = 19
 
 
-class Hello(Value):
-    """Ask for the versions and limits of the broker, answered by `Welcome`. client: its name and version."""
+WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
+"""The operations on the broker as a whole. The frame of the topic is empty."""
+WITH_PAYLOAD = frozenset((Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED))
+"""The operations whose request may have a fourth frame."""
+REQUESTS: dict[Operation, type[Request]] = {}
+"""The request of every operation."""
 
-    operation: ClassVar[Operation] = Operation.HELLO
-    client: str = ""
+Reply = Value
+"""A message that answers a request."""
+
+
+class Request(Value):
+    """A message that asks for an operation. reply: the class of the answer."""
+
+    __dataclass_fields__ = BASE
+    operation: ClassVar[Operation]
+    reply: ClassVar[type[Any]]
+
+    def __init_subclass__(cls, operation: Operation, reply: type[Reply]) -> None:
+        super().__init_subclass__()
+        cls.operation, cls.reply = operation, reply
+        REQUESTS[operation] = cls
 
 
 class Welcome(Value):
@@ -76,10 +98,10 @@ class Welcome(Value):
     announcements_port: Annotated[int, Range(0, 65_535)] = field(default=0, metadata=LATER)
 
 
-class Ping(Value):
-    """Ask for a sign of life, answered by `Pong` from the front end alone."""
+class Hello(Request, operation=Operation.HELLO, reply=Welcome):
+    """Ask for the versions and limits of the broker, answered by `Welcome`. client: its name and version."""
 
-    operation: ClassVar[Operation] = Operation.PING
+    client: str = ""
 
 
 class Pong(Value):
@@ -88,11 +110,8 @@ class Pong(Value):
     time: Pointer
 
 
-class Publish(Value):
-    """Append the batch in the payload, all of it or nothing. An empty durability means the topic's."""
-
-    operation: ClassVar[Operation] = Operation.PUBLISH
-    durability: str = ""
+class Ping(Request, operation=Operation.PING, reply=Pong):
+    """Ask for a sign of life, answered by `Pong` from the front end alone."""
 
 
 class Published(Value):
@@ -109,22 +128,10 @@ class Published(Value):
     duplicate: bool
 
 
-class Fetch(Value):
-    """Read whole batches of records with pointers above `after`, at least one if there is any.
+class Publish(Request, operation=Operation.PUBLISH, reply=Published):
+    """Append the batch in the payload, all of it or nothing. An empty durability means the topic's."""
 
-    ordinal: the ordinal that the reader expects next, -1 if unknown. The limits are soft: the first batch is
-    sent whatever its size, and it may have records at or below `after`. wait_ms: how long the broker keeps
-    the request when there is no record yet, or no topic (unless the request has an ordinal, because then the
-    reader knew the topic). until: no batch is sent whose first record lies above it; 0: no end.
-    """
-
-    operation: ClassVar[Operation] = Operation.FETCH
-    after: Pointer = 0
-    ordinal: Ordinal = -1
-    records_max: Annotated[int, Range(1, 2**32)] = 2**32
-    bytes_max: Annotated[int, Range(1, 2**32)] = 2**20
-    wait_ms: Milliseconds = 0
-    until: Pointer = field(default=0, metadata=LATER)
+    durability: str = ""
 
 
 class Fetched(Value):
@@ -145,12 +152,21 @@ class Fetched(Value):
     damaged: Number = 0
 
 
-class ListTopics(Value):
-    """List names of topics above `after`, in the order of their UTF-8 bytes."""
+class Fetch(Request, operation=Operation.FETCH, reply=Fetched):
+    """Read whole batches of records with pointers above `after`, at least one if there is any.
 
-    operation: ClassVar[Operation] = Operation.LIST
-    after: str = ""
-    limit: Annotated[int, Range(1, TOPICS_MAX)] = TOPICS_MAX
+    ordinal: the ordinal that the reader expects next, -1 if unknown. The limits are soft: the first batch is
+    sent whatever its size, and it may have records at or below `after`. wait_ms: how long the broker keeps
+    the request when there is no record yet, or no topic (unless the request has an ordinal, because then the
+    reader knew the topic). until: no batch is sent whose first record lies above it; 0: no end.
+    """
+
+    after: Pointer = 0
+    ordinal: Ordinal = -1
+    records_max: Annotated[int, Range(1, 2**32)] = 2**32
+    bytes_max: Annotated[int, Range(1, 2**32)] = 2**20
+    wait_ms: Milliseconds = 0
+    until: Pointer = field(default=0, metadata=LATER)
 
 
 class Topics(Value):
@@ -159,10 +175,11 @@ class Topics(Value):
     names: list[str]
 
 
-class DescribeTopic(Value):
-    """Ask for everything about one topic. Never opens a hibernating one."""
+class ListTopics(Request, operation=Operation.LIST, reply=Topics):
+    """List names of topics above `after`, in the order of their UTF-8 bytes."""
 
-    operation: ClassVar[Operation] = Operation.DESCRIBE
+    after: str = ""
+    limit: Annotated[int, Range(1, TOPICS_MAX)] = TOPICS_MAX
 
 
 class TopicInfo(Value):
@@ -187,36 +204,20 @@ class TopicInfo(Value):
     counters: dict[str, Any] = field(default_factory=dict)
 
 
-class CreateTopic(Value):
+class DescribeTopic(Request, operation=Operation.DESCRIBE, reply=TopicInfo):
+    """Ask for everything about one topic. Never opens a hibernating one."""
+
+
+class CreateTopic(Request, operation=Operation.CREATE, reply=TopicInfo):
     """Create a topic with these settings, and the broker's defaults for the others."""
 
-    operation: ClassVar[Operation] = Operation.CREATE
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-class UpdateTopic(Value):
+class UpdateTopic(Request, operation=Operation.UPDATE, reply=TopicInfo):
     """Change some settings of a topic."""
 
-    operation: ClassVar[Operation] = Operation.UPDATE
     settings: dict[str, Any] = field(default_factory=dict)
-
-
-class DeleteTopic(Value):
-    """Delete a topic and its records. Pending fetches get ``unknown_topic``.
-
-    log: the id that the topic's log must have, so that a request that is sent twice does not delete a topic
-    that was created in between; 0 for any.
-    """
-
-    operation: ClassVar[Operation] = Operation.DELETE
-    log: Number = 0
-
-
-class TrimTopic(Value):
-    """Remove the segments that have only records below `before`, the active one included."""
-
-    operation: ClassVar[Operation] = Operation.TRIM
-    before: Pointer
 
 
 class Trimmed(Value):
@@ -227,18 +228,24 @@ class Trimmed(Value):
     first: Pointer
 
 
-class RollTopic(Value):
+class DeleteTopic(Request, operation=Operation.DELETE, reply=Trimmed):
+    """Delete a topic and its records. Pending fetches get ``unknown_topic``.
+
+    log: the id that the topic's log must have, so that a request that is sent twice does not delete a topic
+    that was created in between; 0 for any.
+    """
+
+    log: Number = 0
+
+
+class TrimTopic(Request, operation=Operation.TRIM, reply=Trimmed):
+    """Remove the segments that have only records below `before`, the active one included."""
+
+    before: Pointer
+
+
+class RollTopic(Request, operation=Operation.ROLL, reply=TopicInfo):
     """Seal the active segment and begin a new one. No effect if it is empty."""
-
-    operation: ClassVar[Operation] = Operation.ROLL
-
-
-class GetStatus(Value):
-    """Ask for the state of the broker, with the states of some topics. Opens none of them."""
-
-    operation: ClassVar[Operation] = Operation.STATUS
-    after: str = ""
-    limit: Annotated[int, Range(0, TOPICS_MAX)] = TOPICS_MAX
 
 
 class Status(Value):
@@ -255,13 +262,11 @@ class Status(Value):
     states: dict[str, Any]
 
 
-class AdvanceTopic(Value):
-    """Ask how far so many records reach, from the first one above `after`. Answered by `Advance`."""
+class GetStatus(Request, operation=Operation.STATUS, reply=Status):
+    """Ask for the state of the broker, with the states of some topics. Opens none of them."""
 
-    operation: ClassVar[Operation] = Operation.ADVANCE
-    after: Pointer = 0
-    records_max: Positive = 2**63 - 1
-    bytes_max: Positive = 2**63 - 1
+    after: str = ""
+    limit: Annotated[int, Range(0, TOPICS_MAX)] = TOPICS_MAX
 
 
 class Advance(Value):
@@ -283,13 +288,12 @@ class Advance(Value):
     end: Number
 
 
-class SplitTopic(Value):
-    """Divide the records in (after, until] into that many parts, between batches. Answered by `Parts`."""
+class AdvanceTopic(Request, operation=Operation.ADVANCE, reply=Advance):
+    """Ask how far so many records reach, from the first one above `after`. Answered by `Advance`."""
 
-    operation: ClassVar[Operation] = Operation.SPLIT
     after: Pointer = 0
-    until: Pointer = POINTER_MAX
-    parts: Annotated[int, Range(1, PARTS_MAX)] = 1
+    records_max: Positive = 2**63 - 1
+    bytes_max: Positive = 2**63 - 1
 
 
 class Parts(Value):
@@ -306,12 +310,12 @@ class Parts(Value):
     end: Number
 
 
-class CountTopic(Value):
-    """Count the records in (after, until]. Answered by `Count`."""
+class SplitTopic(Request, operation=Operation.SPLIT, reply=Parts):
+    """Divide the records in (after, until] into that many parts, between batches. Answered by `Parts`."""
 
-    operation: ClassVar[Operation] = Operation.COUNT
     after: Pointer = 0
     until: Pointer = POINTER_MAX
+    parts: Annotated[int, Range(1, PARTS_MAX)] = 1
 
 
 class Count(Value):
@@ -331,18 +335,11 @@ class Count(Value):
     end: Number
 
 
-class Stage(Value):
-    """Store the batch in the payload for a transaction, invisible until that is published.
+class CountTopic(Request, operation=Operation.COUNT, reply=Count):
+    """Count the records in (after, until]. Answered by `Count`."""
 
-    part, attempt: its writer. number: the batches of this attempt before it, which are all there.
-    """
-
-    operation: ClassVar[Operation] = Operation.STAGE
-    application: str
-    version: Version
-    part: Annotated[int, Range(0, PART_MAX)]
-    attempt: Number
-    number: Annotated[int, Range(0, BATCHES_MAX - 1)] = 0
+    after: Pointer = 0
+    until: Pointer = POINTER_MAX
 
 
 class Staged(Value):
@@ -353,34 +350,30 @@ class Staged(Value):
     bytes: Number
 
 
-class PublishStaged(Value):
+class Stage(Request, operation=Operation.STAGE, reply=Staged):
+    """Store the batch in the payload for a transaction, invisible until that is published.
+
+    part, attempt: its writer. number: the batches of this attempt before it, which are all there.
+    """
+
+    application: str
+    version: Version
+    part: Annotated[int, Range(0, PART_MAX)]
+    attempt: Number
+    number: Annotated[int, Range(0, BATCHES_MAX - 1)] = 0
+
+
+class PublishStaged(Request, operation=Operation.PUBLISH_STAGED, reply=Published):
     """Append the parts that the payload names, one after the other, all or nothing. Answered by `Published`.
 
     parts: the number of parts in the payload, see `protocol.transaction`. Removes all other staged parts of
     the transaction. newest: publish only if this is the newest version of the application.
     """
 
-    operation: ClassVar[Operation] = Operation.PUBLISH_STAGED
     application: str
     version: Version
     parts: Annotated[int, Range(0, BATCHES_MAX)]
     newest: Annotated[int, Range(ANY, VERSION_MAX)] = field(default=ANY, metadata=LATER)
-
-
-class AbortTransaction(Value):
-    """Remove the staged parts of a transaction; a published one stays. Answered by `TransactionInfo`."""
-
-    operation: ClassVar[Operation] = Operation.ABORT
-    application: str
-    version: Version
-
-
-class GetTransaction(Value):
-    """Ask for the state of a transaction. Answered by `TransactionInfo`."""
-
-    operation: ClassVar[Operation] = Operation.TRANSACTION
-    application: str
-    version: Version
 
 
 class TransactionInfo(Value):
@@ -401,3 +394,17 @@ class TransactionInfo(Value):
     records: Number
     bytes: Number
     newest_version: Annotated[int, Range(NEVER, VERSION_MAX)]
+
+
+class AbortTransaction(Request, operation=Operation.ABORT, reply=TransactionInfo):
+    """Remove the staged parts of a transaction; a published one stays. Answered by `TransactionInfo`."""
+
+    application: str
+    version: Version
+
+
+class GetTransaction(Request, operation=Operation.TRANSACTION, reply=TransactionInfo):
+    """Ask for the state of a transaction. Answered by `TransactionInfo`."""
+
+    application: str
+    version: Version

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import msgpack
 
 from quothwire.errors import QuothError, error, shown
-from quothwire.protocol.bounds import Range
 from quothwire.protocol.messages import PARTS_MAX
+from quothwire.protocol.value import Range
 
 REPLY_BYTES_MAX = 2**20
 """A full listing of topics with names of 200 bytes fits. Every other reply is far smaller."""

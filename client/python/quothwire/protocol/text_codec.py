@@ -20,33 +20,29 @@ from math import inf
 from typing import NamedTuple
 
 from quothwire.errors import SHOWN_MAX, QuothError, error, shown_frame
-from quothwire.protocol.bounds import POINTERS, Range
-from quothwire.protocol.messages import WAIT_MS_MAX, Operation
+from quothwire.protocol.messages import POINTERS, WAIT_MS_MAX, Fetch, ListTopics, Operation, Ping, Request
+from quothwire.protocol.value import Range
 from quothwire.topic import decode_topic
 
 READ_LIMIT_MAX = 10_000
 """Each record takes two frames. A larger reply costs more than a second request."""
+READ_BYTES = 2**20
+"""A read returns records of so many stored bytes."""
 PUBLISH_VALUES_MAX = 10_000
 
-OPERATIONS: dict[bytes, Operation] = {
-    b"ping": Operation.PING,
-    b"publish": Operation.PUBLISH,
-    b"read": Operation.FETCH,
-    b"topics": Operation.LIST,
+OPERATIONS: dict[bytes, tuple[Operation, int, float, str]] = {
+    b"ping": (Operation.PING, 1, 1, "ping"),
+    b"publish": (Operation.PUBLISH, 3, inf, "publish TOPIC VALUE [VALUE ...]"),
+    b"read": (Operation.FETCH, 2, 5, "read TOPIC [AFTER [LIMIT [WAIT_MS]]]"),
+    b"topics": (Operation.LIST, 1, 2, "topics [AFTER]"),
 }
-_SHAPES: dict[Operation, tuple[int, float, str]] = {
-    Operation.PING: (1, 1, "ping"),
-    Operation.PUBLISH: (3, inf, "publish TOPIC VALUE [VALUE ...]"),
-    Operation.FETCH: (2, 5, "read TOPIC [AFTER [LIMIT [WAIT_MS]]]"),
-    Operation.LIST: (1, 2, "topics [AFTER]"),
-}
-"""The least and the largest number of frames of a request, and its form."""
-_NUMBERS: dict[str, tuple[Range, int]] = {
-    "AFTER": (POINTERS, 0),
-    "LIMIT": (Range(1, READ_LIMIT_MAX), 100),
-    "WAIT_MS": (Range(0, WAIT_MS_MAX), 0),
-}
-"""The numbers of a read in their order, with bounds and default."""
+"""By the first frame: the operation, the least and the largest number of frames, and the form."""
+_NUMBERS = (
+    ("AFTER", "after", POINTERS),
+    ("LIMIT", "records_max", Range(1, READ_LIMIT_MAX)),
+    ("WAIT_MS", "wait_ms", Range(0, WAIT_MS_MAX)),
+)
+"""The numbers of a read in their order, with the field of `Fetch` and its bounds here."""
 _DIGITS_MAX = 20
 """Digits of a number of 64 bits."""
 
@@ -57,52 +53,42 @@ class SimplePublish(NamedTuple):
     values: Sequence[bytes]
 
 
-class SimpleRead(NamedTuple):
-    """At most `limit` records with pointers above `after`. wait_ms: how long to wait for the first."""
-
-    after: int
-    limit: int
-    wait_ms: int
-
-
 def operation_of(frames: Sequence[bytes]) -> Operation:
     """Return the operation of a request. Raises ``bad_request`` or ``unknown_operation``."""
     if not frames:
         raise error("bad_request", "an empty request")
-    operation = OPERATIONS.get(frames[0])
-    if operation is None:
+    if frames[0] not in OPERATIONS:
         known = ", ".join(name.decode() for name in OPERATIONS)
         text = f"the operation is {shown_frame(frames[0])}"
         raise error("unknown_operation", text, f"the simple protocol knows {known}")
-    low, high, shape = _SHAPES[operation]
+    operation, low, high, form = OPERATIONS[frames[0]]
     if not low <= len(frames) <= high:
         count = f"{low}" if low == high else f"{low} or more" if high == inf else f"{low} to {high}"
         text = f"{frames[0].decode()} has {count} frames, not {len(frames)}"
-        raise error("bad_request", text, f"nothing was done; {shape}")
+        raise error("bad_request", text, f"nothing was done; {form}")
     return operation
 
 
-def decode_publish(frames: Sequence[bytes]) -> SimplePublish:
-    """Decode a publish request, or raise ``too_large``."""
-    values = frames[2:]
-    if len(values) > PUBLISH_VALUES_MAX:
-        raise error("too_large", f"{len(values)} values in one publish, at most {PUBLISH_VALUES_MAX}")
-    return SimplePublish(values)
+def decode_request(operation: Operation, frames: Sequence[bytes]) -> SimplePublish | Request:
+    """Decode a request of an operation that `operation_of` has returned; not its topic.
 
-
-def decode_read(frames: Sequence[bytes]) -> SimpleRead:
-    """Decode a read request, or raise ``bad_request``, ``bad_pointer`` or ``too_large``.
-
-    The defaults of numbers that are missing at the end are AFTER 0, LIMIT 100, WAIT_MS 0.
+    The defaults of numbers of a read that are missing at the end are AFTER 0, LIMIT 100, WAIT_MS 0. Raises
+    ``bad_request``, ``bad_pointer``, ``bad_topic`` or ``too_large``.
     """
-    given = [_decimal(name, frame) for name, frame in zip(_NUMBERS, frames[2:], strict=False)]
-    defaults = [default for _, default in _NUMBERS.values()]
-    return SimpleRead(*given, *defaults[len(given) :])
-
-
-def decode_topics(frames: Sequence[bytes]) -> str:
-    """Decode a topics request: return the name after which the listing goes on, empty for the first names."""
-    return decode_topic(frames[1]) if len(frames) > 1 and frames[1] else ""
+    match operation:
+        case Operation.PUBLISH:
+            values = frames[2:]
+            if len(values) > PUBLISH_VALUES_MAX:
+                raise error("too_large", f"{len(values)} values in one publish, at most {PUBLISH_VALUES_MAX}")
+            return SimplePublish(values)
+        case Operation.FETCH:
+            numbers = zip(_NUMBERS, frames[2:], strict=False)
+            given = {field: _decimal(name, bounds, frame) for (name, field, bounds), frame in numbers}
+            return Fetch(**{"records_max": 100, "bytes_max": READ_BYTES, **given})
+        case Operation.LIST:
+            return ListTopics(after=decode_topic(frames[1]) if len(frames) > 1 and frames[1] else "")
+        case _:
+            return Ping()
 
 
 def encode_ok(*numbers: int, rest: Iterable[bytes] = ()) -> list[bytes]:
@@ -130,9 +116,8 @@ def encode_damaged(text: str, following: int) -> list[bytes]:
     return [*encode_error(problem), b"%d" % following]
 
 
-def _decimal(name: str, frame: bytes) -> int:
+def _decimal(name: str, bounds: Range, frame: bytes) -> int:
     """Decode a number of a request. Raises the same codes as `msgpack_schema` for one out of range."""
-    bounds = _NUMBERS[name][0]
     digits = frame.removeprefix(b"-")
     if not digits.isdigit():
         text = f"{name} is {shown_frame(frame)}: it must be an integer {bounds}, in decimal digits"

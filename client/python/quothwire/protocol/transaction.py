@@ -21,6 +21,7 @@ from xxhash import xxh3_64_intdigest
 
 from quothwire.batch import Bytes
 from quothwire.errors import error
+from quothwire.topic import check_size
 
 APPLICATION_BYTES_MAX = 200
 """As many as a topic's name has."""
@@ -52,16 +53,7 @@ class StagedPart(NamedTuple):
 
 def check_application(name: str) -> str:
     """Return an application's name, or raise `RequestError` ``bad_request``."""
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise error("bad_request", "the application's name is not UTF-8") from None
-    if not 1 <= size <= APPLICATION_BYTES_MAX:
-        raise error(
-            "bad_request",
-            f"the application's name has {size} bytes: it must be 1 to {APPLICATION_BYTES_MAX} of UTF-8",
-            "nothing was done",
-        )
+    check_size(name, "application's", APPLICATION_BYTES_MAX, "bad_request", "nothing was done")
     return name
 
 
@@ -116,23 +108,18 @@ def decode_parts(payload: Bytes, count: int) -> list[StagedPart]:
 
 
 def _check_parts(parts: list[StagedPart]) -> None:
-    if sum(part.batches for part in parts) > BATCHES_MAX:
-        raise error(
-            "too_large",
-            f"a transaction of {sum(part.batches for part in parts)} batches, at most {BATCHES_MAX}",
-            "nothing was published, the parts are staged: publish them in two versions",
-        )
+    if (batches := sum(part.batches for part in parts)) > BATCHES_MAX:
+        hint = "nothing was published, the parts are staged: publish them in two versions"
+        raise error("too_large", f"a transaction of {batches} batches, at most {BATCHES_MAX}", hint)
     seen: set[int] = set()
     for part in parts:
         if part.part > PART_MAX:
-            raise error(
-                "too_large", f"part is {part.part}: it must be from 0 to {PART_MAX}", "nothing was done"
-            )
+            text = f"part is {part.part}: it must be from 0 to {PART_MAX}"
+            raise error("too_large", text, "nothing was done")
         if not 1 <= part.batches <= part.records:
             text = f"part {part.part} has {part.batches} batches and {part.records} records"
             raise error("bad_request", text, "a part has a batch at least, and a batch a record")
         if part.part in seen:
-            raise error(
-                "bad_request", f"part {part.part} stands there twice", "name one attempt of each part"
-            )
+            text = f"part {part.part} stands there twice"
+            raise error("bad_request", text, "name one attempt of each part")
         seen.add(part.part)

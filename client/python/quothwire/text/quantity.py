@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Callable, Sequence
 
 from quothwire.errors import QuothError, error, quoted
 
@@ -42,7 +43,6 @@ _SPAN_UNITS = (  # the largest first, as they are printed
 _MICROSECONDS = {name: length for length, names in _SPAN_UNITS for name in names}
 _PRINTED = _SPAN_UNITS[1:5]
 """Days to seconds. A week is printed as 7 days."""
-_SECOND, _MILLISECOND, _MICROSECOND = _SPAN_UNITS[4:]
 
 _PRINTED_SIZES = (
     (2**50, "PiB"),
@@ -67,15 +67,7 @@ def parse_span(given: object, *, infinity: float | None = math.inf) -> float:
     infinity: the result for an infinite span; None: refuse it. Raises `RequestError` ``bad_setting`` with the
     reason as its text and examples as its hint.
     """
-    hint = (
-        SPAN_EXAMPLES if infinity is not None else SPAN_EXAMPLES.replace(", 500ms or infinity", " or 500ms")
-    )
-    number = _number(given, "span of time", hint)
-    if number is None:
-        return _steps(str(given).strip(), hint) / 1e6
-    if math.isinf(number):
-        return _infinite(infinity, given, "span of time", hint)
-    return float(number)
+    return _parse(given, "span of time", SPAN_EXAMPLES, _seconds, infinity)
 
 
 def parse_size(given: object, *, infinity: int | None = None) -> int:
@@ -84,15 +76,7 @@ def parse_size(given: object, *, infinity: int | None = None) -> int:
     infinity: the result for ``infinity``; None: refuse it. Raises as `parse_span` does, also for a size that
     is no whole number of bytes.
     """
-    hint = SIZE_EXAMPLES if infinity is not None else SIZE_EXAMPLES.replace(", 4096 or infinity", " or 4096")
-    number = _number(given, "size", hint)
-    if number is None:
-        number = _bytes(str(given).strip(), hint)
-    if math.isinf(number):
-        return int(_infinite(infinity, given, "size", hint))
-    if number != int(number):
-        raise _wrong(given, "size", "it is no whole number of bytes", hint)
-    return int(number)
+    return int(_parse(given, "size", SIZE_EXAMPLES, _bytes, infinity))
 
 
 def is_span(text: str) -> bool:
@@ -114,10 +98,18 @@ def format_span(seconds: float, *, short: bool = False, rough: bool = False) -> 
     if math.isinf(seconds):
         return "infinity"
     left = round(abs(seconds) * 1e6)
+    sign = "-" if seconds < 0 and left else ""
     if rough:
         left -= left % _rough_step(left)
-    parts = [_amount(left, _small_unit(left), short)] if left < 1_000_000 else _parts(left, short)
-    return ("-" if seconds < 0 and left else "") + ("" if short else " ").join(parts)
+    parts: list[str] = []
+    *units, smallest = _units(left)
+    for unit in units:
+        if amount := left - left % unit[0]:
+            parts.append(_amount(amount, unit, short))
+            left -= amount
+    if left or not parts:
+        parts.append(_amount(left, smallest, short))
+    return sign + ("" if short else " ").join(parts)
 
 
 def format_size(size: float, *, rough: bool = False) -> str:
@@ -140,27 +132,62 @@ def format_size(size: float, *, rough: bool = False) -> str:
 
 # -- reading --------------------------------------------------------------------------------------------
 
+_Wrong = Callable[[str], QuothError]
+"""Makes the error for what was given, with the reason."""
+_Convert = Callable[[float | str, _Wrong], float]
+"""Converts a number, or text with units, to the unit of the result."""
 
-def _number(given: object, noun: str, hint: str) -> float | None:
-    """Return a given number, or infinity for a word that means it; None for text with units."""
-    if isinstance(given, bool) or not isinstance(given, int | float | str):
-        raise _wrong(given, noun, "it is neither a number nor text", hint)
+
+def _parse(given: object, noun: str, examples: str, convert: _Convert, infinity: float | None) -> float:
+    """Read a quantity. noun: what it is. infinity: the result for an infinite one, None to refuse it."""
+
+    def wrong(reason: str) -> QuothError:
+        hint = examples
+        if infinity is None:
+            hint = " or ".join(examples.removesuffix(" or infinity").rsplit(", ", 1))
+        text = f"{given[:40]}..." if isinstance(given, str) and len(given) > _TEXT_LENGTH_MAX else given
+        return error("bad_setting", f"{quoted(text)} is not a {noun}: {reason}", hint)
+
     if isinstance(given, str):
-        if len(given) > _TEXT_LENGTH_MAX:
-            raise _wrong(f"{given[:40]}...", noun, f"it has {len(given):,} characters", hint)
-        text = _without_separators(given.strip())
-        if text.lower() in _INFINITY:
-            return math.inf
-        if not re.fullmatch(_NUMBER, text):
-            return None
-        return int(text) if text.isdigit() else float(text)
-    if isinstance(given, int) and abs(given) > _WHOLE_MAX:
-        raise _wrong(given, noun, "it is too large", hint)
-    if math.isnan(given):
-        raise _wrong(given, noun, "it is not a number", hint)
-    if given < 0:
-        raise _wrong(given, noun, "it is below 0", hint)
-    return given
+        given = given.strip()
+        found = _number_or_text(given, wrong)
+    elif isinstance(given, bool) or not isinstance(given, int | float):
+        raise wrong("it is neither a number nor text")
+    else:
+        found = _checked(given, wrong)
+    if found != math.inf:
+        return convert(found, wrong)
+    if infinity is None:
+        raise wrong("it has to be finite here")
+    return infinity
+
+
+def _number_or_text(text: str, wrong: _Wrong) -> float | str:
+    """Return the number that a text is, infinity for a word that means it, or the text, which has units."""
+    if len(text) > _TEXT_LENGTH_MAX:
+        raise wrong(f"it has {len(text):,} characters")
+    plain = _without_separators(text)
+    if plain.lower() in _INFINITY:
+        return math.inf
+    if re.fullmatch(_NUMBER, plain):
+        return int(plain) if plain.isdigit() else float(plain)
+    if not text:
+        raise wrong("it is empty")
+    if text.startswith("-"):
+        raise wrong("it is below 0")
+    if not (text[0].isascii() and text[0].isdigit()):
+        raise wrong("it does not begin with a number")
+    return plain
+
+
+def _checked(number: float, wrong: _Wrong) -> float:
+    if isinstance(number, int) and abs(number) > _WHOLE_MAX:
+        raise wrong("it is too large")
+    if math.isnan(number):
+        raise wrong("it is not a number")
+    if number < 0:
+        raise wrong("it is below 0")
+    return number
 
 
 def _without_separators(text: str) -> str:
@@ -168,26 +195,48 @@ def _without_separators(text: str) -> str:
     return re.sub(_SEPARATORS, lambda found: found[0].replace("_", "").replace(",", ""), text)
 
 
-def _infinite(infinity: float | None, given: object, noun: str, hint: str) -> float:
-    if infinity is None:
-        raise _wrong(given, noun, "it has to be finite here", hint)
-    return infinity
-
-
-def _steps(text: str, hint: str) -> float:
-    """Return the microseconds of a span with units."""
-    _check_begin(text, "span of time", hint)
-    total, end = 0, 0
-    plain = _without_separators(text)
-    while end < len(plain):
-        step = re.match(_STEP, plain[end:])
+def _seconds(given: float | str, wrong: _Wrong) -> float:
+    if not isinstance(given, str):
+        return float(given)
+    total = 0
+    while given:
+        step = re.match(_STEP, given)
         if step is None:
-            left = plain[end:]
-            reason = f"{left} has no unit" if re.fullmatch(_NUMBER, left) else f"{left!r} cannot be read"
-            raise _wrong(text, "span of time", reason, hint)
-        total += _scaled(step) * _microseconds(text, step[3], hint)
-        end += step.end()
-    return total / _SCALE
+            has_no_unit = re.fullmatch(_NUMBER, given)
+            raise wrong(f"{given} has no unit" if has_no_unit else f"{given!r} cannot be read")
+        total += _scaled(step) * _microseconds(step[3], wrong)
+        given = given[step.end() :]
+    return total / _SCALE / 1e6
+
+
+def _microseconds(unit: str, wrong: _Wrong) -> int:
+    if unit == "M":
+        raise wrong("M may be months or minutes; m is minutes")
+    found = _MICROSECONDS.get(unit) or _MICROSECONDS.get(unit.lower())
+    if found is None:
+        units = ", ".join(names[0] for _, names in _SPAN_UNITS)
+        raise wrong(f"there is no unit {unit!r}; the units are {units}")
+    return found
+
+
+def _bytes(given: float | str, wrong: _Wrong) -> int:
+    if isinstance(given, str):
+        step = re.fullmatch(_STEP, given)
+        if step is None:
+            raise wrong("it is no number with one unit")
+        size, rest = divmod(_scaled(step) * _unit_bytes(step[3], wrong), _SCALE)
+    else:
+        size, rest = int(given), given != int(given)
+    if rest:
+        raise wrong("it is no whole number of bytes")
+    return size
+
+
+def _unit_bytes(unit: str, wrong: _Wrong) -> int:
+    if not unit.isascii() or unit.lower() not in _SIZE_UNITS:
+        near = difflib.get_close_matches(unit, [name for _, name in _PRINTED_SIZES], n=1)
+        raise wrong(f"there is no unit {unit!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    return _SIZE_UNITS[unit.lower()]
 
 
 def _scaled(step: re.Match[str]) -> int:
@@ -195,67 +244,16 @@ def _scaled(step: re.Match[str]) -> int:
     return int(step[1] + (step[2] or "").ljust(_DIGITS_MAX, "0"))
 
 
-def _microseconds(text: str, unit: str, hint: str) -> int:
-    if unit == "M":
-        raise _wrong(text, "span of time", "M may be months or minutes; m is minutes", hint)
-    found = _MICROSECONDS.get(unit) or _MICROSECONDS.get(unit.lower())
-    if found is None:
-        units = ", ".join(names[0] for _, names in _SPAN_UNITS)
-        raise _wrong(text, "span of time", f"there is no unit {unit!r}; the units are {units}", hint)
-    return found
-
-
-def _bytes(text: str, hint: str) -> int:
-    _check_begin(text, "size", hint)
-    step = re.fullmatch(_STEP, _without_separators(text))
-    if step is None:
-        raise _wrong(text, "size", "it is no number with one unit", hint)
-    unit = step[3]
-    if not unit.isascii() or unit.lower() not in _SIZE_UNITS:
-        near = difflib.get_close_matches(unit, [name for _, name in _PRINTED_SIZES], n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise _wrong(text, "size", f"there is no unit {unit!r}{meant}", hint)
-    found = _scaled(step) * _SIZE_UNITS[unit.lower()]
-    if found % _SCALE:
-        raise _wrong(text, "size", "it is no whole number of bytes", hint)
-    return found // _SCALE
-
-
-def _check_begin(text: str, noun: str, hint: str) -> None:
-    if not text:
-        raise _wrong(text, noun, "it is empty", hint)
-    if text.startswith("-"):
-        raise _wrong(text, noun, "it is below 0", hint)
-    if not (text[0].isascii() and text[0].isdigit()):
-        raise _wrong(text, noun, "it does not begin with a number", hint)
-
-
-def _wrong(given: object, noun: str, reason: str, hint: str) -> QuothError:
-    return error("bad_setting", f"{quoted(given)} is not a {noun}: {reason}", hint)
-
-
 # -- printing -------------------------------------------------------------------------------------------
 
 _Unit = tuple[int, tuple[str, ...]]
 
 
-def _small_unit(microseconds: int) -> _Unit:
-    """Return the unit of a span below a second."""
-    if not microseconds:
-        return _SECOND
-    return _MILLISECOND if microseconds >= 1_000 else _MICROSECOND
-
-
-def _parts(left: int, short: bool) -> list[str]:
-    """Format a span of a second and more, a text for each unit that is not zero."""
-    parts = []
-    for unit in _PRINTED:
-        length = unit[0]
-        count = left if length == 1_000_000 else left - left % length
-        if count:
-            parts.append(_amount(count, unit, short))
-        left -= count
-    return parts
+def _units(left: int) -> Sequence[_Unit]:
+    """Return the units in which a span is printed: days to seconds, or one below a second."""
+    if left >= 1_000_000 or not left:
+        return _PRINTED
+    return _SPAN_UNITS[5:6] if left >= 1_000 else _SPAN_UNITS[6:]
 
 
 def _rough_step(left: int) -> int:

@@ -20,7 +20,7 @@ from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
-    from quoth.forward.progress import ForwarderSource, ForwardingProgress, LostRecords
+    from quoth.forward.source import ForwarderSource, ForwardingProgress, LostRecords
     from quothlog.reading.tailer import Tailer
 
 
@@ -158,7 +158,7 @@ class _Mark:
 
 
 def _progress(path: Path, found: dict[str, Any]) -> ForwardingProgress:
-    from quoth.forward.progress import ForwardingProgress
+    from quoth.forward.source import ForwardingProgress
 
     values = {name: found.get(name) for name in ForwardingProgress._fields}
     if not all(isinstance(value, int) for value in values.values()):
@@ -221,7 +221,7 @@ def _source(
 ) -> tuple[ForwarderSource, str, Path]:
     """Return the source, the topic that gets the records, and the default file of the progress."""
     from quoth.client import Client
-    from quoth.forward.topic_source import StoredSource
+    from quoth.forward.source import StoredSource
     from quothlog.datadir.discovery import data_directory
     from quothlog.recovery.snapshot import floors_in
 

@@ -1,11 +1,13 @@
-"""The progress of a forwarding, and the interfaces to its source and its observer."""
+"""The source of a forwarding, how far it has come in it, and the interface to its observer."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from quoth.client import Client
+from quoth.reader import StoredReader
 from quothwire.batch import Stored
-from quothwire.errors import QuothError
+from quothwire.errors import QuothError, error
 
 
 class ForwardingProgress(NamedTuple):
@@ -37,6 +39,41 @@ class ForwarderSource(Protocol):
 
     def wait(self, seconds: float) -> list[Stored]:
         """Return the next batches, none if there is nothing within so many seconds."""
+
+
+class StoredSource:
+    """A cursor in a topic. Damaged batches are left out: the ordinals of the others show the gap."""
+
+    def __init__(self, client: Client, topic: str, after: int = 0) -> None:
+        self.topic = topic
+        self._client = client
+        self._reader = StoredReader(topic, after, lambda _: None)
+
+    @property
+    def log_id(self) -> int:
+        """The id of the topic's log, 0 until a batch was taken."""
+        return self._reader.log_id
+
+    def seek(self, after: int) -> None:
+        """Continue behind a pointer."""
+        self._reader.resume(after, self.log_id, -1)
+
+    def wait(self, seconds: float) -> list[Stored]:
+        """Return the next batches, none if there are none within so many seconds.
+
+        The first one may begin before the cursor. Raises `NotFound`, also if the topic was deleted and
+        created again, or `Disconnected`.
+        """
+        reader, client = self._reader, self._client
+        before = reader.after, self.log_id, -1
+        while True:
+            found = client._run(reader.fetch(wait=seconds, timeout=client.timeout))
+            if self.log_id != before[1] and before[1]:
+                reader.resume(*before)
+                raise error("unknown_topic", f"topic {self.topic!r} was deleted, and made anew")
+            taken = [Stored(one.header, one.data) for one in found]
+            if taken or not reader.has_more:
+                return taken
 
 
 class LostRecords(NamedTuple):
