@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quoth.core.idempotence import Encode
-from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers
 
@@ -19,27 +17,6 @@ class RecordColumns(NamedTuple):
     values: list[bytes]
     keys: list[bytes | None] | None
     headers: list[bytes] | None
-
-
-def encoder(
-    value: bytes | Sequence[bytes],
-    key: bytes | Sequence[bytes | None] | None,
-    headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
-    payload_bytes_max: int,
-) -> Encode:
-    """Return a function that encodes the arguments of a publish as a batch.
-
-    Raises `RequestError` if they are wrong. So does the function, with ``too_large``, for a batch of more
-    than `payload_bytes_max` bytes.
-    """
-    values, keys, encoded = columns(value, key, headers)
-
-    def encode(producer: int, sequence: int) -> bytes:
-        payload = wire.encode(values, keys, encoded, producer=producer, sequence=sequence)
-        check_size(payload, payload_bytes_max)
-        return payload
-
-    return encode
 
 
 def check_size(payload: bytes, payload_bytes_max: int, hint: str | None = None) -> None:

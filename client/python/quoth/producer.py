@@ -17,17 +17,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Self
 
 import zmq
 
-from quoth.connection.connection import Context, Link
+from quoth.connection.connection import Context, Link, PipeWakeup
 from quoth.connection.send_loop import BatchSupply, SendLoop
-from quoth.connection.wakeup import PipeWakeup
-from quoth.core.deadline import as_seconds, as_seconds_or_none
-from quoth.core.defaults import BUFFER_MAX as BUFFER_MAX
 from quoth.core.inflight import Inflight
+from quoth.core.options import BUFFER_MAX as BUFFER_MAX
+from quoth.core.options import Timing, as_seconds
 from quoth.core.outgoing import (
     BATCH_BYTES,
     OVERHEAD_BYTES,
@@ -36,48 +34,11 @@ from quoth.core.outgoing import (
     ProducerBatch,
     ProducerError,
 )
-from quoth.core.timing import Timing
+from quoth.core.streams import ProducerOptions
 from quoth.message import Ack
-from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers
 from quothwire.protocol.messages import Publish
-from quothwire.settings import DURABILITIES
-
-BUFFER_BYTES_MAX = 64 * 2**20
-"""Bytes in the buffer: twice what can be in flight."""
-
-
-class ProducerOptions(NamedTuple):
-    """The arguments of `Client.producer`. payload_bytes_max: the largest batch that the broker takes.
-
-    buffer_bytes_max: bytes in the buffer. The record that reaches it is still taken, however large.
-    """
-
-    batch: int
-    linger: float
-    max_buffer: int
-    on_full: Literal["block", "raise"]
-    durability: Literal["written", "synced"] | None
-    timeout: float
-    payload_bytes_max: int
-    buffer_bytes_max: int = BUFFER_BYTES_MAX
-
-    def checked(self) -> ProducerOptions:
-        """Return the options to use. Raises `RequestError` ``bad_request`` if they are wrong."""
-        if not isinstance(self.batch, int) or not 1 <= self.batch <= wire.BATCH_RECORDS_MAX:
-            raise error("bad_request", f"batch is 1 to {wire.BATCH_RECORDS_MAX} records, not {self.batch!r}")
-        if not isinstance(self.max_buffer, int):
-            raise error("bad_request", f"max_buffer is a number of records, not {self.max_buffer!r}")
-        if self.on_full not in ("block", "raise"):
-            raise error("bad_request", f"on_full is block or raise, not {self.on_full!r}")
-        if self.durability is not None and self.durability not in DURABILITIES:
-            raise error("bad_request", f"durability is {' or '.join(DURABILITIES)}, not {self.durability!r}")
-        return self._replace(
-            linger=as_seconds(self.linger, "linger"),
-            max_buffer=max(self.max_buffer, self.batch),
-            timeout=as_seconds(self.timeout),
-        )
 
 
 class ProducerCore:
@@ -86,11 +47,8 @@ class ProducerCore:
     `_notify` is called, under the lock, by each thread that has changed what another one may wait for.
     """
 
-    def __init__(
-        self, context: Context, url: str, topic: str, options: ProducerOptions, timing: Timing
-    ) -> None:
-        options = options.checked()
-        self.topic = topic
+    def __init__(self, context: Context, url: str, options: ProducerOptions, timing: Timing) -> None:
+        self.topic = topic = options.topic
         self.acknowledged = 0
         """The number of records that are stored."""
         self.last = 0
@@ -339,7 +297,7 @@ class Producer(ProducerCore):
         Raises `ProducerError` with the batches that could not be delivered, each once; `Disconnected`
         ``timed_out`` after `timeout` seconds, in which case the rest is still in flight.
         """
-        seconds = as_seconds_or_none(timeout)
+        seconds = None if timeout is None else as_seconds(timeout)
         self._end_flush(done=self._wait_until_settled(self._begin_flush(), seconds))
 
     def close(self, timeout: float | None = None) -> None:
@@ -347,7 +305,7 @@ class Producer(ProducerCore):
 
         Raises `ProducerError` with the batches that could not be delivered, or not within `timeout` seconds.
         """
-        seconds = as_seconds_or_none(timeout)
+        seconds = None if timeout is None else as_seconds(timeout)
         if os.getpid() != self._pid:
             return
         with self._changed:
@@ -364,9 +322,7 @@ class Producer(ProducerCore):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
             self.close()
             return

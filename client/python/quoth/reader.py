@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
 from quoth.batch import Batch, StoredBatch
-from quoth.core.deadline import deadline_in
+from quoth.core.options import deadline_in
 from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import Gap, OnGap, Reason
 from quoth.timestamps import Timestamp, cursor
@@ -36,20 +36,12 @@ def log_gap(gap: Gap) -> None:
     """Log a warning: the default for an application that gives no `on_gap`."""
     import logging  # slow to load, and most readers find no gap
 
-    log = logging.getLogger("quoth")
     if gap.reason == "ahead":
-        log.warning(
-            "the cursor lies above the newest record topic=%r newest=%d next=%d",
-            gap.topic,
-            gap.after,
-            gap.next,
-        )
-        return
-    count = "some" if gap.records < 0 else str(gap.records)
-    log.warning(
-        "%s records are missing topic=%r reason=%s after=%d next=%d",
-        count, gap.topic, gap.reason, gap.after, gap.next,
-    )  # fmt: skip
+        text = f"the cursor lies above the newest record topic={gap.topic!r} newest={gap.after}"
+    else:
+        count = "some" if gap.records < 0 else gap.records
+        text = f"{count} records are missing topic={gap.topic!r} reason={gap.reason} after={gap.after}"
+    logging.getLogger("quoth").warning("%s next=%d", text, gap.next)
 
 
 class BatchCursor(ABC, Generic[T]):
@@ -67,8 +59,10 @@ class BatchCursor(ABC, Generic[T]):
         self.until = until
         self.has_answered = False
         """True if a fetch of the topic succeeded."""
-        self.has_more = False
+        self.has_more = True
         """True if another fetch may bring more, even if all of the last answer was damaged."""
+        self.wait = 0.0
+        """Seconds for which an iteration waits for more at the end."""
         self.is_time = False
         """True if the beginning was given as a time. Such a cursor may lie above the newest record."""
         self.prefetch: RequestState | None = None
@@ -91,8 +85,8 @@ class BatchCursor(ABC, Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """True if the cursor has reached its end."""
-        return self.after >= self.until
+        """True if the cursor has reached its end, or that of the topic."""
+        return self.after >= self.until or not self.has_more
 
     @property
     def log_id(self) -> int:

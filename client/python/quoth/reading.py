@@ -8,18 +8,18 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Generic, Self, TypeVar
 
 import zmq
 
+from quoth.connection.channel import Channel
 from quoth.connection.pool import Pool
-from quoth.connection.request_mux import RequestMultiplexer
-from quoth.core.deadline import as_seconds
+from quoth.core.options import as_seconds
 from quoth.core.request_state import Requests, RequestState
-from quoth.merging.multi_reader import MultiReader, ReadPlan
-from quoth.message import Message, OnGap
+from quoth.merging.multi_reader import MultiReader
+from quoth.message import Message
 from quothwire.closing import Closeable
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer
@@ -75,7 +75,7 @@ class ReadingState(Generic[R]):
         return bool(answers)
 
 
-class Reading(ReadingState[RequestMultiplexer], Closeable):
+class Reading(ReadingState[Channel], Closeable):
     """Records of several topics; made by `Client.tail_many` and `Client.read_many`. Belongs to one thread.
 
     Iterating yields messages, `portions` all that has come at once. Each topic's records keep their order;
@@ -83,15 +83,7 @@ class Reading(ReadingState[RequestMultiplexer], Closeable):
     Close it, or use it as a context manager.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        timeout: float,
-        topics: str | Iterable[str],
-        plan: ReadPlan,
-        on_gap: OnGap | None,
-    ) -> None:
-        reader = MultiReader(topics, plan, on_gap, timeout, pool.timing)
+    def __init__(self, pool: Pool, reader: MultiReader) -> None:
         self._pool = pool
         self._pid = os.getpid()
         self._check()
@@ -99,7 +91,7 @@ class Reading(ReadingState[RequestMultiplexer], Closeable):
         self._own_context = None if pool.url.startswith("inproc:") else zmq.Context()
         self._closed = False
         self._one_by_one = chain.from_iterable(self.portions())
-        requests = RequestMultiplexer(self._own_context or pool.context, pool.url, pool.timing)
+        requests = Channel(self._own_context or pool.context, pool.url, pool.timing)
         super().__init__(reader, requests, pool.url)
         try:
             while not self._reader.is_begun:

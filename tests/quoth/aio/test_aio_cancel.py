@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -15,7 +14,7 @@ from kit.client.loops import in_loop
 from kit.client.records import numbered, publishes, values_there
 from kit.deadlines import soon
 from kit.scale import times
-from quoth import Cursor, Message, RequestError
+from quoth import RequestError
 from quoth.aio import Client, Reading, Tail
 from quoth.aio.client import PUBLISHES_MAX
 
@@ -174,27 +173,6 @@ async def _asks_nothing(client: Client) -> bool:
 
 
 # -- several topics -----------------------------------------------------------------------------------------
-
-
-@in_loop
-async def test_cursor_that_is_advanced_in_bits_goes_on_behind_what_was_handed_out(
-    client: Client, topic: str, rng: random.Random, tmp_path: Path
-) -> None:
-    """Though more is at hand each time, and waits are given up when it comes."""
-    names = [f"{topic}.{letter}" for letter in "ab"]
-    for number in range(60):
-        await client.publish(names[number % 2], [b"%d" % number] * rng.randint(1, 20))
-    everything = [one async for one in client.read_many(names, ordered=True)]
-    found: list[Message] = []
-    while len(found) < len(everything):
-        with Cursor(tmp_path / "cursor") as cursor:
-            tail = client.tail_many(names, after=0, cursor=cursor, ordered=True)
-            for _ in range(min(rng.randint(1, 100), len(everything) - len(found))):
-                found.append(await patiently(tail, rng))
-                cursor.advance(found[-1])
-            await cancelled(asyncio.ensure_future(anext(tail)))
-            await asyncio.to_thread(cursor.save)
-    assert found == everything
 
 
 @in_loop

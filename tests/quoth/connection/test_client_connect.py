@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,13 +13,15 @@ import pytest
 import zmq
 
 import quoth
-from kit.broker.brokers import StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context, refused
-from kit.broker.proxies import Wire
+from kit.broker.proxies import Meddler, Wire
 from kit.client.records import Connect, values
 from kit.deadlines import DEADLINE_S, eventually
 from quoth import Client, Disconnected, RequestError
 from quothd import Broker
+from quothwire.errors import BrokerFailure, QuothError
+from quothwire.protocol.binary_codec import Call
 
 # -- who is there -------------------------------------------------------------------------------------------
 
@@ -41,13 +44,6 @@ def test_bad_url_is_refused_at_once_with_an_example(twin: Connect, url: str) -> 
     assert caught.value.code == "bad_request"
     assert repr(url) in caught.value.text
     assert "tcp://127.0.0.1:5555" in caught.value.hint
-
-
-def test_hello_tells_version_and_limits(client: Client) -> None:
-    welcome = client.hello()
-    assert welcome.server.startswith("quothd ")
-    assert welcome.limits["batch_records_max"] == 100_000
-    assert "fetch" in welcome.operations
 
 
 # -- a broker of this process -------------------------------------------------------------------------------
@@ -113,7 +109,7 @@ def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
     client.publish("t", b"one")
     client.timeout = 0.3
     broker.kill()
-    link = client._pool._idle[-1]._link
+    link = client._pool._idle[-1].link
     eventually(lambda: not (link.read_events() or link.connected), "the loss is noticed")
     began = time.monotonic()
     with refused("disconnected"):
@@ -149,3 +145,52 @@ def test_connections_do_not_pile_up(pooled: Client, topic: str) -> None:
         list(pooled.batches(topic))
         next(pooled.tail(topic, after=0))
     assert len(pool._idle) == 1
+
+
+# -- a broker of tomorrow: what version 1 may still get, and another version ---------------------------------
+
+
+class NewerBroker(Meddler):
+    """Stands in front of a broker and lets it answer in another version."""
+
+    version = 1
+
+    def _take_reply(self, frames: list[bytes]) -> None:
+        client, empty, header, *rest = frames
+        self._front.send_multipart([client, empty, header[:2] + bytes([self.version]) + header[3:], *rest])
+
+
+@pytest.fixture
+def newer(context: Context, broker: BrokerProcess) -> Iterator[NewerBroker]:
+    """One in front of the broker of this file."""
+    with NewerBroker(context, broker.url) as newer:
+        yield newer
+
+
+def test_answer_in_another_version_ends_the_call_at_once(
+    newer: NewerBroker, connect: Connect, topic: str
+) -> None:
+    """Not at the end of the timeout, after many copies."""
+    client = connect(newer, timeout=3_600)
+    newer.version = 2
+    for ask in (client.ping, lambda: client.publish(topic, b"v"), lambda: connect(newer, timeout=3_600)):
+        before = len(newer.requests)
+        with refused("unsupported_version"):
+            ask()
+        assert len(newer.requests) == before + 1
+
+
+def test_code_that_is_not_known_here_is_told_as_it_came_and_not_tried_again(
+    meddler: Meddler, connect: Connect, topic: str
+) -> None:
+    def refuse(_call: Call) -> QuothError:
+        return BrokerFailure("tenant_over_quota", "no more today", "ask for more")
+
+    client = connect(meddler, timeout=3_600)
+    meddler.on_request = refuse
+    before = len(meddler.requests)
+    with pytest.raises(BrokerFailure) as told:
+        client.publish(topic, b"v")
+    assert str(told.value) == "tenant_over_quota: no more today (ask for more)"
+    assert (told.value.code, told.value.retryable) == ("tenant_over_quota", False)
+    assert len(meddler.requests) == before + 1

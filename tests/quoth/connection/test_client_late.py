@@ -14,7 +14,7 @@ from kit.deadlines import DEADLINE_S
 from quoth import Client, reading
 from quoth.aio import io_thread
 from quoth.aio import reading as aio_reading
-from quoth.connection import connection, request_mux, send_loop
+from quoth.connection import channel, send_loop
 from quoth.connection.connection import Link
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Operation
@@ -71,7 +71,7 @@ def late(meddler: Meddler, connect: Connect, monkeypatch: pytest.MonkeyPatch) ->
         client = connect(meddler)
         client._timing.resend = 0.1
         monkeypatch.setattr(Link, "send", send_it)
-        for module in (aio_reading, connection, io_thread, send_loop, request_mux, reading):
+        for module in (aio_reading, channel, io_thread, send_loop, reading):
             monkeypatch.setattr(module, "time", clock)
         meddler.on_reply = reply
         return client

@@ -10,7 +10,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.client.records import Connect
 from quoth import Client
-from quoth.core.deadline import SECONDS_MAX, as_seconds
+from quoth.core.options import SECONDS_MAX, as_seconds
 
 NO_NUMBERS: list[Any] = [math.nan, "5", b"5", True, [1.0]]
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from quoth.core.options import Timing
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
-from quoth.core.timing import Timing
 from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.merging.rounds import ROUND_REST, ROUND_S
 from quothwire.errors import QuothError, error

@@ -48,12 +48,6 @@ def answer(staging: PartStaging, asked: RequestState, code: str = "") -> None:
     staging.take(asked, Answer(0, error(code, "of the test") if code else OK, b""))
 
 
-def test_everything_is_asked_at_once_in_order(staging: PartStaging) -> None:
-    put(staging, 5)
-    assert list(map(number_of, staging.leaving())) == [0, 1, 2, 3, 4]
-    assert list(staging.leaving()) == []
-
-
 @pytest.mark.parametrize(("count", "size"), [(IN_FLIGHT_MAX, 1), (2, IN_FLIGHT_BYTES // 2)])
 def test_there_is_room_until_so_many_or_so_large_ones_are_on_their_way(
     staging: PartStaging, count: int, size: int

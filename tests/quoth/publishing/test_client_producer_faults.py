@@ -18,7 +18,7 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.scale import times
 from quoth import Client, Failure, ProducerError
 from quoth.core.inflight import IN_FLIGHT_MAX
-from quoth.core.timing import Timing
+from quoth.core.options import Timing
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
 

@@ -72,17 +72,6 @@ def test_a_topic_is_created_changed_described_and_deleted(
     assert topic not in client.topics()
 
 
-def test_the_status_describes_the_broker(client: Client, broker: BrokerProcess, topic: str) -> None:
-    client.publish(topic, b"a")
-    assert 0 < client.ping() < 10
-    status = client.status()
-    assert (status.pid, status.directory) == (broker.pid, str(broker.directory.resolve()))
-    assert status.server.startswith("quothd ")
-    assert status.uptime > 0
-    assert status.counters["requests"] > 0
-    assert topic in status.states
-
-
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"max_ages": 5}, "max_ages", "did you mean max_age?"),
     ({"nonsense": 5}, "nonsense", "one of durability"),

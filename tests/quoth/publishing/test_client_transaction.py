@@ -61,18 +61,6 @@ def test_nothing_is_read_before_it_is_published(client: Client, topic: str, tran
     assert values(client, topic) == [b"x"] * 100
 
 
-def test_each_version_of_each_application_is_a_transaction(client: Client, topic: str) -> None:
-    names = [("a", 0), ("a", 1), ("b", 0), ("a" * 200, VERSION_MAX), ("é/ \n", 5), ("~once", 0)]
-    for name in names:
-        transaction = client.transaction(topic, *name)
-        transaction.publish([staged(transaction, PART_MAX, [repr(name).encode()])])
-    assert values(client, topic) == [repr(name).encode() for name in names]
-    elsewhere = client.transaction(f"{topic}-other", *names[0])
-    assert not elsewhere.publish([staged(elsewhere, 0, [b"x"])]).duplicate
-    with refused("forgotten_sequence"):
-        client.transaction(topic, "é/ \n", 4).status()
-
-
 def test_one_client_stages_and_another_one_publishes(
     connect: Connect, broker: BrokerProcess, topic: str
 ) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
+from kit.deadlines import eventually
 from kit.machine.processes import listing
 from kit.machine.tracing import CHANGES, Fault, calls_in, needs_strace, traced
 from quoth import Client, Cursor, Gap, Message, Position, QuothError
@@ -153,13 +157,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 # -- two programs -------------------------------------------------------------------------------------------
 
-HOLD = """
-import sys, quoth
-with quoth.Cursor(sys.argv[1]) as cursor:
-    cursor.advance("orders", 5)
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 ADVANCE = """
 import sys, quoth
 with quoth.Cursor(sys.argv[1]) as cursor:
@@ -170,17 +167,6 @@ with quoth.Cursor(sys.argv[1]) as cursor:
 def python(code: str, *arguments: str) -> list[str]:
     """The command that runs some code."""
     return [sys.executable, "-W", "error", "-c", code, *arguments]
-
-
-def test_a_second_program_is_refused_until_the_first_one_is_killed(path: Path) -> None:
-    command = python(HOLD, str(path))
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        with refused("locked"):
-            Cursor(path)
-        holder.kill()
-    assert kept(path) == {}
 
 
 def test_a_cursor_that_was_closed_does_not_save_what_it_is_told_later(path: Path) -> None:
@@ -340,3 +326,100 @@ def test_a_new_cursor_begins_where_it_is_told(client: Client, path: Path, topic:
         with Cursor(path) as cursor, client.tail_many(topic, after=ack.first, cursor=cursor) as tail:
             assert next(tail).value == b"2"
             cursor.save()
+
+
+# -- tails that keep their cursor: a record is done when the next one is asked for ---------------------------
+
+
+def take(client: Client, topic: str, cursor: Cursor | Path, number: int, **how: Any) -> list[bytes]:
+    """The next values, all but the last of which are done."""
+    tail: Any = client.tail(topic, cursor=cursor, **how)
+    with closing(tail):
+        return [message.value for message in islice(tail, number)]
+
+
+def test_the_record_at_which_a_loop_is_left_comes_again(client: Client, topic: str, path: Path) -> None:
+    ack = client.publish(topic, [b"a", b"b", b"c", b"d"])
+    assert take(client, topic, path, 2, after=0) == [b"a", b"b"]
+    assert kept(path)[topic] == ack.first
+    assert take(client, topic, path, 3, after=0) == [b"b", b"c", b"d"]
+    assert kept(path)[topic] == ack.last - 1
+    assert take(client, topic, path, 1, after=ack.last) == [b"d"]
+
+
+def test_a_cursor_of_the_application_moves_and_stays_open(client: Client, topic: str, path: Path) -> None:
+    ack = client.publish(topic, [b"a", b"b", b"c"])
+    with Cursor(path) as cursor:
+        tail = client.tail(topic, cursor=cursor, after=0)
+        assert cursor.position(topic) == (0, 0, -1)
+        assert next(tail).value == b"a"
+        assert cursor.after(topic) == 0
+        assert next(tail).value == b"b"
+        position = cursor.position(topic)
+        assert position is not None
+        assert (position.after, position.ordinal) == (ack.first, 1)
+        assert position.log == client.topic(topic).log
+        tail.close()  # type: ignore[attr-defined]
+        cursor.save()
+    assert kept(path)[topic] == ack.first
+
+
+def test_a_new_cursor_begins_now_and_says_so(client: Client, topic: str, path: Path) -> None:
+    ack = client.publish(topic, [b"old", b"older"])
+    tail: Any = client.tail(topic, cursor=path)
+    last = client.publish(topic, [b"a", b"b"]).last
+    with closing(tail):
+        assert next(tail).value == b"a"
+    assert kept(path)[topic] == ack.last
+    assert take(client, topic, path, 2) == [b"a", b"b"]
+    assert kept(path)[topic] == last - 1
+
+
+def test_it_is_saved_while_it_waits(client: Client, topic: str, path: Path) -> None:
+    client._timing.save_pause = 0.0
+    acks = [client.publish(topic, value) for value in (b"a", b"b", b"c")]
+    tail: Any = client.tail(topic, cursor=path, after=0)
+    with closing(tail):
+        assert [message.value for message in islice(tail, 3)] == [b"a", b"b", b"c"]
+        acks.append(client.publish(topic, b"d"))
+        assert next(tail).value == b"d"
+        with pytest.raises(Exception, match="in use by process"):
+            Cursor(path)
+        assert str(acks[2].last).encode() in path.read_bytes()
+    assert kept(path)[topic] == acks[2].last
+
+
+def test_what_makes_no_sense_leaves_the_file_free(client: Client, topic: str, path: Path) -> None:
+    client.publish(topic, b"a")
+    with refused("bad_request"):
+        client.tail(topic, after=0, since=0, cursor=path)
+    for _ in range(2):
+        with refused("bad_topic"):
+            client.tail("no/topic\0", cursor=path)
+        gc.collect()
+    assert take(client, topic, path, 1, after=0) == [b"a"]
+    client.close()
+    with pytest.raises(QuothError) as closed:
+        next(client.tail(topic, cursor=path))
+    assert (closed.value.code, list(kept(path))) == ("closed", [topic]), "the error keeps no lock"
+
+
+CONSUME = """
+import sys, quoth
+with quoth.connect(sys.argv[1]) as client:
+    for message in client.tail(sys.argv[2], after=0, cursor=sys.argv[3]):
+        print(message.value.decode(), flush=True)
+"""
+
+
+def test_a_consumer_that_is_killed_goes_on_where_it_was_saved(
+    pooled: Client, broker: BrokerProcess, topic: str, path: Path
+) -> None:
+    for number in range(3):
+        last = pooled.publish(topic, b"%d" % number).last
+        command = python(CONSUME, broker.url, topic, str(path))
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as consumer:
+            assert consumer.stdout is not None
+            assert consumer.stdout.readline() == b"%d\n" % number, "neither an earlier nor a later one"
+            eventually(lambda: path.exists() and b"%d" % last in path.read_bytes(), "it is saved")  # noqa: B023
+            consumer.kill()

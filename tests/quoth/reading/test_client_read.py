@@ -8,7 +8,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import chain, islice
 from typing import Any
 
@@ -185,17 +185,6 @@ def test_get_returns_exactly_this_record(client: Client, topic: str, stored: lis
         client.get(topic, -1)
 
 
-def test_message_tells_its_time(client: Client, topic: str) -> None:
-    """The pointer is the time, exact to the microsecond."""
-    before = datetime.now(UTC)
-    pointer = client.publish(topic, b"a").first
-    after = datetime.now(UTC)
-    (message,) = client.read(topic)
-    assert before <= message.time <= after
-    assert message.time.tzinfo is UTC
-    assert (message.time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) == pointer
-
-
 # -- batches ------------------------------------------------------------------------------------------------
 
 
@@ -308,16 +297,3 @@ def test_many_iterators_at_once_share_their_connections(pooled: Client, topic: s
             assert next(one).value == (row or name).encode()
     assert len(pooled._pool._slots) <= SLOTS_MAX
     assert len(pooled._pool._idle) <= 3
-
-
-def test_batches_that_are_left_early_hold_nothing(pooled: Client, topic: str, stored: list[Message]) -> None:
-    """An iterator keeps its connection, on which more is coming, until it is collected."""
-    left = [pooled.batches(topic) for _ in range(20)]
-    assert [next(one).first for one in left] == [stored[0].pointer] * 20
-    assert len(pooled._pool._slots) == 20
-    left.clear()
-    gc.collect()
-    assert not pooled._pool._slots
-    idle = len(pooled._pool._idle)
-    assert pooled.read(topic, limit=1) == stored[:1]  # whatever was on its way to them
-    assert len(pooled._pool._idle) == idle

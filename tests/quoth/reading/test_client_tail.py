@@ -18,6 +18,7 @@ from kit.disk.damage import with_headers
 from quoth import Client, Gap, Message, NotFound
 from quothwire.errors import error
 from quothwire.headers import encode_headers
+from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import Operation
 
 
@@ -212,6 +213,31 @@ def test_everything_trimmed_in_front_of_a_tail_is_told_with_the_next_record(
     first = client.publish(topic, b"last").first
     assert values_of(tail, 1) == [b"last"]
     assert gaps == [Gap(topic, end, first, 3, "trimmed", 6)]
+
+
+class Stop(Exception):
+    """Raised by an application that wants no record behind a cursor above the newest record."""
+
+
+@every_way
+@pytest.mark.timeout(20.0)  # two thirds of the time for which a broker holds a fetch that finds nothing
+def test_a_cursor_above_the_newest_record_is_reported_before_a_tail_waits(
+    client: Client, topic: str, way: str
+) -> None:
+    """As after a restore, or by a mistake: it might wait for ever otherwise. A read reports it, too."""
+    last = client.publish(topic, [b"a", b"b", b"c"]).last
+    gaps: list[Gap] = []
+
+    def stop(gap: Gap) -> None:
+        gaps.append(gap)
+        raise Stop
+
+    with pytest.raises(Stop):
+        next(FOLLOW[way](client, topic, after=POINTER_MAX - 1, on_gap=stop))
+    assert len(client.read(topic, after=POINTER_MAX - 1, on_gap=gaps.append)) == 0
+    assert gaps == [Gap(topic, last, POINTER_MAX, 0, "ahead", 3)] * 2
+    assert len(client.read(topic, after=last, on_gap=gaps.append)) == 0
+    assert len(gaps) == 2
 
 
 # -- records that only others can read ----------------------------------------------------------------------

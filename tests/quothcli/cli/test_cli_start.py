@@ -39,7 +39,7 @@ HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing",
 LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer"))
 CLIENT = LIGHT | {"quoth", "quothwire", "zmq", "msgpack", "xxhash", "cython_runtime"}
 _FEW = {
-    "quoth": "core core.deadline core.defaults message timestamps",
+    "quoth": "core core.options message timestamps",
     "quothwire": "errors pointer protocol settings text topic version",
     "quothwire.protocol": "bounds transaction value",
     "quothwire.text": "paths quantity suggestion variables",

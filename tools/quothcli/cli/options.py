@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, BadParameter, Context, Option
 
-from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
+from quoth.core.options import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.timestamps import as_pointer
 from quothcli.cli import contexts
 from quothcli.cli.command import SharedOptions

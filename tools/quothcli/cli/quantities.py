@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from typer import Option
 
-from quoth.core.deadline import SECONDS_MAX
+from quoth.core.options import SECONDS_MAX
 from quothwire.errors import QuothError, error
 from quothwire.text.quantity import format_size, format_span, parse_size, parse_span
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from typer import Context
 
 import quoth
-from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
+from quoth.core.options import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quothcli.cli import contexts
 from quothcli.cli.exit_status import say
 from quothcli.printing.output import Format, Printer

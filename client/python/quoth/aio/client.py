@@ -4,42 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from collections.abc import Generator
+from typing import Any, Self, TypeVar
 from weakref import finalize
 
-from quoth.aio.call_driver import CallDriver
 from quoth.aio.io_thread import IOThread
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
-from quoth.aio.request_mux import LoopMultiplexer
+from quoth.aio.requests import CallDriver, LoopMultiplexer
 from quoth.aio.transaction import Transaction
-from quoth.batch import Batch, StoredBatch
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
-from quoth.columns import encoder
 from quoth.connection.connection import Context
-from quoth.core import calls
-from quoth.core.calls import ClientState, executed_by
-from quoth.core.closeable import AsyncCloseable
-from quoth.core.deadline import as_seconds, deadline_in
-from quoth.core.idempotence import Sequences
+from quoth.core import calls, streams
+from quoth.core.calls import ClientState, coroutine_of, method_of
+from quoth.core.idempotence import Publishing, Sequences
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
-from quoth.core.tailing import CursorFile, TailState
-from quoth.cursor import Cursor
-from quoth.merging.multi_reader import ReadPlan
-from quoth.message import Ack, OnGap
-from quoth.producer import BUFFER_MAX, ProducerOptions
-from quoth.reader import reader_from
-from quoth.timestamps import Start, Timestamp, last_before
+from quoth.core.streams import ProducerOptions
+from quoth.core.tailing import TailState
+from quoth.merging.multi_reader import MultiReader
+from quoth.message import Ack
+from quoth.reader import BatchCursor
 from quothwire.errors import Disconnected, QuothError, error
-from quothwire.protocol.messages import Publish
-from quothwire.topic import check_topic
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 PUBLISHES_MAX = 256
 """Publishes of one client in flight; more of them wait. A broker remembers 1,000 producers of a topic."""
@@ -71,9 +60,7 @@ class Connecting:
         self._client = await self._connect()
         return self._client
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._client is not None:
             await self._client.close()
 
@@ -117,18 +104,7 @@ class SequencePool:
         self._places.release()
 
 
-def _awaited(
-    call: Callable[Concatenate[ClientState, P], ClientCall[T]],
-) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
-    """Return a coroutine method that executes a call."""
-
-    async def method(client: Client, /, *values: P.args, **named: P.kwargs) -> T:
-        return await client._run(call(client, *values, **named))
-
-    return executed_by(method, call, __name__)
-
-
-class Client(ClientState, AsyncCloseable):
+class Client(ClientState):
     """A client of a broker for one event loop, made by `connect`. Close it, or use it as a context manager.
 
     The methods are those of `quoth.Client`, with the same arguments, results and errors. Any number of tasks
@@ -148,50 +124,29 @@ class Client(ClientState, AsyncCloseable):
         closed = ", closed" if self._io_thread.is_stopping else ""
         return f"<quoth.aio.Client {self.url}, timeout={self.timeout}{closed}>"
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """Close the connections. Calls that are under way end with `Disconnected` ``closed``."""
         self._io_thread.stop()
         await self._io_thread.ended()
 
-    read = _awaited(calls.read)
-    get = _awaited(calls.get)
-    advance = _awaited(calls.advance)
-    split = _awaited(calls.split)
-    count = _awaited(calls.count)
-    topics = _awaited(calls.topics)
-    topic = _awaited(calls.topic)
-    create_topic = _awaited(calls.create_topic)
-    update_topic = _awaited(calls.update_topic)
-    delete_topic = _awaited(calls.delete_topic)
-    trim = _awaited(calls.trim)
-    roll = _awaited(calls.roll)
-    hello = _awaited(calls.hello)
-    status = _awaited(calls.status)
-    ping = _awaited(calls.ping)
+    async def _run(self, call: ClientCall[T]) -> T:
+        driver = CallDriver(self._io_thread, call)
+        try:
+            return await driver.result()
+        finally:
+            driver.drop()
 
-    # -- writing ----------------------------------------------------------------------------------------
-
-    async def publish(
-        self,
-        topic: str,
-        value: bytes | Sequence[bytes],
-        *,
-        key: bytes | Sequence[bytes | None] | None = None,
-        headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None = None,
-        durability: Literal["written", "synced"] | None = None,
-        timeout: float | None = None,
-    ) -> Ack:
-        """Publish one value, or several as one batch: see `quoth.Client.publish`.
-
-        The publishes of one task keep their order; tasks do not wait for each other. A cancelled publish is
-        not sent again: it was stored once, or not at all.
-        """
-        encode = encoder(value, key, headers, self._payload_bytes_max)
-        deadline = deadline_in(self.timeout if timeout is None else timeout)
-        sequences = await self._sequence_pool.take(deadline)
+    async def _publish(self, given: Publishing) -> Ack:
+        sequences = await self._sequence_pool.take(given.deadline)
         reusable = None
         try:
-            ack = await self._run(sequences.publish(Publish(durability or ""), topic, encode, deadline))
+            ack = await self._run(sequences.publish(given))
             reusable = sequences
         except QuothError as problem:
             if not isinstance(problem, Disconnected):
@@ -201,121 +156,55 @@ class Client(ClientState, AsyncCloseable):
             self._sequence_pool.give_back(reusable)
         return ack
 
-    def producer(
-        self,
-        topic: str,
-        *,
-        batch: int = 1_000,
-        linger: float = 0.005,
-        max_buffer: int = BUFFER_MAX,
-        on_full: Literal["block", "raise"] = "block",
-        durability: Literal["written", "synced"] | None = None,
-        timeout: float = 120.0,
-    ) -> Producer:
-        """Return a producer, which has a thread of its own: see `quoth.Client.producer`."""
+    def _producer(self, options: ProducerOptions) -> Producer:
         self._io_thread.check()
-        options = ProducerOptions(
-            batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
-        )
-        return Producer(self, self._io_thread, check_topic(topic), options)
+        return Producer(self, self._io_thread, options)
 
-    def transaction(self, topic: str, application: str, version: int) -> Transaction:
-        """Return a transaction: see `quoth.Client.transaction`."""
+    def _transaction(self, name: TransactionName) -> Transaction:
         self._io_thread.check()
-        return Transaction(self, TransactionName(topic, application, version).checked())
+        return Transaction(self, name)
 
-    # -- reading ----------------------------------------------------------------------------------------
-
-    def batches(
-        self,
-        topic: str,
-        *,
-        after: int | None = None,
-        since: Timestamp | None = None,
-        until: Timestamp | None = None,
-        on_gap: OnGap | None = None,
-    ) -> Batches[Batch]:
-        """Iterate over the batches that are there now, oldest first: see `quoth.Client.batches`."""
+    def _batches(self, reader: BatchCursor[T]) -> Batches[T]:
         self._io_thread.check()
-        reader = reader_from(topic, after, since, on_gap, last_before(until))
         return Batches(self, self._io_thread, reader)
 
-    def stored(
-        self,
-        topic: str,
-        *,
-        after: int = 0,
-        until: int | None = None,
-        wait: float = 0.0,
-        on_gap: OnGap | None = None,
-    ) -> Batches[StoredBatch]:
-        """Iterate over the batches of a range as they are stored: see `quoth.Client.stored`."""
+    def _tail(self, state: TailState) -> Tail:
+        try:
+            self._io_thread.check()
+        except QuothError:
+            state.close()
+            raise
+        return Tail(self, self._io_thread, state)
+
+    def _reading(self, reader: MultiReader) -> Reading:
         self._io_thread.check()
-        reader = calls.stored(topic, after, until, on_gap)
-        return Batches(self, self._io_thread, reader, as_seconds(wait, "wait"))
+        return Reading(self, self._io_thread, reader)
 
-    # -- following --------------------------------------------------------------------------------------
+    read = coroutine_of(calls.read, _run)
+    get = coroutine_of(calls.get, _run)
+    advance = coroutine_of(calls.advance, _run)
+    split = coroutine_of(calls.split, _run)
+    count = coroutine_of(calls.count, _run)
+    topics = coroutine_of(calls.topics, _run)
+    topic = coroutine_of(calls.topic, _run)
+    create_topic = coroutine_of(calls.create_topic, _run)
+    update_topic = coroutine_of(calls.update_topic, _run)
+    delete_topic = coroutine_of(calls.delete_topic, _run)
+    trim = coroutine_of(calls.trim, _run)
+    roll = coroutine_of(calls.roll, _run)
+    hello = coroutine_of(calls.hello, _run)
+    status = coroutine_of(calls.status, _run)
+    ping = coroutine_of(calls.ping, _run)
 
-    def tail(
-        self,
-        topic: str,
-        *,
-        after: int | None = None,
-        since: Timestamp | None = None,
-        cursor: CursorFile | None = None,
-        on_gap: OnGap | None = None,
-    ) -> Tail:
-        """Iterate over records as they come, for ever: see `quoth.Client.tail`.
-
-        By default it begins at about now, or exactly when `await client.tail(...)` returns it. cursor: each
-        save blocks the loop until the disk has written it.
-        """
-        self._io_thread.check()
-        return Tail(self, self._io_thread, TailState(topic, after, since, cursor, on_gap, self._timing))
-
-    def read_many(
-        self,
-        topics: str | Iterable[str],
-        *,
-        after: Start | None = None,
-        since: Timestamp | None = None,
-        until: Timestamp | None = None,
-        cursor: Cursor | None = None,
-        ordered: bool = False,
-        on_gap: OnGap | None = None,
-    ) -> Reading:
-        """Read the records of several topics that are there now: see `quoth.Client.read_many`."""
-        self._io_thread.check()
-        plan = ReadPlan.of(after, since, cursor, ordered=ordered, follow=False, until=until)
-        return Reading(self, self._io_thread, topics, plan, on_gap)
-
-    def tail_many(
-        self,
-        topics: str | Iterable[str],
-        *,
-        after: Start | None = None,
-        since: Timestamp | None = None,
-        cursor: Cursor | None = None,
-        ordered: bool = False,
-        on_gap: OnGap | None = None,
-    ) -> Reading:
-        """Follow several topics for ever: see `quoth.Client.tail_many`.
-
-        By default it begins at about now, with patterns when it is first awaited; exactly when `await
-        client.tail_many(...)` returns it, or `async with` enters it. cursor: a `quoth.Cursor`, whose `save`
-        blocks the loop until the disk has written it; `await asyncio.to_thread(cursor.save)` does not.
-        """
-        self._io_thread.check()
-        plan = ReadPlan.of(after, since, cursor, ordered=ordered, follow=True)
-        return Reading(self, self._io_thread, topics, plan, on_gap)
+    publish = coroutine_of(streams.publish, _publish, "Ack")
+    producer = method_of(streams.producer, _producer, "Producer")
+    transaction = method_of(streams.transaction, _transaction, "Transaction")
+    batches = method_of(streams.batches, _batches, "Batches[Batch]")
+    stored = method_of(streams.stored, _batches, "Batches[StoredBatch]")
+    tail = method_of(streams.tail, _tail, "Tail")
+    read_many = method_of(streams.read_many, _reading, "Reading")
+    tail_many = method_of(streams.tail_many, _reading, "Reading")
 
     def _requests(self) -> LoopMultiplexer:
         self._io_thread.check()
         return LoopMultiplexer(self._io_thread)
-
-    async def _run(self, call: ClientCall[T]) -> T:
-        driver = CallDriver(self._io_thread, call)
-        try:
-            return await driver.result()
-        finally:
-            driver.drop()

@@ -14,19 +14,19 @@ import os
 import secrets
 import threading
 import time
-from asyncio import Future, get_running_loop, shield
+from asyncio import AbstractEventLoop, Future, get_running_loop, shield
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 from weakref import finalize
 
 import zmq
 
-from quoth.aio.loop_bridge import LoopBridge
-from quoth.connection.connection import WATCH, Context, Link, closed
-from quoth.connection.wakeup import PipeWakeup
+from quoth.connection.channel import LinkRequests
+from quoth.connection.connection import WATCH, Context, Link, PipeWakeup, closed
+from quoth.core.options import Timing
 from quoth.core.request_state import RequestState
-from quoth.core.timing import Timing
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 
@@ -59,22 +59,27 @@ class Ticket:
                 self.on_settled(self)
 
 
-class SharedLink:
-    """A link and the tickets whose answers come on it, by their correlation id.
+class LoopBridge:
+    """Calls of any thread, which the loop makes in the same order; it is woken once for all of a burst."""
 
-    is_stale: its queue holds a request that was given up while no broker was there. A later connection would
-    send it.
-    """
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.loop = loop
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._woken = False
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.asked: dict[int, Ticket] = {}
-        self.is_stale = False
+    def put(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Let the loop make a call soon; never, if it is closed."""
+        self._calls.append((call, arguments))
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop is closed, and no task waits in it
+                self.loop.call_soon_threadsafe(self._make_calls)
 
-    def give_up(self, correlation: int) -> None:
-        """Give up a request."""
-        if self.asked.pop(correlation, None) is not None and not self.link.connected:
-            self.is_stale = True
+    def _make_calls(self) -> None:
+        self._woken = False
+        for _ in range(len(self._calls)):
+            call, arguments = self._calls.popleft()
+            call(*arguments)
 
 
 class IOThread:
@@ -97,9 +102,12 @@ class IOThread:
         self._end: tuple[str, ...] = ()
         """The error with which the thread has ended: code, text and perhaps a hint."""
         self._ended: Future[None] = self.bridge.loop.create_future()
-        self._links: list[SharedLink] = []
-        self._due = math.inf
-        """No request is due before."""
+        self._links: list[LinkRequests] = []
+        self._stale: set[LinkRequests] = set()
+        """Those whose queue holds a request that was given up while no broker was there: a later connection
+        would send it."""
+        self._tickets: dict[RequestState, Ticket] = {}
+        """The tickets of all requests in flight."""
         self._poller = zmq.Poller()
         self._poller.register(self._wakeup.fd, zmq.POLLIN)
         self._thread = threading.Thread(target=self._run, name="quoth-aio", daemon=True)
@@ -124,7 +132,7 @@ class IOThread:
     @property
     def connected(self) -> bool:
         """True if the broker is there, as far as is known."""
-        return any(shared.link.connected for shared in tuple(self._links))
+        return any(requests.link.connected for requests in tuple(self._links))
 
     def ask(self, request: RequestState, on_settled: Callable[[Ticket], None] | None = None) -> Ticket:
         """Send a request; the loop calls `on_settled` with its outcome.
@@ -184,26 +192,25 @@ class IOThread:
     def _run(self) -> None:
         try:
             while not self._stopping and not self.bridge.loop.is_closed():
-                # Answers that have come by then are taken before a request is given up.
-                now = time.monotonic()
-                ready = dict(self._poller.poll(self._pause(now)))
+                ready = dict(self._poller.poll(self._pause()))
                 if self._wakeup.fd in ready:
                     self._take_inbox()
-                for shared in self._links:
-                    self._take_answers(shared, ready)
-                WATCH.check(now)
-                self._check_requests(now)
-                for shared in [shared for shared in self._links if shared.is_stale]:
-                    self._renew(shared)
+                for requests in self._links:
+                    self._take_answers(requests, ready)
+                WATCH.check(time.monotonic())
+                for requests in self._stale:
+                    self._renew(requests)
+                self._stale.clear()
             self._finish("closed", "the client is closed")
         except zmq.ContextTerminated:
             self._finish("closed", closed().text)
         except BaseException as defect:
             self._finish("internal", f"the client's thread ended: {defect!r}", "please report this")
 
-    def _pause(self, now: float) -> int:
+    def _pause(self) -> int:
         """Return the milliseconds for which there is nothing to do unless an answer comes."""
-        return math.ceil(max(0.0, min(self._due - now, CHECK_S)) * 1_000)
+        due = min((requests.due for requests in self._links), default=math.inf)
+        return math.ceil(max(0.0, min(due - time.monotonic(), CHECK_S)) * 1_000)
 
     def _take_inbox(self) -> None:
         self._wakeup.clear()
@@ -212,78 +219,47 @@ class IOThread:
             action, ticket = self._inbox.popleft()
             action(ticket)
 
-    def _take_answers(self, shared: SharedLink, ready: dict[object, int]) -> None:
-        link = shared.link
-        if link.monitor in ready and link.read_events():
-            now = time.monotonic()
-            for ticket in shared.asked.values():
-                self._go_on(shared, ticket, now, found=True)
-        if link.socket not in ready:
+    def _take_answers(self, requests: LinkRequests, ready: dict[object, int]) -> None:
+        link = requests.link
+        found = link.monitor in ready and link.read_events()
+        now = time.monotonic()  # before the answers are taken: then none comes too late
+        if not found and now < requests.due and link.socket not in ready:
             return
-        while (answer := link.receive()) is not None:
-            asked = shared.asked.get(answer.correlation)
-            if asked is not None:
-                self._take(shared, asked, answer)
-            if not shared.asked:
-                return  # another receive would take 5 us to find nothing
-
-    def _take(self, shared: SharedLink, ticket: Ticket, answer: Answer) -> None:
-        if ticket.request.is_settled_by(answer, time.monotonic()):
-            del shared.asked[answer.correlation]
-            self._settle(ticket, answer)
-        else:
-            self._note_due(ticket)
-
-    def _check_requests(self, now: float) -> None:
-        if now < self._due:
-            return
-        for shared in self._links:
-            for ticket in list(shared.asked.values()):
-                request = ticket.request
-                if request.is_over(now):
-                    shared.give_up(request.correlation)
-                    self._settle(ticket, shared.link.no_answer(request.what))
-                elif now >= request.due:
-                    self._go_on(shared, ticket, now)
-        dues = (ticket.request.due for shared in self._links for ticket in shared.asked.values())
-        self._due = min(dues, default=math.inf)
+        for request, outcome in requests.take(now, found=found):
+            if isinstance(outcome, QuothError) and not link.connected:
+                self._stale.add(requests)
+            self._settle(self._tickets.pop(request), outcome)
 
     def _send_first(self, ticket: Ticket) -> None:
         try:
-            shared = self._shared_link()
+            requests = self._requests_with_room()
         except QuothError as problem:
             self._settle(ticket, problem)
             return
-        shared.asked[ticket.request.correlation] = ticket
-        self._send(shared, ticket)
+        self._tickets[ticket.request] = ticket
+        requests.send(ticket.request)
 
     def _note_due(self, ticket: Ticket) -> None:
-        self._due = min(self._due, ticket.request.due)
+        for requests in self._links:
+            if ticket.request.correlation in requests.asked:
+                requests.due = min(requests.due, ticket.request.due)
 
     def _forget(self, ticket: Ticket) -> None:
-        for shared in self._links:
-            shared.give_up(ticket.request.correlation)
+        self._tickets.pop(ticket.request, None)
+        for requests in self._links:
+            if requests.asked.pop(ticket.request.correlation, None) and not requests.link.connected:
+                self._stale.add(requests)
 
-    def _go_on(self, shared: SharedLink, ticket: Ticket, now: float, *, found: bool = False) -> None:
-        if ticket.request.is_to_be_sent(now, found=found, connected=bool(shared.link.connected)):
-            self._send(shared, ticket)
-
-    def _send(self, shared: SharedLink, ticket: Ticket) -> None:
-        with suppress(zmq.Again):
-            shared.link.send(ticket.request.frames)
-            ticket.request.unanswered += 1
-        self._note_due(ticket)
-
-    def _shared_link(self) -> SharedLink:
-        """Return a link for one more request. Raises `QuothError` if none can be made."""
-        for shared in self._links:
-            if len(shared.asked) < self.asked_max:
-                return shared
+    def _requests_with_room(self) -> LinkRequests:
+        """Return the requests of a link that takes one more. Raises `QuothError` if no link can be made."""
+        for requests in self._links:
+            if len(requests.asked) < self.asked_max:
+                return requests
         if len(self._links) == self.links_max:
-            return min(self._links, key=lambda shared: len(shared.asked))
-        shared = SharedLink(self._link())
-        self._links.append(shared)
-        return shared
+            return min(self._links, key=lambda requests: len(requests.asked))
+        requests = LinkRequests(self._link())
+        self._links.append(requests)
+        return requests
 
     def _link(self) -> Link:
         link = Link(self.context, self.url)
@@ -291,21 +267,20 @@ class IOThread:
             self._poller.register(socket, zmq.POLLIN)
         return link
 
-    def _renew(self, shared: SharedLink) -> None:
+    def _renew(self, requests: LinkRequests) -> None:
         """Replace a stale connection, and send again what is not given up."""
-        for socket in (shared.link.socket, shared.link.monitor):
+        for socket in (requests.link.socket, requests.link.monitor):
             self._poller.unregister(socket)
-        shared.link.close()
+        requests.link.close()
         try:
-            shared.link = self._link()
+            requests.link = self._link()
         except QuothError as problem:
-            self._links.remove(shared)
-            for ticket in shared.asked.values():
-                self._settle(ticket, problem)
+            self._links.remove(requests)
+            for request in requests.asked.values():
+                self._settle(self._tickets.pop(request), problem)
             return
-        shared.is_stale = False
-        for ticket in shared.asked.values():
-            self._send(shared, ticket)
+        for request in requests.asked.values():
+            requests.send(request)
 
     def _settle(self, ticket: Ticket, outcome: Answer | QuothError) -> None:
         self.bridge.put(ticket.settle, outcome)
@@ -313,10 +288,10 @@ class IOThread:
     def _finish(self, *end: str) -> None:
         """End the thread: close the connections and settle all tickets with an error."""
         self._end = end
-        for shared in self._links:
-            shared.link.close()
-            for ticket in shared.asked.values():
-                self._settle(ticket, error(*end))
+        for requests in self._links:
+            requests.link.close()
+        for ticket in self._tickets.values():
+            self._settle(ticket, error(*end))
         while self._inbox:
             _, ticket = self._inbox.popleft()
             self._settle(ticket, error(*end))

@@ -1,5 +1,4 @@
-"""Iterators over one topic in an event loop: objects, not generators, because a wait for one may be
-cancelled.
+"""Iterators in an event loop: objects, not generators, because a wait for one may be cancelled.
 
 Records are taken out at the very end of `__anext__`, when nothing is awaited any more, and requests in flight
 stay in flight. So a cancelled wait loses nothing: the next one continues.
@@ -10,11 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from asyncio import sleep
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Generic, Self, TypeVar
 
-from quoth.aio.call_driver import CallDriver
 from quoth.aio.io_thread import IOThread, Ticket
+from quoth.aio.requests import CallDriver
 from quoth.batch import Batch
 from quoth.core.calls import ClientState
 from quoth.core.request_state import ClientCall
@@ -27,36 +27,35 @@ T = TypeVar("T")
 B = TypeVar("B")
 
 
-class TopicIterator(ABC, Generic[T, B]):
-    """An iterator over one topic. One task at a time may wait for it; an error ends it.
+class LoopIterator(ABC, Generic[T]):
+    """An iterator for one task at a time. An error ends it, a cancelled wait does not.
 
-    client: kept, since its connections end with it.
+    client: kept, since its connections end with it. what, kind: its names in an error.
     """
 
-    def __init__(self, client: ClientState, io_thread: IOThread, reader: BatchCursor[B]) -> None:
+    def __init__(self, client: ClientState, io_thread: IOThread, what: str, kind: str) -> None:
         self._client = client
         self._io_thread = io_thread
-        self._reader = reader
+        self._names = what, kind
         self._found: Iterator[T] = iter(())
-        self._fetching: CallDriver[Iterator[B]] | None = None
-        self._prefetch: Ticket | None = None
         self._is_awaited = self._is_over = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
-        self._check_alone()
-        try:
-            for one in self._found:
-                return one
-            return await self._next()
-        except Exception:
-            self._end()
-            raise
+        """Return the next element."""
+        if not self._is_awaited:
+            try:
+                for one in self._found:
+                    return one
+            except Exception:
+                self._end()
+                raise
+        return await self._next()
 
     async def aclose(self) -> None:
-        """End it, and give its requests up."""
+        """End it, and give its requests up. Does nothing the second time."""
         self._end()
 
     def __del__(self) -> None:
@@ -64,22 +63,58 @@ class TopicIterator(ABC, Generic[T, B]):
 
     @abstractmethod
     async def _find_more(self) -> None:
-        """Set `_found` to what comes next, or `_is_over`."""
+        """Set `_found` to what comes next, or `_is_over`, or wait for what decides that."""
+
+    async def _begin(self) -> None:
+        """Wait until it is known where it begins. May be called again."""
+
+    async def _begun(self) -> Self:
+        with self._alone():
+            await self._begin()
+        return self
 
     async def _next(self) -> T:
         """Return the next element if none is at hand."""
-        self._is_awaited = True
-        try:
+        with self._alone():
             while not self._is_over:
                 for one in self._found:
                     return one
-                await self._find_more()
-        except QuothError:
-            if not self._is_over:  # else another task has ended it meanwhile
-                raise
+                try:
+                    await self._find_more()
+                except QuothError:
+                    if not self._is_over:  # else another task has ended it meanwhile
+                        raise
+            raise StopAsyncIteration
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one task wait; an error ends the iterator."""
+        if self._is_awaited:
+            what, kind = self._names
+            text = f"another task waits for the next of {what}, too"
+            raise error("bad_request", text, f"let each task have {kind} of its own")
+        self._is_awaited = True
+        try:
+            yield
+        except Exception:
+            self._end()
+            raise
         finally:
             self._is_awaited = False
-        raise StopAsyncIteration
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._found = iter(())
+
+
+class TopicIterator(LoopIterator[T], Generic[T, B]):
+    """An iterator over one topic."""
+
+    def __init__(self, client: ClientState, io_thread: IOThread, reader: BatchCursor[B]) -> None:
+        super().__init__(client, io_thread, repr(reader.topic), "an iterator")
+        self._reader = reader
+        self._fetching: CallDriver[Iterator[B]] | None = None
+        self._prefetch: Ticket | None = None
 
     async def _fetch(self, begin: Callable[[], ClientCall[Iterator[B]]]) -> Iterator[B]:
         """Wait for a fetch, and send the next one. Continues the same fetch after a cancelled wait."""
@@ -96,14 +131,8 @@ class TopicIterator(ABC, Generic[T, B]):
             self._prefetch = self._io_thread.ask(self._reader.prefetch)
         return found
 
-    def _check_alone(self) -> None:
-        if self._is_awaited:
-            text = f"another task waits for the next of {self._reader.topic!r}, too"
-            raise error("bad_request", text, "let each task have an iterator of its own")
-
     def _end(self) -> None:
-        self._is_over = True
-        self._found = iter(())
+        super()._end()
         fetching, self._fetching = self._fetching, None
         if fetching is not None:
             fetching.drop()
@@ -113,23 +142,15 @@ class TopicIterator(ABC, Generic[T, B]):
 
 
 class Batches(TopicIterator[B, B]):
-    """Made by `Client.batches` and `Client.stored`. wait: seconds to wait for more at the end."""
-
-    def __init__(
-        self, client: ClientState, io_thread: IOThread, reader: BatchCursor[B], wait: float = 0.0
-    ) -> None:
-        super().__init__(client, io_thread, reader)
-        self._wait = wait
-        self._is_begun = False
+    """Made by `Client.batches` and `Client.stored`."""
 
     async def _find_more(self) -> None:
         reader = self._reader
-        if reader.is_done or (self._is_begun and not reader.has_more):
+        if reader.is_done:
             self._is_over = True
             return
         timeout = self._client.timeout
-        self._found = await self._fetch(lambda: reader.fetch_ahead(wait=self._wait, timeout=timeout))
-        self._is_begun = True
+        self._found = await self._fetch(lambda: reader.fetch_ahead(wait=reader.wait, timeout=timeout))
 
 
 class Tail(TopicIterator[Message, Batch]):
@@ -145,18 +166,6 @@ class Tail(TopicIterator[Message, Batch]):
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._begun().__await__()
-
-    async def _begun(self) -> Self:
-        self._check_alone()
-        self._is_awaited = True
-        try:
-            await self._begin()
-        except Exception:
-            self._end()
-            raise
-        finally:
-            self._is_awaited = False
-        return self
 
     async def _begin(self) -> None:
         if self._beginning is not None:

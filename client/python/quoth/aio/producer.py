@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
+from typing import Self
 
 from quoth.aio.io_thread import IOThread
-from quoth.core.closeable import AsyncCloseable
-from quoth.core.deadline import as_seconds_or_none
+from quoth.core.options import as_seconds
 from quoth.core.outgoing import ProducerError
+from quoth.core.streams import ProducerOptions
 from quoth.message import Ack
-from quoth.producer import ProducerCore, ProducerOptions
+from quoth.producer import ProducerCore
 from quothwire.errors import Unavailable
 
 YIELD_RECORDS = 1_000
 """Records after which other tasks of the loop run, even while there is room for more."""
 
 
-class Producer(ProducerCore, AsyncCloseable):
+class Producer(ProducerCore):
     """A stream of records to one topic, made by `Client.producer`: see `quoth.Producer`.
 
     For tasks of one loop; records of one task keep their order. Closing it, or leaving the `async with`
@@ -30,7 +30,7 @@ class Producer(ProducerCore, AsyncCloseable):
     cancelled block is left after a second, whatever is in flight.
     """
 
-    def __init__(self, client: object, io_thread: IOThread, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, client: object, io_thread: IOThread, options: ProducerOptions) -> None:
         self._client = client
         """Kept, since its connections end with it."""
         self._bridge = io_thread.bridge
@@ -41,7 +41,7 @@ class Producer(ProducerCore, AsyncCloseable):
         self._closing = -1
         """The number of the last batch to settle before it is closed."""
         self._is_ended = False
-        super().__init__(io_thread.context, io_thread.url, topic, options, io_thread.timing)
+        super().__init__(io_thread.context, io_thread.url, options, io_thread.timing)
 
     async def send(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
@@ -72,7 +72,7 @@ class Producer(ProducerCore, AsyncCloseable):
 
         A cancelled call has begun: what was sent before is in flight.
         """
-        seconds = as_seconds_or_none(timeout)
+        seconds = None if timeout is None else as_seconds(timeout)
         number = self._begin_flush()
         self._end_flush(done=await self._until(lambda: self._is_settled(number), seconds))
 
@@ -81,7 +81,7 @@ class Producer(ProducerCore, AsyncCloseable):
 
         After a cancelled call it takes nothing more and goes on delivering; the next call ends it.
         """
-        seconds = as_seconds_or_none(timeout)
+        seconds = None if timeout is None else as_seconds(timeout)
         if os.getpid() != self._pid:
             return
         if not self._closed:
@@ -94,9 +94,10 @@ class Producer(ProducerCore, AsyncCloseable):
         with self._changed:
             self._raise_failures()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
             await self.close()
             return

@@ -1,29 +1,23 @@
-"""Reading several topics in an event loop: `quoth.reading`, awaited.
-
-As with the iterators over one topic, records are taken out when nothing is awaited any more, and requests in
-flight stay in flight. So a cancelled wait loses nothing: the next one continues.
-"""
+"""Reading several topics in an event loop: `quoth.reading`, awaited."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from typing import Any, Self
 
 from quoth.aio.io_thread import IOThread
-from quoth.aio.request_mux import LoopMultiplexer
+from quoth.aio.iterators import LoopIterator
+from quoth.aio.requests import LoopMultiplexer
 from quoth.core.calls import ClientState
-from quoth.core.closeable import AsyncCloseable
-from quoth.core.deadline import as_seconds
-from quoth.merging.multi_reader import MultiReader, ReadPlan
-from quoth.message import Message, OnGap
+from quoth.core.options import as_seconds
+from quoth.merging.multi_reader import MultiReader
+from quoth.message import Message
 from quoth.reading import ReadingState
-from quothwire.errors import error
 
 
-class Reading(ReadingState[LoopMultiplexer], AsyncCloseable):
+class Reading(ReadingState[LoopMultiplexer], LoopIterator[Message]):
     """Records of several topics; made by `Client.tail_many` and `Client.read_many`.
 
     See `quoth.Reading`. One task at a time may wait for it; an error ends it. Once it was awaited, or
@@ -31,22 +25,9 @@ class Reading(ReadingState[LoopMultiplexer], AsyncCloseable):
     a wait.
     """
 
-    def __init__(
-        self,
-        client: ClientState,
-        io_thread: IOThread,
-        topics: str | Iterable[str],
-        plan: ReadPlan,
-        on_gap: OnGap | None,
-    ) -> None:
-        requests = LoopMultiplexer(io_thread)
-        reader = MultiReader(topics, plan, on_gap, client.timeout, io_thread.timing)
-        super().__init__(reader, requests, io_thread.url)
-        self._client = client
-        """Kept, since its connections end with it."""
-        self._io_thread = io_thread
-        self._found: Iterator[Message] = iter(())
-        self._is_awaited = self._is_over = False
+    def __init__(self, client: ClientState, io_thread: IOThread, reader: MultiReader) -> None:
+        LoopIterator.__init__(self, client, io_thread, "this reading", "a reading")
+        super().__init__(reader, LoopMultiplexer(io_thread), io_thread.url)
         if not self._reader.is_begun:
             self._ask(math.inf)
 
@@ -56,27 +37,12 @@ class Reading(ReadingState[LoopMultiplexer], AsyncCloseable):
     async def __aenter__(self) -> Self:
         return await self._begun()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_requests"):
-            self._requests.close()
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
 
     async def close(self) -> None:
         """End it, and give its requests up. Does nothing the second time."""
         self._end()
-
-    async def aclose(self) -> None:
-        """End it, as any asynchronous iterator."""
-        self._end()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Message:
-        """Return the next record."""
-        while True:
-            for message in self._found:
-                return message
-            self._found = iter(await self._portion(math.inf, math.inf))
 
     def portions(self, every: float = math.inf) -> Portions:
         """Iterate over the records, as many at once as may be handed out; an empty list after `every`
@@ -86,26 +52,35 @@ class Reading(ReadingState[LoopMultiplexer], AsyncCloseable):
         """
         return Portions(self, as_seconds(every, "every"))
 
-    async def _begun(self) -> Self:
-        with self._alone():
-            while not (self._reader.is_begun or self._is_over):
-                self._ask(math.inf)
-                await self._hear(math.inf)
-        return self
+    async def _begin(self) -> None:
+        while not (self._reader.is_begun or self._is_over):
+            self._ask(math.inf)
+            await self._hear(math.inf)
+
+    async def _find_more(self) -> None:
+        portion = await self._take_out(math.inf, math.inf)
+        self._found = iter(portion or ())
 
     async def _portion(self, every: float, silent_until: float) -> list[Message]:
         """Return the next portion, an empty one if nothing has come by then."""
         with self._alone():
-            while not self._is_over:
-                self._ask(every)
-                portion = self._reader.hand_out()
-                if portion is not None:
-                    return portion
-                if self._reader.is_over:
-                    break
-                if not await self._hear(silent_until) and time.monotonic() >= silent_until:
-                    return []
-        raise StopAsyncIteration
+            portion = await self._take_out(every, silent_until)
+        if portion is None:
+            raise StopAsyncIteration
+        return portion
+
+    async def _take_out(self, every: float, silent_until: float) -> list[Message] | None:
+        """Wait for the next portion; return an empty one if nothing has come by then, None at the end."""
+        while not self._is_over:
+            self._ask(every)
+            portion = self._reader.hand_out()
+            if portion is not None:
+                return portion
+            if self._reader.is_over:
+                self._is_over = True
+            elif not await self._hear(silent_until) and time.monotonic() >= silent_until:
+                return []
+        return None
 
     def _ask(self, every: float) -> None:
         self._io_thread.check()
@@ -116,24 +91,8 @@ class Reading(ReadingState[LoopMultiplexer], AsyncCloseable):
         began = time.monotonic()
         return self._take(await self._requests.hear(min(until, self._reader.due) - began), began)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let one task wait; an error ends the reading, a cancelled wait does not."""
-        if self._is_awaited:
-            text = "another task waits for the next of this reading, too"
-            raise error("bad_request", text, "let each task have a reading of its own")
-        self._is_awaited = True
-        try:
-            yield
-        except Exception:
-            self._end()
-            raise
-        finally:
-            self._is_awaited = False
-
     def _end(self) -> None:
-        self._is_over = True
-        self._found = iter(())
+        super()._end()
         self._requests.close()
         self._requests.wake()
 

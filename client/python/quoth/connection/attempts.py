@@ -24,8 +24,14 @@ class Attempts:
     """The attempts to reach a URL. Belongs to one thread."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._resolution = _Resolution.of(url)
+        self._scheme, _, self._path = url.partition("://")
+        host, _, self._port = self._path.rpartition(";")[2].rpartition(":")
+        self._name = self._address = host.strip("[]")
+        self._failure = ""
+        """The reason why there is no address of the name yet; empty if there is one."""
+        if self._scheme == "tcp" and not _is_known(self._name):
+            self._failure = "is still being resolved"
+            threading.Thread(target=self._resolve, name="quoth-resolve", daemon=True).start()
         self.restart()
 
     def restart(self) -> None:
@@ -42,13 +48,12 @@ class Attempts:
         return f"{reason}, tried for {format_span(seconds, rough=True)}", hint
 
     def _reason(self) -> tuple[str, str | None]:
-        if self._resolution is not None and self._resolution.failure:
-            name, failure = self._resolution.name, self._resolution.failure
-            return f"the name {name} {failure}", "is the name spelled right, and known to this machine?"
-        scheme, _, path = self._url.partition("://")
-        if scheme == "ipc" and not path.startswith("@") and not os.path.exists(path):
-            return f"there is no socket {path}", None
-        match self._connects() if scheme == "tcp" else None:
+        if self._failure:
+            hint = "is the name spelled right, and known to this machine?"
+            return f"the name {self._name} {self._failure}", hint
+        if self._scheme == "ipc" and not self._path.startswith("@") and not os.path.exists(self._path):
+            return f"there is no socket {self._path}", None
+        match self._connects() if self._scheme == "tcp" else None:
             case True:
                 hint = "is it the port of something else? a broker's announcements have a port of their own"
                 return "what accepts connections there is no broker", hint
@@ -59,48 +64,32 @@ class Attempts:
 
     def _connects(self) -> bool | None:
         """Return True if the port accepts a connection, False if it refuses, None for no answer."""
-        host, _, port = self._url.partition("://")[2].rpartition(";")[2].rpartition(":")
-        address = self._resolution.address if self._resolution is not None else host.strip("[]")
         import socket  # slow to load, and not needed if a broker answers
 
         try:
-            socket.create_connection((address, int(port)), PROBE_S).close()
+            socket.create_connection((self._address, int(self._port)), PROBE_S).close()
         except ConnectionRefusedError:
             return False
         except (OSError, ValueError):
             return None
         return True
 
-
-class _Resolution:
-    """A name that is being resolved. failure: the problem, empty if there is none. address: the result."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.address = ""
-        self.failure = "is still being resolved"
-        threading.Thread(target=self._resolve, name="quoth-resolve", daemon=True).start()
-
-    @classmethod
-    def of(cls, url: str) -> _Resolution | None:
-        """Return the resolution of a URL's host; None for an address or a name known everywhere."""
-        scheme, _, place = url.partition("://")
-        host = place.rpartition(":")[0].rpartition(";")[2].strip("[]")
-        if scheme != "tcp" or host in _KNOWN_NAMES:
-            return None
-        with suppress(ValueError):
-            ipaddress.ip_address(host.partition("%")[0])
-            return None
-        return cls(host)
-
     def _resolve(self) -> None:
         import socket  # see above
 
         try:
-            found = socket.getaddrinfo(self.name, None, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(self._name, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as problem:
             reason = getattr(problem, "strerror", None) or "it is no host name"
-            self.failure = f"cannot be resolved ({reason})"
+            self._failure = f"cannot be resolved ({reason})"
         else:
-            self.address = str(found[0][4][0])
-            self.failure = ""
+            self._address = str(found[0][4][0])
+            self._failure = ""
+
+
+def _is_known(host: str) -> bool:
+    """Return True for an address, or a name that needs no resolution."""
+    with suppress(ValueError):
+        ipaddress.ip_address(host.partition("%")[0])
+        return True
+    return host in _KNOWN_NAMES

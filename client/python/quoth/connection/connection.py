@@ -1,4 +1,4 @@
-"""One connection to a broker, used by one thread at a time: send a request, wait for its reply.
+"""One connection to a broker, used by one thread at a time.
 
 libzmq reconnects by itself but drops the requests in flight. A monitor reports when the connection was lost
 and made again; then `RequestState` decides what is sent again.
@@ -24,16 +24,12 @@ import struct
 import threading
 import time
 from contextlib import suppress
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import zmq
 
 from quoth.connection.attempts import Attempts
 from quoth.core.adaptive_timeout import bounded
-from quoth.core.idempotence import Sequences
-from quoth.core.request_state import ClientCall, RequestState
-from quoth.core.timing import Timing
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
@@ -53,14 +49,13 @@ TERMINATE_S = 1.0
 COPY_BELOW_BYTES = 64 * 2**10
 _NOW, _NOW_AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 """As plain numbers: flags that are members of an enumeration cost 1 us a frame."""
-_GONE = (zmq.ETERM, errno.EFAULT, errno.ENOTSUP)
-"""The errors of libzmq and its binding for a context that was terminated."""
+_GONE = (zmq.ETERM, zmq.ENOTSOCK, errno.EFAULT, errno.ENOTSUP)
+"""The errors of libzmq and its binding for a socket that was closed, or a context that was terminated."""
 _EVENT = struct.Struct("=Hi")
 """An event of a monitor. pyzmq's own decoder imports asyncio, which takes longer than all of this."""
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECTED
 
 Context = zmq.Context[zmq.Socket[bytes]]
-T = TypeVar("T")
 
 
 class Link:
@@ -125,7 +120,8 @@ class Link:
         # Slow to load, and not needed by short commands.
         from quoth.connection.tcp_watch import end_if_dead
 
-        if end_if_dead(descriptor, self.url, _unacknowledged(self._silence), neglected=neglected):
+        seconds = bounded(UNACKNOWLEDGED_PART * self._silence, UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S)
+        if end_if_dead(descriptor, self.url, seconds, neglected=neglected):
             self._descriptor = -1
 
     def read_events(self) -> bool:
@@ -165,35 +161,32 @@ class Link:
         tried, hint = self._attempts.describe()
         return error("disconnected", f"{what}: no broker answers at {self.url}: {tried}", hint)
 
-    def _monitored(self) -> zmq.Socket[bytes]:
-        """Return a monitor of the socket, which holds any number of events.
+    def _set_up(self) -> zmq.Socket[bytes]:
+        """Set all options; return a monitor of the socket, which holds any number of events.
 
         The thread of libzmq waits for a monitor that is full, and an idle client reads no events: all other
         sockets of the context would stop with it.
         """
+        silence_ms = math.ceil(self._silence * 1_000)
         address = f"inproc://quoth-monitor-{self.socket.FD}"
-        self.socket.monitor(address, _EVENTS)
-        monitor: zmq.Socket[bytes] = self.socket.context.socket(zmq.PAIR)
-        monitor.set(zmq.RCVHWM, 0)
-        monitor.connect(address)
-        return monitor
-
-    def _set_up(self) -> zmq.Socket[bytes]:
-        """Set all options; returns the monitor."""
         try:
             self.socket.set(zmq.LINGER, 0)
             self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
             self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
             self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
             self.socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-            self.socket.set(zmq.TCP_MAXRT, math.ceil(self._silence * 1_000))
+            self.socket.set(zmq.TCP_MAXRT, silence_ms)
             self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-            self.socket.set(zmq.HEARTBEAT_TIMEOUT, math.ceil(self._silence * 1_000))
+            self.socket.set(zmq.HEARTBEAT_TIMEOUT, silence_ms)
             self.socket.set(zmq.IPV6, int("[" in self.url))
-            return self._monitored()
+            self.socket.monitor(address, _EVENTS)
+            monitor: zmq.Socket[bytes] = self.socket.context.socket(zmq.PAIR)
+            monitor.set(zmq.RCVHWM, 0)
+            monitor.connect(address)
         except BaseException:
             self.socket.close(linger=0)
             raise
+        return monitor
 
     def close(self) -> None:
         """Close both sockets, also those of a terminated context."""
@@ -202,6 +195,30 @@ class Link:
             self.socket.disable_monitor()
         self.monitor.close(linger=0)
         self.socket.close(linger=0)
+
+
+class PipeWakeup:
+    """A pipe by which any thread ends the wait of a thread that polls its descriptor."""
+
+    def __init__(self) -> None:
+        self.fd, self._end = os.pipe()
+        for fd in (self.fd, self._end):
+            os.set_blocking(fd, False)
+
+    def wake(self) -> None:
+        """End the wait of the thread that polls."""
+        with suppress(BlockingIOError):
+            os.write(self._end, b"\0")
+
+    def clear(self) -> None:
+        """Read the bytes of earlier wakeups."""
+        with suppress(BlockingIOError):
+            os.read(self.fd, 4_096)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self.fd)
+        os.close(self._end)
 
 
 class LinkWatch:
@@ -234,11 +251,6 @@ class LinkWatch:
 WATCH = LinkWatch()
 
 
-def _unacknowledged(silence: float) -> float:
-    """Return the seconds after which a link is given up whose host acknowledges nothing."""
-    return bounded(UNACKNOWLEDGED_PART * silence, UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S)
-
-
 def terminate(context: Context) -> None:
     """Terminate a context: other threads that wait in it get ContextTerminated.
 
@@ -249,87 +261,14 @@ def terminate(context: Context) -> None:
     ending.join(TERMINATE_S)
 
 
-class Channel:
-    """A link for one request at a time, with the producer ids that its publishes carry."""
-
-    def __init__(self, context: Context, url: str, timing: Timing | None = None) -> None:
-        self.sequences = Sequences()
-        self._timing = timing or Timing()
-        self._link = Link(context, url)
-        self._correlation = int.from_bytes(os.urandom(4))
-        self._sent: RequestState | None = None
-
-    def run(self, call: ClientCall[T]) -> T:
-        """Execute a call, and return its result."""
-        try:
-            request = next(call)
-            while True:
-                try:
-                    answer = self.settle(request)
-                except QuothError as problem:
-                    request = call.throw(problem)
-                else:
-                    request = call.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-    def ask(self, request: RequestState) -> float:
-        """Send a request; returns the time. Answers to an earlier one are skipped from now on."""
-        self._correlation += 1
-        self._link.wait(0.0)  # earlier events are no reason to send twice
-        now = time.monotonic()
-        request.begin(self._correlation, now, self._timing.resend)
-        self._sent = request
-        self._send(request)
-        return now
-
-    def settle(self, request: RequestState) -> Answer:
-        """Wait for the answer to a request, which is sent now unless it was sent last.
-
-        Raises the error that the broker answered, or `Disconnected` at the deadline: then the outcome is not
-        known.
-        """
-        is_sent = request is self._sent and request.unanswered > 0
-        now = time.monotonic() if is_sent else self.ask(request)
-        link = self._link
-        while True:
-            found = link.wait(request.due - now)
-            now = time.monotonic()  # an answer that has come by then is taken before the request is given up
-            answer = self._received(request.correlation)
-            if answer is not None:
-                if request.is_settled_by(answer, now):
-                    return _without_error(answer)
-            elif request.is_over(now):
-                raise link.no_answer(request.what)
-            elif request.is_to_be_sent(now, found=found, connected=bool(link.connected)):
-                self._send(request)
-
-    def close(self) -> None:
-        """Close it."""
-        self._link.close()
-
-    def _send(self, request: RequestState) -> None:
-        with suppress(zmq.Again):
-            self._link.send(request.frames)
-            request.unanswered += 1
-
-    def _received(self, correlation: int) -> Answer | None:
-        while (answer := self._link.receive()) is not None:
-            if answer.correlation == correlation:
-                return answer
-        return None
-
-
 def closed() -> QuothError:
     """Return the error of a client that was closed, or whose broker in this process was."""
     return error("closed", "the client or the broker in this process was closed")
 
 
-def _without_error(answer: Answer) -> Answer:
-    if isinstance(answer.reply, QuothError):
-        raise answer.reply
-    return answer
+def as_quoth_error(problem: zmq.ZMQError) -> Exception:
+    """Return ``closed`` if another thread has closed the context or the socket, else the error itself."""
+    return closed() if problem.errno in _GONE else problem
 
 
 def _no_socket(problem: zmq.ZMQError) -> QuothError:

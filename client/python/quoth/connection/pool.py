@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import zmq
 
-from quoth.connection.connection import Channel, Context, closed, terminate
-from quoth.core.timing import Timing
+from quoth.connection.channel import Channel
+from quoth.connection.connection import Context, terminate
+from quoth.core.options import Timing
 from quothwire.errors import Disconnected, QuothError, error
 
 SLOTS_MAX = 32
 """Channels that stay with their iterators: each may hold a prefetched MiB, and four descriptors."""
 
 
-class Slot:
-    """Keeps the channel of one iterator between its calls: the answer to its prefetch comes on it."""
-
-    def __init__(self) -> None:
-        self.channel: Channel | None = None
+Slot: TypeAlias = object
+"""Stands for an iterator that keeps its channel between calls: the answer to its prefetch comes on it."""
 
 
 class Pool:
@@ -35,12 +34,17 @@ class Pool:
         self.timing = timing
         self._given = context
         self._lock = threading.RLock()  # an iterator may be collected at any moment
-        self._idle: list[Channel] = []
-        self._closed = False
+        self.is_closed = False
         self._open()
 
+    def _open(self) -> None:
+        self._context: Context = self._given or zmq.Context()
+        self._idle: list[Channel] = []
+        self._slots: dict[Slot, Channel] = {}
+        self._pid = os.getpid()
+
     @contextmanager
-    def channel(self, slot: Slot | None = None) -> Iterator[Channel]:
+    def channel(self, slot: Slot = None) -> Iterator[Channel]:
         """Lend a channel to one call. It is closed if the outcome of the call is not known.
 
         slot: holds the channel to take, and gets it back.
@@ -53,8 +57,6 @@ class Pool:
         except QuothError as problem:
             keep = not isinstance(problem, Disconnected)
             raise
-        except zmq.ContextTerminated:
-            raise closed() from None
         finally:
             if keep:
                 self._put(channel, slot)
@@ -68,36 +70,31 @@ class Pool:
         try:
             yield slot
         finally:
-            if os.getpid() != self._pid:
-                _parents.append(slot.channel)
-            else:
+            if os.getpid() == self._pid:
                 with self._lock:
-                    for channel in self._emptied([slot]):
+                    channel = self._slots.pop(slot, None)
+                    if channel is not None:
                         self._put(channel)
 
     @property
     def context(self) -> Context:
         """The context of this process's sockets. Raises `Disconnected` ``closed``."""
-        if self._closed:
+        if self.is_closed:
             raise error("closed", "the client is closed")
         if os.getpid() != self._pid:
             self._forget_parent()
         return self._context
 
-    @property
-    def is_closed(self) -> bool:
-        """True if it was closed."""
-        return self._closed
-
     def close(self) -> None:
         """Close the channels. Calls that are under way end with an error."""
         if os.getpid() != self._pid:  # the lock may be held for ever here, and the channels are the parent's
-            self._closed = True
+            self.is_closed = True
             _parents.append((self._context, self._idle, self._slots))
             return
         with self._lock:
-            was_closed, self._closed = self._closed, True
-            idle, self._idle = [*self._idle, *self._emptied(list(self._slots))], []
+            was_closed, self.is_closed = self.is_closed, True
+            idle, self._idle = [*self._idle, *self._slots.values()], []
+            self._slots.clear()
         if was_closed:
             return
         for channel in idle:
@@ -105,51 +102,33 @@ class Pool:
         if self._given is None:
             terminate(self._context)
 
-    def _take(self, slot: Slot | None) -> Channel:
+    def _take(self, slot: Slot) -> Channel:
         context = self.context
         with self._lock:
-            for channel in self._emptied([slot] if slot is not None else []):
-                return channel
+            if slot in self._slots:
+                return self._slots.pop(slot)
             if self._idle:
                 return self._idle.pop()
         return Channel(context, self.url, self.timing)
 
-    def _put(self, channel: Channel, slot: Slot | None = None) -> None:
+    def _put(self, channel: Channel, slot: Slot = None) -> None:
         with self._lock:
-            if not self._closed:
-                if slot is None or len(self._slots) >= SLOTS_MAX:
-                    self._idle.append(channel)
-                else:
-                    slot.channel = channel
-                    self._slots.add(slot)
-                return
-        channel.close()
-
-    def _emptied(self, slots: Sequence[Slot]) -> list[Channel]:
-        """Remove and return the channels in some slots."""
-        channels = [slot.channel for slot in slots if slot.channel is not None]
-        for slot in slots:
-            slot.channel = None
-            self._slots.discard(slot)
-        return channels
-
-    def _open(self) -> None:
-        self._context: Context = self._given or zmq.Context()
-        self._pid = os.getpid()
-        self._slots: set[Slot] = set()
-        """The slots that hold a channel."""
+            if self.is_closed:
+                channel.close()
+            elif slot is None or len(self._slots) >= SLOTS_MAX:
+                self._idle.append(channel)
+            else:
+                self._slots[slot] = channel
 
     def _forget_parent(self) -> None:
         if self._given is not None:
             raise error("closed", "a broker inside the parent process cannot be reached from a forked child")
         with _forgetting:
-            if os.getpid() == self._pid:
-                return
-            _parents.append((self._context, self._idle, self._emptied(list(self._slots))))
-            # The lock may have been held by a thread that does not exist here.
-            self._lock = threading.RLock()
-            self._idle = []
-            self._open()
+            if os.getpid() != self._pid:
+                _parents.append((self._context, self._idle, self._slots))
+                # The lock may have been held by a thread that does not exist here.
+                self._lock = threading.RLock()
+                self._open()
 
 
 _forgetting = threading.Lock()

@@ -16,8 +16,8 @@ import zmq
 
 from quoth.connection.connection import Link
 from quoth.core.inflight import Inflight
+from quoth.core.options import Timing
 from quoth.core.outgoing import OutgoingBatch
-from quoth.core.timing import Timing
 from quothwire.errors import QuothError, error
 
 TURN_S = 1.0

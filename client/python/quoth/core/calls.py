@@ -1,23 +1,23 @@
 """The calls of a client: the requests of each, and the evaluation of the answers.
 
 Each call is a generator of requests. A client makes a method of it that sends them, and waits or awaits, see
-`executed_by`.
+`method_of` and `coroutine_of`.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from inspect import signature
-from typing import Any, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from quoth.batch import Batch, Messages
-from quoth.core.deadline import as_seconds, deadline_in
+from quoth.core.options import Timing, as_seconds, deadline_in
 from quoth.core.request_state import ClientCall, RequestState
-from quoth.core.timing import Timing
 from quoth.message import Gap, Message, OnGap, PointerRange
-from quoth.reader import RecordReader, StoredReader, reader_from
+from quoth.reader import RecordReader, reader_from
 from quoth.timestamps import Timestamp, as_pointer, last_before
 from quothwire import batch as wire
 from quothwire.errors import Conflict, Disconnected, NotFound, error
@@ -51,8 +51,14 @@ from quothwire.settings import GivenSettings, as_sent
 from quothwire.text.quantity import format_span
 from quothwire.topic import check_topic
 
+A = TypeVar("A")
 R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
 M = TypeVar("M", bound=Callable[..., Any])
+P = ParamSpec("P")
+_RESULT = re.compile(r"\w+Call\[(.*)\]")
+"""The type of a call, and in it that of its result."""
 
 
 def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> ClientCall[R]:
@@ -65,11 +71,34 @@ def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> 
     return reply
 
 
-def executed_by(method: M, call: Callable[..., Any], module: str) -> M:
-    """Give a client's method the name, the text and the signature of the call that it executes."""
+def method_of(
+    call: Callable[Concatenate[Any, P], A], begin: Callable[[S, A], T], result: str = ""
+) -> Callable[Concatenate[S, P], T]:
+    """Return a method that begins with what a call returns. result: its type if it is not the call's."""
+
+    def method(owner: S, /, *values: P.args, **named: P.kwargs) -> T:
+        return begin(owner, call(owner, *values, **named))
+
+    return _documented(method, call, begin, result)
+
+
+def coroutine_of(
+    call: Callable[Concatenate[Any, P], A], begin: Callable[[S, A], Coroutine[Any, Any, T]], result: str = ""
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Return a coroutine method that awaits what begins with a call: see `method_of`."""
+
+    async def method(owner: S, /, *values: P.args, **named: P.kwargs) -> T:
+        return await begin(owner, call(owner, *values, **named))
+
+    return _documented(method, call, begin, result)
+
+
+def _documented(method: M, call: Callable[..., Any], begin: Callable[..., Any], result: str) -> M:
+    """Give a method the text and the signature of its call, and a place in the class of `begin`."""
     made: Any = method
-    made.__name__, made.__qualname__, made.__module__ = call.__name__, f"Client.{call.__name__}", module
-    result = call.__annotations__["return"].removeprefix("ClientCall[").removesuffix("]")
+    made.__name__, made.__module__ = call.__name__, begin.__module__
+    made.__qualname__ = f"{begin.__qualname__.rpartition('.')[0]}.{call.__name__}"
+    result = result or _RESULT.sub(r"\1", call.__annotations__["return"])
     made.__doc__, made.__annotations__ = call.__doc__, {**call.__annotations__, "return": result}
     made.__signature__ = signature(call).replace(return_annotation=result)
     made.__wrapped__ = call  # its module has the names of the annotations
@@ -85,6 +114,11 @@ class ClientState:
         self._timing = Timing()
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
         """The bytes of the largest batch that the broker takes."""
+
+    _run: Callable[[ClientCall[Any]], Any]
+    """Executes a call; in an event loop it returns a coroutine."""
+    _requests: Callable[[], Any]
+    """Returns a multiplexer of requests, which the caller closes."""
 
 
 # -- reading ------------------------------------------------------------------------------------------------
@@ -311,11 +345,3 @@ def begin(client: ClientState, wait: float | None) -> ClientCall[Welcome]:
             raise
         silence = f"it takes connections, and has answered nothing for {format_span(seconds)}"
         raise error(problem.code, f"{problem.text}: {silence}", problem.hint) from problem
-
-
-def stored(topic: str, after: int, until: int | None, on_gap: OnGap | None) -> StoredReader:
-    """Return the reader for `Client.stored`. Raises `RequestError` for a range that ends before it begins."""
-    end = POINTER_MAX if until is None else check_pointer(until)
-    if end < check_pointer(after):
-        raise error("bad_request", f"a range that begins after {after} and ends at {end}", "swap the two")
-    return StoredReader(check_topic(topic), after, on_gap, end)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from typing import NamedTuple
 
+from quoth.columns import RecordColumns, check_size
 from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import Ack
+from quothwire import batch as wire
 from quothwire.errors import BrokerFailure, QuothError
 from quothwire.protocol.messages import Publish, Published
 
@@ -15,8 +17,15 @@ FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
 The topic was deleted and created again, the producer was forgotten, or a loss of power or damage took
 them."""
 
-Encode = Callable[[int, int], bytes]
-"""Encodes a batch for a producer id and a sequence."""
+
+class Publishing(NamedTuple):
+    """A batch to publish. bytes_max: those that it may have. deadline: by the monotonic clock."""
+
+    request: Publish
+    topic: str
+    columns: RecordColumns
+    bytes_max: int
+    deadline: float
 
 
 def new_producer_id() -> int:
@@ -33,22 +42,24 @@ class Sequences:
     def __init__(self) -> None:
         self._stored: dict[str, tuple[int, int]] = {}
 
-    def publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> ClientCall[Ack]:
+    def publish(self, given: Publishing) -> ClientCall[Ack]:
         """Publish a batch, which is stored once whatever happens to the connection.
 
-        Raises the error that the broker answers, or `Disconnected`.
+        Raises the error that the broker answers, `Disconnected`, or ``too_large``.
         """
         try:
-            return (yield from self._publish(request, topic, encode, deadline))
+            return (yield from self._publish(given))
         except QuothError as problem:
             if problem.code not in FORGOTTEN:
                 raise
-        del self._stored[topic]
-        return (yield from self._publish(request, topic, encode, deadline))
+        del self._stored[given.topic]
+        return (yield from self._publish(given))
 
-    def _publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> ClientCall[Ack]:
+    def _publish(self, given: Publishing) -> ClientCall[Ack]:
+        request, topic, columns, bytes_max, deadline = given
         producer, stored = self._stored.setdefault(topic, (new_producer_id(), 0))
-        payload = encode(producer, stored + 1)
+        payload = wire.encode(*columns, producer=producer, sequence=stored + 1)
+        check_size(payload, bytes_max)
         try:
             reply = (yield RequestState(request, topic, payload, deadline=deadline)).reply
         except BrokerFailure:

@@ -19,7 +19,7 @@ import random
 from collections.abc import Generator
 from typing import Protocol, TypeAlias, TypeVar
 
-from quoth.core.timing import RESEND_S
+from quoth.core.options import RESEND_S
 from quothwire.errors import Disconnected, QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
@@ -170,3 +170,15 @@ T = TypeVar("T")
 
 ClientCall: TypeAlias = Generator[RequestState, Answer, T]
 """The requests of one call, one after the other. The driver sends in each answer, or throws in its error."""
+
+
+def resume(call: ClientCall[object], outcome: Answer | QuothError) -> RequestState:
+    """Give a call the outcome of its request, and return its next one.
+
+    Raises StopIteration with the result of the call, or its error.
+    """
+    if isinstance(outcome, Answer):
+        if not isinstance(outcome.reply, QuothError):
+            return call.send(outcome)
+        outcome = outcome.reply
+    return call.throw(outcome)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from quoth.columns import RecordColumns, check_size
-from quoth.core.deadline import deadline_in
+from quoth.core.options import deadline_in
 from quoth.core.outgoing import BATCH_BYTES, OVERHEAD_BYTES, RECORD_BYTES, ProducerBatch
 from quoth.core.request_state import RETRIED, RequestState
 from quothwire.batch import Flag

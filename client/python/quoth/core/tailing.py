@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable, Iterator
 
 from quoth.batch import Batch
+from quoth.core.options import Timing
 from quoth.core.request_state import ClientCall
-from quoth.core.timing import Timing
 from quoth.cursor import Cursor, Position
 from quoth.message import Message, OnGap
 from quoth.reader import NEWEST, RecordReader

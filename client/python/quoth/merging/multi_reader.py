@@ -18,9 +18,8 @@ from functools import partial
 from typing import NamedTuple
 
 from quoth.batch import Batch
-from quoth.core.deadline import as_seconds
+from quoth.core.options import Timing, as_seconds
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
-from quoth.core.timing import Timing
 from quoth.cursor import Cursor, Position
 from quoth.merging.merge import Run, TopicMerge
 from quoth.merging.rounds import TO_COME, Rounds, Take, TopicSource

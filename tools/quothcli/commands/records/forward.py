@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
-from quoth.core.defaults import DEFAULT_TIMEOUT_S
+from quoth.core.options import DEFAULT_TIMEOUT_S
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import CommandStatus, say, status_of, terminable
 from quothcli.cli.options import WithBroker

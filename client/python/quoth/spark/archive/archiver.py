@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quoth.client import Client
-from quoth.core.deadline import as_seconds
+from quoth.core.options import as_seconds
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchivedLoss, Lineage
 from quoth.spark.archive.parquet import COLUMNS, FILE_BYTES, write_files
 from quoth.spark.archive.store import ArchiveStore

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from quoth.core.deadline import as_seconds
+from quoth.core.options import as_seconds
 from quoth.filelock import FileLock
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive import naming

@@ -1,10 +1,40 @@
-"""The pauses of a client, which all of its parts share."""
+"""Options of a client: defaults, timeouts in seconds as applications give them, pauses of its parts.
+
+A command reads them without loading a client.
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 
+from quothwire.errors import error
+
+DEFAULT_URL = "tcp://127.0.0.1:5555"
+DEFAULT_TIMEOUT_S = 10.0
+BUFFER_MAX = 100_000
+"""Records that wait or are in flight: 20 MB of 100-byte records, a second of a busy producer."""
 RESEND_S = 5.0
+SECONDS_MAX = 365 * 86_400.0
+"""As good as for ever, and within what locks and sockets can wait."""
+
+
+def as_seconds(given: float, what: str = "timeout") -> float:
+    """Return a number of seconds, limited to 0 to `SECONDS_MAX`.
+
+    Raises `RequestError` ``bad_request`` for NaN and for everything else that is no number.
+    """
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        seconds = float(min(max(given, 0), SECONDS_MAX))
+        if not math.isnan(seconds):
+            return seconds
+    raise error("bad_request", f"{what} is a number of seconds, not {given!r}", "like 2.5")
+
+
+def deadline_in(seconds: float) -> float:
+    """Return a deadline by the monotonic clock. Raises as `as_seconds` does."""
+    return time.monotonic() + as_seconds(seconds)
 
 
 @dataclass(slots=True)

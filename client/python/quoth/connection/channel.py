@@ -1,0 +1,163 @@
+"""Requests over one connection: any number in flight, answered in any order.
+
+A request that gets no answer in time, was refused for now, or was in flight when the connection was lost is
+sent again: `RequestState` decides that.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from contextlib import suppress
+from typing import TypeAlias, TypeVar
+
+import zmq
+
+from quoth.connection.connection import Context, Link, as_quoth_error
+from quoth.core.idempotence import Sequences
+from quoth.core.options import Timing
+from quoth.core.request_state import ClientCall, RequestState, resume
+from quothwire.closing import Closeable
+from quothwire.errors import QuothError
+from quothwire.protocol.binary_codec import Answer
+
+T = TypeVar("T")
+Settled: TypeAlias = list[tuple[RequestState, Answer | QuothError]]
+"""Requests with their outcomes: an answer, which may be a refusal, or the error that none came in time."""
+
+
+class LinkRequests:
+    """The requests in flight over one link. Belongs to one thread. due: no request is due before."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.asked: dict[int, RequestState] = {}
+        self.due = math.inf
+
+    def send(self, request: RequestState) -> None:
+        """Send a request that has begun, or another copy of it."""
+        self.asked[request.correlation] = request
+        with suppress(zmq.Again):
+            self.link.send(request.frames)
+            request.unanswered += 1
+        if request.due < self.due:
+            self.due = request.due
+
+    def take(self, now: float, *, found: bool) -> Settled:
+        """Take the answers that have come by now, and send again what may be lost.
+
+        found: a lost connection was made again just now.
+        """
+        asked = self.asked
+        settled: Settled = []
+        while asked and (answer := self.link.receive()) is not None:
+            request = asked.get(answer.correlation)
+            if request is None:
+                continue
+            if request.is_settled_by(answer, now):
+                del asked[answer.correlation]
+                settled.append((request, answer))
+            else:
+                self.due = min(self.due, request.due)
+        if found or now >= self.due:
+            settled += self._check(now, found=found)
+        return settled
+
+    def _check(self, now: float, *, found: bool) -> Settled:
+        """Send again what may be lost; remove and return what is over."""
+        over: Settled = []
+        for request in list(self.asked.values()):
+            if request.is_over(now):
+                del self.asked[request.correlation]
+                over.append((request, self.link.no_answer(request.what)))
+            elif request.is_to_be_sent(now, found=found, connected=bool(self.link.connected)):
+                self.send(request)
+        self.due = min((request.due for request in self.asked.values()), default=math.inf)
+        return over
+
+
+class Channel(LinkRequests, Closeable):
+    """A link for the requests of one thread at a time, with the producer ids that its publishes carry."""
+
+    def __init__(self, context: Context, url: str, timing: Timing | None = None) -> None:
+        super().__init__(Link(context, url))
+        self.sequences = Sequences()
+        self._timing = timing or Timing()
+        self._correlation = int.from_bytes(os.urandom(4))
+
+    @property
+    def connected(self) -> bool:
+        """True if the broker is there, as far as is known."""
+        return bool(self.link.connected)
+
+    def run(self, call: ClientCall[T]) -> T:
+        """Execute a call, and return its result."""
+        try:
+            request = next(call)
+            while True:
+                try:
+                    outcome = self.settle(request)
+                except QuothError as problem:
+                    outcome = problem
+                request = resume(call, outcome)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def ask(self, request: RequestState) -> None:
+        """Send a request. Raises ``closed``, or ``bad_request`` for what cannot be encoded."""
+        self._correlation += 1
+        try:
+            if not self.asked:
+                self.link.wait(0.0)  # earlier events are no reason to send twice
+            request.begin(self._correlation, time.monotonic(), self._timing.resend)
+            self.send(request)
+        except zmq.ZMQError as problem:
+            raise as_quoth_error(problem) from None
+
+    def hear(self, seconds: float) -> list[tuple[RequestState, Answer]]:
+        """Wait for answers, which may be refusals; returns none after so many seconds without any.
+
+        Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``.
+        """
+        settled = self._settled(time.monotonic() + seconds)
+        return [(request, answer_of(outcome)) for request, outcome in settled]
+
+    def settle(self, request: RequestState) -> Answer | QuothError:
+        """Wait for the answer to a request, which is sent now unless it is in flight. Others are given up.
+
+        Returns `Disconnected` if none has come by its deadline: then the outcome is not known.
+        """
+        if self.asked.get(request.correlation) is request:
+            self.due = min(self.due, request.due)  # it may have got a deadline meanwhile
+        else:
+            self.asked.clear()
+            self.ask(request)
+        while True:
+            for settled, outcome in self._settled(math.inf):
+                if settled is request:
+                    return outcome
+
+    def _settled(self, until: float) -> Settled:
+        """Wait until requests are settled, or for a time."""
+        try:
+            while True:
+                found = self.link.wait(min(until, self.due) - time.monotonic())
+                now = time.monotonic()  # before the answers are taken: then none comes too late
+                settled = self.take(now, found=found)
+                if settled or now >= until:
+                    return settled
+        except zmq.ZMQError as problem:
+            raise as_quoth_error(problem) from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.link.close()
+
+
+def answer_of(outcome: Answer | QuothError) -> Answer:
+    """Return the answer to a request. Raises the error that none came."""
+    if isinstance(outcome, QuothError):
+        raise outcome
+    return outcome
