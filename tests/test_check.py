@@ -8,11 +8,12 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from kit.deadlines import DEADLINE_S
+from kit.deadlines import DEADLINE_S, eventually
 
 ROOT = Path(__file__).parents[1]
 INNER = "TESTS_TO_INTERRUPT"
@@ -60,7 +61,9 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it needs a pseudo-terminal of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it needs a pseudo-terminal of Linux")
+
+
 def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
     """The next stage does not begin."""
     arguments = "tests/test_check.py", "-n", "2", "-p", "no:cacheprovider", "-k", "test_fails or test_hangs"
@@ -74,3 +77,27 @@ def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
     assert "failed before Ctrl-C" in terminal.seen
     assert "tests   interrupted in" in terminal.seen
     assert "=== spark" not in terminal.seen
+
+
+def test_ctrl_c_ends_stages_beside_the_others(tmp_path: Path) -> None:
+    """Without a cache the types take far longer."""
+    beside = {"STAGES": "lint types", "MYPY_CACHE_DIR": str(tmp_path), "NO_COLOR": "1"}
+    terminal = Terminal(str(ROOT / "tools/check"), **beside)
+    assert terminal.read_until(lambda seen: "All checks passed!" in seen, DEADLINE_S)
+    eventually(lambda: processes_with(tmp_path), "the types are checked")
+    terminal.interrupt()
+    assert not terminal.read_until(lambda _: False, SOON_S)
+    assert terminal.end() == 130
+    assert "lint    passed in" in terminal.seen
+    eventually(lambda: not processes_with(tmp_path), "all processes have ended")
+
+
+def processes_with(value: Path) -> list[Path]:
+    """Return the programs of Python below /proc that have a value in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_python = b"python" in (process / "cmdline").read_bytes()
+            if is_python and str(value).encode() in (process / "environ").read_bytes():
+                found.append(process)
+    return found

@@ -56,7 +56,3 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"quothlog.{_HOMES[name]}"), name)
     return found
-
-
-def __dir__() -> list[str]:
-    return __all__

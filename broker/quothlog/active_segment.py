@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -28,17 +28,15 @@ from quothwire.pointer import POINTER_MAX
 class ActiveSegment(Segment):
     """The segment that is being written. Owned by the log's owner, reads included; any thread may `sync`."""
 
-    def __init__(
-        self, filesystem: FileSystem, path: Path, block: Block, file: File, end: LogPosition, chain: int
-    ) -> None:
-        super().__init__(filesystem, path.parent, block.floor, block.log_id, end.offset)
+    def __init__(self, filesystem: FileSystem, directory: Path, block: Block, file: File) -> None:
+        super().__init__(filesystem, directory, block.floor, block.log_id, block.size)
         self._block = block
+        self._set_head(block)
         self.file = file
         self.index = SparseIndex([block.start])
         self._marks: dict[int, LogPosition] = {}
-        self.end = end
-        self.chain = chain
-        self.block_bytes = block.size
+        self.end = block.start
+        self.chain = block.chain
         self._last_offset, self._last_stamped = 0, b""
         self._checkpointed: LogPosition | None = None
         self._syncing = Lock()
@@ -95,8 +93,9 @@ class ActiveSegment(Segment):
             if self._sync_problem is not None:
                 raise self._sync_problem
 
-    def take(self, offset: int, header: Header, stamped: bytes) -> None:
-        """Move the end behind a batch that is in the file."""
+    def take(self, offset: int, header: Header, stamped: bytes = b"") -> None:
+        """Move the end behind a batch that is in the file. stamped: its encoded header, if it is at hand."""
+        stamped = stamped or batch.stamp(header, self.log_id)
         _, _, body_bytes, records, base, ordinal, *_ = header
         if self.end.offset >= self.index.next_offset:
             self.index.note(self.end)
@@ -113,33 +112,29 @@ class ActiveSegment(Segment):
         self._last_offset, self._last_stamped = point.last_offset, point.last_check.to_bytes(8, "little")
         self.size = self.end.offset
 
-    def write_checkpoint(self, producers: bytes) -> None:
-        """Write the index file for what is in the file and synced, unless it is up to date."""
+    def write_checkpoint(self, producers: bytes, *, durably: bool = True) -> None:
+        """Write the index file for what is in the file and synced, unless it is up to date.
+
+        durably: wait for the disk. A part of an index does not check, so that can be left out.
+        """
         if self._checkpointed == self.end:
             return
-        write_durably(self._filesystem, self.index_path, [self._encode_index(producers)])
-        self._checkpointed = self.end
-
-    def leave_index(self, producers: bytes) -> None:
-        """Write the index file without waiting for the disk: a part of an index does not check."""
-        if self._checkpointed == self.end:
-            return
-        index = self._filesystem.create(self.index_path)
-        try:
-            index.append([self._encode_index(producers)])
-        except OSError:
-            self._filesystem.remove(self.index_path)
-            raise
-        finally:
-            index.close()
-
-    def _encode_index(self, producers: bytes) -> bytes:
         point = Checkpoint(
             self.log_id, self.floor, self.end, self.chain,
             self._last_offset, int.from_bytes(self._last_stamped[-8:], "little"),
             self.index.positions(), producers,
         )  # fmt: skip
-        return file_format.encode_checkpoint(point)
+        data = file_format.encode_checkpoint(point)
+        if durably:
+            write_durably(self._filesystem, self.index_path, [data])
+            self._checkpointed = self.end
+            return
+        with closing(self._filesystem.create(self.index_path)) as index:
+            try:
+                index.append([data])
+            except OSError:
+                self._filesystem.remove(self.index_path)
+                raise
 
     @property
     def footer_bytes(self) -> bytes:
@@ -158,26 +153,25 @@ class ActiveSegment(Segment):
             with suppress(OSError):
                 self.file.truncate(self.end.offset)  # half a footer would be taken for damage
         with suppress(OSError):
-            self.leave_index(producers)
+            self.write_checkpoint(producers, durably=False)
         return self.sealed(following, self.file.size())
 
     def sealed(self, following: int, size: int) -> Segment:
         """Return the segment for readers, now that it does not change any more. size: of its file."""
         sealed = self._twin(size, self.end.offset)
-        sealed.end_below(following)
+        sealed.below = following
         return sealed
 
     def as_of(self, end: LogPosition) -> Segment:
         """Return the segment up to a boundary, which any thread can read, whatever becomes of this one."""
         seen = self._twin(end.offset, end.offset)
-        file = self.open()
-        seen.kept_view = SegmentView(file, self.index, {}, end, POINTER_MAX + 1, end.offset)
+        seen.kept_view = SegmentView(self.open(), self.index, {}, end, POINTER_MAX + 1, end.offset)
         return seen
 
     def _twin(self, size: int, stop: int) -> Segment:
         twin = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
-        twin._start, twin._stop, twin._checks = self.block.start, stop, True
-        twin._head = (self.log_id, self.floor, self.block.start)
+        twin._set_head(self.block)
+        twin.stop = stop
         return twin
 
     def _peek(self) -> File:
@@ -208,4 +202,4 @@ def begin_segment(filesystem: FileSystem, directory: Path, block: Block) -> Acti
             file.close()
             filesystem.remove(beside)
             raise
-    return ActiveSegment(filesystem, path, block, file, block.start, block.chain)
+    return ActiveSegment(filesystem, directory, block, file)

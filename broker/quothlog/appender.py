@@ -21,9 +21,8 @@ from quothlog.recovery.recovery import OpenedDirectory
 from quothlog.retention import LogOptions, roll_size
 from quothlog.storage.clock import Clock
 from quothlog.storage.dirlock import DirectoryLock
-from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import Buffer, FileSystem
-from quothlog.storage.write_failure import WriteFailure
+from quothlog.storage.write_failure import WriteFailure, need_room
 from quothlog.transactions.commit import Commit, CommitTail
 from quothlog.transactions.table import StoredTransaction
 from quothwire import batch

@@ -55,7 +55,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -202,6 +202,11 @@ def floor_of(name: str) -> int | None:
     match = _SEGMENT_NAME.fullmatch(name)
     floor = int(match[1]) if match else -1
     return floor if 0 < floor <= POINTER_MAX else None
+
+
+def segment_sizes(files: Mapping[str, int]) -> dict[int, int]:
+    """Return the sizes of the segments among some files, by their floors. files: sizes by names."""
+    return {floor: size for name, size in files.items() if (floor := floor_of(name))}
 
 
 def torn_name(segment: str, offset: int) -> str:

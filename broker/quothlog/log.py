@@ -21,12 +21,18 @@ from pathlib import Path
 from typing import Self
 
 from quothlog.appender import Appended, Appender
-from quothlog.reading.gap import ReadLoss, loss_before
 from quothlog.reading.range_query import LogSurvey
-from quothlog.reading.read_request import DEFAULT_BYTES, UNLIMITED, ReadRequest, records_above
+from quothlog.reading.read_request import (
+    DEFAULT_BYTES,
+    UNLIMITED,
+    ReadLoss,
+    ReadRequest,
+    loss_before,
+    records_above,
+)
 from quothlog.reading.segment_reader import Extract
 from quothlog.recovery.recovery import Watch, open_directory
-from quothlog.recovery.report import RecoveryReport
+from quothlog.recovery.recovery_segment import RecoveryReport
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, wholly_below
 from quothlog.storage.clock import Clock, SystemClock
 from quothlog.storage.dirlock import DirectoryLock
@@ -280,11 +286,17 @@ class Log(Closeable):
 
         A batch that does not check raises `Damaged`, whose hint has the pointer to read on after.
         """
-        return records_above(self.fetch, self.log_id, after, UNLIMITED if limit is None else limit)
+        left = UNLIMITED if limit is None else limit
+        while left > 0 and (found := self.fetch(after, left)) is not None:
+            for raw in batch.split(found.data, self.log_id):
+                records = records_above(after, raw, self.log_id)[:left]
+                yield from records
+                left -= len(records)
+            after = found.next
 
     def loss(self, after: int, ordinal: int, found: Extract) -> ReadLoss:
         """Count what is missing between a cursor and an extract. ordinal: -1 if the reader knows none."""
-        return loss_before(found, after, ordinal, self._sealed, self.appender.active, self.log_id)
+        return loss_before(found, after, ordinal, self._sealed, self.appender.active)
 
     # -- what is kept -----------------------------------------------------------------------------------
 

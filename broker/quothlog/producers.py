@@ -122,6 +122,11 @@ class ProducerTable:
         self._producers.move_to_end(header.producer)
         self._stored.append(header.producer)
 
+    def learn(self, header: Header) -> None:
+        """Add a batch that is on the disk."""
+        self.store(header)
+        self.commit()
+
     def store_transaction(self, application: int, stored: StoredTransaction) -> None:
         """Add a whole transaction."""
         self.is_changed = True

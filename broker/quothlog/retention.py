@@ -62,7 +62,7 @@ def roll_size(options: LogOptions, active: ActiveSegment) -> int:
     It holds at least as many bytes of batches as its header block takes, up to 4.5 MiB with a full producer
     table, so small segments are not all header block.
     """
-    return max(options.roll_bytes, 2 * active.block_bytes)
+    return max(options.roll_bytes, 2 * active.block.size)
 
 
 def due_for_roll(options: LogOptions, active: ActiveSegment, now: int) -> bool:

@@ -20,7 +20,7 @@ class SealedSegments(list[Segment]):
     def holding(self, after: int) -> tuple[Segment, Segment | None]:
         """The one that holds the first record above a pointer below the active segment's floor, if any does,
         and the one behind it. Files that only bear the name of one are passed over."""
-        row = self._row(after)
+        row = self.row_of(after)
         behind = (self[i] for i in range(row + 1, len(self)) if not self[i].is_misplaced)
         return self[row], next(behind, None)
 
@@ -33,7 +33,8 @@ class SealedSegments(list[Segment]):
         row = self.index(one)
         return self[row - 1] if row else None
 
-    def _row(self, after: int) -> int:
+    def row_of(self, after: int) -> int:
+        """The row of the one that holds the first record above a pointer, if any of them does."""
         row = max(0, bisect_right(self, after + 1, key=lambda one: one.floor) - 1)
         while row and self[row].is_misplaced:
             row -= 1

@@ -6,21 +6,46 @@ needs, are loaded at the first read and may be dropped at any time.
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quothlog import file_format
 from quothlog.file_format import Block, Checkpoint, Footer, LogPosition
 from quothlog.index import SparseIndex
 from quothlog.reading.segment_reader import SegmentView
-from quothlog.recovery.scan import Found, walk
+from quothlog.recovery.scan import batches
 from quothlog.storage.filesystem import PROCESS_SHORT, File, FileSystem
 from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
-_UNKNOWN = (0, 0, LogPosition(0, 0, 0))
+T = TypeVar("T")
+
+
+class _Cached(Generic[T]):
+    """A property that is computed once, and may be set.
+
+    `functools.cached_property` of Python 3.11 computes it under one lock for all instances, so that a thread
+    would wait for the disk of another one.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, _owner: type) -> T:
+        found: T = self._compute(instance)
+        instance.__dict__[self._name] = found
+        return found
+
+    if TYPE_CHECKING:  # the value in the instance goes before this descriptor
+
+        def __set__(self, instance: Any, value: T) -> None: ...
 
 
 class Segment:
@@ -35,14 +60,8 @@ class Segment:
         self.following: Segment | None = None
         """The next segment in the directory, as far as names tell."""
         self.removed = False
-        self._below = 0
-        self._misplaced: bool | None = None
-        self._head: tuple[int, int, LogPosition] | None = None
-        self._checks: bool | None = None
         self._kept = False
         self._block: Block | None = None
-        self._start: LogPosition | None = None
-        self._stop = 0
         self.kept_view: SegmentView | None = None
         """Its open file and its index in memory. Another thread may drop it at any moment."""
 
@@ -60,105 +79,87 @@ class Segment:
         """The header block. Raises `Damaged`, or ``unsupported_version``."""
         block = self._block
         if block is None:
-            file = self.open()
-            block = read_block(file)
-            file.close()
+            block = read_block(self.open())
             if self.log_id and block.log_id != self.log_id:
                 raise error("damaged", f"{self.path.name} is a segment of another log")
             if block.floor != self.floor:
                 raise error("damaged", f"{self.path.name} is a copy of the segment at {block.floor}")
-            self._start = block.start  # not the block: a producer table takes 4.5 MiB
-        return block
+        return block  # which is not kept: a producer table takes 4.5 MiB
 
-    @property
+    @_Cached
     def has_block(self) -> bool:
         """True if its header block checks and is that of this segment."""
-        if self._checks is None:
-            try:
-                self._checks = self.block is not None
-            except Damaged:
-                self._checks = False
-        return self._checks
+        try:
+            return self.block is not None
+        except Damaged:
+            return False
 
-    @property
+    @_Cached
     def is_misplaced(self) -> bool:
         """True if its header block checks and is that of another segment, or of another log."""
-        if self._misplaced is None:
-            self._misplaced = not self._is_named() and self._named() != _UNKNOWN
-            if self._misplaced:
-                try:
-                    read_block(self.open())
-                except QuothError:
-                    self._misplaced = False
-        return self._misplaced
+        if self.named is None or self.is_named:
+            return False
+        try:
+            return read_block(self.open()) is not None
+        except (QuothError, FileNotFoundError):
+            return False
 
-    @property
+    @_Cached
     def below(self) -> int:
         """Exclusive upper bound of its pointers: where the next segment of this log begins for certain."""
-        if not self._below:
-            following = self.following
-            while following is not None and following._named()[:2] != (self.log_id, following.floor):
-                following = following.following
-            self._below = following.floor if following is not None else POINTER_MAX + 1
-        return self._below
+        following = self.following
+        while following is not None and not following.is_named:
+            following = following.following
+        return following.floor if following is not None else POINTER_MAX + 1
 
-    def _named(self) -> tuple[int, int, LogPosition]:
-        """Read the log and the floor that its header block names, and where the batches begin.
+    @_Cached
+    def named(self) -> tuple[int, int, LogPosition] | None:
+        """The log and the floor that its header block names, and where the batches begin.
 
-        Returns `_UNKNOWN` if that cannot be read. The producer table, up to 4.5 MiB, is not read: a scan
-        calls this for every segment.
+        None if that cannot be read. The producer table, up to 4.5 MiB, is not read: a scan needs this of
+        every segment.
         """
-        if self._head is None:
-            try:
-                file = self.open()
-                self._head = file_format.named_in(file.read(file_format.BLOCK_BYTES, 0))
-                file.close()
-            except QuothError:
-                self._head = _UNKNOWN
-            except OSError as problem:
-                if problem.errno in PROCESS_SHORT:
-                    raise
-                self._head = _UNKNOWN
-        return self._head
+        try:
+            return file_format.named_in(self.open().read(file_format.BLOCK_BYTES, 0))
+        except QuothError:
+            return None
+        except OSError as problem:
+            if problem.errno in PROCESS_SHORT:
+                raise
+            return None
 
-    def _is_named(self) -> bool:
-        """Return True if its header block names this very segment."""
-        return self._named()[:2] == (self.log_id, self.floor)
-
-    def end_below(self, pointer: int) -> None:
-        """Set where the next segment begins."""
-        self._below = pointer
+    def _set_head(self, block: Block) -> None:
+        """Take what a header block says, without reading it."""
+        self.has_block, self.named, self.start = True, (block.log_id, block.floor, block.start), block.start
 
     @property
+    def is_named(self) -> bool:
+        """True if its header block names this very segment."""
+        return self.named is not None and self.named[:2] == (self.log_id, self.floor)
+
+    @_Cached
     def start(self) -> LogPosition:
         """The boundary before its first batch; without a valid header block, by the header of that batch."""
-        if self._start is None:
-            try:
-                self._start = self.block.start
-            except Damaged:
-                begin = LogPosition(0, self.floor - 1, 0)
-                first = self._first_behind(begin)
-                self._start = begin._replace(ordinal=first.ordinal) if first else begin
-        return self._start
+        if self.has_block and self.named is not None:
+            return self.named[2]
+        begin = LogPosition(0, self.floor - 1, 0)
+        first = self._first_behind(begin)
+        return begin._replace(ordinal=first.ordinal) if first else begin
 
-    @cached_property
+    @_Cached
     def begin(self) -> LogPosition | None:
         """The boundary before its records: by its header block, whether its producer table is whole or not,
         else by the first batch that can be read. None if there is neither."""
-        if self._is_named():
-            return self._named()[2]
+        if self.named is not None and self.is_named:
+            return self.named[2]
         first = self.first()
         return LogPosition(0, first.base - 1, first.ordinal) if first else None
 
-    @property
+    @_Cached
     def stop(self) -> int:
         """The offset behind its last batch: where its footer lies, or its end if it has none."""
-        if not self._stop:
-            file = self.open()
-            footer = self.footer(file)
-            file.close()
-            self._stop = footer.end.offset if footer else self.size
-        return self._stop
+        footer = self.footer(self.open())
+        return footer.end.offset if footer else self.size
 
     def first(self) -> Header | None:
         """Find the header of its first batch, without loading anything."""
@@ -208,7 +209,6 @@ class Segment:
             if size > file_format.index_bytes_max(self.size):
                 return None
             point = file_format.decode_checkpoint(file.read(size, 0))
-            file.close()
         except (OSError, QuothError):
             return None
         return point if point.floor == self.floor and self.log_id in (0, point.log_id) else None
@@ -228,8 +228,8 @@ class Segment:
         return footer if footer.log_id == self.log_id and footer.end.offset == offset else None
 
     def _first_behind(self, begin: LogPosition) -> Header | None:
-        steps = walk(self._peek(), begin, self.size, self.log_id, below=self.below)
-        return next((step.header for step in steps if isinstance(step, Found)), None)
+        found = next(batches(self._peek(), begin, self.size, self.log_id, below=self.below), None)
+        return found.header if found is not None else None
 
     def _peek(self) -> File:
         view = self.kept_view
@@ -243,11 +243,18 @@ class Segment:
         else:
             index, here = SparseIndex([self.start]), self.start
         below = self.below
-        for step in walk(file, here, self.size, self.log_id, below=below):
-            if isinstance(step, Found):
-                here = step.end
-                index.note(here)
+        for found in batches(file, here, self.size, self.log_id, below=below):
+            here = found.end
+            index.note(here)
         return SegmentView(file, index, {}, here, below, self.size)
+
+
+def linked(filesystem: FileSystem, directory: Path, log_id: int, sizes: Mapping[int, int]) -> list[Segment]:
+    """The segments of a directory, oldest first, each with the next one. sizes: of their files, by floors."""
+    row = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in sorted(sizes)]
+    for one, following in pairwise(row):
+        one.following = following
+    return row
 
 
 def read_block(file: File) -> Block:

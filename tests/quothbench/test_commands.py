@@ -16,7 +16,7 @@ from quothbench.instruments import aio, api, ratio
 from quothbench.instruments.table import Row, rows
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
-from quothbench.load.target import own_broker
+from quothbench.load.servers import own_broker
 from quothbench.report import Report
 from quothcli.application import run
 from quothcli.printing.output import Format, Printer
@@ -81,27 +81,22 @@ def test_aio_measures_all_three_in_turn(alone: Command, broker: BrokerProcess) -
         assert row["ratio_to_zmq_asyncio"]["median"] == pytest.approx(awaited / bare)
 
 
-def test_ratio_measures_the_figures_that_begin_as_asked(alone: Command, tmp_path: Path) -> None:
-    typed = "bench ratio --pairs 1 --figure publish --format json --dir"
-    conditions, (row,) = measured(alone(*typed.split(), str(tmp_path)), "ratio")
-    assert (conditions["durability"], conditions["pairs"]) == ("written", 1)
-    assert (row["figure"], row["unit"], row["required"], row["aim"]) == (ratio.TRIP, "us", 2.0, 1.5)
-    check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
-    assert not list(tmp_path.iterdir())
-
-
-def test_ratio_measures_writes_and_reads(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_ratio_measures_calls_and_round_trips_beside_a_bare_loop(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     report = Report(Printer(Format.JSON), "ratio", {}, ratio.COLUMNS)
     with own_broker(tmp_path / "data") as broker, Clients(1) as clients:
         bench = ratio.RatioBench(broker, clients, tmp_path, report, 1, stored=20)
         bench.writes(ratio.Writes(ratio.WRITES[0].name, 100, VALUE, 1_000, Goal(0.7)))
         for sealed in (False, True):
             bench.reads(ratio.ReadRow(f"read, {sealed}", 10, 10**6, 40, sealed, Goal()))
-    _, found = measured(Ended(0, capsysbinary.readouterr().out, ""), "ratio")
+        bench.run(ratio.figures_that_begin(["publish"]))
+    _, *found, trip = Ended(0, capsysbinary.readouterr().out, "").objects
     costs = [row for row in found if row["unit"] == "us"]  # the system counts processor time, or not
     rates = [row for row in found if row not in costs]
     assert [row["figure"] for row in rates] == [ratio.WRITES[0].name, "read, False", "read, True"]
-    for row in found:
+    assert (trip["figure"], trip["unit"], trip["required"], trip["aim"]) == (ratio.TRIP, "us", 2.0, 1.5)
+    for row in (*found, trip):
         check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
 
 
@@ -205,10 +200,3 @@ def test_mistake_is_an_error_with_a_hint(capfd: pytest.CaptureFixture[str]) -> N
         assert (ended, out) == (status, ""), typed
         assert text in err
         assert "\nhint: " in err
-
-
-def test_payload_that_no_batch_holds_is_an_error_of_the_broker(alone: Command, broker: BrokerProcess) -> None:
-    typed = "bench table --work write --topics 1 --clients 1 --records 2 --size 9000000 --seconds 50ms"
-    ended = alone(*typed.split(), "--url", broker.url)
-    assert ended.status == 1
-    assert ended.err.startswith("quoth: too_large: ")

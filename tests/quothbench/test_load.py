@@ -18,9 +18,8 @@ from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from quothbench.instruments.table import Filled, Load, requests
 from quothbench.load import driver, schedule
-from quothbench.load.processes import serving
 from quothbench.load.rates import Payload
-from quothbench.load.target import Target, running_broker
+from quothbench.load.servers import Target, running_broker, serving
 from quothbench.load.topics import BenchTopics
 from quothwire import batch
 from quothwire.errors import Disconnected
@@ -98,7 +97,6 @@ def answerer() -> Iterator[zmq.Socket[bytes]]:
 
 
 def answer(router: zmq.Socket[bytes], frames: list[bytes]) -> None:
-    """Answer a ping."""
     client, empty, *request = frames
     number = binary_codec.correlation_of(request)
     router.send_multipart([client, empty, *binary_codec.encode_reply(Operation.PING, number, Pong(1), None)])

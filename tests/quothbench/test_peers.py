@@ -24,7 +24,6 @@ FEW = {Work.BATCHES: 5_000 * quoth.ROUNDS, Work.READ: 5_000}
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker with few messages to read."""
     with quoth.QUOTH.serving(tmp_path_factory.mktemp("ours") / "data") as address:
         quoth._store(str(address), 5_000, 500)
         yield str(address)
@@ -62,7 +61,6 @@ def test_error_of_another_library_becomes_ours() -> None:
 
 @contextmanager
 def not_starting(_directory: Path) -> Iterator[str]:
-    """Fail to run."""
     raise error("disconnected", "it did not start: no room")
     yield ""
 

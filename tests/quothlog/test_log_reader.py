@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,15 +14,13 @@ import pytest
 
 from kit.deadlines import DEADLINE_S
 from kit.disk.damage import flip
-from kit.disk.logs import fill, segments
+from kit.disk.logs import OpenLog, fill, segments
 from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
-from quothlog.reading.directory_watch import DirectoryWatch
+from quothlog.reading.tailer import DirectoryWatch
 from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
 
 WRITER = """
 import random, sys
@@ -123,7 +120,7 @@ def test_tails_a_process_that_is_killed_again_and_again(
     directory.mkdir()
     seen: list[Record] = []
     with Reader(directory, on_missing=unexpected) as reader:
-        for life in range(6):
+        for life in range(4):
             command = [sys.executable, "-c", WRITER, str(directory), str(seed + life)]
             with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
                 assert process.stdout is not None

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kit.clocks import DAY, SECOND, ManualClock
 from kit.disk.doubles import MemoryDisk
-from kit.disk.logs import encoded, fill, put, segments, values
+from kit.disk.logs import OpenLog, encoded, fill, put, segments, values
 from quothlog import Log, LogOptions
-from quothwire import batch
 from quothwire.pointer import POINTER_MAX
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
 
 DISTANT = LogOptions(max_age=3_600, count_limit=2)
 
@@ -55,19 +51,6 @@ def test_trim_removes_what_lies_wholly_before(open_log: OpenLog, tmp_path: Path)
         assert log.info().first == (left[0].pointer if left else 0)
 
 
-def test_trim_is_durable_and_leaves_no_file(open_log: OpenLog, directory: Path) -> None:
-    log = open_log(options=LogOptions(count_limit=1))
-    told = fill(log, 6)
-    log.close()
-    log = open_log()
-    log.trim(told[4].pointer)
-    log.close()
-    names = {path.name for path in directory.iterdir()}
-    assert len([name for name in names if name.endswith(".seg")]) == 2
-    assert len([name for name in names if name.endswith(".idx")]) == 2
-    assert list(open_log().read()) == told[4:]
-
-
 def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clock: ManualClock) -> None:
     """The directory is synced before the removal is reported."""
     for seed in range(12):
@@ -76,6 +59,7 @@ def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clo
         told = fill(log, 6)
         log.sync()
         assert log.trim(told[4].pointer)[0] == 4
+        assert sum(name.endswith(".idx") for name in disk.list(directory)) == 1
         log._lock.release()
         disk.lose_power(random.Random(seed))
         with Log.open(directory, filesystem=disk, clock=clock) as again:
@@ -86,22 +70,11 @@ def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clo
 # -- by age -------------------------------------------------------------------------------------------------
 
 
-def test_active_segment_expires_too(open_log: OpenLog, clock: ManualClock) -> None:
-    """Idle and old, it is sealed and removed."""
-    log = open_log(options=LogOptions(max_age=60))
-    synced_fill(log, 3)
-    clock.step(61 * SECOND)
-    assert log.retain()[0] == 3
-    assert (values(log), log.info().segments) == ([], 1)
-    assert log.retain() == (0, 0)
-    assert log.info().segments == 1
-
-
 def test_nothing_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, clock: ManualClock) -> None:
     """A record a second, a sweep each time one is due; nothing young goes, nothing old stays."""
     log = open_log(options=LogOptions(max_age=40))
     clock.tick = 0
-    for _ in range(300):
+    for _ in range(150):
         synced_fill(log, 1)
         clock.step(SECOND)
         due = log.retention_due()
@@ -174,7 +147,7 @@ def test_log_stays_below_its_bytes(open_log: OpenLog, tmp_path: Path) -> None:
     for max_bytes in (1, 2_000, 10_000):
         log = open_log(tmp_path / str(max_bytes), options=LogOptions(max_bytes=max_bytes))
         told = []
-        for i in range(200):
+        for i in range(100):
             told.append(b"%0*d" % (100 + i % 7, i))
             put(log, encoded([told[-1]]))
             log.retain()
@@ -243,23 +216,6 @@ def test_gone_is_known_after_everything_was_removed(open_log: OpenLog) -> None:
     assert missing(log, 0) == 3
     assert missing(log, told[0].pointer, ordinal=1) == 2
     assert missing(log, told[2].pointer) == 0
-
-
-def test_reader_in_the_middle_of_a_removed_segment_goes_on(open_log: OpenLog, directory: Path) -> None:
-    log = open_log(options=LogOptions(count_limit=4))
-    told = fill(log, 10)
-    reading = log.lookup(told[0].pointer)
-    assert reading is not None
-    assert reading.sealed
-    begun = reading.segment.view()
-    extract = log.fetch(0)
-    log.trim(told[8].pointer)
-    assert len(segments(directory)) == 1
-    assert begun.file.read(8, 0) == b"QUOTHLOG"
-    assert extract is not None
-    batches = [batch.decode(raw, log.log_id) for raw in batch.split(extract.data, log.log_id)]
-    assert [value for one in batches for value in one.values] == [record.value for record in told[:4]]
-    assert list(log.read(extract.next)) == told[8:]
 
 
 def test_lookup_into_a_segment_that_is_gone_leads_on(open_log: OpenLog) -> None:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 
-from kit.disk.logs import boundaries, encoded, fill, put, segments, values
+from kit.disk.logs import OpenLog, boundaries, encoded, fill, put, segments, values
 from kit.machine.processes import descriptors, needs_proc
 from quothlog import Log, LogOptions, file_format
 from quothlog.file_format import Checkpoint, Footer, LogPosition
-from quothlog.index import INDEX_STEP_BYTES, SparseIndex
-from quothlog.producers import RESULTS_MAX
+from quothlog.index import SparseIndex
 from quothlog.reading.read_request import ReadRequest
 from quothlog.reading.segment_reader import Extract
 from quothlog.sealed import VIEWS_MAX
 from quothlog.segment import Segment
 from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
-
-OpenLog = Callable[..., Log]
 
 
 def test_count_limit_is_exact(open_log: OpenLog) -> None:
@@ -49,17 +45,6 @@ def test_size_limit_is_exact(open_log: OpenLog, directory: Path) -> None:
         offsets = boundaries(path, log.log_id)
         assert offsets[-1] <= 1_000 or len(offsets) == 2
     assert [len(value) for value in values(log)] == [10, 200, 500, 900, 10, 3_000, 10, 10, 450]
-
-
-def test_segment_is_named_by_the_smallest_pointer_it_can_hold(open_log: OpenLog, directory: Path) -> None:
-    """The order of names is the order of pointers."""
-    log = open_log(options=LogOptions(count_limit=3))
-    fill(log, 10)
-    named = [int(path.stem) for path in segments(directory)]
-    assert all(len(path.stem) == 17 for path in segments(directory))
-    held = [record.pointer for record in log.read()][::3]
-    for floor, first, following in zip(named, held, [*named[1:], 2**56], strict=True):
-        assert floor <= first < following
 
 
 def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, directory: Path) -> None:
@@ -103,17 +88,6 @@ def test_offsets_above_every_bound_of_the_past_are_kept(offset: int) -> None:
     assert file_format.decode_footer(file_format.encode_footer(footer)) == footer
     point = Checkpoint(9, 5, far, 8, offset - 96, 7, [start, far], b"table")
     assert file_format.decode_checkpoint(file_format.encode_checkpoint(point)) == point
-
-
-def test_index_stays_small(open_log: OpenLog, directory: Path) -> None:
-    """24 bytes a position, one position in 64 KiB, and 32 a result of a producer."""
-    log = open_log()
-    for _ in range(64):
-        log.append([bytes(1_000)] * 64)
-    log.roll()
-    sealed = segments(directory)[0]
-    entries = sealed.stat().st_size // INDEX_STEP_BYTES + 2
-    assert sealed.with_suffix(".idx").stat().st_size < 24 * entries + 32 * RESULTS_MAX + 200
 
 
 # -- reading in other threads, while the owner writes, rolls and removes -------------------------------------

@@ -14,7 +14,7 @@ import typer
 
 import quoth
 from quothbench.load.rates import Payload
-from quothbench.load.target import Target, own_broker, running_broker
+from quothbench.load.servers import Target, own_broker, running_broker
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn
 from quothcli.cli.command import SharedOptions

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer._completion_classes import completion_init
 from typer.completion import shell_complete
 
-from quothcli.cli.aliases import Meant, UsageError
-from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, show_help
+from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, option, show_help
 from quothcli.cli.exit_status import CommandStatus, guarded, open_streams, report_error
 from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Timeout, Url
 from quothcli.cli.session import Session
-from quothcli.cli.usage import text_and_hint
+from quothcli.cli.usage import UsageError, text_and_hint
 from quothwire import VERSION
 from quothwire.text.variables import check_variables
 
@@ -31,8 +29,8 @@ COMMANDS = {
         ("tail", "commands.records.reading", "Print records as they come, until Ctrl-C."),
         ("read", "commands.records.reading", "Print the records that are there now, oldest first, and end."),
         ("get", "commands.records.reading", "Print the record with exactly this pointer."),
-        ("count", "commands.records.ranges", "Count records, without reading them."),
-        ("split", "commands.records.ranges", "Divide records into parts that are about equal."),
+        ("count", "commands.records.reading", "Count records, without reading them."),
+        ("split", "commands.records.reading", "Divide records into parts that are about equal."),
         (
             "forward",
             "commands.records.forward",
@@ -58,9 +56,13 @@ COMMANDS = {
             "Jobs on Spark: look after topics too large for one process.",
         ),
         ("bench", "quothbench.commands", "Measure how fast the broker is on this machine."),
-        ("errors", "commands.about.errors", "Explain the codes of errors: what happened, what to do."),
+        ("errors", "commands.about.pages", "Explain the codes of errors: what happened, what to do."),
         ("help", "commands.about.pages", "Print a page about Quoth, or the help of a command."),
-        ("completion", "commands.about.shells", "Print the script that lets a shell complete what is typed."),
+        (
+            "completion",
+            "commands.about.reference",
+            "Print the script that lets a shell complete what is typed.",
+        ),
         ("reference", "commands.about.reference", "Print a page with all commands, in Markdown."),
     )
 }
@@ -98,31 +100,15 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         group = root()
         if instruction := os.environ.get(COMPLETION_VARIABLE):
-            return _complete(group, instruction)
+            completion_init()
+            return shell_complete(group, {}, "quoth", COMPLETION_VARIABLE, instruction)
         with group.make_context("quoth", list(arguments)) as context:
             return int(group.invoke(context) or CommandStatus.DONE)
     except typer.Exit as end:
         return end.exit_code
-    except Meant as problem:
-        line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
-        report_error("usage", problem.format_message(), f"type `{line}`")
-        return CommandStatus.USAGE
     except UsageError as problem:
-        text, hint = text_and_hint(problem)
-        report_error("usage", text, hint or f"`{_path(problem)} --help` shows how")
+        report_error("usage", *text_and_hint(problem, arguments))
         return CommandStatus.USAGE
-
-
-def _complete(group: Group, instruction: str) -> int:
-    """Answer a shell that asks what could be typed next."""
-    completion_init()
-    return shell_complete(group, {}, "quoth", COMPLETION_VARIABLE, instruction)
-
-
-def _path(problem: Any) -> str:
-    """Return the command that was typed wrongly."""
-    context = getattr(problem, "ctx", None)
-    return str(context.command_path) if context is not None else "quoth"
 
 
 def _version(wanted: bool) -> None:
@@ -141,7 +127,7 @@ def _keys() -> Iterable[str]:
 def _before(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001  its callback ends the command
-        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
+        bool, option("--version", "Print the version and end.", is_eager=True, callback=_version)
     ] = False,
     url: Url = None,
     ctx: Ctx = None,

@@ -26,8 +26,8 @@ from quothlog.file_format import LOCK_NAME
 from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance, Damage
 from quothlog.storage.dirlock import DirectoryLock
-from quothlog.storage.disk_space import tell_if_full
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
+from quothlog.storage.write_failure import tell_if_full
 from quothwire.errors import QuothError, error
 
 

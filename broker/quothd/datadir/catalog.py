@@ -21,7 +21,6 @@ from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.recovery.snapshot import DISK
-from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import (
     DISK_FULL,
     PROCESS_SHORT,
@@ -31,7 +30,7 @@ from quothlog.storage.filesystem import (
     sync_directory,
     write_durably,
 )
-from quothlog.storage.write_failure import storage_failed
+from quothlog.storage.write_failure import need_room, storage_failed
 from quothwire.settings import TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX
 

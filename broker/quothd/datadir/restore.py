@@ -24,7 +24,7 @@ from quothlog.file_format import LogPosition
 from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance
 from quothlog.storage.dirlock import DirectoryLock
-from quothlog.storage.disk_space import need_room, tell_if_full
+from quothlog.storage.write_failure import need_room, tell_if_full
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
 from quothwire.topic import check_topic

@@ -9,9 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from quothd.service.log_events import note
-from quothlog.storage.disk_space import refused_growth
 from quothlog.storage.filesystem import DISK_FULL, PROCESS_SHORT
-from quothlog.storage.write_failure import WITHHELD, storage_failed
+from quothlog.storage.write_failure import WITHHELD, refused_growth, storage_failed
 from quothwire.errors import QuothError, error
 
 _SHORT_HINT = (

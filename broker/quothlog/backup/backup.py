@@ -22,10 +22,9 @@ from xxhash import xxh3_64
 
 from quothlog import file_format
 from quothlog.file_format import LogPosition
-from quothlog.recovery.scan import Found, Hole, are_of_one, is_open, parts, walk
+from quothlog.recovery.scan import Found, Hole, are_of_one, batches, is_open, parts
 from quothlog.recovery.snapshot import DISK, Part, segments
 from quothlog.recovery.verify import Advance, Damage, verified
-from quothlog.segment import Segment
 from quothlog.storage.clock import Clock, SystemClock
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX, File, FileSystem, PosixFileSystem, write_durably
 from quothwire.batch import Header
@@ -218,10 +217,10 @@ class Archiver:
         return None
 
     def _keep_index(self, part: Part) -> KeptFile | None:
-        if Segment(DISK, self._log, part.floor, self._log_id, part.size).checkpoint() is None:
+        if part.segment.checkpoint() is None:
             return None
         try:
-            file = DISK.open(part.path.with_suffix(file_format.INDEX_SUFFIX))
+            file = DISK.open(part.segment.index_path)
         except FileNotFoundError:
             return None
         kept = self._keep(file, file.size(), part.floor, file_format.INDEX_SUFFIX)
@@ -254,10 +253,9 @@ def _newest(log: Path, log_id: int) -> int:
         if part.misplaced:
             continue
         newest = max(newest, part.floor - 1)
-        for step in walk(part.file, part.start, part.size, log_id or part.log_id):
-            if isinstance(step, Found):
-                newest = max(newest, step.end.pointer)
-        point = Segment(DISK, log, part.floor, log_id or part.log_id, part.size).claim()
+        for found in batches(part.file, part.start, part.size, part.log_id):
+            newest = max(newest, found.end.pointer)
+        point = part.segment.claim()
         newest = max(newest, point.end.pointer if point is not None else 0)  # of records that are lost now
     return newest
 
@@ -266,10 +264,9 @@ def _whole(log: Path, log_id: int, until: int) -> int:
     """A moment, or if it lies in a transaction, the first pointer of the last batch of that."""
     last: Header | None = None
     for part in segments(log, log_id, max(0, until - 1)):
-        for step in walk(part.file, part.start, part.size, log_id or part.log_id, below=part.below):
-            if isinstance(step, Found):
-                goes_on = last is not None and is_open(last) and are_of_one(last, step.header)
-                if step.header.base > until and not goes_on:
-                    return max(until, last.base) if last is not None else until
-                last = step.header
+        for found in batches(part.file, part.start, part.size, part.log_id, below=part.below):
+            goes_on = last is not None and is_open(last) and are_of_one(last, found.header)
+            if found.header.base > until and not goes_on:
+                return max(until, last.base) if last is not None else until
+            last = found.header
     return until if last is None or is_open(last) else max(until, last.base)

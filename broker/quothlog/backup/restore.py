@@ -16,7 +16,7 @@ from quothlog.backup.backup import Archive
 from quothlog.file_format import LogPosition
 from quothlog.recovery.recovery import open_directory
 from quothlog.recovery.recovery_segment import cut
-from quothlog.recovery.scan import Found, Hole, parts, walk
+from quothlog.recovery.scan import Hole, batches, parts
 from quothlog.recovery.snapshot import DISK, Part, segments
 from quothlog.recovery.verify import Advance
 from quothlog.storage.clock import Clock, SystemClock
@@ -77,11 +77,10 @@ def _end_of(part: Part, until: int) -> LogPosition | None:
     if part.footer is not None and part.footer.end.pointer <= until:
         return None
     end = part.start
-    for step in walk(part.file, end, part.size, part.log_id, below=part.below):
-        if isinstance(step, Found):
-            if step.header.base > until:
-                return end
-            end = step.end
+    for found in batches(part.file, end, part.size, part.log_id, below=part.below):
+        if found.header.base > until:
+            return end
+        end = found.end
     return None
 
 

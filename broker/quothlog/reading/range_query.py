@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES
 from quothlog.reading.segment_reader import SegmentView
-from quothlog.recovery.scan import Found, walk
+from quothlog.recovery.scan import Found, batches
 from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.pointer import POINTER_MAX
@@ -258,20 +258,15 @@ class LogSurvey:
     def _above(self, pointer: int) -> _Piece:
         """The piece that holds the first record above a pointer; behind the newest one nothing, twice."""
         row = self._row_of_pointer(pointer)
-        bound = LogPosition(UNBOUNDED, pointer, UNBOUNDED)
-        return self._piece(row, bound, lambda upper: pointer < upper.pointer)
+        return self._piece(row, LogPosition(UNBOUNDED, pointer, UNBOUNDED))
 
     def _holding(self, ordinal: int) -> _Piece:
         """The piece that holds the record of an ordinal, which is kept."""
         row = self._row_of_ordinal(ordinal)
-        bound = LogPosition(UNBOUNDED, POINTER_MAX, ordinal)
-        return self._piece(row, bound, lambda upper: ordinal < upper.ordinal)
+        return self._piece(row, LogPosition(UNBOUNDED, POINTER_MAX, ordinal))
 
-    def _piece(self, row: int, bound: LogPosition, is_before: Callable[[_Edge], bool]) -> _Piece:
-        """The piece behind the last boundary within a bound, in a segment or behind it.
-
-        is_before: returns True if the wanted record lies in front of an edge.
-        """
+    def _piece(self, row: int, bound: LogPosition) -> _Piece:
+        """The piece behind the last boundary within a bound, in a segment or behind it."""
         while True:
             here, found = self._place(row, bound)
             lower, following = _Edge(row, *here), None
@@ -281,7 +276,8 @@ class LogSurvey:
             else:
                 following = self._following(row)
                 upper = self._end() if following is None else self._begin(following)
-            if lower.ordinal < upper.ordinal and is_before(upper):
+            is_beyond = upper.pointer > bound.pointer or upper.ordinal > bound.ordinal
+            if lower.ordinal < upper.ordinal and is_beyond:
                 return _Piece(lower, upper, is_batch=False)
             if found is not None:
                 return _Piece(upper, _Edge(row, *found.end), is_batch=True)
@@ -302,12 +298,11 @@ class LogSurvey:
             limits = min(bound.pointer, below - 1), bound.ordinal
             passed, last, ordinal = batch.whole(data, log_id, here.pointer, here.ordinal, *limits)
             here = LogPosition(here.offset + passed, last, ordinal)
-        for step in walk(view.file, here, view.sight, log_id, below=below):
-            if isinstance(step, Found):
-                end = step.end
-                if end.offset > bound.offset or end.pointer > bound.pointer or end.ordinal > bound.ordinal:
-                    return here, step
-                here = end
+        for found in batches(view.file, here, view.sight, log_id, below=below):
+            end = found.end
+            if end.offset > bound.offset or end.pointer > bound.pointer or end.ordinal > bound.ordinal:
+                return here, found
+            here = end
         return here, None
 
     # -- segments ---------------------------------------------------------------------------------------

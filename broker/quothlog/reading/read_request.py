@@ -1,21 +1,20 @@
-"""A request to read from a log: its owner makes it, and any thread can execute it."""
+"""Requests to read a log, which its owner makes and any thread can execute, and what such a read misses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from quothlog.reading.segment_reader import Extract, SegmentView, extract, extract_at_hand
+from quothlog.active_segment import ActiveSegment
+from quothlog.reading.segment_reader import Extract, SegmentView, extract, extract_at_hand, first_above
+from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothwire import batch
+from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
 from quothwire.record import Record, records_of
 
 DEFAULT_BYTES = 2**20
 UNLIMITED = 2**63
-
-Fetch = Callable[[int, int], Extract | None]
-"""Returns the extract above a pointer, of at most so many records where that is possible."""
 
 
 class ReadRequest(NamedTuple):
@@ -53,21 +52,51 @@ class ReadRequest(NamedTuple):
             raise
 
 
-def records_above(fetch: Fetch, log_id: int, after: int, limit: int) -> Iterator[Record]:
-    """Yield up to `limit` records above a pointer."""
-    while limit > 0 and (found := fetch(after, limit)) is not None:
-        for records in _records_in(found, log_id, after):
-            yield from records[:limit]
-            limit -= len(records)
-        after = found.next
+def records_above(after: int, raw: Bytes, log_id: int) -> list[Record]:
+    """Return the records of a stored batch above a pointer. Raises `Damaged` if it does not check."""
+    try:
+        return records_of(batch.decode(raw, log_id), after)
+    except QuothError as problem:
+        header = batch.parse_header(raw, log_id)
+        text = f"{header.records} records from pointer {header.base} on: {problem.text}"
+        raise error("damaged", text, f"read on after {header.last}") from None
 
 
-def _records_in(found: Extract, log_id: int, after: int) -> Iterator[list[Record]]:
-    """Yield the records above a pointer, batch by batch. Raises `Damaged` at one that does not check."""
-    for raw in batch.split(found.data, log_id):
-        try:
-            yield records_of(batch.decode(raw, log_id), after)
-        except QuothError as problem:
-            header = batch.parse_header(raw, log_id)
-            text = f"{header.records} records from pointer {header.base} on: {problem.text}"
-            raise error("damaged", text, f"read on after {header.last}") from None
+class ReadLoss(NamedTuple):
+    """Records between a cursor and an extract that are not there any more, and how many of them are damaged.
+
+    Exact if the reader knows its ordinal, else at most so many.
+    """
+
+    records: int
+    damaged: int
+
+
+def loss_before(
+    found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment
+) -> ReadLoss:
+    """Count what is missing between a cursor and an extract. ordinal: the expected one, -1 for unknown."""
+    if ordinal == found.ordinal:
+        return ReadLoss(0, 0)
+    start = (sealed.oldest() or active).start
+    if ordinal < 0:
+        ordinal = 0 if after < start.pointer else _expected(found, after, sealed, active)
+    records = max(0, found.ordinal - ordinal)
+    return ReadLoss(records, min(records, max(0, found.ordinal - start.ordinal)))
+
+
+def _expected(found: Extract, after: int, sealed: SealedSegments, active: ActiveSegment) -> int:
+    """Return the ordinal that the first record above `after` would have without any damage before it."""
+    if not sealed or after + 1 >= active.floor:
+        return found.expected
+    one, following = sealed.holding(after)
+    if batch.parse_header(found.data, active.log_id).base >= (following or active).floor:
+        return _ordinal_behind(one, after)  # nothing above `after` is left in that segment
+    if found.expected == one.start.ordinal and not one.has_block and (before := sealed.before(one)):
+        return _ordinal_behind(before, after)  # only the one before tells where it began
+    return found.expected
+
+
+def _ordinal_behind(one: Segment, after: int) -> int:
+    """Return the ordinal behind the last record of a segment up to a pointer, as far as it can be read."""
+    return first_above(one.view(), one.log_id, after)[0].ordinal

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from quothlog.file_format import LogPosition
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
-from quothlog.recovery.scan import Found, walk
+from quothlog.recovery.scan import Found, batches, walk
 from quothlog.storage.filesystem import File
 from quothwire import batch
 from quothwire.batch import Bytes, Header
@@ -97,11 +97,10 @@ def first_above(view: SegmentView, log_id: int, after: int) -> tuple[LogPosition
     """The first batch with records above `after`, and the boundary behind the last one that can be read
     before it."""
     here = view.sparse.before(after)
-    for step in walk(view.file, here, view.sight, log_id, below=view.below):
-        if isinstance(step, Found):
-            if step.header.last > after:
-                return here, step
-            here = step.end
+    for found in batches(view.file, here, view.sight, log_id, below=view.below):
+        if found.header.last > after:
+            return here, found
+        here = found.end
     return here, None
 
 

@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple
 
 from quothlog import file_format, segment
 from quothlog.file_format import LogPosition
-from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.recovery import verify
 from quothlog.recovery.scan import Found, are_of_one, is_open
 from quothlog.recovery.snapshot import DISK, Part, floors_in
@@ -34,6 +33,34 @@ from quothwire.text.paths import given_path
 TAKE_BYTES = 2**20
 PAUSE_S, PAUSE_MAX_S = 0.001, 0.05
 """Between two looks at a log in which nothing happens: a look costs 20 us."""
+_SETTLED_US = 3 * 10**6
+
+
+class DirectoryWatch:
+    """Tells whether the names in a directory may have changed, so that it is not listed again and again.
+
+    Not thread-safe. A directory's time of change tells, which is as fine as the system's clock tick, or as
+    two seconds on the FAT of a memory card: two changes within one tick look like one. So a change is trusted
+    to be the last of its tick only once it is three seconds old.
+    """
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._changed_ns = -1
+
+    def may_differ(self) -> bool:
+        """Return True if the names may have changed since the last call. Costs 2 us. Raises OSError."""
+        changed_ns = self._directory.stat().st_mtime_ns
+        if changed_ns == self._changed_ns:
+            return False
+        age_us = self._clock.now() - changed_ns // 1_000
+        self._changed_ns = changed_ns if age_us >= _SETTLED_US else -1  # also if the clock stepped back
+        return True
+
+    def forget(self) -> None:
+        """Let the next call of `may_differ` return True."""
+        self._changed_ns = -1
 
 
 class Missing(NamedTuple):

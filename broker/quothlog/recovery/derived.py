@@ -1,26 +1,23 @@
 """Rebuilding what is derived of sealed segments: footers and indexes that a crash kept from the disk.
 
 A roll writes both without waiting for the disk, so a loss of power may take either or leave a part of it, and
-no record is missing. After another boot an opening looks at the segments that were sealed in the boot before
-it, the last one of an earlier boot among them, else only at the one before the last, in whose roll the
-process may have died. What it makes is durable before the log goes on, because the next opening does not look
-there again.
+no record is missing. What an opening makes is durable before the log goes on, because the next opening does
+not look there again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 
 from quothlog.active_segment import ActiveSegment
-from quothlog.file_format import FOOTER_BYTES, Block
+from quothlog.file_format import FOOTER_BYTES
 from quothlog.producers import ProducerTable
-from quothlog.recovery.scan import Hole, walk
+from quothlog.recovery.scan import Found, walk
 from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem, sync_file
-from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
 
@@ -33,9 +30,7 @@ def rebuild(filesystem: FileSystem, segments: Sequence[Segment], clock: Clock) -
     """
     for one, following in _sealed_lately(segments, clock.boot_id()):
         with suppress(OSError, QuothError):
-            if not _is_complete(filesystem, one, following) and _Rebuilding(filesystem, one, following).run(
-                clock
-            ):
+            if _rebuild_one(filesystem, one, following, clock):
                 yield one.path.name
 
 
@@ -77,56 +72,36 @@ def _is_complete(filesystem: FileSystem, one: Segment, following: Segment) -> bo
 
     A segment that a loss of power ended got no footer from the log that went on behind it.
     """
-    file = filesystem.open(one.path)
-    try:
+    with closing(filesystem.open(one.path)) as file:
         is_closed = one.footer(file) is not None or _boot_of(one) != _boot_of(following)
         return is_closed and one.agreed_checkpoint(file) is not None
-    finally:
-        file.close()
 
 
-class _Rebuilding:
-    """One sealed segment on its way to footer and index. following: the segment behind it."""
+def _rebuild_one(filesystem: FileSystem, one: Segment, following: Segment, clock: Clock) -> bool:
+    """Write footer and index of a segment, unless both are there or something else is wrong. Raises OSError.
 
-    def __init__(self, filesystem: FileSystem, one: Segment, following: Segment) -> None:
-        self._one = one
-        self._following = following
-        self._file = filesystem.open(one.path, overwrite=True)
-        block = self._block = one.block
-        self._segment = ActiveSegment(filesystem, one.path, block, self._file, block.start, block.chain)
-        self._producers = ProducerTable.decode(block.producers)
-
-    def run(self, clock: Clock) -> bool:
-        """Write both, unless something else is wrong with the segment. Raises OSError."""
-        try:
-            if not self._is_whole():
+    Its batches have to end where the next segment begins, and nothing but a footer may lie behind them.
+    """
+    if _is_complete(filesystem, one, following):
+        return False
+    begin = following.block
+    with closing(filesystem.open(one.path, overwrite=True)) as file:
+        replayed = ActiveSegment(filesystem, one.path.parent, one.block, file)
+        producers = ProducerTable.decode(replayed.block.producers)
+        for step in walk(file, one.start, one.size, one.log_id, below=one.below):
+            if isinstance(step, Found):
+                replayed.take(step.offset, step.header)
+                producers.learn(step.header)
+            elif not step.end == one.size <= step.start + FOOTER_BYTES:
                 return False
-            end = self._segment.end.offset
-            self._file.overwrite(self._segment.footer_bytes, end)
-            sync_file(self._file)
-            self._one.size = end + FOOTER_BYTES
-            self._segment.write_checkpoint(self._table(clock))
-            return True
-        finally:
-            self._file.close()
-
-    def _is_whole(self) -> bool:
-        """Read all batches; returns True if they end where the next segment begins, but for a footer."""
-        one, begin = self._one, self._following.block
-        for step in walk(self._file, one.start, one.size, one.log_id, below=one.below):
-            if isinstance(step, Hole):
-                return step.end == one.size <= step.start + FOOTER_BYTES and self._leads_to(begin)
-            self._segment.take(step.offset, step.header, batch.stamp(step.header, one.log_id))
-            self._producers.store(step.header)
-            self._producers.commit()
-        return self._leads_to(begin)
-
-    def _leads_to(self, begin: Block) -> bool:
-        (_, pointer, ordinal), chain = self._segment.end, self._segment.chain
-        return (pointer, ordinal, chain) == (begin.previous, begin.ordinal, begin.chain)
-
-    def _table(self, clock: Clock) -> bytes:
-        """The producer table behind its last batch."""
-        if not has_no_table(self._following):
-            return self._following.block.producers
-        return b"" if has_no_table(self._one) else self._producers.encode(clock.now())
+        end = replayed.end
+        if (end.pointer, end.ordinal, replayed.chain) != (begin.previous, begin.ordinal, begin.chain):
+            return False
+        file.overwrite(replayed.footer_bytes, end.offset)
+        sync_file(file)
+        one.size = end.offset + FOOTER_BYTES
+        table = begin.producers
+        if has_no_table(following):
+            table = b"" if has_no_table(one) else producers.encode(clock.now())
+        replayed.write_checkpoint(table)
+        return True

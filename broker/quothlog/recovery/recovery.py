@@ -1,13 +1,8 @@
 """Opening a directory after anything that may have happened to it.
 
-Only the last segment is read: from its checkpoint, if that checks, else from its header block, to the end of
-the file, every checksum verified. What follows the last whole batch is quarantined in a file of its own and
-cut off, unless it is all zeros, which some file systems leave behind; damage that whole batches follow is
-stepped over and reported. Earlier segments are verified when they are read.
-
-Quarantined bytes may have been a batch that a reader has seen, its pointer not readable any more. So the log
-goes on in a new segment then, 10 s of pointers further, as it does after a loss of power. If a full disk has
-no room for it, the log can be read all the same, and the segment is begun later.
+Only the last segment is read, from its checkpoint or its header block to its end, every checksum verified.
+FORMAT.md has a table of what may be found there, and what is done about it. Where the log goes on in a new
+segment and a full disk has no room for that, it can be read all the same, and the segment is begun later.
 """
 
 from __future__ import annotations
@@ -17,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, count, islice, pairwise
+from itertools import chain, count, islice
 from pathlib import Path
 
 from quothlog import file_format, segment
@@ -25,9 +20,8 @@ from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.file_format import Block, Checkpoint, LogPosition
 from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
-from quothlog.recovery.recovery_segment import RecoverySegment, cut, finish_cuts
-from quothlog.recovery.report import RecoveryReport
-from quothlog.recovery.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
+from quothlog.recovery.recovery_segment import RecoveryReport, RecoverySegment, cut, finish_cuts
+from quothlog.recovery.scan import Found, Hole, batches, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.recovery.strays import strays_among
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
@@ -117,17 +111,14 @@ def open_directory(
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if file_format.staged_name_of(name)}
     findings.quarantined_bytes = sum(size for name, size in files.items() if file_format.is_quarantined(name))
-    sizes = {floor: size for name, size in files.items() if (floor := file_format.floor_of(name))}
-    floors = sorted(sizes)
-    if not floors:
+    sizes = file_format.segment_sizes(files)
+    if not sizes:
         floor = max(clock.now(), 1)
         log_id = log_id or new_log_id()
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
         active = begin_segment(filesystem, directory, block)
         return OpenedDirectory(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
-    segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
-    for one, following in pairwise(segments):
-        one.following = following
+    segments = segment.linked(filesystem, directory, log_id, sizes)
     tail = _Tail(filesystem, segments, findings, watch or (lambda _done, _all: None))
     successor = tail.recover(clock.boot_id())
     findings.rebuilt += rebuild(filesystem, segments, clock)
@@ -148,14 +139,10 @@ def _without_strays(
 
     files: names and sizes, kept true. Raises as `open_directory` does, before it renames.
     """
-    floors = sorted(floor for name in files if (floor := file_format.floor_of(name)))
-    log_id = _log_id(filesystem, directory, floors, log_id)
-
-    def make(floor: int) -> Segment:
-        return Segment(filesystem, directory, floor, log_id, files[file_format.segment_name(floor)])
-
-    strays = strays_among(floors, make, clock)
-    if not log_id and len(strays) < len(floors):
+    sizes = file_format.segment_sizes(files)
+    log_id = _log_id(filesystem, directory, sorted(sizes), log_id)
+    strays = strays_among(filesystem, directory, log_id, sizes, clock)
+    if not log_id and len(strays) < len(sizes):
         raise error("damaged", f"no segment in {directory} has a header block that checks")
     if strays:
         with durable_names(filesystem, directory):
@@ -211,9 +198,7 @@ class _Tail:
             block = self._segment.block
         except Damaged:
             return self._behind_a_damaged_block()
-        self.active = active = ActiveSegment(
-            self._filesystem, self._segment.path, block, self._file, block.start, block.chain
-        )
+        self.active = active = ActiveSegment(self._filesystem, self._segment.path.parent, block, self._file)
         footer = self._segment.footer(self._file)
         hole = self._replay(active, footer is not None, lost_power=block.boot_id != boot_id)
         is_sealed = footer is not None and footer.end.offset == active.end.offset
@@ -261,13 +246,9 @@ class _Tail:
         """
         if not self._findings.damaged_bytes:
             return end
-        for step in walk(self._file, start, end.offset, self._segment.log_id):
-            if isinstance(step, Found):
-                pointer, ordinal = (
-                    max(end.pointer, step.header.last),
-                    max(end.ordinal, step.header.end_ordinal),
-                )
-                end = end._replace(pointer=pointer, ordinal=ordinal)
+        for found in batches(self._file, start, end.offset, self._segment.log_id):
+            _, pointer, ordinal = found.end
+            end = end._replace(pointer=max(end.pointer, pointer), ordinal=max(end.ordinal, ordinal))
         return end
 
     def _replay(self, active: ActiveSegment, is_sealed: bool, *, lost_power: bool) -> Hole | None:
@@ -289,8 +270,8 @@ class _Tail:
         for step in steps:
             self._watch(active.end.offset - begin, size - begin)
             if isinstance(step, Found):
-                active.take(step.offset, step.header, batch.stamp(step.header, log_id))
-                self._learn(step)
+                active.take(step.offset, step.header)
+                self.producers.learn(step.header)
             elif step.end == size:
                 return step
             else:
@@ -312,7 +293,7 @@ class _Tail:
         for step in chain(block, steps):
             if isinstance(step, Found):
                 here = step.end
-                self._learn(step)
+                self.producers.learn(step.header)
                 self._watch(here.offset, size)
             elif step.end == size and not is_sealed and self._is_open_at(step.start):
                 torn = step
@@ -349,14 +330,9 @@ class _Tail:
             return view.end
         if before.has_block and not has_no_table(before):
             self.producers = ProducerTable.decode(before.block.producers)
-        for step in walk(view.file, before.start, view.end.offset, before.log_id, below=before.below):
-            if isinstance(step, Found):
-                self._learn(step)
+        for found in batches(view.file, before.start, view.end.offset, before.log_id, below=before.below):
+            self.producers.learn(found.header)
         return view.end
-
-    def _learn(self, found: Found) -> None:
-        self.producers.store(found.header)
-        self.producers.commit()
 
 
 def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:

@@ -1,28 +1,65 @@
 """The segment with which a log goes on where the last one is not to be written any more.
 
-After a loss of power, behind bytes that do not check, behind a header block that does not check and behind a
-footer a new segment begins, 10 s above every pointer that a reader may have seen. Torn bytes are quarantined
-first: copied into a file of their own, and cut off only once nothing is appended to the old segment any more.
-So a crash in between leaves a log that goes on above them at the next opening.
+It begins 10 s above every pointer that a reader may have seen. Torn bytes are quarantined first: copied into
+a file of their own, and cut off only once nothing is appended to the old segment any more. So a crash in
+between leaves a log that goes on above them at the next opening.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quothlog import file_format
 from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.file_format import HORIZON_US, Block, LogPosition
-from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Hole, parts, same_bytes
 from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import File, FileSystem, sync_file, write_durably
 from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
+
+
+@dataclass
+class RecoveryReport:
+    """All that an opening has found and done."""
+
+    strays: list[str] = field(default_factory=list)
+    """Names of files that are not a log's: left alone."""
+    set_aside: list[str] = field(default_factory=list)
+    """Names of files in which this opening has quarantined bytes."""
+    strays_set_aside: list[str] = field(default_factory=list)
+    """Names under which this opening has quarantined files that were named like segments and are none."""
+    quarantined_bytes: int = 0
+    """Bytes of all quarantined files, of this opening and of earlier ones."""
+    torn_bytes: int = 0
+    zero_bytes: int = 0
+    damaged_bytes: int = 0
+    """Bytes inside the last segment that are no batch, with whole batches behind them."""
+    lost_records: int = 0
+    """Records that were synced and are gone from the end of the last segment, as its index proves."""
+    lost_after: int = 0
+    """The last pointer in front of the lost records."""
+    lost_until: int = 0
+    """The highest pointer of the lost records, 0 if none are lost."""
+    rebuilt: list[str] = field(default_factory=list)
+    """Names of segments whose footer or index this opening has rebuilt: no record was missing."""
+    scanned_bytes: int = 0
+
+    def counters(self) -> dict[str, int]:
+        """Return the amounts of damage, by name."""
+        return {
+            "torn_bytes": self.torn_bytes,
+            "damaged_bytes": self.damaged_bytes,
+            "lost_records": self.lost_records,
+        }
+
+    def gauges(self) -> dict[str, int]:
+        """Return the amounts of files that a person should look at, by name."""
+        return {"quarantined_bytes": self.quarantined_bytes, "unknown_files": len(self.strays)}
 
 
 @dataclass
@@ -75,13 +112,13 @@ class RecoverySegment:
         if self.torn is not None:
             cut(self.file, self.torn.start)
             self.last.size = self.torn.start
-        self.last.end_below(block.floor)
+        self.last.below = block.floor
         self.file.close()
         if self.empty:
             self.last.remove()
         elif self.replayed is not None and self.replayed.end == self.end:  # else its index proves a loss
             with suppress(OSError):
-                self.replayed.leave_index(producers)
+                self.replayed.write_checkpoint(producers, durably=False)
         return [] if self.empty else [self.last], active
 
     def _copy(self, torn: Hole, findings: RecoveryReport) -> None:

@@ -1,17 +1,16 @@
 """Repairs a log: rewrites damaged segments without the bytes that readers step over, and keeps every byte.
 
-It works under the log's lock, segment by segment, oldest first. First it opens the log, which quarantines a
-torn end. Then it reads every byte. It keeps a segment in which something does not check under another name
-(`.N.damaged`), and puts one in its place with a header block, the intact batches and, once sealed, a footer.
-Pointers and ordinals stay, so readers still learn which records are gone; they only do not have to search for
-what follows any more. It rebuilds an index that does not agree with its segment. A crash at any point leaves
-the log as it was, or repaired up to there.
+It works under the log's lock, segment by segment, oldest first, after an opening. It keeps a segment in which
+something does not check under another name (`.N.damaged`), and puts one in its place with a header block, the
+intact batches and, once sealed, a footer. Pointers and ordinals stay, so readers still learn which records
+are gone. A crash at any point leaves the log as it was, or repaired up to there.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +33,6 @@ from quothlog.storage.filesystem import (
     sync_file,
     write_durably,
 )
-from quothwire import batch
 from quothwire.errors import error
 
 _NO_BOOT = bytes(16)
@@ -171,7 +169,7 @@ class _Mender:
         self._footer = one.footer(self._file)
         self._intact: list[Hole] = []
         block = self._block
-        self._mended = ActiveSegment(filesystem, one.path, block, self._file, block.start, block.chain)
+        self._mended = ActiveSegment(filesystem, one.path.parent, block, self._file)
         """The batches that were seen so far, as they will lie in the mended segment."""
         self._producers = ProducerTable.decode(block.producers)
         if before is not None and not block.producers:  # a transaction's segment has no table
@@ -224,9 +222,8 @@ class _Mender:
             self._intact[-1] = Hole(self._intact[-1].start, found.end.offset)
         else:
             self._intact.append(Hole(offset, found.end.offset))
-        self._mended.take(self._mended.end.offset, header, batch.stamp(header, self._segment.log_id))
-        self._producers.store(header)
-        self._producers.commit()
+        self._mended.take(self._mended.end.offset, header)
+        self._producers.learn(header)
 
     def _is_stray(self) -> bool:
         """Return True if nothing in it can be read, and its name lies within the segment before it."""
@@ -245,12 +242,9 @@ class _Mender:
 
     def _append_footer(self, following: Segment) -> None:
         """Append a footer that says where the segment ended once."""
-        file = self._filesystem.open(self._segment.path, append=True)
-        try:
+        with closing(self._filesystem.open(self._segment.path, append=True)) as file:
             file.append([file_format.encode_footer(self._new_footer(following))])
             sync_file(file)
-        finally:
-            file.close()
 
     def _new_block(self) -> Block:
         """A header block in place of one that does not check: what the segment before it tells."""

@@ -69,12 +69,12 @@ def walk(
 
     below: where the next segment begins: a batch with that pointer or a higher one is out of place.
     """
-    window = _Window(file, end, 2**20 if bodies else INDEX_STEP_BYTES, below)
+    window = _Window(file, end, log_id, _SEARCH_BYTES if bodies else INDEX_STEP_BYTES, below)
     here = start
     while here.offset < end:
-        header = _batch_at(window, here.offset, here, log_id, body=bodies)
+        header = window.batch_at(here.offset, here, body=bodies)
         if header is None:
-            found = _search(window, here, log_id)
+            found = window.next_batch(here)
             yield Hole(here.offset, found.offset if found else end)
             if found is None:
                 return
@@ -82,6 +82,13 @@ def walk(
             found = Found(here.offset, header)
         yield found
         here = found.end
+
+
+def batches(
+    file: File, start: LogPosition, end: int, log_id: int, *, below: int = POINTER_MAX + 1
+) -> Iterator[Found]:
+    """Walk over the batches alone, whatever lies between them."""
+    return (step for step in walk(file, start, end, log_id, below=below) if isinstance(step, Found))
 
 
 def is_open(header: Header) -> bool:
@@ -132,12 +139,12 @@ def _range(step: Found | Hole) -> Hole:
 
 def newest_pointer_in(file: File, start: int, end: int, log_id: int) -> int:
     """The highest pointer of any header of this log from a boundary on, 0 if there is none."""
-    window = _Window(file, end, _SEARCH_BYTES)
+    window = _Window(file, end, log_id, _SEARCH_BYTES)
     newest = 0
-    while (header := _header_at(window, start, log_id)) is not None:
+    while (header := window.header_at(start)) is not None:
         newest = max(newest, header.last)
         start += header.size
-    return max(newest, max((header.last for _, header in _headers(window, start, log_id)), default=0))
+    return max(newest, max((header.last for _, header in window.headers(start)), default=0))
 
 
 def parts(file: File, hole: Hole) -> Iterator[bytes]:
@@ -159,60 +166,93 @@ def same_bytes(a: File, here: Hole, b: File, there: Hole) -> bool:
 
 
 class _Window:
-    """A moving view of a file: one read serves many small looks."""
+    """A moving view of a file that finds the headers of one log: one read serves many small looks."""
 
-    def __init__(self, file: File, end: int, size: int, below: int = POINTER_MAX + 1) -> None:
+    def __init__(self, file: File, end: int, log_id: int, size: int, below: int = POINTER_MAX + 1) -> None:
         self._file = file
-        self.below = below
-        self.end = end
+        self._below = below
+        self._end = end
+        self._log_id = log_id
         self._size = size
         self._base = 0
         self._data = b""
 
     def view(self, offset: int, size: int) -> memoryview:
         """`size` bytes at an offset, fewer only at the end."""
-        size = min(size, self.end - offset)
+        size = min(size, self._end - offset)
         skip = offset - self._base
         if skip < 0 or skip + size > len(self._data):
-            self._data = self._file.read(min(max(size, self._size), self.end - offset), offset)
+            self._data = self._file.read(min(max(size, self._size), self._end - offset), offset)
             self._base, skip = offset, 0
         return memoryview(self._data)[skip : skip + size]
 
+    def header_at(self, offset: int, after: LogPosition | None = None) -> Header | None:
+        """The header at an offset if it checks and follows the position `after`."""
+        if offset >= self._end:
+            return None
+        try:
+            header = batch.parse_header(self.view(offset, batch.HEADER_BYTES), self._log_id)
+        except QuothError:
+            return None
+        if after is None:
+            return header
+        is_next = header.base > after.pointer and header.ordinal >= after.ordinal
+        return header if is_next and header.last < self._below else None
 
-def _header_at(window: _Window, offset: int, log_id: int, after: LogPosition | None = None) -> Header | None:
-    """The header at an offset if it checks and follows the position `after`."""
-    if offset >= window.end:
-        return None
-    try:
-        header = batch.parse_header(window.view(offset, batch.HEADER_BYTES), log_id)
-    except QuothError:
-        return None
-    if after is None:
+    def batch_at(self, offset: int, after: LogPosition, *, body: bool) -> Header | None:
+        """The header of the batch at an offset if it checks, is all there and follows `after`."""
+        header = self.header_at(offset, after)
+        if header is None or offset + header.size > self._end:
+            return None
+        if header.ordinal != after.ordinal and self._is_out_of_place(offset, header, after):
+            return None
+        try:
+            if body:
+                batch.check(self.view(offset, header.size), self._log_id)
+        except QuothError:
+            return None
         return header
-    follows = header.base > after.pointer and header.ordinal >= after.ordinal and header.last < window.below
-    return header if follows else None
 
-
-def _batch_at(window: _Window, offset: int, after: LogPosition, log_id: int, *, body: bool) -> Header | None:
-    """The header of the batch at an offset if it checks, is all there and is the next one after `after`."""
-    header = _header_at(window, offset, log_id, after)
-    if header is None or offset + header.size > window.end:
+    def next_batch(self, after: LogPosition) -> Found | None:
+        """Search for the next batch behind a position at which no whole one begins."""
+        cut = self.header_at(after.offset, after)
+        for offset, _ in self.headers(after.offset + (cut.size if cut else 1)):
+            header = self.batch_at(offset, after, body=True)
+            if header is not None:
+                return Found(offset, header)
         return None
-    if header.ordinal != after.ordinal and _is_out_of_place(window, offset, header, after, log_id):
-        return None
-    try:
-        if body:
-            batch.check(window.view(offset, header.size), log_id)
-    except QuothError:
-        return None
-    return header
 
+    def headers(self, start: int) -> Iterator[tuple[int, Header]]:
+        """Every header of the log from an offset on, wherever it lies."""
+        offset = start
+        while offset < self._end:
+            data = bytes(self.view(offset, _SEARCH_BYTES))
+            at = data.find(batch.MAGIC)
+            while at >= 0:
+                head = self.view(offset + at, batch.HEADER_BYTES)
+                if batch.is_stamped(head, self._log_id):
+                    with contextlib.suppress(QuothError):
+                        yield offset + at, batch.parse_header(head, self._log_id)
+                at = data.find(batch.MAGIC, at + 1)
+            if len(data) < _SEARCH_BYTES:
+                return
+            offset += len(data) - len(batch.MAGIC) + 1
 
-def _is_out_of_place(window: _Window, offset: int, header: Header, after: LogPosition, log_id: int) -> bool:
-    """Return True if more batches follow each other without this one, before which records are missing."""
-    witnesses = islice(_chain(window, offset + header.size, log_id), _WITNESSES)
-    bases = [one.base for one in witnesses if one.base > after.pointer and one.ordinal >= after.ordinal]
-    return 1 + _longest_rise([base for base in bases if base > header.last]) < _longest_rise(bases)
+    def chain(self, start: int) -> Iterator[Header]:
+        """Headers from a boundary on: each behind the batch before it, or the next to be found."""
+        while start < self._end:
+            header = self.header_at(start)
+            if header is None:
+                start, header = next(self.headers(start + 1), (self._end, None))
+            if header is not None:
+                yield header
+                start += header.size
+
+    def _is_out_of_place(self, offset: int, header: Header, after: LogPosition) -> bool:
+        """Return True if more batches follow each other without this one, which has a gap before it."""
+        witnesses = islice(self.chain(offset + header.size), _WITNESSES)
+        bases = [one.base for one in witnesses if one.base > after.pointer and one.ordinal >= after.ordinal]
+        return 1 + _longest_rise([base for base in bases if base > header.last]) < _longest_rise(bases)
 
 
 def _longest_rise(numbers: list[int]) -> int:
@@ -222,41 +262,3 @@ def _longest_rise(numbers: list[int]) -> int:
         at = bisect_left(ends, number)
         ends[at : at + 1] = [number]
     return len(ends)
-
-
-def _chain(window: _Window, start: int, log_id: int) -> Iterator[Header]:
-    """Headers of this log from a boundary on: each behind the batch before it, or the next to be found."""
-    while start < window.end:
-        header = _header_at(window, start, log_id)
-        if header is None:
-            start, header = next(_headers(window, start + 1, log_id), (window.end, None))
-        if header is not None:
-            yield header
-            start += header.size
-
-
-def _search(window: _Window, after: LogPosition, log_id: int) -> Found | None:
-    """The next batch behind a position at which no whole one begins."""
-    cut = _header_at(window, after.offset, log_id, after)
-    for offset, _ in _headers(window, after.offset + (cut.size if cut else 1), log_id):
-        header = _batch_at(window, offset, after, log_id, body=True)
-        if header is not None:
-            return Found(offset, header)
-    return None
-
-
-def _headers(window: _Window, start: int, log_id: int) -> Iterator[tuple[int, Header]]:
-    """Every header of this log from an offset on, wherever it lies."""
-    offset = start
-    while offset < window.end:
-        data = bytes(window.view(offset, _SEARCH_BYTES))
-        at = data.find(batch.MAGIC)
-        while at >= 0:
-            head = window.view(offset + at, batch.HEADER_BYTES)
-            if batch.is_stamped(head, log_id):
-                with contextlib.suppress(QuothError):
-                    yield offset + at, batch.parse_header(head, log_id)
-            at = data.find(batch.MAGIC, at + 1)
-        if len(data) < _SEARCH_BYTES:
-            return
-        offset += len(data) - len(batch.MAGIC) + 1

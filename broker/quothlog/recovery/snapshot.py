@@ -8,9 +8,7 @@ retention removes between the listing and the opening is passed over; once open,
 
 from __future__ import annotations
 
-import contextlib
 import errno
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +16,12 @@ from typing import NamedTuple
 from quothlog import file_format, segment
 from quothlog.file_format import Block, Footer, LogPosition
 from quothlog.recovery.strays import strays_among
+from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothlog.storage.clock import SystemClock
 from quothlog.storage.filesystem import File, PosixFileSystem, refuse_strange
 from quothlog.transactions.commit_plan import CommitPlan, read_plan
-from quothwire.errors import Damaged, QuothError, error
-from quothwire.pointer import POINTER_MAX
+from quothwire.errors import Damaged, error
 
 DISK = PosixFileSystem()
 
@@ -38,14 +36,8 @@ def holds(directory: Path, log_id: int) -> bool:
 
 def logs_in(directory: Path) -> set[int]:
     """The ids that the header blocks of a directory's segments say."""
-    said = set()
-    for floor in _listed(directory):
-        file = _open(directory, floor)
-        if file is not None:
-            with contextlib.suppress(QuothError):
-                said.add(segment.read_block(file).log_id)
-            file.close()
-    return said
+    named = (Segment(DISK, directory, floor, 0, 0).named for floor in _listed(directory))
+    return {one[0] for one in named if one is not None}
 
 
 class Steady:
@@ -83,9 +75,10 @@ class Part(NamedTuple):
 
     block: None if it does not check, and if it says that this is another segment: then it is misplaced.
     before: where the one before it ends, following: where the next one begins, each by its pointer and its
-    ordinal; None where that is not known. below: what all its pointers lie below.
+    ordinal; None where that is not known.
     """
 
+    segment: Segment
     path: Path
     log_id: int
     floor: int
@@ -116,6 +109,11 @@ class Part(NamedTuple):
         return self.footer.end if self.footer else self.following
 
     @property
+    def is_indexed(self) -> bool:
+        """True if its index agrees with it."""
+        return self.segment.agreed_checkpoint(self.file) is not None
+
+    @property
     def missing(self) -> int:
         """Records between it and the one before it."""
         if self.before is None or self.expected is None:
@@ -133,8 +131,8 @@ class Listing(NamedTuple):
 
 def segments(directory: Path, wanted: int, after: int = 0) -> Iterator[Part]:
     """The segments that may hold records above a pointer, each open until the next one is asked for."""
-    listed = listing(directory, wanted)
-    yield from _parts(listed, range(_first_row(listed, after), len(listed.floors)), None)
+    row = SealedSegments(_linked(listing(directory, wanted)))
+    yield from _parts(row[row.row_of(after) :], None)
 
 
 def segments_in(listed: Listing, rows: range) -> Iterator[Part]:
@@ -142,39 +140,55 @@ def segments_in(listed: Listing, rows: range) -> Iterator[Part]:
 
     So several readers can look at a log in pieces, and report the same as one reader of all of it.
     """
-    yield from _parts(listed, rows, _before(listed, rows.start))
+    row = _linked(listed)
+    earlier = next((one for one in reversed(row[: rows.start]) if not one.is_misplaced), None)
+    before = next(_parts([earlier], None), None) if earlier is not None else None
+    yield from _parts(row[rows.start : rows.stop], before)
 
 
-def _before(listed: Listing, row: int) -> Part | None:
-    """The segment before a row; files that only bear the name of one are passed over."""
-    for earlier in reversed(range(row)):
-        part = next(_parts(listed, range(earlier, earlier + 1), None), None)
-        if part is None or not part.misplaced:
-            return part
-    return None
+def _linked(listed: Listing) -> list[Segment]:
+    return segment.linked(DISK, listed.directory, listed.log_id, dict.fromkeys(listed.floors, 0))
 
 
-def _parts(listed: Listing, rows: range, before: Part | None) -> Iterator[Part]:
-    """The segments in some rows. before: the one before them, None if that is not known."""
-    directory, log_id, floors = listed
-    for row in rows:
-        file = _open(directory, floors[row])
-        if file is None:
+def _parts(row: Sequence[Segment], before: Part | None) -> Iterator[Part]:
+    """Open some segments one by one. before: the one before them, None if that is not known."""
+    for one in row:
+        try:
+            file = Steady(one.path)
+        except FileNotFoundError:  # it was removed after the listing
             before = None
             continue
         try:
-            one = Segment(DISK, directory, floors[row], log_id, file.size())
+            one.size = file.size()
             block, misplaced = _block(file, one)
-            footer = None if misplaced else one.footer(file)
-            following, below = _following(listed, row)
             part = Part(
-                file.path, log_id, floors[row], file, file.size(), block, footer, row + 1 == len(floors),
-                before.end if before else None, following, below, misplaced,
+                one, one.path, one.log_id, one.floor, file, one.size, block,
+                None if misplaced else one.footer(file), one.following is None,
+                before.end if before else None, _begin_of_next(one), one.below, misplaced,
             )  # fmt: skip
             yield part
             before = before if misplaced else part
         finally:
             file.close()
+
+
+def _block(file: File, one: Segment) -> tuple[Block | None, bool]:
+    """Read a segment's header block from its file: None if it does not check, or is that of another segment,
+    and whether it is the latter."""
+    try:
+        block = segment.read_block(file)
+    except Damaged:
+        return None, False
+    belongs = (block.log_id, block.floor) == (one.log_id, one.floor)
+    return (block, False) if belongs else (None, True)
+
+
+def _begin_of_next(one: Segment) -> LogPosition | None:
+    """Return where the next segment of the log begins; None if that is not known, or if there is none."""
+    following = one.following
+    while following is not None and following.is_misplaced:
+        following = following.following
+    return following.begin if following is not None and following.is_named else None
 
 
 def listing(directory: Path, wanted: int) -> Listing:
@@ -217,25 +231,10 @@ def strays_in(directory: Path, log_id: int = 0) -> list[str]:
 
 def _strays_among(directory: Path, sizes: Mapping[int, int], log_id: int) -> list[int]:
     """The floors, lowest first, whose files are strays. sizes: of all segments' files, by their floors."""
-    floors = sorted(sizes)
-    log_id = log_id or _said_first(directory, floors)
-
-    def make(floor: int) -> Segment:
-        return Segment(DISK, directory, floor, log_id, sizes[floor])
-
-    return strays_among(floors, make, SystemClock())
-
-
-def _said_first(directory: Path, floors: list[int]) -> int:
-    """The id of the log that the oldest segment says which says its own name, 0 if none does."""
-    for floor in floors:
-        with contextlib.suppress(QuothError, FileNotFoundError):
-            log_id, said, _ = file_format.named_in(
-                DISK.open(directory / file_format.segment_name(floor)).read(file_format.BLOCK_BYTES, 0)
-            )
-            if said == floor:
-                return log_id
-    return 0
+    if not log_id:  # the oldest segment that says its own name tells it
+        named = ((floor, Segment(DISK, directory, floor, 0, 0).named) for floor in sorted(sizes))
+        log_id = next((said[0] for floor, said in named if said is not None and said[1] == floor), 0)
+    return strays_among(DISK, directory, log_id, sizes, SystemClock())
 
 
 def _plan_in(directory: Path) -> CommitPlan | None:
@@ -254,43 +253,7 @@ def _listed(directory: Path) -> dict[int, int]:
     """
     for name in filter(file_format.floor_of, DISK.strange(directory)):
         refuse_strange(DISK, directory / name)
-    return {
-        floor: size for name, size in DISK.list(directory).items() if (floor := file_format.floor_of(name))
-    }
-
-
-def _first_row(listed: Listing, after: int) -> int:
-    """The segment that holds the first record above a pointer, if any does."""
-    directory, log_id, floors = listed
-    row = max(0, bisect_right(floors, after + 1) - 1)
-    while row and Segment(DISK, directory, floors[row], log_id, 0).is_misplaced:
-        row -= 1
-    return row
-
-
-def _following(listed: Listing, row: int) -> tuple[LogPosition | None, int]:
-    """Return where the segment behind a row begins, and the exclusive upper bound of the row's pointers."""
-    directory, log_id, floors = listed
-    following: list[LogPosition | None] = []
-    for later in range(row + 1, len(floors)):
-        file = _open(directory, floors[later])
-        if file is None:
-            continue
-        block, misplaced = _block(file, Segment(DISK, directory, floors[later], log_id, file.size()))
-        file.close()
-        if not misplaced:
-            following.append(block.start if block else None)
-        if block is not None:
-            return following[0], floors[later]
-    return None, POINTER_MAX + 1
-
-
-def _open(directory: Path, floor: int) -> Steady | None:
-    """A segment's file, None if it was removed after the listing."""
-    try:
-        return Steady(directory / file_format.segment_name(floor))
-    except FileNotFoundError:
-        return None
+    return file_format.segment_sizes(DISK.list(directory))
 
 
 def _log_id(directory: Path, floors: list[int], wanted: int) -> int | None:
@@ -298,29 +261,16 @@ def _log_id(directory: Path, floors: list[int], wanted: int) -> int | None:
     else the oldest one that is said; None if none of the segments is there any more."""
     said, damaged = None, False
     for floor in floors:
-        file = _open(directory, floor)
-        if file is None:
-            continue
         try:
-            block = segment.read_block(file)
-            said = said or block.log_id
-            if block.log_id == wanted or (not wanted and block.floor == floor):
-                return block.log_id
+            block = segment.read_block(Steady(directory / file_format.segment_name(floor)))
+        except FileNotFoundError:  # it was removed after the listing
+            continue
         except Damaged:
             damaged = True
-        finally:
-            file.close()
+            continue
+        said = said or block.log_id
+        if block.log_id == wanted or (not wanted and block.floor == floor):
+            return block.log_id
     if damaged and said is None:
         raise error("damaged", f"no segment in {directory} has a header block that checks")
     return said
-
-
-def _block(file: File, one: Segment) -> tuple[Block | None, bool]:
-    """The header block of a segment's file, None if it does not check or belongs to another one; and is it
-    the latter?"""
-    try:
-        block = segment.read_block(file)
-    except Damaged:
-        return None, False
-    belongs = (block.log_id, block.floor) == (one.log_id, one.floor)
-    return (block, False) if belongs else (None, True)

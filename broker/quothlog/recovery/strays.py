@@ -1,29 +1,22 @@
-"""Files that bear the name of a segment, and cannot be one of this log.
+"""Files that bear the name of a segment, and cannot be one of this log: FORMAT.md has the rules.
 
 The last segment says above which pointer a log goes on, its name included. So a file that a person has put
-there would move the log's clock for good, an empty one as well. What is neither read nor written that way:
-
-- behind the last segment, a file whose header block names another segment or another log;
-- behind the last segment, a file in which nothing tells of this log (no field of a header block, no batch),
-  and whose name cannot be that of a segment: it lies within the pointers of the segment in front of it, or
-  more than `AHEAD_MAX_US` ahead of both these and the clock;
-- an empty file between the others, if no record that the segment behind it counts can have been in it.
-
-A disk that rots can leave a segment without a block, too. So a file that an index claims is a segment, and
-one that is not empty is kept where no other file tells of the log.
-
-An opening quarantines strays; a reader without a lock passes over them.
+there would move the log's clock for good. A disk that rots can leave a segment without a block, too; so a
+file that an index claims is a segment. An opening quarantines strays; a reader without a lock passes over
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
 
 from quothlog import file_format, segment
 from quothlog.recovery.scan import newest_pointer_in
 from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
+from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import Damaged, QuothError
 
 AHEAD_MAX_US = 86_400_000_000
@@ -31,36 +24,29 @@ AHEAD_MAX_US = 86_400_000_000
 was set to another time zone."""
 
 
-def strays_among(floors: Sequence[int], make: Callable[[int], Segment], clock: Clock) -> list[int]:
+def strays_among(
+    filesystem: FileSystem, directory: Path, log_id: int, sizes: Mapping[int, int], clock: Clock
+) -> list[int]:
     """The floors, lowest first, whose files are strays.
 
-    floors: of all files that are called like segments, lowest first. make: gives the segment of a floor.
-    clock: asked only where its time decides. A file that cannot be read now is no stray.
+    sizes: of all files that are called like segments, by their floors. clock: asked only where its time
+    decides. A file that cannot be read now is no stray.
     """
-    row = [make(floor) for floor in floors]
+    row = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in sorted(sizes)]
     behind: list[int] = []
-    while row and _is_sure(partial(_is_behind, row[-1], row[:-1], clock)):
+    while row and _is_behind(row[-1], row[:-1], clock):
         behind.insert(0, row.pop().floor)
     between = (
         one.floor
         for place, one in enumerate(row[:-1])
-        if not one.size and _is_sure(partial(_is_between, one, row[:place], row[place + 1]))
+        if not one.size and _is_between(one, row[:place], row[place + 1])
     )
     return [*between, *behind]
 
 
-def _is_sure(ask: Callable[[], bool]) -> bool:
-    """The answer; no if a file cannot be read, is of another version, or has been removed."""
-    try:
-        return ask()
-    except (OSError, QuothError):
-        return False
-
-
 def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
-    """Return True if the file with the highest name is a stray."""
-    file = one.open()
-    try:
+    """Return True if the file with the highest name is a stray for certain."""
+    with suppress(OSError, QuothError), closing(one.open()) as file:
         head = file.read(file_format.BLOCK_BYTES, 0)
         if _is_block_of(head, one) or one.claim() is not None:
             return False
@@ -71,25 +57,24 @@ def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
             return bool(segment.read_block(file))
         except Damaged:
             return not _tells_of_it(one) and not _is_plausible(one, known, clock)
-    finally:
-        file.close()
+    return False
 
 
 def _is_between(one: Segment, earlier: Sequence[Segment], following: Segment) -> bool:
-    """Return True if an empty file with others behind it is a stray.
+    """Return True if an empty file with others behind it is a stray for certain.
 
     The header block behind it says how far the log went before. Where that is just below this name, the log
     went on above it because it may have been a segment.
     """
-    if one.claim() is not None:
-        return False
-    begin = following.block
-    if begin.previous == one.floor - 1:
-        return False
-    known = _last_known(earlier)
-    if begin.previous < one.floor:
-        return True
-    return known is not None and _end_of(known) == (begin.previous, begin.ordinal)
+    with suppress(OSError, QuothError):
+        begin = following.block
+        if one.claim() is not None or begin.previous == one.floor - 1:
+            return False
+        known = _last_known(earlier)
+        if begin.previous < one.floor:
+            return True
+        return known is not None and _end_of(known) == (begin.previous, begin.ordinal)
+    return False
 
 
 def _is_plausible(one: Segment, known: Segment | None, clock: Clock) -> bool:
@@ -105,8 +90,7 @@ def _last_known(row: Sequence[Segment]) -> Segment | None:
 
 def _tells_of_it(one: Segment) -> bool:
     """Return True if a file has anything of this segment, or of its log."""
-    file = one.open()
-    try:
+    with closing(one.open()) as file:
         head = file.read(file_format.BLOCK_BYTES, 0)
         if _is_block_of(head, one):
             return True
@@ -114,8 +98,6 @@ def _tells_of_it(one: Segment) -> bool:
             return False
         is_like_block = file_format.is_like_block(head, one.log_id, one.floor)
         return is_like_block or newest_pointer_in(file, 0, file.size(), one.log_id) > 0
-    finally:
-        file.close()
 
 
 def _is_block_of(head: bytes, one: Segment) -> bool:

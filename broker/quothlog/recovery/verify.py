@@ -1,12 +1,9 @@
 """Verifies a log that another process may be writing: takes no lock and writes nothing.
 
-Opening a log repairs what a crash left, so it needs the lock; looking at one does not, see `snapshot`. A cut
-batch at the end of the last segment is being written right now, or a crash has torn it: it is `Unfinished`,
-and so is what the owner cuts off there meanwhile, and what a loss of power has left of bytes that were not
-synced. Everything else that is no batch is `Damage`: told, and stepped over. No record is missing where the
-damage `is_derived`: it lies in a part that is made from the others.
-
-The checkpoint of an index covers synced bytes only. Where the last segment ends before it, records are lost.
+A cut batch at the end of the last segment is being written right now, or a crash has torn it: it is
+`Unfinished`, and so is what the owner cuts off there meanwhile, and what a loss of power has left of bytes
+that were not synced. Everything else that is no batch is `Damage`, and stepped over. The checkpoint of an
+index covers synced bytes only: where the last segment ends before it, records are lost.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from quothlog import file_format
 from quothlog.file_format import LogPosition
 from quothlog.recovery.scan import Found, Hole, is_open, is_zero, same_bytes, settled, walk
 from quothlog.recovery.snapshot import DISK, Listing, Part, segments, segments_in
-from quothlog.segment import Segment
 from quothlog.storage.clock import SystemClock
 from quothwire import batch
 from quothwire.errors import BrokerFailure, QuothError
@@ -254,7 +250,7 @@ def _tail(
 
 def _claimed(part: Part, ordinal: int) -> LogPosition | None:
     """Return where the last segment once ended, as its index proves, if it ends at a lower ordinal now."""
-    point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).claim()
+    point = part.segment.claim()
     if point is None or point.end.ordinal <= ordinal:
         return None
     if part.size < point.end.offset:
@@ -389,7 +385,7 @@ def _believed(part: Part) -> Summary | None:
         return None
     return Summary(
         part.path, part.log_id, part.floor, first, footer.end.pointer, block.ordinal, -1, count, part.size,
-        True, _is_indexed(part), 0, (),
+        True, part.is_indexed, 0, (),
     )  # fmt: skip
 
 
@@ -428,11 +424,5 @@ def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary
     sealed = part.footer is not None or not part.last
     return Summary(
         part.path, part.log_id, part.floor, first, last, ordinal, batches, count, part.size,
-        sealed, _is_indexed(part), unfinished, tuple(damages),
+        sealed, part.is_indexed, unfinished, tuple(damages),
     )  # fmt: skip
-
-
-def _is_indexed(part: Part) -> bool:
-    """Return True if its index agrees with it."""
-    one = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size)
-    return one.agreed_checkpoint(part.file) is not None

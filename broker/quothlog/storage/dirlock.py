@@ -1,11 +1,10 @@
 """One process owns a directory, by flock(2).
 
-Two locks are held: one on the directory itself, which cannot be deleted from under its owner, and one on the
-file `lock` in it, which holds the owner's process id for the error of the next process. A directory below one
-that this process owns has the second one only: descriptors are few, and topics are many. So that both kinds
-of owners exclude each other where `lock` is deleted, each tries the other's lock and releases it at once: the
-owner of a data directory that of the topic's folder, and the owner of a topic's folder that of the data
-directory. Each holds its own lock before it tries, so two that begin at the same time cannot both go on.
+Two locks are held: one on the directory itself, and one on the file `lock` in it, which holds the owner's
+process id. A directory below one that this process owns has the second one only: descriptors are few, and
+topics are many. So that both kinds of owners exclude each other where `lock` is deleted, each tries the
+other's lock and releases it at once, see FORMAT.md. Each holds its own lock before it tries, so two that
+begin at the same time cannot both go on.
 """
 
 from __future__ import annotations

@@ -42,7 +42,10 @@ class File(Protocol):
         """Up to `size` bytes at an offset; fewer only at the end of the file."""
 
     def read_at_hand(self, size: int, offset: int) -> bytes | None:
-        """Bytes at an offset if they are in memory, so that the call waits for no disk; None if not."""
+        """Bytes at an offset if they are in memory, so that the call waits for no disk.
+
+        None if they are not, or if the system cannot tell.
+        """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at the end, or raise OSError with any part of them written."""
@@ -125,7 +128,7 @@ def refuse_strange(filesystem: FileSystem, path: Path) -> None:
         raise error("storage_failed", f"{path}: {problem.strerror}", hint) from problem
 
 
-class PosixFile:
+class _PosixFile:
     """A regular file of the operating system."""
 
     def __init__(self, path: Path, flags: int) -> None:
@@ -135,7 +138,6 @@ class PosixFile:
         self.close()
 
     def read(self, size: int, offset: int) -> bytes:
-        """See `File.read`."""
         data = os.pread(self._fd, size, offset)
         if len(data) in (0, size):
             return data
@@ -147,7 +149,6 @@ class PosixFile:
         return b"".join(parts)
 
     def read_at_hand(self, size: int, offset: int) -> bytes | None:
-        """See `File.read_at_hand`; None where the system cannot tell."""
         if not _NO_WAIT:
             return None
         data = bytearray(size)
@@ -158,7 +159,6 @@ class PosixFile:
         return bytes(data) if found == size else None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """See `File.append`."""
         for start in range(0, len(buffers), _BUFFERS_MAX):
             part = buffers[start : start + _BUFFERS_MAX]
             written = os.writev(self._fd, part)
@@ -171,46 +171,39 @@ class PosixFile:
             rest = rest[os.write(self._fd, rest) :]
 
     def overwrite(self, data: Buffer, offset: int) -> None:
-        """See `File.overwrite`."""
         rest = memoryview(data)
         while rest:
             written = os.pwrite(self._fd, rest, offset)
             rest, offset = rest[written:], offset + written
 
     def size(self) -> int:
-        """See `File.size`."""
         return os.fstat(self._fd).st_size
 
     def sync(self) -> None:
-        """See `File.sync`. On macOS fsync leaves the bytes in the drive, F_FULLFSYNC does not."""
-        if sys.platform == "darwin":
+        if sys.platform == "darwin":  # fsync leaves the bytes in the drive there
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
         else:
             os.fdatasync(self._fd)
 
     def truncate(self, size: int) -> None:
-        """See `File.truncate`."""
         os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        """See `File.close`."""
         fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
             os.close(fd)
 
 
-class PosixDirectory:
+class _PosixDirectory:
     """A directory of the operating system."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def sync(self) -> None:
-        """See `Directory.sync`."""
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """See `Directory.close`."""
         os.close(self._fd)
 
 
@@ -244,12 +237,12 @@ class PosixFileSystem:
 
     def create(self, path: Path) -> File:
         """See `FileSystem.create`."""
-        return PosixFile(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
+        return _PosixFile(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
 
     def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
         """See `FileSystem.open`. Behind O_APPEND Linux appends whatever the offset."""
         writing = os.O_RDWR | (os.O_APPEND if append else 0)
-        return PosixFile(path, writing if append or overwrite else os.O_RDONLY)
+        return _PosixFile(path, writing if append or overwrite else os.O_RDONLY)
 
     def rename(self, old: Path, new: Path) -> None:
         """See `FileSystem.rename`."""
@@ -261,7 +254,7 @@ class PosixFileSystem:
 
     def open_directory(self, path: Path) -> Directory:
         """See `FileSystem.open_directory`."""
-        return PosixDirectory(path)
+        return _PosixDirectory(path)
 
     def free_bytes(self, path: Path) -> int:
         """See `FileSystem.free_bytes`."""
@@ -284,13 +277,10 @@ def write_durably(filesystem: FileSystem, path: Path, parts: Iterable[Buffer]) -
     """
     beside = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
-        file = filesystem.create(beside)
-        try:
+        with contextlib.closing(filesystem.create(beside)) as file:
             for part in parts:
                 file.append([part])
             file.sync()
-        finally:
-            file.close()
         with durable_names(filesystem, path.parent):
             filesystem.rename(beside, path)
     except NotDurable:
@@ -307,15 +297,12 @@ def durable_names(filesystem: FileSystem, path: Path) -> Iterator[None]:
 
     Raises OSError if the directory cannot be opened, before anything is done, and `NotDurable` after it.
     """
-    directory = filesystem.open_directory(path)
-    try:
+    with contextlib.closing(filesystem.open_directory(path)) as directory:
         yield
         try:
             directory.sync()
         except OSError as problem:
             raise NotDurable(f"what was done in {path.name}", problem) from problem
-    finally:
-        directory.close()
 
 
 def sync_directory(filesystem: FileSystem, path: Path) -> None:

@@ -7,15 +7,14 @@
                              give the files their names; remove the plan
     adopt      the owner     go on in the new segment
 
-The bytes are written once, and are synced before other requests wait. The work while they wait is bounded by
-the number of batches. A crash before the decision leaves files of staged batches, whatever their headers say;
-after it, the next opening gives them their names, see `commit_plan`.
+A crash before the decision leaves files of staged batches, whatever their headers say; after it, the next
+opening gives them their names, see `commit_plan`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -26,8 +25,8 @@ from quothlog.file_format import BLOCK_BYTES, Block, LogPosition
 from quothlog.recovery.scan import Hole, parts
 from quothlog.retention import LogOptions
 from quothlog.segment import Segment
-from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import File, FileSystem, NotDurable, durable_names, sync_file
+from quothlog.storage.write_failure import need_room
 from quothlog.transactions.commit_plan import CommitPlan
 from quothlog.transactions.staging import (
     CANNOT_BE_READ,
@@ -149,27 +148,21 @@ class Commit:
         """Let a file become a segment as it is."""
         final = _Final(staged.path)
         self._finals.append(final)
-        file = reopened(self._filesystem, staged)
-        try:
+        with closing(reopened(self._filesystem, staged)) as file:
             final.batches += headers_in(file, staged.size, self._log_id)
             _need_all(final, staged.batches)
             sync_file(file)
-        finally:
-            file.close()
 
     def _copy(self, row: int, group: Sequence[StagedFile], *, is_last: bool) -> None:
         """Let a file with the batches of several, one behind the other, become a segment."""
         final = _Final(self._directory / file_format.merged_name(*self.key, row))
         self._finals.append(final)
-        copy = self._filesystem.create(final.path)
-        try:
+        with closing(self._filesystem.create(final.path)) as copy:
             copy.append([bytes(BLOCK_BYTES)])
             for staged in group:
                 self._append(copy, staged, final, is_last=is_last and staged is group[-1])
             _need_all(final, sum(staged.batches for staged in group))
             sync_file(copy)
-        finally:
-            copy.close()
 
     def _append(self, copy: File, staged: StagedFile, final: _Final, *, is_last: bool) -> None:
         """Copy the batches of a file, the last one of all with the flag that says so."""
@@ -193,8 +186,7 @@ class Commit:
         assert self.tail is not None
         block = Block(self._log_id, base, before.pointer, before.ordinal, chain, self.tail.boot_id, b"")
         file = self._filesystem.open(final.path, overwrite=True)
-        path = self._directory / file_format.segment_name(base)
-        one = ActiveSegment(self._filesystem, path, block, file, block.start, chain)
+        one = ActiveSegment(self._filesystem, self._directory, block, file)
         for offset, header in final.batches:
             placed = header.placed(base, one.end.ordinal)
             stamped = batch.stamp(placed, self._log_id)
@@ -232,7 +224,7 @@ class Commit:
                 file.truncate(size)  # half a footer would be taken for damage
             size = file.size()
             file.close()
-            one.leave_index(producers)
+            one.write_checkpoint(producers, durably=False)
         return size
 
 

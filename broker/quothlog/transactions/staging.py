@@ -6,16 +6,16 @@ own, in the order in which they are numbered, cut like segments:
     header block    a segment's, floor 0, the time at which the file was begun in place of the last pointer
     batches         as their producer sent them, without a place in the log
 
-So publishing them is a matter of writing headers and renaming the files, see `commit`. An acknowledged batch
-is in the page cache and survives the process. After another boot, the batches of an attempt are verified when
-it is used for the first time; what comes behind the first batch that does not check is not there then.
+So publishing them is a matter of writing headers and renaming the files, see `commit`. After another boot,
+the batches of an attempt are verified when it is used for the first time; what comes behind the first batch
+that does not check is not there then.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +24,8 @@ from quothlog import file_format, segment
 from quothlog.file_format import BLOCK_BYTES, Block, StagedName
 from quothlog.retention import SHARE, LogOptions
 from quothlog.storage.clock import Clock
-from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import PROCESS_SHORT, Buffer, File, FileSystem
+from quothlog.storage.write_failure import need_room
 from quothwire import batch
 from quothwire.batch import Header, Parsed
 from quothwire.errors import Damaged, QuothError, error
@@ -300,26 +300,22 @@ class Staging:
         path = self._directory / str(name)
         with suppress(ValueError):
             self._drops.remove(path)
-        file = self._filesystem.create(path)
-        try:
-            file.append([file_format.encode_block(Block(self._log_id, 0, now, 0, 0, boot_id, b"")), raw])
-        except BaseException:
-            self._filesystem.remove(path)
-            raise
-        finally:
-            file.close()
+        with closing(self._filesystem.create(path)) as file:
+            try:
+                file.append([file_format.encode_block(Block(self._log_id, 0, now, 0, 0, boot_id, b"")), raw])
+            except BaseException:
+                self._filesystem.remove(path)
+                raise
         return StagedFile(path, now, boot_id, BLOCK_BYTES)
 
     def _go_on(self, staged: StagedFile, raw: Buffer) -> None:
-        file = reopened(self._filesystem, staged)
-        try:
-            file.append([raw])
-        except BaseException:
-            with suppress(OSError):
-                file.truncate(staged.size)
-            raise
-        finally:
-            file.close()
+        with closing(reopened(self._filesystem, staged)) as file:
+            try:
+                file.append([raw])
+            except BaseException:
+                with suppress(OSError):
+                    file.truncate(staged.size)
+                raise
 
 
 @contextmanager

@@ -1,11 +1,9 @@
 """The transaction table: the stored transactions of each application, so that none is stored twice.
 
-It is derived from the batches, as the producer table: those of one transaction follow each other and have the
-same producer id, which is made of the application's name, and the same sequence, which is the version plus 1.
-An application that the log forgot would be taken for a new one, and its last transaction stored again; so it
-is forgotten only to make room for another one, once it was silent for a week. There are many names that are
-used once, and only their last user asks for one again: of those the last ones are known. The rows are held in
-the bytes of a header block, see `producers`.
+It is derived from the batches, as the producer table is, and held in the bytes of a header block. An
+application that the log forgot would be taken for a new one, and its last transaction stored again; so it is
+forgotten only to make room for another one, once it was silent for a week. There are many names that are used
+once, and only their last user asks for one again: of those the last ones are known.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The transactions of a log: what is staged, what is published, and publishing it.
 
-A small transaction is read into memory and appended in one write, its last batch with the flag END: an
-opening that does not find that batch quarantines all of it. A large one is a `Commit`. Both are visible, and
-let others append, once they are on the disk. What is staged of a transaction that is stored has no use, so it
-is removed whenever it is found.
+A small transaction is appended in one write, a large one is a `Commit`. Both are visible, and let others
+append, once they are on the disk. What is staged of a transaction that is stored has no use, so it is removed
+whenever it is found.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import weakref
-from contextlib import suppress
 from pathlib import Path
 
 from quothwire.errors import error
@@ -48,9 +47,12 @@ class Flock:
             is_locked = is_at(self._fds[-1], path)
             if not is_locked:  # it was deleted after it was opened
                 os.close(self._fds.pop())
-        os.ftruncate(self._fds[-1], 0)
-        with suppress(OSError):  # a full disk has no room for it
-            os.pwrite(self._fds[-1], b"%d\n" % os.getpid(), 0)
+        owner = b"%d\n" % os.getpid()
+        try:
+            os.pwrite(self._fds[-1], owner, 0)
+        except OSError:  # a full disk has no room for it
+            owner = b""
+        os.ftruncate(self._fds[-1], len(owner))  # cut to nothing before, it would wait for the disk on ext4
 
 
 def lock(fd: int, path: Path, guarded: Path, hint: str | None = None, kind: int = fcntl.LOCK_EX) -> None:

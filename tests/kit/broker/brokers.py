@@ -135,7 +135,6 @@ class BrokerProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """Return the exit status, None while it runs."""
         assert self._process is not None
         return self._process.poll()
 
@@ -158,11 +157,9 @@ class BrokerProcess:
 
     @property
     def complaints(self) -> list[str]:
-        """Return the lines of its output that report a defect."""
         return [line for line in self.stderr.splitlines() if any(sign in line for sign in _WENT_WRONG)]
 
     def wait_for(self, text: str, seconds: float = DEADLINE_S) -> str:
-        """Wait for a line that contains a text, and return it."""
         deadline = time.monotonic() + seconds
         with self._said:
             while True:
@@ -211,7 +208,6 @@ _END = "(end of its output)"
 
 
 def options(settings: Mapping[str, object]) -> list[str]:
-    """Return keys of the configuration as arguments."""
     given: list[str] = []
     for key, value in settings.items():
         name = key.replace("_", "-")

@@ -168,7 +168,6 @@ class MemoryBroker:
         return request
 
     def code(self, request: PendingRequest) -> str:
-        """The only answer of a request."""
         assert len(self.answers[request]) == 1, self.answers[request]
         return self.answers[request][0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quoth import Client
 from quoth.message import PointerRange
 from quothwire.errors import error
 from quothwire.protocol.messages import Advance, Count, TopicInfo
@@ -21,11 +22,9 @@ class TopicModel:
 
     @property
     def kept(self) -> list[int]:
-        """Return the pointers of all records, oldest first."""
         return [pointer for batch in self.batches for pointer in batch]
 
     def above(self, after: int, until: int) -> list[int]:
-        """Return the pointers in (after, until]."""
         return [pointer for pointer in self.kept if after < pointer <= until]
 
     def gone(self, after: int) -> int:
@@ -34,11 +33,12 @@ class TopicModel:
         return self.removed if after < floor else 0
 
 
-class BrokerModel:
+class BrokerModel(Client):
     """The topics of a broker and its answers. Each record takes 100 bytes."""
 
+    url = "tcp://127.0.0.1:1"
+
     def __init__(self) -> None:
-        self.url = "tcp://127.0.0.1:1"
         self.topic_models: dict[str, TopicModel] = {}
         self.meanwhile: Callable[[], object] | None = None
         """Called once, before the next answer."""
@@ -46,7 +46,6 @@ class BrokerModel:
         self._log = 1
 
     def append(self, topic: str, records: int) -> list[int]:
-        """Append a batch; returns its pointers."""
         if topic not in self.topic_models:
             self._log += 1
             self.topic_models[topic] = TopicModel(self._log)
@@ -58,8 +57,7 @@ class BrokerModel:
         topic_model.last = self._pointer
         return pointers
 
-    def trim(self, topic: str, batches: int) -> list[int]:
-        """Remove the oldest batches; returns their pointers."""
+    def trim_batches(self, topic: str, batches: int) -> list[int]:
         topic_model = self.topic_models[topic]
         pointers = [pointer for batch in topic_model.batches[:batches] for pointer in batch]
         topic_model.removed += len(pointers)

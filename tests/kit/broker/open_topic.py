@@ -37,7 +37,6 @@ def pending(request: Request, payload: bytes | None = None) -> PendingRequest:
 
 
 def new_topic() -> TopicMetadata:
-    """A topic that has no folder yet."""
     return TopicMetadata(None, TopicFile(NAME, LOG_ID, TopicSettings()))
 
 
@@ -112,14 +111,12 @@ class OpenTopic:
             self._take(self.topic.tick(now))
 
     def codes(self, requests: Iterable[PendingRequest]) -> list[str]:
-        """The only answer of each request."""
         found = [self.answers[request] for request in requests]
         assert all(len(answers) == 1 for answers in found), found
         return [answers[0] for answers in found]
 
     @property
     def end(self) -> Event | None:
-        """The event that has ended the topic."""
         ends = [event for event in self.events if isinstance(event, Closed | Deleted | Failed)]
         assert ends in ([], self.events[-1:]), "it is the last one"
         return ends[0] if ends else None

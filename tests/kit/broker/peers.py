@@ -85,7 +85,6 @@ class SimplePeer(Peer):
     """A client that speaks the simple protocol, through REQ or DEALER."""
 
     def ask(self, *frames: bytes | str | int) -> list[bytes]:
-        """Send a request; returns the frames of its reply as they are."""
         self.send(*frames)
         return self.receive()
 
@@ -109,7 +108,6 @@ class SimplePeer(Peer):
         return rest
 
     def publish(self, topic: str | bytes, *values: bytes) -> tuple[int, int]:
-        """Append values; returns their first and last pointer."""
         first, last = map(int, self.call("publish", topic, *values))
         return first, last
 
@@ -166,12 +164,10 @@ class FastPeer(Peer):
         return self._early.pop(correlation)
 
     def answers_to(self, correlations: Iterable[int], seconds: float = DEADLINE_S) -> list[Answer]:
-        """The answers to some requests, in the order of the requests."""
         deadline = time.monotonic() + seconds
         return [self.answer_to(one, deadline - time.monotonic()) for one in correlations]
 
     def request(self, request: Request, topic: str = "", payload: bytes | None = None) -> Answer:
-        """Send a request and wait for its answer, also for an error."""
         return self.answer_to(self.send(request, topic, payload))
 
     def call(self, request: Request, topic: str = "", payload: bytes | None = None) -> Any:
@@ -181,24 +177,20 @@ class FastPeer(Peer):
     # -- shortcuts --------------------------------------------------------------------------------------
 
     def publish(self, topic: str, values: Sequence[bytes], durability: str = "", **of: Any) -> Published:
-        """Append one batch; `of`: see `kit.disk.logs.encoded`."""
         reply = self.call(Publish(durability), topic, encoded(values, **of))
         assert isinstance(reply, Published)
         return reply
 
     def send_publish(self, topic: str, values: Sequence[bytes], durability: str = "", **of: Any) -> int:
-        """Send one batch; returns the correlation id."""
         return self.send(Publish(durability), topic, encoded(values, **of))
 
     def fetch(self, topic: str, after: int = 0, **arguments: int) -> Found:
         return found_in(self.request(Fetch(after=after, **arguments), topic), after)
 
     def send_fetch(self, topic: str, after: int = 0, **arguments: int) -> int:
-        """Ask for records; returns the correlation id."""
         return self.send(Fetch(after=after, **arguments), topic)
 
     def read_all(self, topic: str, after: int = 0, **arguments: int) -> list[Record]:
-        """Everything above a pointer."""
         records: list[Record] = []
         while True:
             found = self.fetch(topic, after, **arguments)
@@ -229,7 +221,6 @@ class Subscriber(Peer):
             self.socket.subscribe(prefix)
 
     def next(self, seconds: float = DEADLINE_S) -> tuple[str, int]:
-        """The next announcement: topic and newest pointer."""
         (frame,) = self.receive_frames(seconds)
         return announcement.decode(frame)
 
@@ -273,12 +264,10 @@ def found_in(answer: Answer, after: int = 0) -> Found:
 
 
 def code_of(answer: Answer) -> str:
-    """Return the code of an error, empty for a reply."""
     return answer.reply.code if isinstance(answer.reply, QuothError) else ""
 
 
 def hibernates(fast: FastPeer) -> bool:
-    """True if every topic of a broker hibernates."""
     return fast.status(limit=0).active == 0
 
 

@@ -44,7 +44,6 @@ class _Thread(Closeable):
         os.close(self._wake)
 
     def order(self, what: Callable[[], None]) -> None:
-        """Let the thread execute a call; returns when that is done."""
         done = threading.Event()
         self._orders.append((what, done))
         os.write(self._wake, b"\0")
@@ -208,7 +207,6 @@ ReplyRule = Callable[[Call, Answer], QuothError | Lost]
 
 
 def pass_on(*_: object) -> bool:
-    """The rule that passes every message on."""
     return False
 
 

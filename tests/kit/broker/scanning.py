@@ -28,7 +28,6 @@ class Scan:
 
     @property
     def records(self) -> int:
-        """Return the number of records that it has read so far."""
         data = self._counter.read_bytes()
         return _COUNTER.unpack(data)[0] if data else 0
 
@@ -68,7 +67,6 @@ def scanning(url: str, topic: str, folder: Path, counter: Path) -> Iterator[Scan
 
 
 def main() -> None:
-    """Read all present records over and over, each time from the disk."""
     url, topic, folder, counter = sys.argv[1:]
     fd = os.open(counter, os.O_RDWR | os.O_CREAT)
     records = 0

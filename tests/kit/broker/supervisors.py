@@ -29,7 +29,6 @@ class Supervisor:
 
     @classmethod
     def below(cls, directory: Path) -> Supervisor:
-        """One that listens in a directory."""
         return cls(str(directory / "notify"))
 
     def environment(self, watchdog: float = 0.0) -> dict[str, str]:
@@ -50,7 +49,6 @@ class Supervisor:
         raise AssertionError(f"no datagram has {name}={value}: {self.told}")
 
     def listen(self, seconds: float) -> list[Told]:
-        """Return all datagrams of a time."""
         deadline, before = time.monotonic() + seconds, len(self.told)
         while (left := deadline - time.monotonic()) > 0:
             self._receive(left)
@@ -63,7 +61,6 @@ class Supervisor:
         self.told.clear()
 
     def names(self) -> list[str]:
-        """Return the first field of each datagram, in order."""
         return [next(iter(told.fields)) for told in self.told]
 
     def _receive(self, seconds: float) -> Told | None:
@@ -78,5 +75,4 @@ class Supervisor:
 
 
 def abstract_address() -> str:
-    """Return an abstract name that no other test has."""
     return f"@quoth-test-{os.getpid()}-{time.monotonic_ns()}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
 
 from kit.broker.peers import FastPeer, replied
-from quothlog import Appended, Log
+from quothlog import Appended, Log, LogOptions
 from quothlog.transactions.commit import Commit
 from quothlog.transactions.transactions import LogTransactions
 from quothwire import batch
@@ -41,7 +44,6 @@ def staged(
 
 
 def part_of(part: int, attempt: int, batches: Batches) -> StagedPart:
-    """A part that an attempt has staged whole."""
     return StagedPart(part, attempt, len(batches), sum(map(len, batches)))
 
 
@@ -105,12 +107,10 @@ class Job:
     def send_stage(
         self, version: int, part: int, number: int, values: Sequence[bytes], attempt: int = 7
     ) -> int:
-        """Send one batch; returns the correlation id."""
         request = Stage(self.application, version, part, attempt, number)
         return self.peer.send(request, self.topic, staged(values, version, self.application))
 
     def send_publish(self, version: int, parts: Sequence[StagedPart]) -> int:
-        """Ask for parts to be published; returns the correlation id."""
         request = PublishStaged(self.application, version, len(parts))
         return self.peer.send(request, self.topic, encode_parts(parts))
 
@@ -129,3 +129,20 @@ class Job:
         reply = self.peer.call(GetTransaction(self.application, version), self.topic)
         assert isinstance(reply, TransactionInfo)
         return reply
+
+
+SMALL = LogOptions(size_limit=2**20)
+LARGE = LogOptions(size_limit=5_000)
+"""A quarter of a segment is soon reached, so transactions become segments of their own."""
+PARTS = [[[b"%d.%d.%d" % (part, n, i) + b"-" * 150 for i in range(3)] for n in range(4)] for part in range(5)]
+WHOLE = [value for part in PARTS for values in part for value in values]
+
+sizes = pytest.mark.parametrize("options", [SMALL, LARGE], ids=["appended", "segments"])
+
+
+def stage_all(loader: Loader, version: int = 1, attempt: int = 7) -> list[StagedPart]:
+    return [loader.stage(version, part, batches, attempt) for part, batches in enumerate(PARTS)]
+
+
+def leftovers(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir() if path.suffix in (".staged", ".merged", ".plan")]

@@ -1,21 +1,30 @@
-"""Accounts of what producers sent, and the comparison with a topic.
+"""Producers that send streams of batches through everything, and the comparison with a topic.
 
 A stream is a row of batches to one topic, numbered from 1. What is in a batch follows from its stream and its
 number: each record has a key that no other has, and a value of any size that follows from the key. So an
 account needs only say which batches were sent, and which were acknowledged with which pointer.
+
+Each stream is sent by a thread. What a broker must never say to it, whatever died meanwhile, ends the stream
+with an error, and so fails the test.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby, pairwise
-from typing import NamedTuple
+from itertools import count, groupby, pairwise
+from typing import NamedTuple, Self
 
-from quoth import Batch, Client, Gap, Message
+import quoth
+from kit.deadlines import pause
+from quoth import Ack, Batch, BrokerFailure, Client, Disconnected, Gap, Message, Unavailable
 from quothwire.protocol.messages import TopicInfo
 
 SENT_ROWS = 16
@@ -50,7 +59,6 @@ def planned(stream: str, number: int) -> Planned:
 
 
 def place_of(key: bytes) -> tuple[str, int, int]:
-    """The stream, the batch and the row that a key belongs to."""
     stream, number, row = key.split(b"/")
     return stream.decode(), int(number), int(row)
 
@@ -73,7 +81,6 @@ class Account:
 
     @property
     def unanswered(self) -> set[int]:
-        """Batches with an unknown outcome."""
         return {*self.sent} - {*self.stored} - self.refused
 
 
@@ -89,7 +96,6 @@ class Seen:
     gaps: list[Gap] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
-        """Take in a record."""
         assert message.key is not None, message
         stream, number, row = place_of(message.key)
         assert planned(stream, number).values[row] == message.value, f"{message.key!r} holds another value"
@@ -159,7 +165,6 @@ class _Unseen:
         assert all(one.next <= other.after + 1 for one, other in pairwise(gaps))
 
     def take(self, first: int, records: int) -> None:
-        """An acknowledged batch that the tail has not seen."""
         rows = [
             row for row, gap in enumerate(self._gaps) if gap.after < first and first + records - 1 < gap.next
         ]
@@ -171,7 +176,6 @@ class _Unseen:
         self._possible += records
 
     def check(self) -> None:
-        """Check the sizes of the gaps."""
         surplus = [gap.records - known for gap, known in zip(self._gaps, self._certain, strict=True)]
         assert all(more >= 0 for more in surplus), (self._gaps, self._certain)
         assert sum(surplus) <= self._possible, (self._gaps, self._certain)
@@ -192,3 +196,87 @@ def _compare_stream(told: Account, stored: dict[int, int], unseen: _Unseen) -> N
     in_order = not told.stream.startswith("publish")  # there one that was given up may still arrive, later
     places = stored | told.stored if in_order else told.stored
     assert all(places[one] < places[other] for one, other in pairwise(sorted(places))), f"{label}: order"
+
+
+PATIENCE_S = 60.0
+"""How long a broker may be away, kills in a row included."""
+PACE_S = 0.05
+
+Over = Callable[[], bool]
+
+
+def publish(client: Client, account: Account, over: Over) -> None:
+    """One batch after the other, each retried by `Client.publish` with more or less patience."""
+    chance = random.Random(account.stream)
+    for number in count(1):
+        if over():
+            return
+        keys, values = planned(account.stream, number)
+        account.sent.append(number)
+        try:
+            timeout = chance.choice((0.2, PATIENCE_S))
+            ack = client.publish(account.topic, values, key=keys, timeout=timeout)
+        except (Disconnected, BrokerFailure):
+            continue
+        except Unavailable:
+            account.refused.add(number)
+        else:
+            assert (ack.count, ack.last) == (len(values), ack.first + len(values) - 1)
+            account.stored[number] = ack.first
+        pause(chance.random() * PACE_S)
+
+
+def send(client: Client, account: Account, over: Over) -> None:
+    """A `quoth.Producer`, whose batches are full each time, so that all know what is in them."""
+    chance = random.Random(account.stream)
+    waiting: deque[tuple[int, Future[Ack]]] = deque()
+    options = {"batch": SENT_ROWS, "linger": PATIENCE_S, "max_buffer": 60 * SENT_ROWS}
+    with client.producer(account.topic, timeout=PATIENCE_S, **options) as producer:  # type: ignore[arg-type]
+        for number in count(1):
+            if over():
+                break
+            keys, values = planned(account.stream, number)
+            account.sent.append(number)
+            waiting.append((number, producer.future()))
+            for key, value in zip(keys, values, strict=True):
+                producer.send(value, key=key)
+            _settle(waiting, account)
+            pause(chance.random() * PACE_S)
+    _settle(waiting, account)
+    assert not waiting
+
+
+def _settle(waiting: deque[tuple[int, Future[Ack]]], account: Account) -> None:
+    while waiting and waiting[0][1].done():
+        number, future = waiting.popleft()
+        ack = future.result()
+        assert ack.count == SENT_ROWS
+        account.stored[number] = ack.first
+
+
+class Streams:
+    """The streams of some accounts, over one client. The name of a stream begins with what sends it."""
+
+    def __init__(self, url: str, accounts: Sequence[Account]) -> None:
+        self._over = threading.Event()
+        self._stack = ExitStack()
+        client = self._stack.enter_context(quoth.connect(url, timeout=PATIENCE_S))
+        pool = self._stack.enter_context(ThreadPoolExecutor(len(accounts)))
+        self._running = [
+            pool.submit(send if one.stream.startswith("send") else publish, client, one, self._over.is_set)
+            for one in accounts
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._over.set()
+        self._stack.close()
+        if kind is None:
+            self.check()
+
+    def check(self) -> None:
+        for stream in self._running:
+            if stream.done():
+                stream.result()

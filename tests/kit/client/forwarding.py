@@ -31,7 +31,6 @@ class Forwarding:
         return int(told.out)
 
     def fill(self, *numbers: int, batch: int = 5, count_limit: int = 0) -> None:
-        """Write the numbers of a range to the log."""
         values = [value(number) for number in range(*numbers)]
         with Log.open(self.log, options=LogOptions(count_limit=count_limit)) as log:
             for first in range(0, len(values), batch):
@@ -45,22 +44,18 @@ class Forwarding:
 
     @property
     def stored(self) -> list[bytes]:
-        """The values of the topic."""
         return [one.value for one in self.client.read(self.topic, limit=100_000)]
 
 
 def value(number: int) -> bytes:
-    """Return the value of a number."""
     return b"%d" % number
 
 
 def values(*numbers: int) -> list[bytes]:
-    """Return the values of the numbers of a range."""
     return [value(number) for number in range(*numbers)]
 
 
 def stored(client: Client, topic: str) -> list[bytes]:
-    """Read all values of a topic, which must have no gap."""
     found: list[bytes] = []
     for batch in client.batches(topic, on_gap=lambda gap: pytest.fail(f"{gap}")):
         found += batch.values

@@ -63,7 +63,6 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 def carriers() -> list[str]:
-    """Return the names of the threads of asyncio clients and of producers."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS)]
 
 
@@ -93,15 +92,12 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(wait(), self._loop)
 
     def call(self, function: Callable[..., T], *values: Any, **named: Any) -> T:
-        """Call a function there, and return its result."""
-
         async def make() -> T:
             return function(*values, **named)
 
         return self.run(make())
 
     def close(self) -> None:
-        """End it."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -138,7 +134,6 @@ class InLoop:
         setattr(self._target, name, value)
 
     def close(self, *values: Any) -> None:
-        """End it."""
         self.__getattr__("aclose" if hasattr(self._target, "aclose") else "close")(*values)
 
     def _result(self, returned: Any) -> Any:

@@ -74,7 +74,6 @@ class Served:
 
     @property
     def waiting(self) -> set[str]:
-        """The clients that are not served yet."""
         with self._lock:
             return set(self._waiting)
 

@@ -18,38 +18,31 @@ Connect = Callable[..., Client]
 
 
 def messages(client: Client, topic: str) -> list[Message]:
-    """All records of a topic."""
     return [message for batch in client.batches(topic) for message in batch]
 
 
 def values(client: Client, topic: str) -> list[bytes]:
-    """All values of a topic."""
     return [value for batch in client.batches(topic) for value in batch.values]
 
 
 async def values_there(client: quoth.aio.Client, topic: str) -> list[bytes]:
-    """All values of a topic, through the asyncio client."""
     return [value async for batch in client.batches(topic) for value in batch.values]
 
 
 async def take(tail: quoth.aio.Tail | quoth.aio.Reading, number: int) -> list[bytes]:
-    """The next values."""
     return [(await anext(tail)).value for _ in range(number)]
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:
-    """Values to send."""
     return [b"%d" % number for number in range(first, first + count)]
 
 
 def send_all(producer: Producer, sent: list[bytes]) -> None:
-    """Send values."""
     for value in sent:
         producer.send(value)
 
 
 def failures_of(ending: Callable[[], object]) -> list[Failure]:
-    """Return the failures that a flush or a closing raises."""
     with pytest.raises(ProducerError) as caught:
         ending()
     return caught.value.failures

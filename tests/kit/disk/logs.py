@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -14,6 +14,9 @@ from quothwire import batch
 from quothwire.batch import Flag, Header
 from quothwire.errors import QuothError, RequestError
 from quothwire.record import Record, records_of
+
+OpenLog = Callable[..., Log]
+"""Opens a log with the options of `Log.open`; the fixture `open_log` closes it."""
 
 
 def encoded(

@@ -33,7 +33,6 @@ class Wreck:
 
     @property
     def tail(self) -> bytes:
-        """The bytes of the last segment."""
         return segments(self.directory)[-1].read_bytes()
 
     @property
@@ -42,11 +41,9 @@ class Wreck:
 
     @property
     def before_tail(self) -> int:
-        """Batches in the segments before the last one."""
         return len(self.batches) - TAIL
 
     def upto(self, batches: int) -> list[Record]:
-        """The records of the first so many batches."""
         return [record for one in self.batches[:batches] for record in one]
 
     def without(self, lost: int) -> list[Record]:
@@ -61,7 +58,6 @@ class Wreck:
         return target
 
     def open(self, directory: Path) -> Log:
-        """Open a copy."""
         return Log.open(
             directory,
             clock=self.clock,
@@ -97,7 +93,6 @@ def make_wreck(tmp_path: Path, directory: Path, clock: ManualClock) -> Wreck:
 
 
 def torn_files(directory: Path) -> dict[str, bytes]:
-    """The quarantined ends, by their names."""
     return {path.name: path.read_bytes() for path in directory.glob("*.torn")}
 
 

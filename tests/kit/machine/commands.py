@@ -1,4 +1,4 @@
-"""The command `quoth`: run to its end in this process, started as a process of its own."""
+"""The command `quoth`, in this process or in one of its own, and other programs of tests."""
 
 from __future__ import annotations
 
@@ -53,12 +53,10 @@ class Ended(NamedTuple):
 
     @property
     def objects(self) -> list[Any]:
-        """The lines of its output as JSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 def quothd(*arguments: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> Ended:
-    """Run the daemon to its end."""
     command = [*python_of("quothd.main"), *arguments]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start(command, env={**os.environ, **(environment or {})}, cwd=cwd, **streams) as process:
@@ -179,3 +177,15 @@ def _write(fd: int, data: bytes) -> None:
 
 def _content(fd: int) -> bytes:
     return os.pread(fd, os.fstat(fd).st_size, 0)
+
+
+def run_script(
+    script: str, *arguments: str, options: Sequence[str] = ("-W", "error")
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *options, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )

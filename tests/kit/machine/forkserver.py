@@ -34,12 +34,12 @@ MODULES = (
     *("quothd.main", "quothcli.application", "quoth.client", "quoth.producer", "quoth.reader"),
     "quoth.transaction",
     *("quothlog.log", "quothlog.reader", "asyncio", "logging", "rich.live", "rich.text"),
-    *(f"quothcli.commands.about.{name}" for name in ("config", "ctx", "demo", "errors", "pages", "shells")),
+    *(f"quothcli.commands.about.{name}" for name in ("config", "ctx", "demo", "pages", "reference")),
     *(f"quothcli.commands.broker.{name}" for name in ("serve", "service", "status", "top", "topics")),
     *("quothcli.commands.broker.transaction", "quothcli.commands.doctor.command"),
     *(f"quothcli.commands.doctor.{name}" for name in ("broker", "directory", "machine", "probe")),
     *(f"quothcli.commands.files.{name}" for name in ("backup", "log")),
-    *(f"quothcli.commands.records.{name}" for name in ("forward", "publish", "ranges", "reading")),
+    *(f"quothcli.commands.records.{name}" for name in ("forward", "publish", "reading")),
     *("quothd.config.template", "quothd.config.check", "quothlog.recovery.repair", "quothlog.writer"),
 )
 """The modules to load: the daemon, the command line with many commands, the client, and their imports."""

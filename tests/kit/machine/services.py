@@ -32,13 +32,11 @@ class Service:
         self.is_stale = False
 
     def run(self, script: str, *arguments: str, stdin: bytes = b"") -> Ended:
-        """Run a script that must succeed."""
         ended = self.machine.run(script, *arguments, stdin=stdin)
         assert ended.status == 0, f"{script}\n{ended.out.decode()}\n{ended.err}"
         return ended
 
     def quoth(self, *arguments: str, stdin: bytes = b"") -> Ended:
-        """Run the command `quoth`, which must succeed."""
         return self.run('exec quoth "$@"', *arguments, stdin=stdin)
 
     def python(self, code: str, *arguments: str) -> Any:
@@ -52,7 +50,6 @@ class Service:
         return self.quoth("read", topic, "--format", "raw").lines
 
     def show(self, name: str) -> str:
-        """Return a property of the unit."""
         return self.run(f"systemctl show --property={name} --value quothd").out.decode().strip()
 
     @property

@@ -50,19 +50,16 @@ def account(rows: Iterable[tuple[int, bytes | None, bytes, Mapping[str, bytes]]]
 
 
 def of_topic(client: Client, topic: str, *, after: int = 0) -> Account:
-    """Account for the records of a topic, by a direct read."""
     gaps: list[Gap] = []
     found = [message for batch in client.batches(topic, after=after, on_gap=gaps.append) for message in batch]
     return account((one.pointer, one.key, one.value, one.headers) for one in found)
 
 
 def of_archive(root: Path, topic: str | None = None) -> Account:
-    """Account for the records of an archive."""
     return account(map(_row, rows_of(root, topic)))
 
 
 def rows_of(root: Path, topic: str | None = None) -> list[dict[str, Any]]:
-    """The rows of an archive, file by file."""
     rows = [row for path in archived_files(root, topic) for row in pq.ParquetFile(path).read().to_pylist()]
     for row in rows:
         assert row["timestamp"] == datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row["offset"])

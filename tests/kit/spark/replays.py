@@ -181,7 +181,6 @@ def replay_and_die(url: str, root: Path, target: str, step: str, at: int, record
 
 
 def main() -> None:
-    """The process."""
     url, root, target, step, at, records = sys.argv[1:]
     _die_at(step, int(at))
     with quoth.connect(url) as client:

@@ -26,7 +26,6 @@ def error_of(call: Callable[..., object], *arguments: object) -> QuothError:
 
 
 def code_of(call: Callable[..., object], *arguments: object) -> str:
-    """Return the code of the error that a call raises."""
     return error_of(call, *arguments).code
 
 

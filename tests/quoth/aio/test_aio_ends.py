@@ -13,8 +13,8 @@ import quoth.aio
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.client.loops import in_loop, no_carriers
 from kit.client.records import take
-from kit.client.scripts import run_script
 from kit.deadlines import soon
+from kit.machine.commands import run_script
 from quoth import BrokerFailure, Gap, RequestError
 from quoth.aio import Client, Reading, Tail
 from quoth.aio.io_thread import Ticket

@@ -7,7 +7,7 @@ from typing import Any
 
 import quoth
 import quoth.aio
-from kit.client.scripts import run_script
+from kit.machine.commands import run_script
 
 TWINS: list[tuple[Any, Any]] = [
     (quoth.Client, quoth.aio.Client),

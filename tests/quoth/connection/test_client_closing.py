@@ -19,8 +19,8 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Wire
 from kit.client.records import Connect
-from kit.client.scripts import run_script
 from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.commands import run_script
 from kit.machine.processes import descriptors, needs_proc, threads
 from quoth import Client, Disconnected
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kit.broker.brokers import StartBroker
 from kit.client.records import at_once
-from kit.client.scripts import run_script
+from kit.machine.commands import run_script
 from quoth import Client
 
 

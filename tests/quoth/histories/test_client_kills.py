@@ -20,9 +20,8 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers
 from kit.broker.proxies import Wire
-from kit.client.accounts import Account, Seen, compare, planned, read_everything
+from kit.client.accounts import PATIENCE_S, Account, Seen, Streams, compare, planned, read_everything
 from kit.client.records import Connect
-from kit.client.streams import PATIENCE_S, Streams
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.logs import encoded
 from kit.scale import times

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kit.spark.queries import Queries
-from kit.spark.sparks import SPARK_TEST_S, session
+from kit.broker.model import BrokerModel
+from kit.spark.sparks import SPARK_TEST_S, Queries, session
 from quoth.spark import connections
 
 
@@ -43,6 +43,12 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     with session("local[2,3]", directory) as spark:
         yield spark
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def model() -> BrokerModel:
+    """An empty broker in memory."""
+    return BrokerModel()
 
 
 @pytest.fixture

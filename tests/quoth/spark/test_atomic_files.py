@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quoth.spark.atomic_files import AtomicFile
-from quothlog.storage.filesystem import PosixFile
+from quothlog.storage.filesystem import PosixFileSystem
 
 SIZE = 2**20
 
@@ -17,7 +17,7 @@ def test_what_is_handed_over_leaves_memory_once_the_disk_has_it(tmp_path: Path) 
     with AtomicFile(tmp_path, ".parquet") as draft:
         draft.file.write(bytes(SIZE))
         (path,) = tmp_path.iterdir()
-        written = PosixFile(path, os.O_RDONLY)
+        written = PosixFileSystem().open(path)
         draft.file.flush()
         if written.read_at_hand(SIZE, 0) is None:
             pytest.skip("this file system cannot tell what is in memory")

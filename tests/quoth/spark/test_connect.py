@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from kit.broker.brokers import BrokerProcess
-from kit.spark.sparks import JAVA_OPTIONS, JOB_S, starts_spark
+import pytest
+
+from kit.broker.brokers import BrokerProcess, free_port
+from kit.spark.sparks import JOB_S
 
 JOB = """\
 import json, sys
@@ -22,8 +24,8 @@ from quoth.spark import (
     topic_ranges_frame,
 )
 
-url, topic, folder = sys.argv[1:]
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+server, url, topic, folder = sys.argv[1:]
+spark = SparkSession.builder.remote(server).getOrCreate()
 
 def refusal():
     try:
@@ -63,22 +65,24 @@ spark.stop()
 """
 
 
-@starts_spark
+@pytest.fixture
+def server(spark: Any) -> str:
+    """The URL of a server of Spark Connect in the session of all tests, with which it ends."""
+    port, context = free_port(), spark._jsc.sc()
+    context.conf().set("spark.connect.grpc.binding.port", str(port))
+    spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService.start(context)
+    return f"sc://127.0.0.1:{port}"
+
+
 def test_client_of_spark_connect_reads_writes_and_works_on_ranges(
-    broker: BrokerProcess, topic: str, tmp_path: Path
+    server: str, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "kept"
     folder.mkdir()
     (tmp_path / "job.py").write_text(JOB)
-    variables = {
-        "SPARK_TESTING": "1",  # the server listens on a port that is free
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
-    }
     done = subprocess.run(
-        [sys.executable, "job.py", broker.url, topic, str(folder)], cwd=tmp_path,
-        env={**os.environ, **variables}, capture_output=True, text=True, timeout=2 * JOB_S,
+        [sys.executable, "job.py", server, broker.url, topic, str(folder)], cwd=tmp_path,
+        capture_output=True, text=True, timeout=JOB_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])

@@ -17,12 +17,7 @@ HERE = {"url": "tcp://127.0.0.1:5555", "subscribe": "a,b"}
 def test_names_are_taken_whatever_their_case_and_values_with_blanks() -> None:
     options = parse({"URL": " tcp://h:1 ", "SUBSCRIBE": "a, b ,a", "MinPartitions": " 7 "}, stream=False)
     assert (options.url, options.topics, options.partitions_min) == ("tcp://h:1", ("a", "b"), 7)
-
-
-@pytest.mark.parametrize("name", ["url", "quoth.bootstrap.servers"])
-@pytest.mark.parametrize("address", ["tcp://broker:5555", "broker:5555"])
-def test_the_broker_is_named_as_a_url_or_as_kafka_names_it(name: str, address: str) -> None:
-    assert parse({name: address, "subscribe": "a"}, stream=True).url == "tcp://broker:5555"
+    assert parse({"quoth.bootstrap.servers": "h:1", "subscribe": "a"}, stream=True).url == "tcp://h:1"
 
 
 def test_a_stream_begins_at_the_latest_and_a_batch_query_at_the_earliest_offset() -> None:
@@ -32,10 +27,7 @@ def test_a_stream_begins_at_the_latest_and_a_batch_query_at_the_earliest_offset(
 
 def test_a_pattern_means_whole_names() -> None:
     options = parse({"url": "h:1", "subscribePattern": "orders-.*|x"}, stream=True)
-    assert [name for name in ("orders-1", "my-orders-1", "x", "xx") if options.means(name)] == [
-        "orders-1",
-        "x",
-    ]
+    assert list(filter(options.means, ("orders-1", "my-orders-1", "x", "xx"))) == ["orders-1", "x"]
 
 
 def test_times_count_before_offsets_as_with_kafka() -> None:
@@ -68,10 +60,8 @@ def test_options_travel_to_other_processes() -> None:
         ({"url": "a:1,b:2"}, "option url: 'a:1,b:2' (one broker, like"),
         ({"subscribePattern": ".*"}, "which topics? (set one of subscribe and subscribePattern)"),
         ({"subscribe": "a,/"}, "bad_topic: option subscribe: '/'"),
-        ({"subscribe": "a,"}, "bad_topic: option subscribe: the topic's name has 0 bytes"),
         ({"startingOffsets": '{"a/b": 5}'}, "bad_topic: option startingOffsets: 'a/b'"),
         ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger: '0' (a whole number from 1 on)"),
-        ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger: '1g' (a whole number from 1 on)"),
         ({"minPartitions": "9" * 40}, "a whole number from 1 on"),
         ({"failOnDataLoss": "no"}, "option failOnDataLoss: 'no' (true or false)"),
         ({"timeout": "60"}, "option timeout: '60' (a span of time like 30s"),
@@ -84,7 +74,6 @@ def test_options_travel_to_other_processes() -> None:
         ({"startingOffsets": '{"a": 1, "b": 1, "c": 1}'}, "starting offsets: c is not read"),
         ({"startingOffsets": '{"a": {"1": 5}, "b": 1}'}, "topic 'a' has one partition, 0"),
         ({"startingOffsets": '{"a": -3, "b": 1}'}, "bad_pointer: option startingOffsets, topic 'a': -3"),
-        ({"startingOffsets": "[]"}, "option startingOffsets: '[]'"),
         ({"startingTimestamp": "2026-01-01"}, "milliseconds since 1970"),
         ({"startingTimestamp": "99999999999999"}, "bad_pointer: option startingTimestamp"),
         ({"startingOffsetsByTimestamp": '{"a": -2, "b": 1}'}, "milliseconds since 1970"),

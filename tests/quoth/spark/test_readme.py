@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,22 +75,15 @@ def test_headers_that_cannot_be_decoded_are_left_out_as_the_page_says(
     ]
 
 
-def test_link_to_an_environment_can_be_made_twice(tmp_path: Path) -> None:
-    [line] = re.findall(r"^ln .*$", README, re.MULTILINE)
-    (tmp_path / "env").mkdir()
-    for _ in range(2):
-        subprocess.run(shlex.split(line), cwd=tmp_path, check=True)
-    assert list((tmp_path / "env").iterdir()) == []
-
-
 def values(client: Client, topic: str) -> list[bytes]:
     """The values of a topic."""
     return [value for batch in client.batches(topic) for value in batch.values]
 
 
-def test_a_table_is_shown(client: Client, topic: str, run: Run) -> None:
+def test_a_table_and_one_of_a_time_are_read(client: Client, topic: str, run: Run) -> None:
     client.publish(topic, [b"one", b"two"])
     assert run('.option("since", "-15m")')["orders"].count() == 2
+    assert run("time_options")["recent"].count() == 2
 
 
 def test_topics_are_views_in_sql(spark: Any, client: Client, topic: str, run: Run) -> None:
@@ -139,11 +131,6 @@ def test_records_come_to_the_workers_as_arrow(
     found = spark.read.parquet(str(tmp_path / f"{topic}-*.parquet")).collect()
     assert sorted(len(row.value) for row in found) == list(range(10))
     assert names["map_in_arrow"](names["ranges"], names["lengths"], "pointer LONG, bytes INT").count() == 10
-
-
-def test_a_table_of_a_time_is_read(client: Client, topic: str, run: Run) -> None:
-    client.publish(topic, [b"one", b"two"])
-    assert run("time_options")["recent"].count() == 2
 
 
 def test_json_is_parsed_and_the_rest_is_a_dead_letter(client: Client, topic: str, run: Run) -> None:

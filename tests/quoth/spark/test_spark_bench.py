@@ -12,7 +12,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.spark.archives import of_archive, of_topic
 from quoth import Client, QuothError
 from quothbench.load.rates import Payload
-from quothbench.load.target import Target
+from quothbench.load.servers import Target
 from quothbench.load.topics import BenchTopics
 from quothbench.spark.plan import PAIRS, Figure, SparkPlan
 from quothbench.spark.ways import WAYS, Meter, Output, Rows, Scene, WaySample, copied_to_parquet, fill, spent
@@ -52,11 +52,6 @@ def test_measured_way_leaves_nothing(
     sample = of_another_machine.measure(WAYS["source"], scene)
     assert (sample.broker, sample.processor) == (None, None)
     assert sample.java is not None
-    assert WaySample(1.0, 2.0, 3.0, 0.0).processor == 5.0
-
-
-def test_worker_that_ended_meanwhile_is_not_subtracted() -> None:
-    assert spent({1: 5.0, 2: 1.0}, {1: 7.0, 3: 0.5}) == 2.5
 
 
 def test_all_ways_have_the_same_rows(scene: Scene, topics: BenchTopics, tmp_path: Path) -> None:
@@ -72,12 +67,11 @@ def test_all_ways_have_the_same_rows(scene: Scene, topics: BenchTopics, tmp_path
     assert sorted(written) == sorted(bytes(row.value) for row in found[0])
 
 
-def test_missing_rows_are_an_error() -> None:
+def test_figures_are_of_equal_bytes_and_whole_rows_and_every_way_is_in_a_pair() -> None:
     with pytest.raises(QuothError, match="the sink: 9 rows instead of 10"):
         Rows("", "", "", 10, 0).check(9, "the sink")
-
-
-def test_plan_has_equal_bytes_of_each_size_and_every_way_in_a_pair() -> None:
+    assert WaySample(1.0, 2.0, 3.0, 0.0).processor == 5.0
+    assert spent({1: 5.0, 2: 1.0}, {1: 7.0, 3: 0.5}) == 2.5, "a worker that has ended is not subtracted"
     plan = SparkPlan(list(Figure), 100_000, (100, 1_000), 1)
     assert [plan.count(size) for size in plan.sizes] == [100_000, 10_000]
     assert {name for pair in PAIRS for name in pair[:2]} == set(WAYS)

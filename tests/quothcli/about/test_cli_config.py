@@ -1,14 +1,15 @@
-"""`quoth config` shows the source of each value, checks a configuration, and prints an example."""
+"""`quoth config` shows, checks and begins a configuration; `quoth serve` goes by it as the daemon does."""
 
 from __future__ import annotations
 
 import json
-import re
+import signal
 from pathlib import Path
 
 import pytest
 
-from kit.machine.commands import Command, Ended, quothd
+from kit.broker.brokers import READY
+from kit.machine.commands import Command, Ended, Running, quothd
 from quothd.config import template
 from quothd.config.config import KEYS
 
@@ -67,18 +68,6 @@ def test_misspelt_variable_is_refused(alone: Command) -> None:
         assert "did you mean QUOTH_PORT?" in told.err
 
 
-def test_help_of_the_keys_names_spans_and_sizes(alone: Command) -> None:
-    commands = [alone(*typed, "--help") for typed in (("serve",), ("config", "show"))]
-    for text in (told.out.decode() for told in (quothd("--help"), *commands)):
-        words = " ".join(text.replace("\u2502", " ").split())
-        assert re.search(r"--max-age SPAN Age above which records are removed; infinity: never\.", words), (
-            text
-        )
-        assert re.search(r"--max-bytes SIZE Size of a topic", words), text
-        assert re.search(r"--workers-max N Topics", words), text
-        assert not re.search(r"SPAN Seconds|SIZE Bytes|VALUE (Seconds|Bytes)", words)
-
-
 def checked(alone: Command, *arguments: str) -> list[Ended]:
     """Check in all three ways."""
     return [
@@ -119,13 +108,6 @@ def test_check_names_what_is_wrong_in_a_line(alone: Command, file: Path) -> None
             assert said in told.err
 
 
-def test_missing_file_is_refused(alone: Command, tmp_path: Path) -> None:
-    for command in (("config", "show"), ("config", "check"), ("serve",)):
-        told = alone(*command, "--config", str(tmp_path / "missing.toml"))
-        assert told.status == 2
-        assert f"{tmp_path / 'missing.toml'}: No such file or directory" in told.err
-
-
 def test_example_is_the_shipped_file_and_can_be_used(alone: Command, tmp_path: Path) -> None:
     told = alone("config", "example")
     assert told.out.decode() == template.text() == (ROOT / "systemd" / "quothd.toml").read_text()
@@ -133,3 +115,42 @@ def test_example_is_the_shipped_file_and_can_be_used(alone: Command, tmp_path: P
     shown = alone("config", "show", "--config", str(tmp_path / "quothd.toml"), "--format", "json")
     assert {row["origin"] for row in shown.objects} == {"default"}
     assert json.dumps(shown.objects[0]["value"]) == '"quoth-data"'
+
+
+# -- serve ----------------------------------------------------------------------------------------
+
+
+def ready(serve: Running) -> str:
+    """Wait until it serves; returns its URL."""
+    while line := serve.error_line():
+        if line.startswith(READY):
+            return line.removeprefix(READY)
+    raise AssertionError(f"it ended with {serve.process.wait()}")
+
+
+def test_serve_runs_until_a_signal_and_has_its_directory_alone(alone: Command, tmp_path: Path) -> None:
+    typed = ("serve", "--dir", str(tmp_path / "data"), "--port", "0")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        serve = alone.start(*typed)
+        url = ready(serve)
+        assert alone("pub", "greetings", "hello", "--url", url).status == 0
+        told = alone(*typed)
+        assert told.status == 3
+        assert f"in use by process {serve.process.pid}" in told.err
+        ended = serve.end(number)
+        assert ended.status == 0
+        assert "unlocked" in ended.err
+    assert alone("log", "dump", str(tmp_path / "data"), "--format", "raw").lines == ["hello", "hello"]
+
+
+def test_wrong_option_or_key_is_refused(alone: Command, tmp_path: Path) -> None:
+    file = tmp_path / "quoth.toml"
+    file.write_text("prot = 1\n")
+    for options, said in (
+        (("--port", "many"), "port"),
+        (("--host", "0.0.0.0"), "insecure"),
+        (("--durability", "maybe"), "durability"),
+        (("--config", str(file)), "did you mean port?"),
+    ):
+        told = alone("serve", "--dir", str(tmp_path / "data"), "--port", "0", *options)
+        assert (told.status, told.out, said in told.err) == (2, b"", True), told

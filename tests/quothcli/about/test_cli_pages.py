@@ -1,10 +1,11 @@
-"""`quoth help` prints the installed pages and the help of commands."""
+"""`quoth help` prints the installed pages and the help of commands, `quoth errors` explains codes."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import quoth
 from kit.machine.commands import Command
 from quothcli.application import COMMANDS
 from quothcli.commands.about.pages import FILES, PAGES, page
@@ -92,3 +93,31 @@ def test_hints_name_commands_and_pages_that_exist() -> None:
             assert words[0] in COMMANDS, code
             assert words[0] != "help" or words[1] in PAGES, code
     assert "`quoth topic set`" in CODES["topic_exists"].hint
+
+
+# -- errors -----------------------------------------------------------------------------------------------
+
+
+def test_one_code_is_explained(alone: Command) -> None:
+    told = alone("errors", "disk_low")
+    assert told.status == 0, told
+    assert told.lines[0] == "disk_low"
+    assert f"  hint: {CODES['disk_low'].hint}" in told.lines
+    assert f"  {CODES['disk_low'].meaning}" in told.lines
+    assert told.lines[-1] == "  may succeed if tried again; quoth.Unavailable in Python; exit status 1"
+
+
+def test_all_codes_are_explained(alone: Command) -> None:
+    told = alone("errors", "--format", "json").objects
+    assert [one["code"] for one in told] == list(CODES)
+    assert all(one["meaning"].endswith(".") and one["hint"] for one in told)
+    assert all(issubclass(getattr(quoth, one["error"]), quoth.QuothError) for one in told)
+    assert {one["code"]: one["retryable"] for one in told} == {
+        code: row.retryable for code, row in CODES.items()
+    }
+
+
+def test_unknown_code_suggests_a_similar_one(alone: Command) -> None:
+    happened, advice = alone("errors", "disc_low").refused(3)
+    assert "unknown_code: no error has the code 'disc_low'" in happened
+    assert "disk_low" in advice

@@ -33,7 +33,7 @@ def next_object(running: Running) -> Any:
 
 def test_rates_are_those_of_an_interval(client: Client, topic: str) -> None:
     client.publish(topic, [b"x" * 100] * 10)
-    watch = Watch(client, Sort.RATE)
+    watch = Watch(client, "rate")
     first = watch.look(5)
     assert (first.seconds, first.requests_per_second) == (None, None)
     assert [row.records_per_second for row in first.rows if row.name == topic] == [None]
@@ -73,7 +73,7 @@ def test_lag_counts_records_behind_a_cursor(
         for _ in range(4):
             cursor.advance(next(tail))
         cursor.save()
-        (row,) = Watch(client, Sort.LAG, file).look(1).rows
+        (row,) = Watch(client, "lag", file).look(1).rows
         assert (row.name, row.lag) == (topic, 6)
         assert row.lag_seconds == pytest.approx((pointers[-1] - pointers[3]) / 1e6)
         line = ("top", *PATIENT, "--count", "1", "--interval", "0.1", "--rows", "1", "--cursor", str(file))
@@ -82,15 +82,15 @@ def test_lag_counts_records_behind_a_cursor(
         for _ in range(6):
             cursor.advance(next(tail))
         cursor.save()
-        (row,) = Watch(client, Sort.LAG, file).look(1).rows
+        (row,) = Watch(client, "lag", file).look(1).rows
         assert (row.lag, row.lag_seconds) == (0, 0.0)
 
 
-ORDERS = {
-    Sort.RATE: ["b", "c", "a"],
-    Sort.BYTES: ["c", "b", "a"],
-    Sort.NAME: ["a", "b", "c"],
-    Sort.LAG: ["a", "b", "c"],
+ORDERS: dict[Sort, list[str]] = {
+    "rate": ["b", "c", "a"],
+    "bytes": ["c", "b", "a"],
+    "name": ["a", "b", "c"],
+    "lag": ["a", "b", "c"],
 }
 
 
@@ -115,7 +115,7 @@ def test_hibernating_topics_cost_a_page_and_stay_so(start_broker: StartBroker) -
         for number in range(110):
             client.publish(f"t{number:03}", b"x")
         eventually(lambda: client.status().active == 0, "all of them hibernate")
-        watch = Watch(client, Sort.RATE)
+        watch = Watch(client, "rate")
         before = client.status().counters["requests"]
         for _ in range(3):
             view = watch.look(10)
@@ -131,7 +131,7 @@ def test_active_topic_comes_up(start_broker: StartBroker) -> None:
         for name in "abcd":
             client.publish(name, b"x")
         eventually(lambda: client.status().active == 0, "all of them hibernate")
-        watch = Watch(client, Sort.RATE)
+        watch = Watch(client, "rate")
         assert [row.name for row in watch.look(2).rows] == ["a", "b"]
 
         def active() -> list[str]:
@@ -193,10 +193,6 @@ def test_broker_that_goes_away_is_awaited(start_broker: StartBroker, alone: Comm
     assert back["broker"]["pid"] == broker.pid != pid
     assert back["broker"]["requests_per_second"] is None, "its counters began anew"
     assert top.end(signal.SIGINT).status == 0
-
-
-def test_missing_broker_is_refused(alone: Command) -> None:
-    alone("top", "--url", "tcp://127.0.0.1:9", "--timeout", "0.05").refused(4)
 
 
 def test_terminal_shows_one_view_in_the_place_of_the_other(start_broker: StartBroker, alone: Command) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kit.broker.brokers import BrokerProcess, free_port
 from kit.deadlines import DEADLINE_S
-from kit.machine.commands import Command
+from kit.machine.commands import COMMAND, Command
+from quothcli.application import tree
 from quothcli.cli.exit_status import CommandStatus, guarded, status_of
 from quothwire.errors import CODES, error
 
@@ -55,22 +59,71 @@ def test_group_alone_prints_its_help_and_fails(alone: Command) -> None:
         assert (asked.status, asked.out) == (0, told.out)
 
 
-TEXTS = ("", "--version", "topic", "pub --help")
+PRINTING = (
+    "", "--version", "topic", "pub --help", "read TOPIC", "tail TOPIC --after 0 --limit 1",
+    "topic info TOPIC", "status", "ping", "errors --format json", "log dump DIR",
+    "top --count 1 --interval 0.1",
+)  # fmt: skip
+
+
+def printing(topic: str, broker: BrokerProcess) -> Iterator[list[str]]:
+    """Yield commands that print something, of every kind."""
+    for line in PRINTING:
+        names = {"TOPIC": topic, "DIR": str(broker.directory)}
+        yield [names.get(word, word) for word in line.split()]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_text_on_a_full_disk_fails(alone: Command) -> None:
-    for typed in TEXTS:
+def test_output_on_a_full_disk_fails(
+    quoth: Command, broker: BrokerProcess, topic: str, fill: Callable[..., list[int]]
+) -> None:
+    fill(b"one")
+    for typed in printing(topic, broker):
         with open("/dev/full", "wb") as full:
-            alone.start(*typed.split(), stdout=full).end().refused(1)
+            quoth.start(*typed, stdout=full).end().refused(1)
 
 
-def test_text_without_a_reader_ends_silently(alone: Command) -> None:
-    for typed in TEXTS:
+def test_output_without_a_reader_ends_silently(
+    quoth: Command, broker: BrokerProcess, topic: str, fill: Callable[..., list[int]]
+) -> None:
+    fill(b"one")
+    for typed in printing(topic, broker):
         reading, writing = os.pipe()
         os.close(reading)
-        assert alone.start(*typed.split(), stdout=writing).end() == (0, b"", "")
+        assert quoth.start(*typed, stdout=writing).end() == (0, b"", ""), typed
         os.close(writing)
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--url", quoth.url, "read", topic]
+    ended = subprocess.run(shell, capture_output=True, timeout=DEADLINE_S)
+    assert (ended.returncode, ended.stderr) == (0, b""), "stdout was closed"
+
+
+ASKING = (
+    "pub t x", "tail t --no-wait", "read t", "get t 1", "count t", "split t --parts 2", "status", "ping",
+    "top", "topic ls", "topic info t", "topic create t", "topic set t --max-age 1d", "topic rm t --yes",
+    "topic trim t --before 1 --yes", "topic roll t", "transaction status t a 1", "transaction abort t a 1",
+)  # fmt: skip
+WITHOUT_ONE = {"doctor", "forward", "pipeline", "bench"}
+"""Commands that ask a broker, too, and do something without one."""
+
+
+def asking(command: Any, words: str = "") -> Iterator[str]:
+    """Yield each command below one that takes the address of a broker."""
+    for name, below in getattr(command, "commands", {}).items():
+        path = f"{words} {name}".strip()
+        if any("--url" in one.opts for one in below.params) and name not in WITHOUT_ONE:
+            yield path
+        yield from asking(below, path) if name not in WITHOUT_ONE else ()
+
+
+def test_every_command_that_asks_a_broker_reports_that_none_answers(alone: Command) -> None:
+    assert all(any(f"{line} ".startswith(f"{path} ") for line in ASKING) for path in asking(tree()))
+    url = f"tcp://127.0.0.1:{free_port()}"
+    for line in ASKING:
+        happened, advice = alone(*line.split(), "--url", url, "--timeout", "0.05").refused(4)
+        assert happened.startswith("quoth: disconnected: "), line
+        assert f"no broker answers at {url}: " in happened
+        assert happened.endswith(" (from --url)")
+        assert "quoth serve" in advice
 
 
 INTERRUPTED_AT = """

@@ -1,10 +1,15 @@
-"""A mistyped command is refused in two lines, before a broker or a file is needed."""
+"""A mistyped command is refused in two lines; a word of another program gets the line to type."""
 
 from __future__ import annotations
 
 import shlex
 
-from kit.machine.commands import Command
+import pytest
+
+from kit.machine.commands import Command, Ended
+from quothcli.application import root, run
+from quothcli.cli.command import Group
+from quothcli.cli.usage import MEANT
 
 WRONG: dict[str, tuple[str, str, str]] = {
     # what was typed: code, text, hint
@@ -14,13 +19,12 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "log dump": ("usage", "DIR", "`quoth log dump --help`"),
     "read x --limt 5": ("usage", "--limit", "`quoth read --help`"),
     "serve --prot 5": ("usage", "--port", "`quoth serve --help`"),
-    "read t --format xml": ("usage", "--format is text, json, jsonl or raw, not 'xml'", "`quoth read --"),
-    "read t --format jsn": ("usage", "--format is text, json, jsonl or raw, not 'jsn'", "did you mean json?"),
-    "read t --limit many": ("usage", "--limit is a whole number, not 'many'", "`quoth read --help`"),
-    "read t --limit -1": ("usage", "--limit is at least 0, not -1", "`quoth read --help`"),
-    "split t --parts 0": ("usage", "--parts is at least 1, not 0", "`quoth split --help`"),
+    "read t --format xml": ("usage", "'xml' is not one of 'text', 'json', 'jsonl', 'raw'", "`quoth read"),
+    "read t --limit many": ("usage", "--limit", "`quoth read --help`"),
+    "read t --limit -1": ("usage", "-1 is not in the range", "`quoth read --help`"),
+    "split t --parts 0": ("usage", "0 is not in the range", "`quoth split --help`"),
     "split t": ("usage", "--parts", "`quoth split --help`"),
-    "transaction status t a b": ("usage", "VERSION is a whole number, not 'b'", "`quoth transaction status"),
+    "transaction status t a b": ("usage", "'VERSION': 'b' is not a valid", "`quoth transaction status"),
     "transaction abort t a -- -1": ("usage", "VERSION", "`quoth transaction abort --help`"),
     "transaction abort t": ("usage", "APPLICATION", "`quoth transaction abort --help`"),
     "ping --timeout 5x": ("bad_setting", "--timeout: '5x' is not a span of time: there is no unit", "like"),
@@ -38,13 +42,13 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "topic set t --max-bytes much": ("bad_setting", "--max-bytes: 'much' is not a size: it does not", ""),
     "topic set t --durability maybe": ("bad_setting", "--durability: 'maybe' is no durability", "written or"),
     "topic set t --count-limit many": ("bad_setting", "--count-limit: 'many' is no number of", "like"),
-    "tail t --watermark": ("usage", "usage: --watermark: only a --merge has one", "`quoth tail --help`"),
-    "tail t -n 1 --after 1": ("usage", "usage: -n: it says where to begin", "`quoth tail --help`"),
+    "tail t --watermark": ("usage", "--watermark: only a --merge has one", "`quoth tail --help`"),
+    "tail t -n 1 --after 1": ("usage", "-n: it says where to begin", "`quoth tail --help`"),
     "tail t -n 1 --since 1": ("usage", "(--limit N: end after N)", "`quoth tail --help`"),
     "read t --after 1 --since 1": ("usage", "--after: it says the same as --since", "`quoth read --help`"),
     "count t --after 1 --since 1": ("usage", "--after: it says the same as --since", "`quoth count --help`"),
-    "read t --grep (": ("usage", "usage: --grep: '(' is no regular expression", "`quoth read --help`"),
-    "read t --header =x": ("usage", "usage: --header: a header has a name", "`quoth read --help`"),
+    "read t --grep (": ("usage", "--grep: '(' is no regular expression", "`quoth read --help`"),
+    "read t --header =x": ("usage", "--header: a header has a name", "`quoth read --help`"),
     "read t --since 1h": ("bad_pointer", "'1h' is a span of time, not a moment", "did you mean -1h?"),
     "read t --since yesterday": ("bad_pointer", "'yesterday' is neither a pointer nor a time", ""),
     "read t --until -5x": ("bad_pointer", "'-5x' is no span before now", ""),
@@ -61,16 +65,16 @@ WRONG: dict[str, tuple[str, str, str]] = {
         )
     },
     "pub t x --kee k": ("usage", "--key", "`quoth pub --help`"),
-    "pub t x --durability soon": ("usage", "usage: --durability: it is written or synced", "`quoth pub"),
-    "pub t x --header a": ("usage", "usage: --header: 'a' is not NAME=VALUE", "`quoth pub --help`"),
-    "pub t x --header =a": ("usage", "usage: --header: '=a' is not NAME=VALUE", "`quoth pub --help`"),
-    "pub t x --file f": ("usage", "usage: --file: give VALUEs or files, not both", "`quoth pub --help`"),
-    "pub t x --null": ("usage", "usage: --null, --json: they are for records", "`quoth pub --help`"),
-    "pub t --file f --json": ("usage", "usage: --null, --json: they are for records", "`quoth pub --help`"),
-    "pub t x --file-names": ("usage", "usage: --file-names: it needs --file", "`quoth pub --help`"),
-    "pub t --json -K :": ("usage", "usage: --key-separator: it is for lines and VALUEs", "`quoth pub"),
-    "pub t --file f -K :": ("usage", "usage: --key-separator: it is for lines and VALUEs", "`quoth pub"),
-    "pub t x -K ''": ("usage", "usage: --key-separator: it must not be empty", "`quoth pub --help`"),
+    "pub t x --durability soon": ("usage", "'soon' is not one of 'written', 'synced'", "`quoth pub"),
+    "pub t x --header a": ("usage", "--header: 'a' is not NAME=VALUE", "`quoth pub --help`"),
+    "pub t x --header =a": ("usage", "--header: '=a' is not NAME=VALUE", "`quoth pub --help`"),
+    "pub t x --file f": ("usage", "--file: give VALUEs or files, not both", "`quoth pub --help`"),
+    "pub t x --null": ("usage", "--null, --json: they are for records", "`quoth pub --help`"),
+    "pub t --file f --json": ("usage", "--null, --json: they are for records", "`quoth pub --help`"),
+    "pub t x --file-names": ("usage", "--file-names: it needs --file", "`quoth pub --help`"),
+    "pub t --json -K :": ("usage", "--key-separator: it is for lines and VALUEs", "`quoth pub"),
+    "pub t --file f -K :": ("usage", "--key-separator: it is for lines and VALUEs", "`quoth pub"),
+    "pub t x -K ''": ("usage", "--key-separator: it must not be empty", "`quoth pub --help`"),
 }  # fmt: skip
 
 
@@ -84,3 +88,44 @@ def test_mistyped_command_is_refused_in_two_lines(alone: Command) -> None:
 
 def test_spans_may_have_units(quoth: Command) -> None:
     assert quoth("ping", "--timeout", "1m30s").status == 0
+
+
+# -- words of other programs ----------------------------------------------------------------------
+
+
+TYPED = {
+    "topic list --format json": "quoth topic ls --format json",
+    "topic delete 'my orders' --yes": "quoth topic rm 'my orders' --yes",
+    "topic describe orders": "quoth topic info orders",
+    "ls": "quoth topic ls",
+    "sub orders -n 8": "quoth tail orders -n 8",
+    "--url tcp://a:1 topic list": "quoth --url tcp://a:1 topic ls",
+    "context": "quoth ctx ls",
+    "contexts list --format json": "quoth ctx ls --format json",
+    "context use prod": "quoth ctx use prod",
+    "context --format json": "quoth ctx ls --format json",
+    "topics": "quoth topic ls",
+    "topics create x --max-age 7d": "quoth topic create x --max-age 7d",
+    "--url tcp://a:1 topics delete x": "quoth --url tcp://a:1 topic rm x",
+    "info orders": "quoth topic info orders",
+    "sub --help": "quoth tail --help",
+}
+
+
+def test_alias_is_answered_with_the_line_to_type(capfd: pytest.CaptureFixture[str]) -> None:
+    for typed, meant in TYPED.items():
+        status = run(shlex.split(typed))
+        said = capfd.readouterr()
+        happened, advice = Ended(status, said.out.encode(), said.err).refused(2)
+        assert happened.startswith("quoth: usage: there is no command `quoth ")
+        assert advice == f"hint: type `{meant}`", typed
+
+
+def test_command_that_is_meant_exists_and_its_alias_does_not() -> None:
+    for path, meant in MEANT.items():
+        group: Group = root()
+        for word in meant.split() if meant != "--version" else ():
+            group = group.get_command(None, word)
+            assert group is not None, meant
+        above = root() if len(path) == 1 else root().get_command(None, path[0])
+        assert above.get_command(None, path[-1]) is None, path

@@ -1,4 +1,4 @@
-"""`quoth pipeline replay` without Spark: refusals, dry runs, nothing left to do."""
+"""`quoth pipeline` without Spark: refusals of every job, dry runs, nothing left to replay."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import Command, Ended
 from kit.spark.replays import BEGAN, LOG, Record, replay_and_die, write_archive
 from quoth import connect
+from quoth.spark.archive.manifest import NAME
 from quoth.spark.jobs.replay import summary_of
 from quoth.spark.replay.inputs import ReplayRequest, input_of
 from quoth.spark.replay.replayer import StreamTally
@@ -125,3 +126,53 @@ def test_summary_reports_a_speed_that_was_not_kept(archive: Path) -> None:
     assert summary_of(told, 4.0).lines[-1] == (
         "replayed 100 records in 2 chunks, 5,000 bytes in 4.0 s: 25 records a second"
     )
+
+
+# -- every job ------------------------------------------------------------------------------------
+
+
+JOBS = {
+    "archive": ("archive", "{new}", "{name}"),
+    "archive, one of several": ("archive", "{new}", "{there}", "{name}"),
+    "archive, a pattern": ("archive", "{new}", "{name}*"),
+    "stats": ("stats", "{name}"),
+    "stats, one of several": ("stats", "{there}", "{name}"),
+    "stats, following": ("stats", "{there}", "{name}", "--follow", "1"),
+    "compact": ("compact", "{archive}", "{name}"),
+    "compact, one of several": ("compact", "{archive}", "{there}", "{name}"),
+    "compact, a pattern": ("compact", "{archive}", "{name}*"),
+    "replay": ("replay", "{archive}", "--topic", "{name}"),
+    "replay, one of several": ("replay", "{archive}", "--topic", "{there}", "--topic", "{name}"),
+    "replay, a pattern": ("replay", "{archive}", "--topic", "{name}*"),
+    "audit": ("audit", "{data}", "--topic", "{name}"),
+}
+
+
+def test_unknown_topic_is_refused(quoth: Command, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    assert quoth("pub", topic, "x").status == 0
+    archive, new = tmp_path / "archive", tmp_path / "new"
+    write_archive(archive, topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
+    before = files_in(archive)
+    places = {"there": topic, "name": "no-such-topic", "archive": archive, "new": new}
+    for job, typed in JOBS.items():
+        words = [one.format(**places, data=broker.directory) for one in typed]
+        said, hint = quoth("pipeline", *words, "--master", "no-such-master").refused(3)
+        assert said.startswith("quoth: unknown_topic: "), job
+        assert "no-such-topic" in said
+        assert topic not in said.replace("no-such-topic", "")
+        assert words[0] not in ("compact", "replay") or f"it has {topic}" in hint
+        assert files_in(archive) == before
+        assert not new.exists()
+
+
+def test_damaged_archive_is_refused(quoth: Command, topic: str, tmp_path: Path) -> None:
+    assert quoth("pub", topic, "x").status == 0
+    (tmp_path / NAME).write_bytes(b"{}")
+    for job, words in (("archive", (topic,)), ("compact", ()), ("replay", ())):
+        said, _ = quoth("pipeline", job, str(tmp_path), *words).refused(1)
+        assert said.startswith(f"quoth: damaged: {tmp_path / NAME} is no manifest")
+
+
+def files_in(folder: Path) -> dict[Path, bytes]:
+    """Read all files of a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

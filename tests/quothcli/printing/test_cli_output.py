@@ -1,18 +1,23 @@
-"""Printed text harms no terminal, and JSON loses nothing."""
+"""Printed text harms no terminal, JSON loses nothing, columns stand below each other, templates print."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer import BadParameter
 
+from kit.machine.commands import Command
 from quoth import Message
 from quothcli.printing.output import Format, Printer, message_line, message_object
+from quothcli.printing.rows import PrintedColumns
 from quothcli.printing.template import template_of
-from quothcli.printing.text import bytes_text, shown, time_text
+from quothcli.printing.text import cells_of, shown, time_text
 from quothcli.records.record_parser import json_object
 from quothwire import pointer as pointers
 
@@ -116,8 +121,155 @@ def test_times_are_formatted_as_by_the_library(pointer: int) -> None:
     assert time_text(pointer) == pointers.to_text(pointer)
 
 
-SIZES = {0: "0 B", 999: "999 B", 1_000: "1 kB", 741_300: "741 kB", 98e6: "98 MB", 5e15: "5,000 TB"}
+DAY = 86_400_000_000
+CELLS = {
+    "": 0,
+    "key": 3,
+    "\u00fc": 1,
+    "u\u0308": 1,  # a combining mark
+    "\u9375": 2,  # wide
+    "\uff21": 2,  # full width
+    "\U0001f511": 2,
+    "\u0e01\u0e31\u0e19": 2,  # Thai: a mark above, of combining class 0
+    "a\u20ddb": 2,  # an enclosing mark
+}
 
 
-def test_sizes_for_people() -> None:
-    assert {size: bytes_text(size) for size in SIZES} == SIZES
+def test_cells_of_a_text() -> None:
+    assert {text: cells_of(text) for text in CELLS} == CELLS
+
+
+def test_values_stand_below_each_other_behind_wide_keys() -> None:
+    rows = PrintedColumns(pointers=False, with_topic=False, colour=False, columns=80)
+    keys = ("abcd", "\u9375\u9375", "\u0e01\u0e31\u0e19-\u0e01", "ab")
+    for number, key in enumerate(keys):
+        line = rows(Message("orders", POINTER + number, b"value", key.encode(), {})).decode().splitlines()[-1]
+        assert cells_of(line.partition("value")[0]) == 20, line
+
+
+def test_each_new_date_has_a_line() -> None:
+    rows = PrintedColumns(pointers=False, with_topic=False, colour=False, columns=80)
+    pointers = [POINTER, POINTER + 1_000, POINTER + DAY, POINTER + DAY + 1_000]
+    printed = b"".join(rows(Message("orders", pointer, b"v", None, {})) for pointer in pointers)
+    assert printed.decode().splitlines() == [
+        "--- 2026-01-02 UTC ---",
+        "03:04:05.000  v",
+        "03:04:05.001  v",
+        "--- 2026-01-03 UTC ---",
+        "03:04:05.000  v",
+        "03:04:05.001  v",
+    ]
+
+
+# -- templates ------------------------------------------------------------------------------------
+
+
+RECORD = Message("orders", POINTER, b"a\tb\xff", b"k\n", {"trace": b"\x00\xfe", "a b": "ü".encode()})
+BARE = Message("orders", POINTER, b"", None, {})
+
+TEMPLATES = {
+    "": b"",
+    "{topic} {pointer}": b"orders 1767323045000001",
+    "{time}": b"2026-01-02T03:04:05.000001Z",
+    "{time:%H:%M:%S}": b"03:04:05",
+    "{time:%d.%m.%Y %f}": b"02.01.2026 000001",
+    "{key}: {value}": rb"k\n: a\tb\xff",
+    "{key!raw}{value!raw}": b"k\na\tb\xff",
+    "{headers[trace]}/{headers[trace]!raw}": rb"\x00\xfe/" + b"\x00\xfe",
+    "{headers[a b]}": "ü".encode(),
+    "{headers[none]}|": b"|",
+    "{pointer:>20}|{key:<5}|{topic:^10}": rb"    1767323045000001|k\n  |  orders  ",
+    "{pointer:,}": b"1,767,323,045,000,001",
+    r"a\tb\nc\\d": b"a\tb\nc\\d",
+    "{{{topic}}} {{}}": b"{orders} {}",
+    "grüße": "grüße".encode(),
+    "<{headers_problem}|{raw_headers}|{raw_headers!raw}>": b"<||>",
+}
+
+
+def printed(text: str, record: Message) -> bytes:
+    """Print a record by a template."""
+    template = template_of(text, None)
+    assert template is not None
+    return template(record)
+
+
+def test_template_prints_a_record() -> None:
+    for text, line in TEMPLATES.items():
+        assert printed(text, RECORD) == line + b"\n", text
+
+
+def test_missing_parts_of_a_record_are_empty() -> None:
+    assert printed("<{key}|{value}|{headers[trace]}|{key!raw}>", BARE) == b"<|||>\n"
+
+
+WRONG = {
+    "{valu}": "did you mean {value}?",
+    "{header[a]}": "did you mean {headers[NAME]}?",
+    "{headers}": "did you mean {headers[NAME]}?",
+    "{value[0]}": "did you mean {value}?",
+    "{}": "there are topic, pointer, time, key, value, headers[NAME], headers_problem, raw_headers",
+    "{xyz}": "there are topic, pointer, time, key, value, headers[NAME], headers_problem, raw_headers",
+    "{value!r}": "is no field",
+    "{topic!raw}": "a topic is text",
+    "{headers_problem!raw}": "a headers_problem is text",
+    "{raw_header}": "did you mean {raw_headers}?",
+    "{value!raw:>5}": "has no format",
+    "{pointer:%Y}": "Invalid format specifier",
+    "{value:,}": "Cannot specify ','",
+    "{value:>99999999999999999}": "too wide",
+    "{value": "a single {",
+    "value}": "a single }",
+    "{a{b}}": "a single {",
+    r"\q": "there is no \\q",
+    "\\": "a single \\",
+}
+
+
+def test_wrong_template_is_refused_with_a_reason() -> None:
+    for text, why in WRONG.items():
+        with pytest.raises(BadParameter) as caught:
+            template_of(text, None)
+        assert why in caught.value.message, text
+
+
+def test_template_excludes_a_format() -> None:
+    with pytest.raises(BadParameter):
+        template_of("{value}", Format.JSON)
+    assert template_of(None, Format.JSON) is None
+
+
+@given(st.text())
+def test_any_text_is_taken_or_refused(text: str) -> None:
+    try:
+        template = template_of(text, None)
+    except BadParameter:
+        return
+    assert template is not None
+    assert template(RECORD).endswith(b"\n")
+
+
+# -- in the commands ----------------------------------------------------------------------------------------
+
+
+def test_read_tail_and_get_take_a_template(
+    quoth: Command, topic: str, fill: Callable[..., list[int]]
+) -> None:
+    first, second = fill(b"one", b"two")
+    template = ("--template", r"{topic}\t{value}!")
+    lines = [f"{topic}\tone!", f"{topic}\ttwo!"]
+    assert quoth("read", topic, *template).lines == lines
+    assert quoth("tail", topic, "--after", "0", "--limit", "2", *template).lines == lines
+    assert quoth("get", topic, str(second), *template).lines == lines[1:]
+    assert quoth("get", topic, str(first), "--template", "{pointer}").lines == [str(first)]
+
+
+def test_dump_takes_a_template(alone: Command, directory: Path) -> None:
+    told = alone("log", "dump", str(directory), "--limit", "2", "--template", "{key}={value}")
+    assert told.lines == ["k=0.0", "k=0.1"]
+
+
+def test_jsonl_and_json_are_the_same(alone: Command, directory: Path) -> None:
+    told = alone("log", "ls", str(directory), "--format", "jsonl")
+    assert told.objects
+    assert told == alone("log", "ls", str(directory), "--format", "json")

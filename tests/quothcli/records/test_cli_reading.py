@@ -1,4 +1,4 @@
-"""`quoth read`, `quoth get` and `quoth tail` print records; pipes close, Ctrl-C ends them."""
+"""`quoth read`, `get` and `tail` print records, `count` and `split` tell what a range holds; pipes close."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Peers
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import with_headers
-from kit.machine.commands import COMMAND, Command, Running
+from kit.machine.commands import Command, Running
 from kit.machine.screens import Screen
 from quothwire import batch
 from quothwire import pointer as pointers
@@ -131,14 +131,6 @@ def test_headers_that_cannot_be_decoded_are_printed_as_bytes(
 # -- tail -------------------------------------------------------------------------------------------
 
 
-def test_tail_ends_after_n_records(quoth: Command, topic: str, fill: Fill) -> None:
-    stamps = fill(b"one", b"two", b"three")
-    assert quoth("tail", topic, "--after", "0", "--limit", "2", "--format", "raw").out == b"one\ntwo\n"
-    assert quoth("tail", topic, "--since", str(stamps[1]), "--limit", "1", "--format", "raw").out == b"two\n"
-    (found,) = quoth("tail", topic, "--after", str(stamps[1]), "--limit", "1", "--format", "json").objects
-    assert found["value"] == "three"
-
-
 # -- the reader of the output -----------------------------------------------------------------------
 
 
@@ -156,15 +148,6 @@ def test_read_ends_silently_when_its_reader_ends_or_it_is_interrupted(
     assert (ended.status, ended.err) == (130, "")
 
 
-def test_pipe_without_a_reader_ends_it_silently(quoth: Command, topic: str, fill: Fill) -> None:
-    fill(b"one")
-    for command in ("read", "tail --limit 1 --after 0", "topic info"):
-        reading, writing = os.pipe()
-        os.close(reading)
-        assert quoth.start(*command.split(), topic, stdout=writing).end() == (0, b"", "")
-        os.close(writing)
-
-
 def test_stderr_without_a_reader_ends_nothing(quoth: Command, topic: str, fill: Fill) -> None:
     fill(b"one")
     reading, writing = os.pipe()
@@ -178,8 +161,46 @@ def test_stderr_without_a_reader_ends_nothing(quoth: Command, topic: str, fill: 
     assert tail.end().status == 0
 
 
-def test_closed_stdout_ends_it_silently(quoth: Command, topic: str, fill: Fill) -> None:
-    fill(b"one")
-    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--url", quoth.url, "read", topic]
-    ended = subprocess.run(shell, capture_output=True, timeout=20)
-    assert (ended.returncode, ended.stderr) == (0, b"")
+# -- count and split ------------------------------------------------------------------------------
+
+
+def test_count_of_a_range(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = fill(b"one", b"two", b"three")
+    (found,) = quoth("count", topic, "--format", "json").objects
+    assert (found["records"], found["first"], found["last"]) == (3, stamps[0], stamps[2])
+    between = quoth("count", topic, "--after", str(stamps[0]), "--until", str(stamps[2]))
+    assert between.out.startswith(b"1 record, ")
+    assert quoth("count", topic, "--since", str(stamps[1]), "--format", "raw").out == b"2\n"
+    nothing = quoth("count", topic, "--after", str(stamps[2]))
+    assert (nothing.status, nothing.out) == (0, b"0 records, 0 B\n")
+
+
+def test_until_excludes_its_record_for_read_count_and_split(quoth: Command, topic: str, fill: Fill) -> None:
+    """Ranges that touch count each record once."""
+    stamps = fill(b"one", b"two", b"three")
+    for until in (0, *stamps, stamps[-1] + 1):
+        read = quoth("read", topic, "--until", str(until)).lines
+        assert quoth("count", topic, "--until", str(until), "--format", "raw").lines == [str(len(read))]
+        rest = quoth("count", topic, "--since", str(until), "--format", "raw").lines
+        assert rest == [str(len(stamps) - len(read))]
+    assert quoth("split", topic, "--parts", "1", "--until", str(stamps[2]), "--format", "raw").lines == [
+        f"0 {stamps[1]}"
+    ]
+
+
+def test_split_gives_ranges_of_whole_batches(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = [*fill(b"one", b"two"), *fill(b"three")]
+    parts = quoth("split", topic, "--parts", "2", "--format", "jsonl").objects
+    assert [(one["after"], one["until"], one["records"]) for one in parts] == [
+        (0, stamps[1], 2),
+        (stamps[1], stamps[2], 1),
+    ]
+    assert quoth("split", topic, "--parts", "1", "--format", "raw").out == b"0 %d\n" % stamps[2]
+    assert quoth("split", topic, "--parts", "1", "--after", str(stamps[2])).out == b""
+
+
+def test_range_that_is_swapped_or_of_no_topic_is_refused(quoth: Command, topic: str, fill: Fill) -> None:
+    (stamp,) = fill(b"one")
+    happened, _ = quoth("count", topic, "--after", str(stamp), "--until", "1").refused(2)
+    assert happened.startswith("quoth: bad_request: ")
+    quoth("count", f"{topic}-none").refused(3)

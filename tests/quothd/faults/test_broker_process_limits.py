@@ -9,8 +9,7 @@ from kit.broker.brokers import StartBroker
 from kit.broker.peers import Peers, code_of, refused
 from kit.deadlines import eventually
 from kit.disk.logs import encoded
-from kit.machine.limits import descriptors_left, file_bytes, needs_prlimit
-from kit.machine.processes import listing
+from kit.machine.processes import descriptors_left, file_bytes, listing, needs_prlimit
 from quoth import Unavailable
 from quothwire.protocol.messages import CreateTopic, Publish, RollTopic
 

@@ -14,7 +14,7 @@ from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.broker.peers import FastPeer, Peers, Subscriber, replied
 from kit.client.clients import read_all
 from kit.deadlines import DEADLINE_S, eventually
-from kit.machine.hosts import Machine, two_machines
+from kit.machine.networks import Machine, two_machines
 from quothwire.protocol import announcement
 from quothwire.protocol.messages import Hello, Welcome
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,10 @@ import pytest
 from kit.clocks import SECOND, ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import CHANGES, Died, FaultyDisk, Kind
-from kit.disk.logs import copy, encoded, fill, outcome_of, put, segments, values
+from kit.disk.logs import OpenLog, copy, encoded, fill, outcome_of, put, segments, values
 from quothlog import Log, LogOptions
 from quothwire.errors import BrokerFailure, QuothError, Unavailable
 from quothwire.text.quantity import parse_size
-
-OpenLog = Callable[..., Log]
 
 VALUES = [[b"%d.%d" % (n, i) for i in range(n % 3 + 1)] for n in range(1, 5)]
 

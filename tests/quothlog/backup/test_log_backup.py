@@ -15,7 +15,7 @@ import pytest
 from kit.clocks import DAY, HOUR, SECOND, START, ManualClock
 from kit.disk.damage import flip, truncate
 from kit.disk.doubles import Died, FaultyDisk
-from kit.disk.logs import encoded, fill, put, salvaged, segments
+from kit.disk.logs import OpenLog, encoded, fill, put, salvaged, segments
 from kit.scale import times
 from quothlog import Appended, Log, LogOptions
 from quothlog.backup.backup import Archive, Archiver, discard
@@ -26,7 +26,6 @@ from quothlog.storage.filesystem import FileSystem, PosixFileSystem
 from quothwire.errors import Damaged
 from quothwire.record import Record
 
-OpenLog = Callable[..., Log]
 SMALL = LogOptions(count_limit=10)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from kit.clocks import ManualClock
 from kit.deadlines import eventually
 from kit.disk.damage import flip
 from kit.disk.doubles import FaultyDisk, MemoryDisk
-from kit.disk.logs import segments
+from kit.disk.logs import OpenLog, segments
 from kit.disk.topics import drop_from_cache
 from kit.scale import times
 from quothlog import Log, LogOptions
@@ -26,8 +25,6 @@ from quothlog.reading.segment_reader import (
     up_to,
 )
 from quothwire import batch
-
-OpenLog = Callable[..., Log]
 
 
 def grown(log: Log, rng: random.Random, batches: int) -> list[int]:

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from kit.clocks import DAY, HOUR
 from kit.disk.damage import zero
-from kit.disk.logs import copy, encoded, fill, salvaged, segments, values
+from kit.disk.logs import OpenLog, copy, encoded, fill, salvaged, segments, values
 from kit.disk.wreck import LOG_ID, TAIL, Wreck, assert_goes_on, restamped, torn_files
 from kit.machine.processes import peak_of
 from kit.scale import some
@@ -30,9 +30,6 @@ from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
 from quothwire.errors import Conflict, Damaged
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
-
 
 # -- the end of the last segment ----------------------------------------------------------------------------
 
@@ -160,22 +157,6 @@ def test_damage_is_told_with_its_number_of_records_and_the_cursor_behind_it(wrec
         assert log.loss(0, 0, extract) == (9, 0)
 
 
-def test_fetch_never_serves_damaged_headers_or_a_batch_twice(wreck: Wreck) -> None:
-    """An extract ends before a damaged place, and the next one begins behind it."""
-    data, offsets = wreck.tail, wreck.offsets
-    twice = data[: offsets[2]] + data[offsets[0] : offsets[1]] + data[offsets[2] :]
-    with wreck.open(wreck.with_tail(twice)) as log:
-        for sealed in (False, True):
-            found = log.fetch(wreck.records[17].pointer)
-            assert found is not None
-            assert found.data == data[offsets[0] : offsets[2]]
-            assert found.next == wreck.batches[wreck.before_tail + 1][-1].pointer
-            found = log.fetch(found.next)
-            assert found is not None
-            assert found.data == data[offsets[2] : offsets[4]]
-            assert sealed or log.roll()
-
-
 def test_batch_inside_a_value_is_a_value(wreck: Wreck, rng: random.Random) -> None:
     """Header checksums are seeded with the log's id and places are in order."""
     log = wreck.open(wreck.with_tail(wreck.tail))
@@ -217,20 +198,6 @@ def test_value_that_looks_like_the_next_batch_stays_a_value(wreck: Wreck, rng: r
         assert salvaged(log) == wreck.records
         assert stored[-1].pointer < log.append(b"goes on").first < stored[-1].pointer + DAY
         log.close()
-
-
-def test_wreck_upon_wreck_keeps_every_torn_byte(wreck: Wreck) -> None:
-    target = wreck.with_tail(wreck.tail)
-    kept: list[bytes] = []
-    for i in range(5):
-        torn = b"torn %d" % i
-        with segments(target)[-1].open("ab") as file:
-            file.write(torn)
-        kept.append(torn)
-        log = wreck.open(target)
-        assert sorted(torn_files(target).values()) == sorted(kept)
-        assert salvaged(log) == wreck.records
-        log._lock.release()
 
 
 # -- header blocks, ids, other files ------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate, zero
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import boundaries, copy, fill, segments
+from kit.disk.logs import OpenLog, boundaries, copy, fill, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.backup.backup import Archiver
 from quothlog.file_format import HORIZON_US
@@ -25,8 +25,6 @@ from quothlog.recovery.verify import Damage, Wrong
 from quothlog.storage.filesystem import File, PosixFileSystem
 from quothwire.errors import Damaged
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
 
 LOG_ID = 0x5151
 BATCHES, RECORDS = 4, 3

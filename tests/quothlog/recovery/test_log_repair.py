@@ -15,14 +15,13 @@ import pytest
 from kit.clocks import HOUR, START, ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import Died, FaultyDisk, Kind
-from kit.disk.logs import boundaries, encoded, fill, put, salvaged, segments
+from kit.disk.logs import OpenLog, boundaries, encoded, fill, put, salvaged, segments
 from quothlog import Log, LogOptions
 from quothlog.recovery.repair import Mended, repair
 from quothlog.recovery.verify import summaries
 from quothwire.errors import Conflict, Damaged
 from quothwire.record import Record
 
-OpenLog = Callable[..., Log]
 Harm = Callable[[Path], None]
 
 BATCHES, RECORDS = 3, 4

@@ -11,7 +11,7 @@ import pytest
 
 from kit.clocks import DAY, HOUR, ManualClock
 from kit.disk.damage import flip, overwrite, zero
-from kit.disk.logs import fill, segments, values
+from kit.disk.logs import OpenLog, fill, segments, values
 from quothlog import Log, LogOptions, Reader, file_format
 from quothlog.backup.backup import Archiver
 from quothlog.recovery import snapshot, verify
@@ -19,26 +19,8 @@ from quothlog.recovery.repair import repair
 from quothlog.recovery.verify import Wrong
 from quothwire.pointer import POINTER_MAX
 
-OpenLog = Callable[..., Log]
-
 LOG_ID = 0x5151
 FAR = "01999999999999999.seg"
-
-
-def empty(path: Path, directory: Path) -> None:
-    path.touch()
-
-
-def zeros(path: Path, directory: Path) -> None:
-    path.write_bytes(bytes(5_000))
-
-
-def rubbish(path: Path, directory: Path) -> None:
-    path.write_bytes(b"x" * 2**20)
-
-
-def copy_of_another(path: Path, directory: Path) -> None:
-    shutil.copy(segments(directory)[0], path)
 
 
 def of_another_log(path: Path, directory: Path) -> None:
@@ -47,13 +29,21 @@ def of_another_log(path: Path, directory: Path) -> None:
     shutil.copy(segments(directory.with_name("another"))[0], path)
 
 
-STRAYS = [empty, zeros, rubbish, copy_of_another, of_another_log]
+NOTHING_OF_A_LOG = {"empty": b"", "zeros": bytes(5_000), "rubbish": b"x" * 2**20}
+STRAYS: dict[str, Callable[[Path, Path], object]] = {
+    **{
+        name: lambda path, _, content=content: path.write_bytes(content)  # type: ignore[misc]
+        for name, content in NOTHING_OF_A_LOG.items()
+    },
+    "a copy of another one": lambda path, directory: shutil.copy(segments(directory)[0], path),
+    "of another log": of_another_log,
+}
 
 
 @pytest.mark.parametrize("name", [FAR, f"{POINTER_MAX}.seg"])
-@pytest.mark.parametrize("stray", STRAYS)
+@pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
 def test_unknown_file_moves_no_clock(
-    open_log: OpenLog, directory: Path, tmp_path: Path, name: str, stray: Callable[[Path, Path], None]
+    open_log: OpenLog, directory: Path, tmp_path: Path, name: str, stray: Callable[[Path, Path], object]
 ) -> None:
     """A stray is quarantined once; before that a reader without the lock passes over it, and names it."""
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
@@ -79,9 +69,9 @@ def test_unknown_file_moves_no_clock(
     assert snapshot.strays_in(directory, LOG_ID) == []
 
 
-@pytest.mark.parametrize("stray", STRAYS)
+@pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
 def test_reader_beside_the_writer_passes_over_an_unknown_file(
-    open_log: OpenLog, directory: Path, stray: Callable[[Path, Path], None]
+    open_log: OpenLog, directory: Path, stray: Callable[[Path, Path], object]
 ) -> None:
     log = open_log(log_id=LOG_ID)
     stored = fill(log, 2)
@@ -107,7 +97,7 @@ def test_name_is_unknown_only_where_it_cannot_be_the_log_s_only_segment(
     assert log.findings.strays == ["99999999999999999.seg"]
     alone = tmp_path / "alone"
     alone.mkdir()
-    zeros(alone / FAR, alone)
+    (alone / FAR).write_bytes(bytes(5_000))
     with open_log(alone, log_id=LOG_ID) as log:
         assert log.findings.strays_set_aside == []
         assert fill(log, 1)[0].pointer > int(FAR[:17])
@@ -170,10 +160,10 @@ def test_segment_with_a_damaged_header_block_is_not_unknown(
             assert (path, Wrong.BLOCK) in [(one.path, one.kind) for one in found]
 
 
-@pytest.mark.parametrize("stray", [empty, zeros, rubbish])
+@pytest.mark.parametrize("content", NOTHING_OF_A_LOG.values(), ids=NOTHING_OF_A_LOG)
 @pytest.mark.parametrize("days", [0.9, 1.1])
 def test_only_a_name_far_ahead_of_clock_and_log_makes_a_file_unknown(
-    open_log: OpenLog, directory: Path, days: float, stray: Callable[[Path, Path], None]
+    open_log: OpenLog, directory: Path, days: float, content: bytes
 ) -> None:
     """A file that may be a stray or a rotted segment is reported and not removed."""
     now = time.time_ns() // 1000
@@ -184,7 +174,7 @@ def test_only_a_name_far_ahead_of_clock_and_log_makes_a_file_unknown(
         stored = fill(log, 1)
     clock.set(now - 300 * DAY)
     name = f"{stored[0].pointer + int(days * DAY):017d}.seg"
-    stray(directory / name, directory)
+    (directory / name).write_bytes(content)
     assert snapshot.strays_in(directory, LOG_ID) == ([name] if days > 1 else [])
     with open_log(log_id=LOG_ID, clock=clock) as log:
         assert log.findings.strays_set_aside == ([f"{name}.1.damaged"] if days > 1 else [])
@@ -214,6 +204,6 @@ def test_later_segment_of_another_log_does_not_take_the_log_over(
 def test_repair_reports_the_quarantined_files(open_log: OpenLog, directory: Path) -> None:
     with open_log(log_id=LOG_ID) as log:
         fill(log, 2)
-    rubbish(directory / FAR, directory)
+    (directory / FAR).write_bytes(NOTHING_OF_A_LOG["rubbish"])
     (mended,) = repair(directory, log_id=LOG_ID)
     assert mended[:3] == (directory / FAR, directory / f"{FAR}.1.damaged", 2**20)

@@ -6,22 +6,17 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
-from kit.disk.logs import boundaries, fill, put, segments
+from kit.disk.damage import flip
+from kit.disk.logs import OpenLog, boundaries, fill, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
 from quothlog.recovery.verify import Damage, Unfinished, Wrong, records, summaries, summaries_in
-from quothwire import batch
 from quothwire.errors import Damaged
-from quothwire.headers import encode_headers
 from quothwire.record import Record
-
-OpenLog = Callable[..., Log]
 
 LOG_ID = 0x5151
 
@@ -103,21 +98,6 @@ def test_damage_before_the_cursor_is_not_told(stored: list[Record], directory: P
     assert split(directory, stored[15].pointer)[1], "a damaged batch directly behind the cursor"
     assert split(directory, stored[18].pointer)[1], "a cursor inside of it"
     assert split(directory, stored[19].pointer) == (stored[20:], [], [])
-
-
-def test_malformed_headers_are_no_damage_and_come_as_they_are(log: Log, directory: Path) -> None:
-    """Former versions stored any headers."""
-    good = encode_headers({"a": b"1"})
-    put(log, batch.encode([b"x", b"y", b"z"], headers=[good, MAP, good]))
-    replace_headers(segments(directory), log.log_id)
-    found, damages, _ = split(directory)
-    assert [(one.value, one.headers) for one in found] == [
-        (b"x", {"a": b"1"}),
-        (b"y", {}),
-        (b"z", {"a": b"1"}),
-    ]
-    assert damages == []
-    assert [one.raw_headers for one in found] == [b"", NO_MAP, b""]
 
 
 # -- beside the owner -------------------------------------------------------------------------------

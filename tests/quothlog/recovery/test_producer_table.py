@@ -16,7 +16,7 @@ from kit.broker.peers import refused
 from kit.broker.transactions import Loader
 from kit.clocks import DAY, START
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import encoded, put
+from kit.disk.logs import OpenLog, encoded, put
 from quothlog import Log, file_format
 from quothlog.file_format import TABLE_ENTRY
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
@@ -30,8 +30,6 @@ from quothlog.transactions.table import (
 from quothwire import batch
 from quothwire.errors import Damaged
 from quothwire.protocol.transaction import is_once, producer_of
-
-OpenLog = Callable[..., Log]
 
 
 def full(table: ProducerTable, newest: int) -> None:

@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 
 from kit.disk.doubles import FaultyDisk, MemoryDisk
-from kit.disk.logs import fill
-from quothlog import Log
+from kit.disk.logs import OpenLog, fill
 from quothlog.storage.filesystem import FileSystem, PosixFileSystem, sync_directory, write_durably
 from quothwire.errors import Unavailable
-
-OpenLog = Callable[..., Log]
 
 DISKS: dict[str, Callable[[], FileSystem]] = {
     "the real one": PosixFileSystem,

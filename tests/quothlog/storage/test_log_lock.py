@@ -5,25 +5,23 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import fill, segments, values
+from kit.disk.logs import OpenLog, fill, segments, values
 from quoth.filelock import FileLock
 from quothlog import Log, Reader, file_format
 from quothlog.reading import forwarding_progress
 from quothlog.recovery import verify
 from quothlog.storage.dirlock import DirectoryLock
 from quothwire.errors import Conflict, QuothError
-
-OpenLog = Callable[..., Log]
 
 OWNER = """
 import sys
@@ -35,23 +33,18 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def owner(directory: Path) -> subprocess.Popen[str]:
-    """Another process that owns the directory."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(directory)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "owns it\n"
-    return process
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
+@contextmanager
+def running(program: str, at: Path) -> Iterator[int]:
+    """Let another process own a directory, until it is killed; yields its id."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(at)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"owns it\n"
+            yield process.pid
+        finally:
+            process.kill()
 
 
 def in_child(act: Callable[[], object]) -> str:
@@ -70,22 +63,6 @@ def in_child(act: Callable[[], object]) -> str:
         text = said.read()
     os.waitpid(child, 0)
     return text
-
-
-def test_second_opening_tells_who_owns_it(log: Log, directory: Path) -> None:
-    with pytest.raises(Conflict) as refusal:
-        Log.open(directory)
-    assert refusal.value.code == "locked"
-    assert f"process {os.getpid()}" in refusal.value.text
-    fill(log, 1)
-    assert len(values(log)) == 1
-
-
-def test_killed_owner_leaves_nothing_to_clean_up(owner: subprocess.Popen[str], open_log: OpenLog) -> None:
-    """Everything written is there, no stale lock, the start succeeds unattended."""
-    owner.send_signal(signal.SIGKILL)
-    owner.communicate()
-    assert values(open_log()) == [b"from another process"]
 
 
 def test_failed_opening_keeps_neither_the_lock_nor_a_descriptor(open_log: OpenLog, directory: Path) -> None:
@@ -145,17 +122,15 @@ def test_programs_started_by_the_owner_do_not_keep_the_lock(open_log: OpenLog) -
         other.communicate(b"\n")
 
 
-def test_a_deleted_lock_file_admits_no_second_owner(
-    owner: subprocess.Popen[str], open_log: OpenLog, directory: Path
-) -> None:
-    """The directory itself is locked, too, so the owner stays the only one."""
-    with pytest.raises(Conflict, match=f"locked: .* process {owner.pid}"):
-        Log.open(directory)
-    (directory / "lock").unlink()
-    for _ in range(2):
-        with pytest.raises(Conflict, match="locked"):
+def test_a_deleted_lock_file_admits_no_second_owner(open_log: OpenLog, directory: Path) -> None:
+    """The directory itself is locked, too; a killed owner leaves nothing to clean up, and what it wrote."""
+    with running(OWNER, directory) as pid:
+        with pytest.raises(Conflict, match=f"locked: .* process {pid}"):
             Log.open(directory)
-    end(owner)
+        (directory / "lock").unlink()
+        for _ in range(2):
+            with pytest.raises(Conflict, match="locked"):
+                Log.open(directory)
     assert values(open_log()) == [b"from another process"]
 
 
@@ -256,14 +231,7 @@ log.append(b"from a broker")
 print("owns it", flush=True)
 sys.stdin.read()
 """
-
-
-def as_broker(topic: Path) -> subprocess.Popen[str]:
-    """Another process that owns a data directory and opens a topic in it, as a broker does."""
-    return subprocess.Popen(
-        [sys.executable, "-c", BROKER, str(topic)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+"""Owns a data directory and opens a topic in it, as a broker does."""
 
 
 @pytest.fixture
@@ -275,19 +243,14 @@ def topic(tmp_path: Path) -> Path:
 
 
 def test_a_deleted_lock_file_of_a_topic_admits_no_second_owner_beside_its_broker(topic: Path) -> None:
-    process = as_broker(topic)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "owns it\n"
+    with running(BROKER, topic) as pid:
         (topic / "lock").unlink()
-        with pytest.raises(Conflict, match=f"process {process.pid}"):
+        with pytest.raises(Conflict, match=f"process {pid}"):
             Log.open(topic)
         forwarding_progress.write_mark(topic / "m.forward", {"pointer": 2**55, "trim": True})
         before = sorted(topic.glob("*.seg"))
         assert (len(before), forwarding_progress.trim_unowned(topic)) == (2, 0)
         assert sorted(topic.glob("*.seg")) == before
-    finally:
-        end(process)
     assert forwarding_progress.trim_unowned(topic) > 0
     with Log.open(topic) as log:
         assert values(log) == [b"from a broker"]
@@ -297,9 +260,10 @@ def test_deleted_lock_file_of_a_topic_lets_no_broker_in(topic: Path) -> None:
     with Log.open(topic) as log:
         fill(log, 1)
         (topic / "lock").unlink()
-        said = as_broker(topic).communicate(timeout=30)
-        assert said[0] == ""
-        assert f"locked: {topic} is in use by process" in said[1]
+        command = [sys.executable, "-c", BROKER, str(topic)]
+        broker = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert broker.stdout == ""
+        assert f"locked: {topic} is in use by process" in broker.stderr
 
 
 def test_logs_in_one_data_directory_without_a_broker_do_not_exclude_each_other(topic: Path) -> None:

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from kit.broker.peers import refused
-from kit.broker.transactions import Loader, staged
+from kit.broker.transactions import LARGE, PARTS, SMALL, WHOLE, Loader, sizes, stage_all, staged
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate
 from kit.disk.doubles import Died, FaultyDisk
-from kit.disk.logs import copy, encoded, outcome_of, salvaged, segments, values
-from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, sizes, stage_all
+from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments, values
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
@@ -28,8 +27,6 @@ from quothlog.recovery.verify import Unfinished
 from quothlog.transactions.commit import Commit
 from quothwire.errors import Damaged
 from quothwire.protocol.transaction import StagedPart
-
-OpenLog = Callable[..., Log]
 
 
 def read_staged(loader: Loader, parts: list[StagedPart]) -> None:
@@ -182,9 +179,6 @@ def test_one_that_is_whole_stays_behind_a_damaged_header_block(
     sound = [*WHOLE[: 3 * rotten], *WHOLE[3 * rotten + 3 :]]
     assert [record.value for record in salvaged(log)] == [b"sealed", *sound]
     assert log.findings.set_aside == []
-
-
-# -- as a crash, a reader without the lock, a backup and a repair find them ----------------------------------
 
 
 # -- what a crash leaves ------------------------------------------------------------------------------------

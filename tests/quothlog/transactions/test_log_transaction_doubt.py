@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kit.broker.peers import refused
-from kit.broker.transactions import Loader
+from kit.broker.transactions import LARGE, PARTS, SMALL, WHOLE, Loader, sizes, stage_all
 from kit.clocks import HOUR, ManualClock
 from kit.disk.doubles import Died, FaultyDisk
-from kit.disk.logs import copy, encoded, outcome_of, put, segments, values
-from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, sizes, stage_all
-from quothlog import Log, LogOptions
+from kit.disk.logs import OpenLog, copy, encoded, outcome_of, put, segments, values
+from quothlog import LogOptions
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
 from quothlog.file_format import TABLE_ENTRY
@@ -22,8 +20,6 @@ from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX, StoredTr
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.protocol.transaction import StagedPart, producer_of
-
-OpenLog = Callable[..., Log]
 
 
 def placed(loader: Loader, parts: list[StagedPart]) -> Commit | None:

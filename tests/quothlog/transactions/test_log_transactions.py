@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kit.broker.peers import refused
-from kit.broker.transactions import LOADER, Loader, staged
+from kit.broker.transactions import (
+    LARGE,
+    LOADER,
+    PARTS,
+    SMALL,
+    WHOLE,
+    Loader,
+    leftovers,
+    sizes,
+    stage_all,
+    staged,
+)
 from kit.clocks import DAY, HOUR, ManualClock
 from kit.disk.damage import MAP, NO_MAP, flip, replace_headers
-from kit.disk.logs import copy, encoded, fill, outcome_of, segments, values
-from kit.disk.staged_parts import LARGE, PARTS, SMALL, WHOLE, leftovers, sizes, stage_all
+from kit.disk.logs import OpenLog, copy, encoded, fill, outcome_of, segments, values
 from quothlog import Log, LogOptions
 from quothlog.recovery import verify
 from quothlog.transactions.commit import Commit
@@ -23,9 +33,6 @@ from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
 from quothwire.protocol.transaction import StagedPart, producer_of
-
-OpenLog = Callable[..., Log]
-
 
 # -- what is stored -----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count as counting
-from itertools import islice
+from itertools import cycle, islice
 from statistics import median
 from typing import Annotated, Any, NamedTuple
 
@@ -26,7 +26,6 @@ from quothbench.figures import QUANTILES, Goal, quantiles
 from quothbench.load import driver, schedule
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.rates import Payload
-from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, seconds
 from quothcli.cli.command import command, group
 from quothwire import batch
@@ -35,8 +34,6 @@ from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import Fetch, Fetched, Ping, Publish
 from quothwire.settings import DURABILITIES
-
-Requests = Callable[[], list[driver.Frames]]
 
 WARM = 50
 """Calls in front of each measurement that do not count."""
@@ -71,69 +68,59 @@ COLUMNS = (
 class LatencyBench(NamedTuple):
     """Measures one figure after the other. pair: two clients, one that publishes and one that tails.
 
-    calls: of each closed loop. records, size: of a publish. rates: of calls a second. lasts: seconds of each
+    calls: of each closed loop. values: of a publish. rates: of calls a second. lasts: seconds of each
     schedule and of each tail. tail_rate: records a second, beside `IDLE_RATE`.
     """
 
-    url: str
+    on: options.OnBroker
     client: Clients
     pair: Clients
-    topics: BenchTopics
     report: Report
     calls: int
-    records: int
-    size: int
+    values: list[bytes]
     rates: Sequence[float]
     lasts: float
     tail_rate: float
 
     def run(self) -> None:
         """Measure everything, a row for each figure."""
-        publish = f"publish of {self.records:,} x {self.size:,} B"
-        values = [bytes(self.size)] * self.records
+        size, calls = len(self.values[0]), WARM + self.calls
+        publish = f"publish of {len(self.values):,} x {size:,} B"
         for durability in DURABILITIES:
-            topic, calls = *self.topics.make(), WARM + self.calls
-            self._loop(publish, durability, partial(driver.publishes, topic, values, calls, durability))
-        self._loop(f"fetch of 1 x {self.size:,} B", None, self._fetches())
-        self._loop("ping", None, partial(driver.numbered, Ping(), "", WARM + self.calls))
+            (topic,) = self.on.topics.make()
+            self._loop(publish, durability, partial(driver.publishes, topic, self.values, calls, durability))
+        (topic,) = self.on.topics.make()
+        lasts = [self.on.client.publish(topic, self.values[0]).last for _ in range(STORED)]
+        places = list(islice(cycle([0, *lasts[:-1]]), calls))
+        self._loop(f"fetch of 1 x {size:,} B", None, partial(driver.fetches, topic, places, 1, 1))
+        self._loop("ping", None, partial(driver.numbered, Ping(), "", calls))
         for durability in DURABILITIES:
             for rate in self.rates:
-                self._scheduled(f"{publish}, scheduled", durability, rate, values)
+                self._scheduled(f"{publish}, scheduled", durability, rate)
         for rate in (IDLE_RATE, self.tail_rate):
             for way in WAYS:
                 self._tailed(way, rate)
 
-    def _loop(self, figure: str, durability: str | None, make: Requests) -> None:
-        """Measure one call after the other. make: encodes the requests, in the client."""
-        (done,) = self.client.run(_round_trips, (self.url, make))
+    def _loop(self, figure: str, durability: str | None, make: driver.Requests) -> None:
+        """Measure one call after the other."""
+        (done,) = self.client.run(driver.one_by_one, (self.on.broker.url, make, WARM))
         self._row(figure, done.result, durability)
 
-    def _fetches(self) -> Requests:
-        """Store records; make requests that fetch one after the other, again and again."""
-        (topic,) = self.topics.make()
-        with quoth.connect(self.url) as client:
-            lasts = [client.publish(topic, bytes(self.size)).last for _ in range(STORED)]
-        cursors = [0, *lasts[:-1]]
-        places = [cursors[number % STORED] for number in range(WARM + self.calls)]
-        return partial(driver.fetches, topic, places, 1, 1)
-
-    def _scheduled(self, figure: str, durability: str, rate: float, values: list[bytes]) -> None:
+    def _scheduled(self, figure: str, durability: str, rate: float) -> None:
         """Measure publishes at times that were decided beforehand."""
         calls = max(1, round(rate * self.lasts))
-        arguments = (self.url, *self.topics.make(), values, calls, durability, rate)
-        (done,) = self.client.run(_schedule, arguments)
+        (topic,) = self.on.topics.make()
+        made = [partial(driver.publishes, topic, self.values, some, durability) for some in (WARM, calls)]
+        (done,) = self.client.run(schedule.scheduled, (self.on.broker.url, *made, rate))
         kept: schedule.ScheduleResult = done.result
         self._row(figure, kept.took, durability, rate, kept.late, kept.held)
 
     def _tailed(self, way: str, rate: float) -> None:
         """Measure records from publish to tail, and the round trips at the same time."""
         calls = max(1, round(rate * self.lasts))
-        tailed_topic, alone = self.topics.make(2)
-        published, tailed = self.pair.run(
-            _play,
-            (_produce, self.url, tailed_topic, alone, rate, calls),
-            (WAYS[way], self.url, tailed_topic, calls),
-        )
+        url, topic, alone = self.on.broker.url, *self.on.topics.make(2)
+        producing, tailing = (_produce, url, topic, alone, rate, calls), (WAYS[way], url, topic, calls)
+        published, tailed = self.pair.run(_play, producing, tailing)
         publishes, pings = published.result
         ratio = median(tailed.result) / median(publishes)
         goal = TAIL_GOAL if rate <= IDLE_RATE else Goal()
@@ -154,36 +141,17 @@ class LatencyBench(NamedTuple):
         self.report.row(*cells, *[None] * (len(COLUMNS) - len(cells)))
 
 
-def _round_trips(ready: Ready, url: str, make: Requests) -> list[float]:
-    requests = make()
-    with driver.dealer(url) as socket:
-        driver.round_trips(socket, requests[:WARM])
-        ready()
-        return driver.round_trips(socket, requests[WARM:])
-
-
-def _schedule(
-    ready: Ready, url: str, topic: str, values: list[bytes], calls: int, durability: str, rate: float
-) -> schedule.ScheduleResult:
-    with driver.dealer(url) as socket:
-        driver.round_trips(socket, driver.publishes(topic, values, WARM, durability))
-        requests = driver.publishes(topic, values, calls, durability)
-        ready()
-        return schedule.keep(socket, requests, rate)
-
-
 # -- from publish to tail -----------------------------------------------------------------------------------
 
 
-def _writer(socket: zmq.Socket[bytes], topic: str) -> Callable[[], float]:
-    """Return a function that publishes a record that holds the time; it returns the seconds that took."""
+def _writer(socket: zmq.Socket[bytes], topic: str) -> Callable[[], object]:
+    """Return a function that publishes a record that holds the time."""
     producer, sequences = secrets.randbits(63) + 1, counting(1)
 
-    def publish() -> float:
-        began = time.monotonic_ns()
-        payload = batch.encode([_STAMP.pack(began)], producer=producer, sequence=next(sequences))
-        driver.ask(socket, Publish(), topic, payload)
-        return (time.monotonic_ns() - began) / 1e9
+    def publish() -> object:
+        stamp = _STAMP.pack(time.monotonic_ns())
+        payload = batch.encode([stamp], producer=producer, sequence=next(sequences))
+        return driver.ask(socket, Publish(), topic, payload)
 
     return publish
 
@@ -192,16 +160,6 @@ def _age(value: bytes) -> float:
     """Return the seconds since the publish of a value began."""
     began: int = _STAMP.unpack(value)[0]
     return (time.monotonic_ns() - began) / 1e9
-
-
-def _ping(socket: zmq.Socket[bytes]) -> float:
-    began = time.monotonic()
-    driver.ask(socket, Ping())
-    return time.monotonic() - began
-
-
-def _sleep_until(due: float) -> None:
-    time.sleep(max(0.0, due - time.monotonic()))
 
 
 def _play(ready: Ready, part: Callable[..., Any], *arguments: Any) -> Any:
@@ -217,19 +175,18 @@ def _produce(
     Returns the seconds of round trips in between: publishes to a topic without readers, and pings.
     """
     with driver.dealer(url) as socket:
-        publish, publish_alone = _writer(socket, topic), _writer(socket, other_topic)
-        publishes, pings = [], []
+        publish_alone = _writer(socket, other_topic)
+        steps = _writer(socket, topic), publish_alone, lambda: driver.ask(socket, Ping())
         publish_alone()
         ready()
         begin = time.monotonic() + LEAD_S
-        for number in range(TAIL_WARM + calls):
-            _sleep_until(begin + number / rate)
-            publish()
-            _sleep_until(begin + (number + 1 / 3) / rate)
-            publishes.append(publish_alone())
-            _sleep_until(begin + (number + 2 / 3) / rate)
-            pings.append(_ping(socket))
-        return publishes[TAIL_WARM:], pings[TAIL_WARM:]
+        took: list[list[float]] = [[], [], []]
+        for number in range(3 * (TAIL_WARM + calls)):
+            time.sleep(max(0.0, begin + number / 3 / rate - time.monotonic()))
+            began = time.monotonic()
+            steps[number % 3]()
+            took[number % 3].append(time.monotonic() - began)
+        return took[1][TAIL_WARM:], took[2][TAIL_WARM:]
 
 
 def _by_long_poll(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
@@ -312,6 +269,5 @@ def latency(
         Clients(1) as client,
         Clients(2) as pair,
     ):
-        report = on.report("latency", conditions, COLUMNS)
-        plan = (calls, records, size, planned, lasts, tail_rate)
-        LatencyBench(on.broker.url, client, pair, on.topics, report, *plan).run()
+        report, values = on.report("latency", conditions, COLUMNS), [bytes(size)] * records
+        LatencyBench(on, client, pair, report, calls, values, planned, lasts, tail_rate).run()

@@ -7,11 +7,12 @@ measured exactly, in this process.
 
 from __future__ import annotations
 
+import secrets
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count as numbers
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,15 +24,14 @@ import zmq
 from quothbench import options
 from quothbench.figures import Goal, Spread, alternate
 from quothbench.load import driver
-from quothbench.load.clients import Clients, Ready, elapsed
+from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE
-from quothbench.load.processes import private_bytes
-from quothbench.load.target import Target, own_broker
+from quothbench.load.servers import Target, own_broker, private_bytes
 from quothbench.load.topics import fill
 from quothbench.report import Report, ReportColumn, count, goal_columns, spread
 from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
-from quothcli.printing.progress import Advance, progress
+from quothcli.printing.progress import progress
 from quothlog import Log, LogOptions, index
 from quothwire import batch
 from quothwire.errors import error
@@ -86,13 +86,6 @@ class FewMany(NamedTuple):
     many: int
 
 
-class Start(NamedTuple):
-    """Seconds from the start of the process until it is ready, and until it has answered two requests."""
-
-    ready: float
-    answered: float
-
-
 class MemoryBench(NamedTuple):
     """Measures one figure after the other, each with a broker of its own below a directory.
 
@@ -118,12 +111,29 @@ class MemoryBench(NamedTuple):
         self._appends()
 
     def _log_records(self) -> None:
-        """Measure what an embedded log allocates for each of its records."""
-        records = self.batches * RECORDS
+        """Measure what an embedded log allocates for each record when it gets twice as many.
+
+        It is the growth of its sparse index, and of all of it.
+        """
+        options = LogOptions(size_limit=SEGMENT_BYTES_MAX)
         with self._folder("log") as made, progress("records of an embedded log") as advance:
-            sparse, all_of_it = _embedded_growth(made, self.batches, advance)
-        self._each("a record, sparse index of a log", records, sparse, RECORD_GOAL)
-        self._each("a record, all of a log", records, all_of_it, RECORD_GOAL)
+
+            def append(log: Log) -> tuple[int, int]:
+                for size in _parts(self.batches, BURST):
+                    log.append_batches([BATCH] * size)
+                    advance(size * RECORDS, size * len(BATCH))
+                log.sync()
+                taken = tracemalloc.take_snapshot()
+                return _allocated(taken, index.__file__), _allocated(taken, *_LOG_FILES)
+
+            with Log.open(made, options=options) as log:
+                tracemalloc.start()
+                try:
+                    before, after = append(log), append(log)
+                finally:
+                    tracemalloc.stop()
+        for part, one, other in zip(("sparse index", "all"), before, after, strict=True):
+            self._each(f"a record, {part} of a log", self.batches * RECORDS, other - one, RECORD_GOAL)
 
     def _hibernating_topics(self) -> None:
         """Measure the memory of a hibernating topic."""
@@ -167,19 +177,41 @@ class MemoryBench(NamedTuple):
         self._each("a long poll", waits, grown, WAIT_GOAL)
 
     def _starts(self) -> None:
+        """Start brokers on a small and on a large topic in turn."""
+        values = [bytes(1_000)] * 64
         with self._folder("starts") as made, progress("data to start with") as advance:
-            pairs = _timed_starts(made, self.sizes, self.pairs, advance)
-        for figure, part in ("start-up until ready", 0), ("start-up until read and published", 1):
-            seconds = [(few[part], many[part]) for few, many in pairs]
-            self._compare(figure, "ms", self.sizes.many, seconds, 1e3, Goal())
+            few, many = (made / f"{size} bytes" for size in self.sizes)
+            for path, size in zip((few, many), self.sizes, strict=True):
+                with own_broker(path) as broker:
+                    fill(broker.url, TOPIC, values, -(-size // sum(map(len, values))), advance)
+            pairs = alternate(lambda: _start(few), lambda: _start(many), self.pairs)
+        for part, until in enumerate(("ready", "read and published")):
+            seconds = [(few_s[part], many_s[part]) for few_s, many_s in pairs]
+            self._compare(f"start-up until {until}", "ms", self.sizes.many, seconds, 1e3, Goal())
 
     def _appends(self) -> None:
+        """Publish to a topic with few and to one with many records in turn."""
         with (
             self._broker("appends") as (broker, _),
             Clients(1) as client,
             progress("records to append to") as advance,
         ):
-            pairs = _timed_appends(broker, client, self.records, self.pairs, advance)
+
+            def store(topic: str, records: int) -> None:
+                size = min(records, BATCH_RECORDS)
+                fill(broker.url, topic, [bytes(10)] * size, records // size, advance)
+
+            def append(topic: str) -> float:
+                make = partial(driver.publishes, topic, VALUES, driver.WINDOW + CALLS)
+                return elapsed(client.run(driver.windowed, (broker.url, make, driver.WINDOW))) / CALLS
+
+            def append_to_few() -> float:
+                topic = f"few records {secrets.token_hex(4)}"
+                store(topic, self.records.few)
+                return append(topic)
+
+            store(TOPIC, self.records.many)
+            pairs = alternate(append_to_few, lambda: append(TOPIC), self.pairs)
         self._compare("publish of 100 x 100 B", "us", self.records.many, pairs, 1e6, APPEND_GOAL)
 
     @contextmanager
@@ -218,78 +250,15 @@ def _growth(broker: Target, act: Callable[[], object]) -> int | None:
     return None if before is None or after is None else after - before
 
 
-def _timed_starts(directory: Path, sizes: FewMany, pairs: int, advance: Advance) -> list[tuple[Start, Start]]:
-    """Start brokers on a small and on a large topic in turn. sizes: bytes of their records."""
-    values = [bytes(1_000)] * 64
-    paths = [directory / f"{size} bytes" for size in sizes]
-    for path, size in zip(paths, sizes, strict=True):
-        with own_broker(path) as broker:
-            fill(broker.url, TOPIC, values, -(-size // sum(map(len, values))), advance)
-    few, many = paths
-    return alternate(lambda: _start(few), lambda: _start(many), pairs)
-
-
-def _timed_appends(
-    broker: Target, client: Clients, records: FewMany, pairs: int, advance: Advance
-) -> list[tuple[float, float]]:
-    """Publish to a topic with few and to one with many records in turn; return seconds of a call."""
-    small_topics = (f"few records {number}" for number in numbers())
-
-    def append(topic: str) -> float:
-        return elapsed(client.run(_append, (broker.url, topic))) / CALLS
-
-    def append_to_few() -> float:
-        topic = next(small_topics)
-        _store(broker.url, topic, records.few, advance)
-        return append(topic)
-
-    _store(broker.url, TOPIC, records.many, advance)
-    return alternate(append_to_few, lambda: append(TOPIC), pairs)
-
-
-def _store(url: str, topic: str, records: int, advance: Advance) -> None:
-    """Store records of 10 bytes in large batches."""
-    size = min(records, BATCH_RECORDS)
-    fill(url, topic, [bytes(10)] * size, records // size, advance)
-
-
-def _start(directory: Path) -> Start:
+def _start(directory: Path) -> tuple[float, float]:
+    """Start a broker; return the seconds until it is ready, and until it has answered two requests."""
     began = time.monotonic()
     with own_broker(directory) as broker:
         ready = time.monotonic() - began
         with driver.dealer(broker.url) as socket:
             driver.round_trips(socket, driver.fetches(TOPIC, [0], 1, 1))
             driver.round_trips(socket, driver.repeated(TOPIC, VALUES, 1))
-        return Start(ready, time.monotonic() - began)
-
-
-def _append(ready: Ready, url: str, topic: str) -> None:
-    requests = driver.publishes(topic, VALUES, driver.WINDOW + CALLS)
-    with driver.dealer(url) as socket:
-        driver.keep_window(socket, requests[: driver.WINDOW])
-        ready()
-        driver.keep_window(socket, requests[driver.WINDOW :])
-
-
-def _embedded_growth(directory: Path, batches: int, advance: Advance) -> tuple[int, int]:
-    """Return the growth of the sparse index, and of all of a log, from so many batches to twice as many."""
-    options = LogOptions(size_limit=SEGMENT_BYTES_MAX)
-    with Log.open(directory, options=options) as log:
-
-        def append() -> tuple[int, int]:
-            for size in _parts(batches, BURST):
-                log.append_batches([BATCH] * size)
-                advance(size * RECORDS, size * len(BATCH))
-            log.sync()
-            taken = tracemalloc.take_snapshot()
-            return _allocated(taken, index.__file__), _allocated(taken, *_LOG_FILES)
-
-        tracemalloc.start()
-        try:
-            before, after = append(), append()
-        finally:
-            tracemalloc.stop()
-    return after[0] - before[0], after[1] - before[1]
+        return ready, time.monotonic() - began
 
 
 def _allocated(taken: tracemalloc.Snapshot, *files: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -18,9 +18,9 @@ from quoth.reader import FETCH_BYTES
 from quothbench import options
 from quothbench.figures import Goal, Spread, alternate
 from quothbench.load import driver
-from quothbench.load.clients import Clients, Ready, Task, elapsed
+from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE, WINDOW
-from quothbench.load.target import Target, bare_loop, own_broker
+from quothbench.load.servers import Target, bare_loop, own_broker
 from quothbench.load.topics import cursors, fill
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
 from quothcli.cli.command import command, group
@@ -106,12 +106,13 @@ class RatioBench(NamedTuple):
             if row.name in figures:
                 self.writes(row) if isinstance(row, Writes) else self.reads(row)
         if TRIP in figures:
-            self._row(TRIP, "us", self._alternate(self._trip), TRIP_GOAL)
+            make = partial(driver.publishes, "trips", [VALUE], TRIPS)
+            self._row(TRIP, "us", self._alternate(lambda server: self._trip(server, make)), TRIP_GOAL)
 
     def writes(self, row: Writes) -> None:
         """Measure publishes."""
-        values = [row.value] * row.records
-        pairs = self._alternate(lambda one: self._rate(one, row.calls, _write, row.name, values, row.calls))
+        make = partial(driver.publishes, row.name, [row.value] * row.records, row.calls)
+        pairs = self._alternate(lambda server: self._rate(server, row.calls, make))
         self._row(row.name, "calls/s", pairs, row.goal)
         costs = [(Sample(bare.cpu), Sample(quoth.cpu)) for bare, quoth in pairs]
         if row.name == WRITES[0].name and all(one.figure for pair in costs for one in pair):
@@ -124,9 +125,9 @@ class RatioBench(NamedTuple):
         file.write_bytes(bytes(len(BATCH) * self.stored))
         places = [number % (self.stored // row.batches) * row.batches for number in range(row.calls)]
         after, ordinals = [stored_at[place] for place in places], [100 * place for place in places]
-        requests = driver.fetches(row.name, after, 100 * row.batches, row.bytes_max, ordinals)
+        make = partial(driver.fetches, row.name, after, 100 * row.batches, row.bytes_max, ordinals)
         size = row.batches * len(BATCH)
-        pairs = self._alternate(lambda one: self._rate(one, row.calls, _read, requests, size), file, size)
+        pairs = self._alternate(lambda server: self._rate(server, row.calls, make, size), file, size)
         self._row(row.name, "calls/s", pairs, row.goal)
 
     def _store(self, topic: str, *, sealed: bool) -> list[int]:
@@ -138,13 +139,13 @@ class RatioBench(NamedTuple):
                 client.roll(topic)
             return cursors(client, topic)
 
-    def _trip(self, server: Target) -> Sample:
-        (done,) = self.clients.run(_trip, (server.url, "trips", TRIPS))
+    def _trip(self, server: Target, make: driver.Requests) -> Sample:
+        (done,) = self.clients.run(driver.one_by_one, (server.url, make))
         return Sample(median(done.result) * 1e6)
 
-    def _rate(self, server: Target, calls: int, task: Task, *arguments: Any) -> Sample:
+    def _rate(self, server: Target, calls: int, make: driver.Requests, reply_bytes: int = 0) -> Sample:
         before = server.cpu()
-        done = self.clients.run(task, (server.url, *arguments))
+        done = self.clients.run(driver.windowed, (server.url, make, 0, reply_bytes))
         after = server.cpu()
         used = (after - before) / calls * 1e6 if after and before else 0.0
         return Sample(calls / elapsed(done), used)
@@ -160,26 +161,6 @@ class RatioBench(NamedTuple):
         pairs = [(bare.figure, quoth.figure) for bare, quoth in samples]
         sides = (Spread.of(side) for side in zip(*pairs, strict=True))
         self.report.row(name, unit, *sides, Spread.of_ratios(pairs), *goal)
-
-
-def _write(ready: Ready, url: str, topic: str, values: list[bytes], calls: int) -> None:
-    requests = driver.publishes(topic, values, calls)
-    with driver.dealer(url) as socket:
-        ready()
-        driver.keep_window(socket, requests)
-
-
-def _read(ready: Ready, url: str, requests: list[driver.Frames], reply_bytes: int) -> None:
-    with driver.dealer(url) as socket:
-        ready()
-        driver.keep_window(socket, requests, reply_bytes=reply_bytes)
-
-
-def _trip(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
-    requests = driver.publishes(topic, [VALUE], calls)
-    with driver.dealer(url) as socket:
-        ready()
-        return driver.round_trips(socket, requests)
 
 
 app = group()
@@ -211,7 +192,7 @@ def ratio(
     faster. Each row shows the medians, the median of the ratios with the smallest and the largest one, and
     what this project demands of itself.
     """
-    figures = _figures(begins or [""])
+    figures = figures_that_begin(begins or [""])
     conditions = {
         "durability": "written",
         "window": f"{WINDOW} requests on their way, 1 client",
@@ -222,7 +203,7 @@ def ratio(
         RatioBench(broker, clients, made, report, pairs).run(figures)
 
 
-def _figures(begins: Sequence[str]) -> list[str]:
+def figures_that_begin(begins: Sequence[str]) -> list[str]:
     """Return the figures whose names begin like one of these. Raises typer.BadParameter if one has none."""
     for begin in begins:
         if not any(name.startswith(begin) for name in FIGURES):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated, Any, NamedTuple
@@ -42,7 +42,6 @@ BURST = 16
 """Publishes that reach the log together while one client keeps 32 on their way."""
 ROUTE = [b"client", b""]
 
-NO_GOAL = Goal()
 ENCODE_GOAL, DECODE_GOAL = Goal(130, 100), Goal(160, 100)
 WRITE_GOAL, READ_GOAL = Goal(322, 200), Goal(316, 200)
 
@@ -54,119 +53,113 @@ COLUMNS = (
 )
 
 
-class StepsBench(NamedTuple):
-    """Measures one step after the other. directory: for logs. trial: seconds of a trial."""
+class Step(NamedTuple):
+    """A step of a call, or of the work on a record. amount: calls or records that one execution is for."""
 
-    directory: Path
-    report: Report
-    trial: float
+    name: str
+    of: str
+    run: Callable[[], object]
+    amount: int = 1
+    goal: Goal = Goal()
 
-    def run(self) -> None:
-        """Measure everything, a row for each step."""
-        self._publish()
-        self._fetch()
-        self._threads()
-        self._records()
 
-    def _publish(self) -> None:
-        time_call = self._time_call
-        requests = driver.publishes(TOPIC, VALUES, BURST)
-        frames, payload = requests[0][1:], requests[0][-1]
+def publish_steps(directory: Path) -> Iterator[Step]:
+    """Yield the steps of a publish."""
+    requests = driver.publishes(TOPIC, VALUES, BURST)
+    frames, payload = requests[0][1:], requests[0][-1]
+    responder = BinaryResponder(ROUTE, binary_codec.decode_call(frames))
+    published = Published(1, 2, 101, len(VALUES), "written", False)
+    reply = responder.reply(published)[len(ROUTE) :]
+    yield Step("publish: encode 100 x 100 B", "call", lambda: batch.encode(VALUES))
+    yield Step("publish: read the request", "call", lambda: _request(frames))
+    yield Step("publish: check the batch", "call", lambda: batch.check(payload))
+    with Log.open(directory / "published") as log:
+        burst = [BATCH] * BURST
+        name = "publish: check, append, write"
+        yield Step(f"{name}, 16 at once", "call", lambda: log.append_batches(burst), BURST)
+        yield Step(f"{name}, alone", "call", lambda: log.append_batches([BATCH]))
+    yield Step("publish: write the reply", "call", lambda: responder.reply(published))
+    yield Step("publish: read the reply", "call", lambda: binary_codec.decode_answer(reply))
+
+
+def fetch_steps(directory: Path) -> Iterator[Step]:
+    """Yield the steps of a fetch."""
+    with Log.open(directory / "fetched") as log:
+        cursors = [log.append(VALUES).last for _ in range(200)]
+        log.sync()
+        frames = driver.fetches(TOPIC, [cursors[0]], len(VALUES), 2**20)[0][1:]
+        found = log.fetch(cursors[0], len(VALUES))
+        assert found is not None
         responder = BinaryResponder(ROUTE, binary_codec.decode_call(frames))
-        published = Published(1, 2, 101, len(VALUES), "written", False)
-        reply = responder.reply(published)[len(ROUTE) :]
-        time_call("publish: encode 100 x 100 B", lambda: batch.encode(VALUES))
-        time_call("publish: read the request", lambda: _request(frames))
-        time_call("publish: check the batch", lambda: batch.check(payload))
-        with Log.open(self.directory / "published") as log:
-            burst = [BATCH] * BURST
-            time_call("publish: check, append, write, 16 at once", lambda: log.append_batches(burst), BURST)
-            time_call("publish: check, append, write, alone", lambda: log.append_batches([BATCH]))
-        time_call("publish: write the reply", lambda: responder.reply(published))
-        time_call("publish: read the reply", lambda: binary_codec.decode_answer(reply))
+        data, log_id = found.data, log.log_id
 
-    def _fetch(self) -> None:
-        time_call = self._time_call
-        with Log.open(self.directory / "fetched") as log:
-            cursors = [log.append(VALUES).last for _ in range(200)]
-            log.sync()
-            frames = driver.fetches(TOPIC, [cursors[0]], len(VALUES), 2**20)[0][1:]
-            found = log.fetch(cursors[0], len(VALUES))
-            assert found is not None
-            responder = BinaryResponder(ROUTE, binary_codec.decode_call(frames))
-            data, log_id = found.data, log.log_id
+        def read_on() -> None:
+            for cursor in cursors[:-1]:
+                log.fetch(cursor, len(VALUES))
 
-            def read_on() -> None:
-                for cursor in cursors[:-1]:
-                    log.fetch(cursor, len(VALUES))
+        yield Step("fetch: read the request", "call", lambda: _request(frames))
+        yield Step("fetch: find and read 100 x 100 B", "call", read_on, len(cursors) - 1)
+        yield Step("fetch: write the reply", "call", lambda: responder.reply(Fetched(1, 2, 3, 0, 4), data))
+        yield Step("fetch: check and decode 100 x 100 B", "call", lambda: batch.decode(data, log_id))
 
-            time_call("fetch: read the request", lambda: _request(frames))
-            time_call("fetch: find and read 100 x 100 B", read_on, len(cursors) - 1)
-            time_call("fetch: write the reply", lambda: responder.reply(Fetched(1, 2, 3, 0, 4), data))
-            time_call("fetch: check and decode 100 x 100 B", lambda: batch.decode(data, log_id))
 
-    def _threads(self) -> None:
-        """Measure a hand-over to a waiting thread and back, and a wakeup without a sleeping thread."""
-        there: SimpleQueue[bool] = SimpleQueue()
-        back: SimpleQueue[None] = SimpleQueue()
+def thread_steps(_: Path) -> Iterator[Step]:
+    """Yield a hand-over to a waiting thread and back, and a wakeup without a sleeping thread."""
+    there: SimpleQueue[bool] = SimpleQueue()
+    back: SimpleQueue[None] = SimpleQueue()
 
-        def echo() -> None:
-            while there.get():
-                back.put(None)
+    def echo() -> None:
+        while there.get():
+            back.put(None)
 
-        def there_and_back() -> None:
-            there.put(True)
-            back.get()
+    def there_and_back() -> None:
+        there.put(True)
+        back.get()
 
-        thread = threading.Thread(target=echo)
-        thread.start()
-        try:
-            self._time("threads: wake one, be woken by it", "both", there_and_back)
-        finally:
-            there.put(False)
-            thread.join()
-        outbox: Outbox[Any] = Outbox()
+    thread = threading.Thread(target=echo)
+    thread.start()
+    try:
+        yield Step("threads: wake one, be woken by it", "both", there_and_back)
+    finally:
+        there.put(False)
+        thread.join()
+    outbox: Outbox[Any] = Outbox()
 
-        def ring_and_hush() -> None:
-            outbox.wake()
-            outbox.attend(rung=True)
+    def ring_and_hush() -> None:
+        outbox.wake()
+        outbox.attend(rung=True)
 
-        self._time("threads: ring and hush, no thread sleeps", "both", ring_and_hush)
-        outbox.close()
+    yield Step("threads: ring and hush, no thread sleeps", "both", ring_and_hush)
+    outbox.close()
 
-    def _records(self) -> None:
-        """Measure the cost of a record: in a batch of a thousand, and in an embedded log."""
-        time_record = self._time_record
-        raw = batch.encode(MANY)
-        time_record("encode 1,000 x 100 B", lambda: batch.encode(MANY), ENCODE_GOAL)
-        time_record("check and decode 1,000 x 100 B", lambda: batch.decode(raw), DECODE_GOAL)
-        with Log.open(self.directory / "embedded") as log:
-            time_record("Log.append 1,000 x 20 B", lambda: log.append(SMALL), WRITE_GOAL)
-            log.roll()
-            log.append(SMALL)
-            first = log.newest - len(SMALL)
-            time_record("Log.read 1,000 x 20 B", lambda: list(log.read(first)), READ_GOAL)
 
-    def _time_call(self, name: str, step: Callable[[], Any], amount: int = 1) -> None:
-        self._time(name, "call", step, amount)
+def record_steps(directory: Path) -> Iterator[Step]:
+    """Yield what is done for a record: in a batch of a thousand, and in an embedded log."""
+    raw = batch.encode(MANY)
+    yield Step("encode 1,000 x 100 B", "record", lambda: batch.encode(MANY), 1_000, ENCODE_GOAL)
+    yield Step("check and decode 1,000 x 100 B", "record", lambda: batch.decode(raw), 1_000, DECODE_GOAL)
+    with Log.open(directory / "embedded") as log:
+        yield Step("Log.append 1,000 x 20 B", "record", lambda: log.append(SMALL), 1_000, WRITE_GOAL)
+        log.roll()
+        log.append(SMALL)
+        first = log.newest - len(SMALL)
+        yield Step("Log.read 1,000 x 20 B", "record", lambda: list(log.read(first)), 1_000, READ_GOAL)
 
-    def _time_record(self, name: str, step: Callable[[], Any], goal: Goal) -> None:
-        self._time(name, "record", step, 1_000, goal)
 
-    def _time(
-        self, name: str, of: str, step: Callable[[], Any], amount: int = 1, goal: Goal = NO_GOAL
-    ) -> None:
-        """Measure a step that processes `amount` calls or records."""
-        times = max(1, round(self.trial / max(1e-7, _seconds(step, 1))))
-        trials = [_seconds(step, times) / times / amount * 1e9 for _ in range(TRIALS)]
-        self.report.row(name, of, Spread.of(trials), *goal)
+def measure(directory: Path, report: Report, trial: float) -> None:
+    """Measure one step after the other, a row for each. trial: seconds of a trial."""
+    for steps in (publish_steps, fetch_steps, thread_steps, record_steps):
+        for step in steps(directory):
+            times = max(1, round(trial / max(1e-7, _seconds(step.run, 1))))
+            trials = [_seconds(step.run, times) / times / step.amount * 1e9 for _ in range(TRIALS)]
+            report.row(step.name, step.of, Spread.of(trials), *step.goal)
 
 
 def _request(frames: Sequence[bytes]) -> object:
     return BinaryResponder(ROUTE, binary_codec.decode_call(frames)).request()
 
 
-def _seconds(step: Callable[[], Any], times: int) -> float:
+def _seconds(step: Callable[[], object], times: int) -> float:
     began = time.perf_counter()
     for _ in range(times):
         step()
@@ -197,4 +190,4 @@ def steps(
     """
     conditions = {"trials": TRIALS, "durability": "written"}
     with options.folder(directory) as made:
-        StepsBench(made, Report(session.printer, "steps", conditions, COLUMNS), trial).run()
+        measure(made, Report(session.printer, "steps", conditions, COLUMNS), trial)

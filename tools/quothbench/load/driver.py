@@ -16,12 +16,15 @@ from itertools import islice
 
 import zmq
 
+from quothbench.load.clients import Ready
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Fetch, Publish, Request
 
 Frames = list[bytes]
+Requests = Callable[[], list[Frames]]
+"""Encodes requests; called in the process of a client."""
 
 VALUE = bytes(range(32, 132))
 """The default value of a message: 100 bytes."""
@@ -129,6 +132,27 @@ def round_trips(
         if ended >= ends:
             break
     return took
+
+
+def windowed(ready: Ready, url: str, make: Requests, warm: int = 0, reply_bytes: int = 0) -> float:
+    """Keep `WINDOW` requests on their way; return the seconds without those of the first `warm` ones."""
+    requests = make()
+    with dealer(url) as socket:
+        if warm:
+            keep_window(socket, requests[:warm])
+        ready()
+        began = time.perf_counter()
+        keep_window(socket, requests[warm:], reply_bytes=reply_bytes)
+        return time.perf_counter() - began
+
+
+def one_by_one(ready: Ready, url: str, make: Requests, warm: int = 0) -> list[float]:
+    """Send one request after the other; return the seconds of each but the first `warm` ones."""
+    requests = make()
+    with dealer(url) as socket:
+        round_trips(socket, requests[:warm])
+        ready()
+        return round_trips(socket, requests[warm:])
 
 
 def ask(

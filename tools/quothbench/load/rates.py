@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from quothbench.figures import QUANTILES, quantiles
 from quothbench.load.clients import Clients, Task, elapsed
 from quothbench.load.driver import VALUE
-from quothbench.load.target import Target
+from quothbench.load.servers import Target
 from quothbench.report import ReportColumn, count, seconds
 
 SECONDS = 2.0

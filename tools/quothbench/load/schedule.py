@@ -19,6 +19,8 @@ from typing import NamedTuple
 import zmq
 
 from quothbench.load import driver
+from quothbench.load.clients import Ready
+from quothbench.load.driver import Requests
 
 SPIN_S = 0.0002
 LATE_S = 0.0001
@@ -40,6 +42,15 @@ class ScheduleResult(NamedTuple):
     took: list[float]
     late: int
     held: int
+
+
+def scheduled(ready: Ready, url: str, warm_up: Requests, make: Requests, rate: float) -> ScheduleResult:
+    """Keep a schedule, in the process of a client, after calls that do not count."""
+    requests = make()
+    with driver.dealer(url) as socket:
+        driver.round_trips(socket, warm_up())
+        ready()
+        return keep(socket, requests, rate)
 
 
 def keep(socket: zmq.Socket[bytes], requests: Sequence[driver.Frames], rate: float) -> ScheduleResult:

@@ -3,8 +3,4 @@
 Each server is one of the benchmark's own, on loopback and on the same disk. Each system does the work in one
 client process, a peer in each way that may be its fastest, a row for each. A message counts when its server
 has acknowledged it, at the durability in the row.
-
-    work    the work, and what a system has to provide    comparison    a peer and Quoth in turn
-    redis   Redis Streams                                 rabbitmq      RabbitMQ Streams
-    quoth   Quoth
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +14,7 @@ from quothbench.instruments import api
 from quothbench.load import driver
 from quothbench.load.clients import Ready
 from quothbench.load.driver import BATCH, VALUE
-from quothbench.load.target import own_broker
+from quothbench.load.servers import own_broker
 from quothbench.load.topics import cursors, fill
 from quothbench.peers.work import CALL, Peer, Way, Work
 
@@ -83,21 +84,14 @@ def _read(ready: Ready, url: str, messages: int) -> float:
 
 def _raw_write(ready: Ready, url: str, messages: int) -> float:
     with _topic(url) as (_, topic):
-        return _drive(ready, url, driver.publishes(topic, [VALUE] * CALL, messages // CALL))
+        make = partial(driver.publishes, topic, [VALUE] * CALL, messages // CALL)
+        return driver.windowed(ready, url, make)
 
 
 def _raw_read(ready: Ready, url: str, messages: int) -> float:
     with quoth.connect(url) as client:
         places = islice(cycle(cursors(client, "raw")), messages // CALL)
-    return _drive(ready, url, driver.fetches("raw", list(places), CALL, len(BATCH)))
-
-
-def _drive(ready: Ready, url: str, requests: list[driver.Frames]) -> float:
-    with driver.dealer(url) as socket:
-        ready()
-        began = perf_counter()
-        driver.keep_window(socket, requests)
-        return perf_counter() - began
+    return driver.windowed(ready, url, partial(driver.fetches, "raw", list(places), CALL, len(BATCH)))
 
 
 QUOTH = Peer(

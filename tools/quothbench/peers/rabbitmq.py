@@ -13,7 +13,7 @@ from typing import Any
 
 from quothbench.load.clients import Ready
 from quothbench.load.driver import VALUE
-from quothbench.load.processes import free_ports, serving
+from quothbench.load.servers import free_ports, serving
 from quothbench.peers.work import CALL, Peer, Way, Work, foreign
 from quothwire.errors import error
 

@@ -8,7 +8,7 @@ import typer
 
 import quoth
 from quothbench import options
-from quothbench.load.target import own_broker
+from quothbench.load.servers import own_broker
 from quothbench.report import Report
 from quothbench.spark.plan import COLUMNS, Figure, SparkPlan
 from quothcli.cli.command import command, group
@@ -51,7 +51,7 @@ def spark(
     here, on all cores; it needs `pip install 'quoth[spark]'` and Java 17.
     """
     with installed():
-        from quothbench.spark.comparison import SparkBench, conditions
+        from quothbench.spark.ways import SparkBench, conditions
 
     plan = SparkPlan(figures or list(Figure), rows, sizes or SIZES, rounds)
     with (

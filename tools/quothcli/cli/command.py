@@ -13,14 +13,27 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from quothcli.cli.aliases import MEANT, Meant, UsageError, line_meant
 from quothcli.cli.exit_status import CommandStatus
+from quothcli.cli.usage import MEANT, Meant, UsageError
 from quothwire.text.paths import given_path
 from quothwire.text.suggestion import nearest
 
 Run = Callable[..., int | None]
 """The function of a command; it returns an exit status, or None for 0."""
 Function = TypeVar("Function", bound=Run)
+
+
+def option(typed: str, help_text: str, **more: Any) -> Any:
+    """Make an option of what is typed, `-n --number N` or `--once`, and of its help."""
+    *names, last = typed.split()
+    if last.startswith("-"):
+        return typer.Option(*names, last, help=help_text, **more)
+    return typer.Option(*names, metavar=last, help=help_text, **more)
+
+
+def argument(metavar: str, help_text: str, **more: Any) -> Any:
+    """Make an argument of its name and its help."""
+    return typer.Argument(metavar=metavar, help=help_text, **more)
 
 
 class LazyCommand(NamedTuple):
@@ -89,7 +102,7 @@ class Group(TyperGroup):
             path = (*ctx.command_path.split()[1:], name)
             text = f"there is no command `quoth {' '.join(path)}`"
             if path in MEANT:
-                raise Meant(text, ctx, len(args) + len(path) - 1, line_meant(ctx, path, args[1:]))
+                raise Meant(text, ctx, path, args[1:])
             near = nearest(name, self.list_commands(ctx))
             raise UsageError(text + (f"; did you mean {near}?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
@@ -155,18 +168,21 @@ def command(group: typer.Typer, name: str, *examples: str) -> Callable[[Function
 
 
 def _with_plain_options(function: Run) -> Run:
-    """Wrap a function so that each of its parameters is one option or argument, as Typer takes them."""
-    known = inspect.signature(function, eval_str=True).parameters
+    """Wrap a function so that each of its parameters is one option or argument, as Typer takes them.
+
+    An argument or option that is a path raises ``bad_setting`` if it is empty.
+    """
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     all_shared: dict[str, SharedOptions] = {}
-    for one in known.values():
-        if shared := next(
-            (each for each in _metadata(one.annotation) if isinstance(each, SharedOptions)), None
-        ):
-            all_shared[one.name] = shared
-        elif one.name != "context":
-            _refuse_empty_path(one)
-            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    for one in inspect.signature(function, eval_str=True).parameters.values():
+        metadata = get_args(one.annotation)[1:] if get_origin(one.annotation) is Annotated else ()
+        if metadata and isinstance(metadata[0], SharedOptions):
+            all_shared[one.name] = metadata[0]
+            continue
+        if metadata and Path in _types_in(get_args(one.annotation)[0]):
+            longest = max(getattr(metadata[0], "param_decls", None) or (), key=len, default="")
+            metadata[0].parser = partial(given_path, what=longest or metadata[0].metavar or one.name)
+        parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     for shared in reversed(all_shared.values()):  # so those of the session, the first parameter, stand last
         parameters += [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -178,25 +194,11 @@ def _with_plain_options(function: Run) -> Run:
         for name, shared in all_shared.items():
             options = {option: typed.pop(option) for option in shared.options}
             typed[name] = shared.make(context, **options)
-        if "context" in known:
-            typed["context"] = context
         return function(**typed)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
-
-
-def _metadata(annotation: Any) -> Sequence[Any]:
-    return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
-
-
-def _refuse_empty_path(parameter: inspect.Parameter) -> None:
-    """Let an argument or option that is a path raise ``bad_setting`` if it is empty."""
-    metadata = _metadata(parameter.annotation)
-    if metadata and Path in _types_in(get_args(parameter.annotation)[0]):
-        longest = max(getattr(metadata[0], "param_decls", None) or (), key=len, default="")
-        metadata[0].parser = partial(given_path, what=longest or metadata[0].metavar or parameter.name)
 
 
 def _types_in(kind: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ killed leaves the old file. A file that cannot be read is an error that names it
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from quothcli.cli.exit_status import CommandStatus, Refused
-from quothcli.cli.xdg_paths import config_home
 from quothwire.protocol.value import Value
 from quothwire.text.suggestion import nearest
 
@@ -49,9 +49,9 @@ class Contexts(Value):
         found = self.contexts.get(name)
         if found is None:
             near = nearest(name, self.contexts)
+            hint = "`quoth ctx ls` lists them, `quoth ctx add` makes one"
             meant = f"did you mean {near}? " if near else ""
-            hint = f"{meant}`quoth ctx ls` lists them, `quoth ctx add` makes one"
-            raise _unknown(f"there is no context {name!r}", hint)
+            raise _unknown(f"there is no context {name!r}", meant + hint)
         return found
 
     def add(self, name: str, context: Context) -> Contexts:
@@ -59,9 +59,8 @@ class Contexts(Value):
         if not re.fullmatch(_NAME, name):
             raise _bad(f"{name!r} is no name", "1 to 64 letters, digits and ._-, a letter or digit first")
         if not re.fullmatch(_URL, context.url):
-            raise _bad(
-                f"{context.url!r} is no address", "like tcp://127.0.0.1:5555 or ipc:///run/quoth/quoth"
-            )
+            hint = "like tcp://127.0.0.1:5555 or ipc:///run/quoth/quoth"
+            raise _bad(f"{context.url!r} is no address", hint)
         return replace(self, contexts={**self.contexts, name: context})
 
     def use(self, name: str) -> Contexts:
@@ -84,6 +83,25 @@ class Contexts(Value):
         )
 
 
+def folder_of_user(variable: str, below_home: str) -> Path:
+    """Return a folder of this user by the XDG base directory specification.
+
+    variable: names it, unless its path is relative. Raises FileNotFoundError if this user has no home.
+    """
+    named = os.environ.get(variable, "")
+    if os.path.isabs(named):
+        return Path(named)
+    try:
+        return Path.home() / below_home
+    except RuntimeError:  # a container's user without an entry in passwd
+        raise FileNotFoundError(errno.ENOENT, "this user has no home", f"~/{below_home}") from None
+
+
+def config_home() -> Path:
+    """Return the folder of this user's configurations. Raises FileNotFoundError without a home."""
+    return folder_of_user("XDG_CONFIG_HOME", ".config")
+
+
 def path() -> Path:
     """Return the path of the file. Raises FileNotFoundError if this user has no home."""
     return config_home() / "quoth" / "contexts.json"
@@ -93,15 +111,12 @@ def load() -> Contexts:
     """Read the file; without a file there is no context. Raises `Refused` ``bad_contexts``, or OSError."""
     try:
         file = path()
-        text = file.read_text(encoding="utf-8")
+        return _decode(json.loads(file.read_bytes()))
     except (FileNotFoundError, NotADirectoryError):  # or no home, or /dev/null for one
         return Contexts()
-    except UnicodeDecodeError as problem:
-        raise _damaged(file, str(problem)) from None
-    try:
-        return _decode(json.loads(text))
     except (ValueError, TypeError) as problem:
-        raise _damaged(file, str(problem)) from None
+        hint = "correct it, or move it away; nothing was changed in it, and --url works without it"
+        raise Refused("bad_contexts", f"{file} cannot be understood: {problem}", hint) from None
 
 
 def change(how: Callable[[Contexts], Contexts]) -> tuple[Contexts, Contexts]:
@@ -140,14 +155,6 @@ def _decode(content: Any) -> Contexts:
         if name != "" and name not in contexts.contexts:
             raise ValueError(f"it names a context {name!r} that it does not hold")
     return replace(found, contexts=contexts.contexts)
-
-
-def _damaged(file: Path, why: str) -> Refused:
-    return Refused(
-        "bad_contexts",
-        f"{file} cannot be understood: {why}",
-        "correct it, or move it away; nothing was changed in it, and --url works without it",
-    )
 
 
 def _unknown(text: str, hint: str) -> Refused:

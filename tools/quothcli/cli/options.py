@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-from typer import Argument, BadParameter, Context, Option
+from typer import BadParameter, Context
 
 from quoth.core.options import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.timestamps import as_pointer
 from quothcli.cli import contexts
-from quothcli.cli.command import SharedOptions
+from quothcli.cli.command import SharedOptions, argument, option
 from quothcli.cli.quantities import span
 from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE, Session, session_of
 from quothcli.printing.output import Format
+from quothwire.pointer import POINTER_MAX
 
 COMPLETION_VARIABLE = "_QUOTH_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -41,32 +42,29 @@ def context_names(incomplete: str) -> list[str]:
 
 
 Url = Annotated[
-    str | None,
-    Option("--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."),
+    str | None, option("--url URL", f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL}).")
 ]
 Ctx = Annotated[
     str | None,
-    Option(
-        "--ctx",
-        metavar="NAME",
-        help=f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
+    option(
+        "--ctx NAME",
+        f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
         autocompletion=context_names,
     ),
 ]
 Timeout = Annotated[
     float | None,
-    Option(
-        "--timeout",
-        metavar="SPAN",
+    option(
+        "--timeout SPAN",
+        f"How long to wait for the broker: 500ms, 1m30s, seconds (default {DEFAULT_TIMEOUT_S:g}s).",
         parser=span("--timeout", least=0.001),
-        help=f"How long to wait for the broker: 500ms, 1m30s, seconds (default {DEFAULT_TIMEOUT_S:g}s).",
     ),
 ]
 Form = Annotated[
     Format | None,
-    Option(
+    option(
         "--format",
-        help="text for people, json or jsonl with one object per line, raw with bare values (default text).",
+        "text for people, json or jsonl with one object per line, raw with bare values (default text).",
     ),
 ]
 WithBroker = Annotated[
@@ -78,72 +76,72 @@ WithoutBroker = Annotated[Session, SharedOptions({"form": Form}, session_of)]
 
 Template = Annotated[
     str | None,
-    Option(
-        "--template",
-        metavar="TEXT",
-        help="Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
+    option(
+        "--template TEXT",
+        "Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
         "{headers[NAME]} {headers_problem} {raw_headers}, {time:%H:%M:%S}, {value!raw} for the bytes as they "
         "are; \\t, \\n; {{ for a brace.",
     ),
 ]
-Topic = Annotated[str, Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names)]
+Topic = Annotated[str, argument("TOPIC", "The topic's name.", autocompletion=topic_names)]
 Topics = Annotated[
     list[str],
-    Argument(
-        metavar="TOPIC",
-        help="Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
+    argument(
+        "TOPIC",
+        "Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
         autocompletion=topic_names,
     ),
 ]
 Merge = Annotated[
-    bool,
-    Option("--merge", help="Print the records of several topics in the order of time, not as they come."),
+    bool, option("--merge", "Print the records of several topics in the order of time, not as they come.")
 ]
 CursorFile = Annotated[
     Path | None,
-    Option(
-        "--cursor",
-        metavar="FILE",
-        help="Go on at the pointer in FILE, and keep the progress there. It is saved after the output was "
+    option(
+        "--cursor FILE",
+        "Go on at the pointer in FILE, and keep the progress there. It is saved after the output was "
         "written, so a record may come twice after a crash, none is left out. --after and --since, and the "
         "-n of tail, say where a new FILE begins.",
     ),
 ]
 After = Annotated[
-    str | None,
-    Option("--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."),
+    int | None,
+    option("--after POINTER", "Begin behind this pointer (0: before the oldest record).", parser=as_pointer),
 ]
 Since = Annotated[
-    str | None,
-    Option(
-        "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer."
+    int | None,
+    option(
+        "--since TIME",
+        "Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer.",
+        parser=as_pointer,
     ),
 ]
 Until = Annotated[
-    str | None,
-    Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
-]
-Limit = Annotated[
     int | None,
-    Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: no limit)."),
+    option("--until TIME", "Stop before this time or pointer, given as for --since.", parser=as_pointer),
 ]
+Limit = Annotated[int | None, option("--limit --first N", "End after N records (default: no limit).", min=0)]
 
 
-def pointer_of(text: str | None) -> int | None:
-    """Convert a pointer or a time, as a person types it, to a pointer. Raises ``bad_pointer``."""
-    return None if text is None else as_pointer(text)
-
-
-def last_before(until: str | None) -> int | None:
-    """Return the last pointer before a time, None if none was typed. Raises ``bad_pointer``."""
-    end = pointer_of(until)
-    return None if end is None else max(0, end - 1)
-
-
-def start(after: str | None, since: str | None) -> int | None:
+def start(after: int | None, since: int | None) -> int | None:
     """Return the cursor at which to begin. Raises BadParameter if both were typed."""
     if after is not None and since is not None:
         raise BadParameter("it says the same as --since: give one of them", param_hint="--after")
-    if since is not None:
-        return max(0, (pointer_of(since) or 0) - 1)
-    return pointer_of(after)
+    return after if since is None else max(0, since - 1)
+
+
+class BetweenPointers(NamedTuple):
+    """The records above the pointer `after` up to `until`."""
+
+    after: int
+    until: int
+
+
+def _between(_context: Context, after: int | None, since: int | None, until: int | None) -> BetweenPointers:
+    return BetweenPointers(start(after, since) or 0, POINTER_MAX if until is None else max(0, until - 1))
+
+
+Between = Annotated[
+    BetweenPointers, SharedOptions({"after": After, "since": Since, "until": Until}, _between)
+]
+"""The parameter of a command for a range."""

@@ -1,60 +1,63 @@
-"""Puts the errors of the library that parses options into plain words."""
+"""Answers a line that was typed wrongly: with what is wrong, and what to type."""
 
 from __future__ import annotations
 
-import re
+import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import typer
 
-from quothwire.text.suggestion import nearest
+_TYPED = {
+    "topic ls": "ls, list, topic list, topic show-all",
+    "topic rm": "rm, delete, topic delete, topic del, topic remove",
+    "topic info": "describe, info, topic describe, topic show, topic get, topic status",
+    "topic create": "create, topic add, topic new, topic make",
+    "topic set": "topic alter, topic change, topic config, topic update",
+    "topic trim": "trim, topic purge, topic truncate",
+    "topic": "topics",
+    "ctx ls": "ctx list, ctx show-all",
+    "ctx rm": "ctx delete, ctx del, ctx remove",
+    "ctx": "context, contexts",
+    "log ls": "log list",
+    "tail": "sub, subscribe, consume, follow, watch",
+    "pub": "publish, produce, send, put",
+    "read": "cat",
+    "serve": "server, start, run",
+    "--version": "version",
+}
+MEANT = {tuple(words.split()): meant for meant, typed in _TYPED.items() for words in typed.split(", ")}
+"""The command that is meant by words behind `quoth`, because another program calls it so.
 
-_CHOICE = r"(?s)'(?P<typed>.*)' is not one of (?P<choices>'.*')\.?"
-_NUMBER = r"(?s)'(?P<typed>.*)' is not a valid (?P<kind>int|float)\w*( range)?\.?"
-_RANGE = r"(?s)(?P<typed>\S+) is not in the range .*"
-_KINDS = {"int": "a whole number", "float": "a number"}
+They are answered with the line to type, not run: a script does not depend on a second name.
+"""
 
-
-def text_and_hint(problem: Any) -> tuple[str, str]:
-    """Return what is wrong, and what to do; an empty hint leaves that to the command's help.
-
-    problem: any `UsageError`. An unknown text stays as it is.
-    """
-    names = getattr(getattr(problem, "param", None), "opts", None)
-    message = str(getattr(problem, "message", ""))
-    if not names:
-        return _plain(problem, getattr(problem, "param_hint", None) or ""), ""
-    name = _of_argument(problem.param) or max(names, key=len)
-    if (choice := re.fullmatch(_CHOICE, message)) is not None:
-        return _no_choice(name, choice["typed"], re.findall(r"'([^']*)'", choice["choices"]))
-    if (number := re.fullmatch(_NUMBER, message)) is not None:
-        return f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", ""
-    if (beyond := re.fullmatch(_RANGE, message)) is not None:
-        return f"{name} is {_allowed(problem.param.type)}, not {beyond['typed']}", ""
-    return _plain(problem, name), ""
-
-
-def _plain(problem: Any, name: str) -> str:
-    """Return the text of an error. That of a value names its option: `name: what is wrong`."""
-    if type(problem) is not typer.BadParameter:
-        return str(problem.format_message())
-    return f"{name}: {problem.message}" if name else str(problem.message)
+UsageError: Any = typer.BadParameter.__base__
+"""Raised for everything that was typed wrongly; its module depends on Typer's version."""
 
 
-def _of_argument(param: Any) -> str:
-    """Return the name of an argument as the help shows it; empty for an option."""
-    return str(param.metavar or param.name).upper() if param.param_type_name == "argument" else ""
+class Meant(UsageError):  # type: ignore[misc]
+    """Raised for words of `MEANT`. number: how many of the last words are replaced by words."""
+
+    def __init__(self, text: str, context: Any, path: tuple[str, ...], following: Sequence[str]) -> None:
+        super().__init__(text, context)
+        self.number = len(path) + len(following)
+        self.words = words_meant(path, following)
 
 
-def _allowed(kind: Any) -> str:
-    low, high = kind.min, kind.max
-    if high is None:
-        return f"at least {low}"
-    return f"at most {high}" if low is None else f"{low} to {high}"
+def words_meant(path: tuple[str, ...], following: Sequence[str]) -> list[str]:
+    """Return the words to type for some of `MEANT` and those that follow them."""
+    words = [*MEANT[path].split(), *following]
+    if MEANT[path] in ("topic", "ctx") and (not following or following[0].startswith("-")):
+        words.insert(1, "ls")
+    again = MEANT.get(tuple(words[:2]))
+    return words if again is None else [*again.split(), *words[2:]]
 
 
-def _no_choice(name: str, typed: str, choices: list[str]) -> tuple[str, str]:
-    *others, last = choices
-    near = nearest(typed, choices)
-    allowed = f"{', '.join(others)} or {last}" if others else last
-    return f"{name} is {allowed}, not {typed!r}", f"did you mean {near}?" if near else ""
+def text_and_hint(problem: Any, arguments: Sequence[str]) -> tuple[str, str]:
+    """Return what is wrong with the arguments of `quoth`, and what to do. problem: any `UsageError`."""
+    if isinstance(problem, Meant):
+        line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
+        return str(problem.format_message()), f"type `{line}`"
+    path = problem.ctx.command_path if problem.ctx is not None else "quoth"
+    return str(problem.format_message()), f"`{path} --help` shows how"

@@ -74,14 +74,17 @@ class Printer:
         return self.form is Format.JSON and self._template is None
 
     def answer(self, text: str, content: Mapping[str, Any], raw: str | int | float | None = None) -> None:
-        """Print one result in the format of this printer. raw: its bare value, if that is not the text."""
+        """Print one result in the format of this printer, and hand it on.
+
+        raw: its bare value, if that is not the text. An empty text stands for none.
+        """
         if self.form is Format.JSON:
             self.object(content)
+        elif text and self.form is Format.RAW and raw is not None:
+            self._write(_line(str(raw)))
         elif text:
-            if self.form is Format.RAW and raw is not None:
-                self._write(_line(str(raw)))
-            else:
-                self.line(text)
+            self.line(text)
+        self.flush()
 
     def flush(self) -> None:
         """Hand on everything that was printed."""

@@ -6,21 +6,21 @@ printed while the line is hidden, so that the two never share one.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from quothcli.printing.text import bytes_text
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Advance = Callable[[int, int], None]
 """Called with the number of records and of bytes since the last call."""
 DRAWN_S = 0.1
 """Shortest time between two drawings of the line."""
-_BAR_COLUMNS = 20
-_ERASE = "\r\x1b[2K"
+_shown: list[Progress] = []
+"""The lines of nested commands; the last one is shown."""
 
 
 @contextmanager
@@ -52,89 +52,59 @@ def progress(
     if quiet or not sys.stderr.isatty():
         yield lambda _records, _bytes: None
         return
-    line = _Line(what, total_bytes, counts=counts)
-    _lines.append(line)
+    from rich import progress as columns
+    from rich.console import Console
+
+    bar = [columns.BarColumn(), columns.TaskProgressColumn()] if total_bytes is not None else []
+    counter = [columns.TextColumn("{task.fields[records]:,} records")] if counts else []
+    size = [columns.DownloadColumn(), columns.TransferSpeedColumn()]
+    line = columns.Progress(
+        columns.TextColumn("{task.description}", markup=False),
+        *(*bar, *counter, *size),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    line.add_task(what, total=total_bytes, records=0)
+    (task,) = line.tasks
+    drawn = 0.0
+
+    def advance(records: int, size: int) -> None:
+        nonlocal drawn
+        line.update(task.id, advance=size, records=task.fields["records"] + records)
+        if time.monotonic() - drawn >= DRAWN_S:
+            line.refresh()
+            drawn = time.monotonic()
+
+    _shown.append(line)
     try:
-        line.draw()
-        yield line.advance
+        _draw(line)
+        yield advance
     finally:
-        line.erase()
-        _lines.remove(line)
+        line.stop()
+        _shown.remove(line)
 
 
 def is_shown() -> bool:
     """True while there is such a line."""
-    return bool(_lines)
+    return bool(_shown)
 
 
 @contextmanager
 def hidden() -> Iterator[None]:
     """Hide the line while something is printed inside."""
-    if not _lines:
-        yield
-        return
-    _lines[-1].erase()
+    line = _shown[-1] if _shown else None
+    if line is not None:
+        line.stop()
     try:
         yield
     finally:
-        _lines[-1].draw()
+        if line is not None:
+            _draw(line)
 
 
-class _Line:
-    """A line of progress."""
-
-    def __init__(self, what: str, total_bytes: int | None, *, counts: bool) -> None:
-        self._what = what
-        self._total = total_bytes
-        self._counts = counts
-        self._records = 0
-        self._bytes = 0
-        self._began = self._drawn = time.monotonic()
-
-    def advance(self, records: int, size: int) -> None:
-        """Count what was done, and draw the line if it is time."""
-        self._records += records
-        self._bytes += size
-        if time.monotonic() - self._drawn >= DRAWN_S:
-            self.draw()
-
-    def draw(self) -> None:
-        """Draw it in the place of the terminal's last line."""
-        self._drawn = time.monotonic()
-        _write(_ERASE + self.text()[: _columns() - 1])
-
-    def erase(self) -> None:
-        """Clear the terminal's last line."""
-        _write(_ERASE)
-
-    def text(self) -> str:
-        """Return the line."""
-        size = bytes_text(self._bytes)
-        parts = [self._what]
-        if self._total is not None:
-            done = min(1.0, self._bytes / self._total)
-            full = int(done * _BAR_COLUMNS)
-            parts.append(f"[{'#' * full}{'.' * (_BAR_COLUMNS - full)}] {done:4.0%}")
-            size += f" of {bytes_text(self._total)}"
-        if self._counts:
-            parts.append(f"{self._records:,} records")
-        seconds = self._drawn - self._began
-        rate = [f"{bytes_text(self._bytes / seconds)}/s"] if seconds >= 1 else []
-        return "  ".join([*parts, size, *rate])
-
-
-_lines: list[_Line] = []
-"""The lines of nested commands; the last one is shown."""
-
-
-def _write(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
+def _draw(line: Progress) -> None:
+    line.start()
+    line.console.show_cursor(True)  # or a command that is killed would leave none

@@ -80,12 +80,12 @@ def _field(text: str) -> Part:
         if name == "time" and spec:
             return lambda message: _encoded(message.time.strftime(spec))
         return _text(_TEXTS[name], spec)
-    of = _bytes_of(name, header or "")
+    of, header = _BYTES[name], header or ""
     if not raw:
-        return _text(lambda message: shown(of(message)), spec)
+        return _text(lambda message: shown(of(message, header)), spec)
     if spec:
         raise _wrong(f"{{{text}}}: a field with !raw has no format")
-    return of
+    return lambda message: of(message, header)
 
 
 def _text(of: Callable[[Message], object], spec: str) -> Part:
@@ -104,15 +104,13 @@ _TEXTS: dict[str, Callable[[Message], object]] = {
 }
 
 
-def _bytes_of(name: str, header: str) -> Part:
-    """Return a function for the bytes of a field; empty if a record has none."""
-    if name == "value":
-        return lambda message: message.value
-    if name == "key":
-        return lambda message: message.key or b""
-    if name == "raw_headers":
-        return lambda message: message.raw_headers
-    return lambda message: message.headers.get(header, b"")
+_BYTES: dict[str, Callable[[Message, str], bytes]] = {
+    "value": lambda message, _: message.value,
+    "key": lambda message, _: message.key or b"",
+    "raw_headers": lambda message, _: message.raw_headers,
+    "headers": lambda message, header: message.headers.get(header, b""),
+}
+"""The bytes of fields; empty if a record has none."""
 
 
 def _unknown(name: str) -> BadParameter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from functools import lru_cache
 
 from quothwire import pointer as pointers
@@ -40,13 +39,11 @@ def printable_lines(text: str) -> str:
 
 def cells_of(text: str) -> int:
     """Count the cells that a text takes on a terminal: 2 for a wide character, none for a combining one."""
-    return len(text) if text.isascii() else sum(map(_cells_of_character, text))
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
 
-
-def _cells_of_character(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return cell_len(text)
 
 
 def padded(text: str, width: int) -> str:

@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from typer import BadParameter, Option
+from typer import BadParameter, Context
+
+from quothcli.cli.command import SharedOptions, option
 
 if TYPE_CHECKING:
     from quoth import Message
@@ -15,27 +17,27 @@ if TYPE_CHECKING:
 Filter = Callable[["Message"], bool]
 """True for the records that are printed."""
 
-Key = Annotated[str | None, Option("--key", metavar="KEY", help="Only records with exactly this key.")]
-Grep = Annotated[
+_Key = Annotated[str | None, option("--key KEY", "Only records with exactly this key.")]
+_Grep = Annotated[
     str | None,
-    Option(
-        "--grep",
-        metavar="RE",
-        help="Only records whose value, read as UTF-8, this regular expression of Python matches somewhere: "
+    option(
+        "--grep RE",
+        "Only records whose value, read as UTF-8, this regular expression of Python matches somewhere: "
         "(?i)error.*disk. A byte that is not UTF-8 matches as \\udc80 to \\udcff: \\udce9 is the byte E9.",
     ),
 ]
-Headers = Annotated[
+_Headers = Annotated[
     list[str] | None,
-    Option(
-        "--header",
-        metavar="NAME[=VALUE]",
-        help="Only records that have this header, with this value if one is given; may be repeated.",
+    option(
+        "--header NAME[=VALUE]",
+        "Only records that have this header, with this value if one is given; may be repeated.",
     ),
 ]
 
 
-def filter_of(key: str | None, grep: str | None, headers: Sequence[str] | None) -> Filter | None:
+def _filter_of(
+    _context: Context, key: str | None, grep: str | None, headers: Sequence[str] | None
+) -> Filter | None:
     """Make a filter from the options; None if all records pass. Raises `BadParameter`."""
     tests: list[Filter] = []
     if key is not None:
@@ -47,6 +49,12 @@ def filter_of(key: str | None, grep: str | None, headers: Sequence[str] | None) 
     if len(tests) < 2:
         return tests[0] if tests else None
     return lambda message: all(test(message) for test in tests)
+
+
+Filtered = Annotated[
+    Filter | None, SharedOptions({"key": _Key, "grep": _Grep, "headers": _Headers}, _filter_of)
+]
+"""The parameter of a command for the filter of its records."""
 
 
 def _has_key(key: bytes) -> Filter:

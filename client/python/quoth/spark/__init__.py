@@ -15,8 +15,7 @@ from quoth.spark.sink.foreach_producer import write_partition
 from quoth.spark.source.range_reader import TopicRange
 from quoth.spark.source.ranges import foreach_partition, map_in_arrow, topic_ranges, topic_ranges_frame
 from quoth.spark.source.source import QuothDataSource, read_topic
-from quoth.spark.source.time_filter import time_options
-from quoth.spark.source.views import register_views
+from quoth.spark.source.sql import register_views, time_options
 
 __all__ = [
     "Lag",

@@ -8,10 +8,9 @@ import secrets
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX, PosixFileSystem, durable_names, sync_directory
+from quothwire.closing import Closeable
 from quothwire.errors import error
 from quothwire.text.paths import given_path
 
@@ -46,9 +45,8 @@ def refuse_existing(path: str | Path | None) -> None:
         raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", str(path))
 
 
-class AtomicFile:
-    """A temporary file that `keep` renames; the context manager removes it otherwise. `file` is open to
-    write.
+class AtomicFile(Closeable):
+    """A temporary file that `keep` renames; `close` removes it otherwise. `file` is open to write.
 
     Its name begins with a dot, so that readers of Parquet ignore it, and is random, so that two processes
     that write the same file do not disturb each other.
@@ -58,14 +56,6 @@ class AtomicFile:
         """Create it. kind: the end of its name, in front of the suffix of temporary files."""
         self._path = folder / f".{secrets.token_hex(8)}{kind}{TEMPORARY_SUFFIX}"
         self.file = self._path.open("xb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.drop()
 
     def hand_over(self) -> None:
         """Start writing to the disk, and drop from the page cache what is written.
@@ -87,7 +77,7 @@ class AtomicFile:
             os.replace(self._path, path)
         return size
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Remove it, unless it was kept."""
         with suppress(OSError):  # on a full disk
             self.file.close()

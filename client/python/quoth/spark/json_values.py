@@ -1,5 +1,4 @@
-"""Parses JSON values into columns by a schema, and writes those that do not parse to a topic of dead
-letters."""
+"""Parses JSON values by a schema, and writes those that do not parse to a topic of dead letters."""
 
 from __future__ import annotations
 

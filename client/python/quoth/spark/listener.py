@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from quoth.spark.source.offsets import Offset
+from quoth.spark.source.offset_planner import Offset
 from quothwire.errors import QuothError
 
 log = logging.getLogger("quoth.spark")
@@ -37,10 +37,7 @@ class Lag(NamedTuple):
 
 def log_lag(lag: Lag) -> None:
     """Write a lag to the log."""
-    log.info(
-        "query=%s batch=%d topic=%r behind_records=%d behind_seconds=%.3f lost=%d",
-        lag.query, lag.batch, lag.topic, lag.records, lag.seconds, lag.lost,
-    )  # fmt: skip
+    log.info("query=%s batch=%d topic=%r behind_records=%d behind_seconds=%.3f lost=%d", *lag)
 
 
 class LagListener(StreamingQueryListener):
@@ -69,8 +66,7 @@ class LagListener(StreamingQueryListener):
 
 
 def lags(progress: Any) -> Iterator[Lag]:
-    """The lags in a `StreamingQueryProgress`, such as `query.lastProgress`; sources of other formats have
-    none."""
+    """The lags in a `StreamingQueryProgress`, such as `query.lastProgress`; other formats have none."""
     for source in progress.sources:
         try:
             end, latest = (

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from quoth.spark.connections import TIMEOUT_S
+from quoth import Client
+from quoth.spark.connections import TIMEOUT_S, client
 from quoth.timestamps import now
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
@@ -23,8 +23,7 @@ from quothwire.topic import check_topic
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for these offsets."""
 RECORDS_MAX, BYTES_MAX = 5_000_000, 2**30
-"""The default limits of a micro-batch. One that is too large would fail for ever: Spark repeats it
-unchanged."""
+"""The default limits of a micro-batch. Spark would repeat one that is too large for ever, unchanged."""
 TRIGGER_DELAY = "15m"
 
 STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -51,8 +50,13 @@ _VIEW = "CREATE TEMPORARY VIEW ... USING quoth OPTIONS (...) can be read and wri
 _STARTS = ("since", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("until", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """The first one that is given applies, as with Kafka."""
+COUNTS = range(1, 10**18)
+_MILLISECONDS = "milliseconds since 1970, like 1767323045000"
 AHEAD_US = 60_000_000
 """The largest accepted difference between the clocks of two machines."""
+
+Given = TypeVar("Given")
+Checked = TypeVar("Checked")
 
 
 class OffsetBound(NamedTuple):
@@ -72,6 +76,21 @@ class OffsetBounds(NamedTuple):
 
     everywhere: OffsetBound
     each: Mapping[str, OffsetBound] = {}
+
+    def of(self, topic: str) -> OffsetBound:
+        """The bound of a topic."""
+        return self.each.get(topic, self.everywhere)
+
+    def check_names(self, topics: Iterable[str], what: str) -> None:
+        """Raise ``bad_request`` if single topics have bounds, but others than the topics that are read."""
+        if not self.each:
+            return
+        missing, unknown = sorted(set(topics) - set(self.each)), sorted(set(self.each) - set(topics))
+        if missing:
+            raise error("bad_request", f"{what}: nothing is said of {', '.join(missing)}", "name every topic")
+        if unknown:
+            text = f"{what}: {', '.join(unknown)} is not read"
+            raise error("bad_request", text, "name topics that are read")
 
 
 @dataclass(frozen=True)
@@ -104,6 +123,10 @@ class Options:
         """True if the topic of this name is read."""
         return name in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, name))
 
+    def connect(self) -> Client:
+        """The client of this process for the broker."""
+        return client(self.url, self.timeout)
+
 
 def parse(options: Mapping[str, str], *, stream: bool) -> Options:
     """Parse the options of a reading. The case of names does not matter.
@@ -117,16 +140,12 @@ def parse(options: Mapping[str, str], *, stream: bool) -> Options:
     else:
         given.refuse(STREAM_ONLY, "a batch query reads all up to its end; endingOffsets or until say where")
     topics, pattern = _topics(given)
-    starting = _starting(given, OffsetBound(LATEST if stream else EARLIEST))
-    ending = _ending(given)
-    if not stream:
-        _refuse_bound(given, starting, LATEST, "startingOffsets")
-    _refuse_bound(given, ending, EARLIEST, "endingOffsets")
-    for name, bounds in (("starting offsets", starting), ("ending offsets", ending)):
-        if pattern is None and bounds.each:
-            check_named(bounds, topics, name)
+    starting, ending = _starting(given, stream), _ending(given)
+    if pattern is None:
+        starting.check_names(topics, "starting offsets")
+        ending.check_names(topics, "ending offsets")
     return Options(
-        url=url_of(given),
+        url=given.url(),
         topics=topics,
         pattern=pattern,
         starting=starting,
@@ -139,30 +158,21 @@ def parse(options: Mapping[str, str], *, stream: bool) -> Options:
         partition_records=given.number("maxRecordsPerPartition", 0) or None,
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         loss_topic=given.topic("lossTopic"),
-        timeout=given.seconds("timeout", f"{TIMEOUT_S:g}s"),
+        timeout=given.timeout(),
     )
 
 
-def check_named(bounds: OffsetBounds, topics: Iterable[str], what: str) -> None:
-    """Raise ``bad_request`` unless bounds for single topics name all topics that are read, and no others."""
-    missing, unknown = sorted(set(topics) - set(bounds.each)), sorted(set(bounds.each) - set(topics))
-    if missing:
-        raise error("bad_request", f"{what}: nothing is said of {', '.join(missing)}", "name every topic")
-    if unknown:
-        raise error("bad_request", f"{what}: {', '.join(unknown)} is not read", "name topics that are read")
-
-
 class GivenOptions:
-    """The texts of options by their names, whose case does not matter."""
+    """The texts of options by their names, whose case does not matter. Its methods raise ``bad_request``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._texts = {name.lower(): text for name, text in options.items()}
+        self._texts = {name.lower(): text.strip() for name, text in options.items()}
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._texts
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Raise ``bad_request`` for an option with another name."""
+        """Refuse options with other names."""
         known = {name.lower(): name for name in names}
         for name in sorted(self._texts.keys() - known.keys()):
             if name.startswith(_OF_TABLE):
@@ -175,26 +185,28 @@ class GivenOptions:
             raise error("bad_request", f"there is no option {name!r}", hint)
 
     def refuse(self, names: Iterable[str], why: str) -> None:
-        """Raise ``bad_request`` for options that have no meaning here."""
+        """Refuse options that have no meaning here."""
         for name in names:
             if name in self:
                 raise error("bad_request", f"option {name}: {why}", "leave it out")
 
     def text(self, name: str) -> str:
         """The text of an option."""
-        return self._texts[name.lower()].strip()
+        return self._texts[name.lower()]
 
     def wrong(self, name: str, hint: str) -> QuothError:
         """The error for the text of an option."""
         return error("bad_request", f"option {name}: {self.text(name)!r}", hint)
 
-    def number(self, name: str, default: int) -> int:
-        """Parse a number from 1 on."""
+    def number(
+        self, name: str, default: int, allowed: range = COUNTS, hint: str = "a whole number from 1 on"
+    ) -> int:
+        """Parse a whole number."""
         if name not in self:
             return default
         text = self.text(name)
-        if not (text.isascii() and text.isdigit() and int(text[:19]) > 0 and len(text) < 19):
-            raise self.wrong(name, "a whole number from 1 on")
+        if not re.fullmatch("[0-9]{1,19}", text) or int(text) not in allowed:
+            raise self.wrong(name, hint)
         return int(text)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -213,34 +225,31 @@ class GivenOptions:
             raise self.wrong(name, "a span of time like 30s, 15m or 1h30m")
         return parse_span(text)
 
+    def timeout(self) -> float:
+        """Parse the seconds that a broker may be unreachable."""
+        return self.seconds("timeout", f"{TIMEOUT_S:g}s")
+
+    def url(self) -> str:
+        """Parse the URL of the broker; host:port, as for Kafka, is tcp."""
+        names = [name for name in ("url", "quoth.bootstrap.servers") if name in self]
+        if len(names) != 1:
+            raise error("bad_request", "where is the broker?", "set one of url and quoth.bootstrap.servers")
+        text = self.text(names[0])
+        if not text or "," in text:
+            raise self.wrong(names[0], "one broker, like tcp://127.0.0.1:5555")
+        return text if "://" in text else f"tcp://{text}"
+
     def topic(self, name: str) -> str | None:
-        """Parse a topic's name; None if the option is not set."""
-        return self.checked(name, self.text(name)) if name in self else None
+        """Parse a topic's name; None if the option is not set. Raises also ``bad_topic``."""
+        return _of_option(name, check_topic, self.text(name)) if name in self else None
 
-    def checked(self, name: str, topic: str) -> str:
-        """Check a topic's name that is in this option."""
-        with _of_option(name):
-            return check_topic(topic)
-
-    def timestamp(self, name: str) -> int:
-        """Parse a time, or a pointer, to a pointer."""
-        with _of_option(name):
-            return pointers.parse(self.text(name), now())
-
-    def milliseconds(self, name: str, number: Any) -> int:
-        """Convert milliseconds since 1970 to a pointer."""
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise self.wrong(name, "milliseconds since 1970, like 1767323045000")
-        with _of_option(name):
-            return pointers.check_pointer(number * 1_000)
-
-    def each(self, name: str) -> dict[str, Any]:
+    def each(self, name: str) -> dict[str, int]:
         """Parse a number for each topic from JSON: {"topic": 5}, or Kafka's {"topic": {"0": 5}}."""
         hint = 'JSON with a number for each topic, like {"orders": 1767323045000001}'
         try:
             found = json.loads(self.text(name))
         except ValueError:
-            raise self.wrong(name, hint) from None
+            found = None
         if not isinstance(found, dict) or not found:
             raise self.wrong(name, hint)
         each = {}
@@ -249,36 +258,24 @@ class GivenOptions:
                 number = number["0"]
             if not isinstance(number, int) or isinstance(number, bool):
                 raise self.wrong(name, f"{hint}; topic {topic!r} has one partition, 0")
-            each[self.checked(name, topic)] = number
+            each[_of_option(name, check_topic, topic)] = number
         return each
 
 
-@contextmanager
-def _of_option(name: str) -> Iterator[None]:
-    """Add the option's name to errors inside."""
+def _of_option(name: str, check: Callable[[Given], Checked], given: Given) -> Checked:
+    """Check a value; an error names the option."""
     try:
-        yield
+        return check(given)
     except QuothError as problem:
         raise error(problem.code, f"option {name}: {problem.text}", problem.hint) from None
-
-
-def url_of(given: GivenOptions) -> str:
-    """The URL of the broker; host:port, as for Kafka, is tcp. Raises ``bad_request``."""
-    names = [name for name in ("url", "quoth.bootstrap.servers") if name in given]
-    if len(names) != 1:
-        raise error("bad_request", "where is the broker?", "set one of url and quoth.bootstrap.servers")
-    text = given.text(names[0])
-    if not text or "," in text:
-        raise given.wrong(names[0], "one broker, like tcp://127.0.0.1:5555")
-    return text if "://" in text else f"tcp://{text}"
 
 
 def _topics(given: GivenOptions) -> tuple[tuple[str, ...], str | None]:
     if ("subscribe" in given) == ("subscribePattern" in given):
         raise error("bad_request", "which topics?", "set one of subscribe and subscribePattern")
     if "subscribe" in given:
-        names = [name.strip() for name in given.text("subscribe").split(",")]
-        return tuple(given.checked("subscribe", one) for one in dict.fromkeys(names)), None
+        names = dict.fromkeys(name.strip() for name in given.text("subscribe").split(","))
+        return tuple(_of_option("subscribe", check_topic, name) for name in names), None
     pattern = given.text("subscribePattern")
     try:
         re.compile(pattern)
@@ -287,25 +284,27 @@ def _topics(given: GivenOptions) -> tuple[tuple[str, ...], str | None]:
     return (), pattern
 
 
-def _starting(given: GivenOptions, default: OffsetBound) -> OffsetBounds:
-    found = _first_of(given, _STARTS, "begin")
+def _starting(given: GivenOptions, stream: bool) -> OffsetBounds:
+    name = _first_of(given, _STARTS, "begin")
     strict = True
     if "startingOffsetsByTimestampStrategy" in given:
         strategy = given.text("startingOffsetsByTimestampStrategy").lower()
         if strategy not in ("error", "latest"):
             raise given.wrong("startingOffsetsByTimestampStrategy", "error or latest")
         strict = strategy == "error"
-    bounds = _bounds(given, found, strict) if found else OffsetBounds(default)
+    if name is None:
+        return OffsetBounds(OffsetBound(LATEST if stream else EARLIEST))
+    bounds = _bounds(given, name, strict, None if stream else LATEST)
     for bound in (bounds.everywhere, *bounds.each.values()):
         if bound.is_time and bound.pointer > now() + AHEAD_US:
-            text = f"option {found}: {pointers.to_text(bound.pointer)} lies in the future"
+            text = f"option {name}: {pointers.to_text(bound.pointer)} lies in the future"
             raise error("bad_pointer", text, "like -15m or now")
     return bounds
 
 
 def _ending(given: GivenOptions) -> OffsetBounds:
-    found = _first_of(given, _ENDS, "end")
-    return _bounds(given, found, strict=False) if found else OffsetBounds(OffsetBound(LATEST))
+    name = _first_of(given, _ENDS, "end")
+    return _bounds(given, name, False, EARLIEST) if name else OffsetBounds(OffsetBound(LATEST))
 
 
 def _first_of(given: GivenOptions, names: tuple[str, ...], where: str) -> str | None:
@@ -317,36 +316,30 @@ def _first_of(given: GivenOptions, names: tuple[str, ...], where: str) -> str | 
     return found[0] if found else None
 
 
-def _bounds(given: GivenOptions, name: str, strict: bool) -> OffsetBounds:
+def _bounds(given: GivenOptions, name: str, strict: bool, refused: int | None) -> OffsetBounds:
+    """The bounds that an option of `_STARTS` or `_ENDS` gives. refused: the offset that it cannot give."""
+
+    def at(milliseconds: int) -> OffsetBound:
+        if milliseconds < 0:
+            raise given.wrong(name, _MILLISECONDS)
+        pointer = _of_option(name, pointers.check_pointer, milliseconds * 1_000)
+        return OffsetBound(pointer, is_time=True, strict=strict)
+
     match name:
         case "since" | "until":
-            return OffsetBounds(OffsetBound(given.timestamp(name), is_time=True))
+            pointer = _of_option(name, lambda text: pointers.parse(text, now()), given.text(name))
+            return OffsetBounds(OffsetBound(pointer, is_time=True))
         case "startingTimestamp" | "endingTimestamp":
-            text = given.text(name)
-            number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-            return OffsetBounds(OffsetBound(given.milliseconds(name, number), is_time=True, strict=strict))
+            return OffsetBounds(at(given.number(name, 0, range(10**18), _MILLISECONDS)))
         case "startingOffsetsByTimestamp" | "endingOffsetsByTimestamp":
-            times = given.each(name)
-            bounds = {topic: given.milliseconds(name, number) for topic, number in times.items()}
-            return OffsetBounds(
-                OffsetBound(LATEST), {topic: OffsetBound(one, True, strict) for topic, one in bounds.items()}
-            )
-        case _:
-            return _offsets(given, name)
-
-
-def _offsets(given: GivenOptions, name: str) -> OffsetBounds:
+            times = given.each(name).items()
+            return OffsetBounds(OffsetBound(LATEST), {topic: at(one) for topic, one in times})
     words = {"earliest": EARLIEST, "latest": LATEST}
-    text = given.text(name).lower()
-    if text in words:
-        return OffsetBounds(OffsetBound(words[text]))
-    each = {}
-    for topic, number in given.each(name).items():
-        with _of_option(f"{name}, topic {topic!r}"):
-            each[topic] = OffsetBound(number if number in words.values() else pointers.check_pointer(number))
-    return OffsetBounds(OffsetBound(LATEST), each)
-
-
-def _refuse_bound(given: GivenOptions, bounds: OffsetBounds, refused: int, name: str) -> None:
-    if any(bound.pointer == refused for bound in (bounds.each.values() or [bounds.everywhere])):
+    word = words.get(given.text(name).lower())
+    each = given.each(name) if word is None else {}
+    if refused is not None and refused in (word, *each.values()):
         raise given.wrong(name, "a batch query does not begin at the latest or end at the earliest offset")
+    for topic, number in each.items():
+        if number not in words.values():
+            _of_option(f"{name}, topic {topic!r}", pointers.check_pointer, number)
+    return OffsetBounds(OffsetBound(word or LATEST), {topic: OffsetBound(one) for topic, one in each.items()})

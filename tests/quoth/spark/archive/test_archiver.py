@@ -15,7 +15,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.damage import flip, stored_batches, with_headers, zero
-from kit.machine.limits import file_bytes, needs_prlimit
+from kit.machine.processes import file_bytes, needs_prlimit
 from kit.spark.archives import Archiving, account, files_in, of_archive, of_topic, publish, rows_of
 from quoth import Client
 from quoth.spark.archive import archived_files

@@ -23,12 +23,13 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.scale import times
 from kit.spark.sparks import JOB_S
 from quoth import Client
-from quoth.spark.sink.sink import batch_writer, stream_writer
+from quoth.spark.sink.sink import BatchWriter, StreamWriter, parse
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Published
 
 ROWS = 60_000
 """Of some 50 bytes: three batches a partition."""
+Act = Callable[[], object]
 Spoil = Callable[[Any], Any]
 """Makes a worse writer of a writer of Quoth."""
 
@@ -37,23 +38,56 @@ pytestmark = pytest.mark.usefixtures("by_value")
 
 def register(spark: Any, spoil: Spoil) -> str:
     """Register a format that writes as `quoth` does, with spoilt writers; returns its name."""
-    format_name = f"quoth_{spoil.__name__}"
 
     class Sink(DataSource):
         """The format."""
 
         @classmethod
         def name(cls) -> str:
-            return format_name
+            return "quoth_spoilt"
 
         def writer(self, schema: Any, overwrite: bool) -> Any:
-            return spoil(batch_writer(self.options, schema, overwrite))
+            return spoil(BatchWriter(parse(self.options, schema, overwrite, stream=False)))
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-            return spoil(stream_writer(self.options, schema, overwrite))
+            return spoil(StreamWriter(parse(self.options, schema, overwrite, stream=True)))
 
     spark.dataSource.register(Sink)
-    return format_name
+    return Sink.name()
+
+
+def nothing(*_: Any) -> None:
+    """Leave all as it is."""
+
+
+def fail() -> None:
+    """Fail."""
+    raise RuntimeError("of the test")
+
+
+def die() -> None:
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def spoilt(method: str, *, before: Act = nothing, after: Act = nothing, aborts: bool = True) -> Spoil:
+    """Act before or after a method of the writer. aborts: False as where a driver dies."""
+
+    def spoil(writer: Any) -> Any:
+        call = getattr(writer, method)
+
+        def act(*arguments: Any) -> Any:
+            before()
+            result = call(*arguments)
+            after()
+            return result
+
+        setattr(writer, method, act)
+        if not aborts:
+            writer.abort = nothing
+        return writer
+
+    return spoil
 
 
 def check(broker: BrokerProcess, topic: str, count: int = ROWS) -> None:
@@ -71,9 +105,6 @@ def writing(spark: Any, url: str, topic: str, count: int = ROWS, name: str = "qu
     return rows.write.format(name).option("url", url).option("topic", topic).mode("append")
 
 
-# -- tasks --------------------------------------------------------------------------------------------------
-
-
 def killed_in_the_middle(marks: Path) -> Spoil:
     """The first attempt at each partition is killed once it has taken two thirds of its rows."""
 
@@ -84,7 +115,7 @@ def killed_in_the_middle(marks: Path) -> Spoil:
             def some() -> Iterator[Any]:
                 for number, batch in enumerate(rows):
                     if number == 2 and is_first_attempt(marks):
-                        os.kill(os.getpid(), signal.SIGKILL)
+                        die()
                     yield batch
 
             return write(some())
@@ -97,20 +128,7 @@ def killed_in_the_middle(marks: Path) -> Spoil:
 
 def failed_at_the_end(marks: Path) -> Spoil:
     """The first attempt at each partition fails after everything is staged."""
-
-    def spoil(writer: Any) -> Any:
-        write = writer.write
-
-        def write_and_fail(rows: Iterator[Any]) -> Any:
-            message = write(rows)
-            if is_first_attempt(marks):
-                raise RuntimeError("of the test")
-            return message
-
-        writer.write = write_and_fail
-        return writer
-
-    return spoil
+    return spoilt("write", after=lambda: fail() if is_first_attempt(marks) else None)
 
 
 def is_first_attempt(marks: Path) -> bool:
@@ -123,42 +141,26 @@ def is_first_attempt(marks: Path) -> bool:
     return True
 
 
-def failed_for_good(writer: Any) -> Any:
-    """One partition fails, after the others are staged."""
-    write = writer.write
-
-    def write_or_fail(rows: Iterator[Any]) -> Any:
-        message = write(rows)
-        if TaskContext.get().partitionId() == 1:  # type: ignore[union-attr]
-            raise RuntimeError("of the test")
-        return message
-
-    writer.write = write_or_fail
-    return writer
+def fail_in_one_partition() -> None:
+    """Fail after the rows of one partition are staged, in each attempt."""
+    if TaskContext.get().partitionId() == 1:  # type: ignore[union-attr]
+        fail()
 
 
-def commit_fails_afterwards(writer: Any) -> Any:
-    """The commit fails though all is published; Spark aborts then."""
-    commit = writer.commit
-
-    def commit_and_fail(messages: Any) -> None:
-        commit(messages)
-        raise RuntimeError("of the test")
-
-    writer.commit = commit_and_fail
-    return writer
-
-
-@pytest.mark.parametrize("spoilt", [killed_in_the_middle, failed_at_the_end], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("spoil", [killed_in_the_middle, failed_at_the_end])
 def test_rows_of_tasks_that_are_tried_again_are_there_once(
-    spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path, spoilt: Callable[[Path], Spoil]
+    spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path, spoil: Callable[[Path], Spoil]
 ) -> None:
-    writing(spark, broker.url, topic, name=register(spark, spoilt(tmp_path))).save()
+    writing(spark, broker.url, topic, name=register(spark, spoil(tmp_path))).save()
     assert sorted(os.listdir(tmp_path)) == ["0", "1"], "an attempt at each partition was lost"
     check(broker, topic)
 
 
-@pytest.mark.parametrize(("spoil", "count"), [(failed_for_good, 0), (commit_fails_afterwards, ROWS)])
+@pytest.mark.parametrize(
+    ("spoil", "count"),
+    [(spoilt("write", after=fail_in_one_partition), 0), (spoilt("commit", after=fail), ROWS)],
+    ids=["of a task", "after the commit"],
+)
 def test_job_that_fails_leaves_nothing_or_all_and_may_be_started_again(
     spark: Any, broker: BrokerProcess, topic: str, spoil: Spoil, count: int
 ) -> None:
@@ -169,9 +171,6 @@ def test_job_that_fails_leaves_nothing_or_all_and_may_be_started_again(
     check(broker, topic, count)
     writing(spark, broker.url, topic).options(**named).save()
     check(broker, topic)
-
-
-# -- the way to the broker, and the broker ------------------------------------------------------------------
 
 
 def test_commit_whose_answer_is_lost_is_known_all_the_same(
@@ -229,30 +228,14 @@ def save_and_kill(rows: Any, broker: BrokerProcess, topic: str, seconds: float) 
         killing.result()
 
 
-# -- the driver ---------------------------------------------------------------------------------------------
-
-
-def dies_before_its_commit(writer: Any) -> Any:
-    """The process that commits is killed; nothing is aborted, as where a driver dies."""
-    writer.commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    writer.abort = lambda *_: None
-    return writer
-
-
-def dies_after_its_commit(writer: Any) -> Any:
-    """The same, when all is published."""
-    commit = writer.commit
-
-    def commit_and_die(*of: Any) -> None:
-        commit(*of)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    writer.commit = commit_and_die
-    writer.abort = lambda *_: None
-    return writer
-
-
-@pytest.mark.parametrize(("spoil", "count"), [(dies_before_its_commit, 0), (dies_after_its_commit, 1_000)])
+@pytest.mark.parametrize(
+    ("spoil", "count"),
+    [
+        (spoilt("commit", before=die, aborts=False), 0),
+        (spoilt("commit", after=die, aborts=False), 1_000),
+    ],
+    ids=["before", "after"],
+)
 def test_micro_batch_is_there_once_whether_its_driver_is_killed_before_or_after_it_commits(
     spark: Any, broker: BrokerProcess, client: Client, topic: str, tmp_path: Path, spoil: Spoil, count: int
 ) -> None:

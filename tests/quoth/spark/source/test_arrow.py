@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from quoth import Damaged, Gap
+from quoth import Damaged
 from quoth.spark.source import arrow
 from quoth.spark.source.arrow import TYPES, record_batches
 from quoth.spark.source.source import COLUMNS
@@ -24,11 +24,6 @@ from quothwire.pointer import POINTER_MAX, to_datetime
 
 TOPIC = "orders"
 Row = tuple[bytes, bytes | None, dict[str, bytes]]
-
-
-def refuse(gap: Gap) -> None:
-    """Fail, because there should be no gap."""
-    raise AssertionError(gap)
 
 
 def stored(rows: Sequence[Row], base: int, ordinal: int) -> Stored:
@@ -127,6 +122,8 @@ def test_a_large_batch_is_not_copied() -> None:
 
 
 def test_small_batches_are_joined_and_large_ones_are_not() -> None:
+    batches, rows = log_of([[(b"x", b"k", {"h": b"1"})], [(b"y", None, {})]])
+    assert rows_of(read(batches)) == rows, "keys and headers of one of them"
     batches, rows = log_of([[(b"x", None, {})] * 100] * 500)
     tables = read(batches)
     assert [one.num_rows for one in tables] == [20_000, 20_000, 10_000]
@@ -149,15 +146,10 @@ def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> No
             read([Stored(good.header, memoryview(data))])
         except Damaged as problem:
             told.append(problem.text)
+    with pytest.raises(Damaged, match="50 records do not fit"):
+        read([Stored(good.header._replace(records=50), good.data)])
     assert len(told) > 500
     assert all(text.startswith("topic 'orders', the batch at 1000: ") for text in told)
-
-
-def test_columns_that_do_not_fit_into_the_batch_are_damage() -> None:
-    good = stored([(b"x", None, {})] * 3, 1_000, 0)
-    header = good.header._replace(records=50)
-    with pytest.raises(Damaged, match="50 records do not fit"):
-        read([Stored(header, good.data)])
 
 
 def test_headers_that_are_none_are_one_without_a_name_that_holds_their_bytes() -> None:

@@ -9,11 +9,9 @@ from kit.broker.brokers import StartBroker
 from kit.disk.damage import Stored, stored_batches, zero
 from quoth import Client
 from quoth.spark.options import Options, parse
-from quoth.spark.source.data_loss import DataLoss
-from quoth.spark.source.offset_planner import OffsetPlanner
-from quoth.spark.source.offsets import Offset
-from quoth.spark.source.partitioning import Extent, extents_between, extents_now, partitions
-from quoth.spark.source.range_reader import RangeReader
+from quoth.spark.source.offset_planner import Offset, OffsetPlanner
+from quoth.spark.source.partitioning import extents_between, extents_now, partitions
+from quoth.spark.source.range_reader import DataLoss, RangeReader, TopicRange
 
 SIZES = (3, 1, 5, 2, 4, 6)
 """Records of each batch."""
@@ -45,7 +43,7 @@ class Query:
         progress = OffsetPlanner(self._client, self.options, self.losses.append)
         start = progress.begin()
         while (end := progress.reach(start, capped=True)) is not start:
-            self._run(extents_between(start, end))
+            self._run(extents_between(self._client.url, start, end))
             start = Offset.from_json(end.to_json())
         return self
 
@@ -55,7 +53,7 @@ class Query:
         assert {loss.reason for loss in self.losses} <= {"damaged"}
         return sum(loss.records for loss in self.losses)
 
-    def _run(self, extents: Iterable[Extent]) -> Query:
+    def _run(self, extents: Iterable[TopicRange]) -> Query:
         for task in partitions(self._client, extents, self.options, self.losses.append):
             for one in task:
                 tables = RangeReader(one, self.losses.append).arrow(["offset"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess
-from kit.spark.queries import Queries
+from kit.spark.sparks import Queries
 from quoth import Client
 
 Spark = Any

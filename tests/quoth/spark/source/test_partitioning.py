@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kit.broker.model import BrokerModel
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
-from quoth.spark.source.data_loss import DataLoss
-from quoth.spark.source.partitioning import PARTITION_BYTES, Extent, extents_now, partitions, tasks_for
+from quoth.spark.source.partitioning import PARTITION_BYTES, extents_now, partitions, tasks_for
+from quoth.spark.source.range_reader import DataLoss, TopicRange
 
 
 def options(**given: str) -> Options:
@@ -65,37 +65,31 @@ def test_tasks_are_as_many_as_asked_for_cover_everything_once_and_are_alike(
     assert largest < -(-total // wanted) + 30, "batches of up to 30 are not divided"
 
 
-def test_one_topic_is_cut_into_as_many_tasks_as_asked_for(model: BrokerModel) -> None:
-    for _ in range(64):
-        model.append("a", 10)
-    chosen = options(minPartitions="8")
+def sizes_of_tasks(model: BrokerModel, **given: str) -> list[int]:
+    """The records of each task of a batch query."""
+    chosen = options(**given)
     tasks = partitions(model, extents_now(model, chosen, nothing_lost), chosen, nothing_lost)
-    assert [sum(one.records for one in task) for task in tasks] == [80] * 8
+    return [sum(one.records for one in task) for task in tasks]
 
 
-def test_a_task_reads_about_as_many_records_as_it_may(model: BrokerModel) -> None:
+def test_a_topic_is_cut_into_tasks_and_small_ones_share_them(model: BrokerModel) -> None:
     for _ in range(64):
         model.append("a", 10)
+    assert sizes_of_tasks(model, minPartitions="8") == [80] * 8
     model.append("b", 10)
-    chosen = options(minPartitions="1", maxRecordsPerPartition="100")
-    tasks = partitions(model, extents_now(model, chosen, nothing_lost), chosen, nothing_lost)
-    assert max(sum(one.records for one in task) for task in tasks) <= 100
-    assert len(tasks) in (7, 8)
-
-
-def test_many_small_topics_share_tasks(model: BrokerModel) -> None:
+    sizes = sizes_of_tasks(model, minPartitions="1", maxRecordsPerPartition="100")
+    assert max(sizes) <= 100
+    assert len(sizes) in (7, 8)
+    small = BrokerModel()
     for number in range(100):
-        model.append(f"t{number}", 3)
-    chosen = options(minPartitions="4")
-    assert len(partitions(model, extents_now(model, chosen, nothing_lost), chosen, nothing_lost)) == 4
+        small.append(f"t{number}", 3)
+    assert sizes_of_tasks(small, minPartitions="4") == [75] * 4
 
 
 def test_without_a_number_there_are_as_many_tasks_as_processors_and_more_for_much(model: BrokerModel) -> None:
     for _ in range(640):
         model.append("a", 1)
-    chosen = options()
-    extents = extents_now(model, chosen, nothing_lost)
-    assert len(partitions(model, extents, chosen, nothing_lost)) == (os.cpu_count() or 1)
+    assert len(sizes_of_tasks(model)) == (os.cpu_count() or 1)
     sizes = {0: 8, 8 * PARTITION_BYTES: 8, 8 * PARTITION_BYTES + 1: 9, 64 * PARTITION_BYTES: 64}
     assert {size: tasks_for(size, 8) for size in sizes} == sizes
 
@@ -125,7 +119,7 @@ def test_times_are_in_milliseconds(model: BrokerModel) -> None:
 def test_a_pointer_below_what_is_kept_is_a_loss(model: BrokerModel) -> None:
     first = model.append("a", 4)[0]
     kept = model.append("a", 4)
-    model.trim("a", 1)
+    model.trim_batches("a", 1)
     losses: list[DataLoss] = []
     extents = extents_now(model, options(subscribe="a", startingOffsets=f'{{"a": {first}}}'), losses.append)
     assert losses == [DataLoss("a", first - 1, kept[0], 4, "trimmed")]
@@ -134,15 +128,10 @@ def test_a_pointer_below_what_is_kept_is_a_loss(model: BrokerModel) -> None:
     assert pointers(model) == {"a": kept}, "nor from the earliest on"
 
 
-def test_a_topic_that_does_not_exist_is_an_error_and_a_pattern_that_matches_none_is_empty(
-    model: BrokerModel,
-) -> None:
+def test_named_topics_exist_a_pattern_may_match_none_and_ending_offsets_name_all(model: BrokerModel) -> None:
     with pytest.raises(NotFound, match="unknown_topic"):
         pointers(model, subscribe="a")
     assert pointers(model) == {}
-
-
-def test_ending_offsets_name_every_topic(model: BrokerModel) -> None:
     model.append("a", 1)
     model.append("b", 1)
     with pytest.raises(RequestError, match="ending offsets: nothing is said of b"):
@@ -153,7 +142,7 @@ def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read(mod
     for topic in "abc":
         model.append(topic, 5)
     extents = [
-        Extent(topic, topic_model.log, 0, topic_model.last, 5)
+        TopicRange(model.url, topic, topic_model.log, 0, topic_model.last, 5, 0)
         for topic, topic_model in sorted(model.topic_models.items())
     ]
     del model.topic_models["a"], model.topic_models["b"]
@@ -171,7 +160,7 @@ def test_what_goes_between_counting_and_dividing_is_a_loss(model: BrokerModel) -
     for _ in range(3):
         model.append("a", 5)
     (extent,) = extents_now(model, options(), nothing_lost)
-    model.meanwhile = lambda: setattr(model, "meanwhile", lambda: model.trim("a", 1))
+    model.meanwhile = lambda: setattr(model, "meanwhile", lambda: model.trim_batches("a", 1))
     losses: list[DataLoss] = []
     tasks = partitions(model, [extent], options(), losses.append)
     assert sum(one.records for task in tasks for one in task) == 10

@@ -9,13 +9,14 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess
 from kit.disk.damage import flip, stored_batches, with_headers
+from kit.spark.archives import publish
 from quoth import Ack, Client
-from quoth.spark.source.data_loss import DataLoss, into
-from quoth.spark.source.range_reader import RangeReader, TopicRange, records_of
+from quoth.spark.source.range_reader import DataLoss, RangeReader, TopicRange, into, records_of
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import Damaged, NotFound, QuothError
 from quothwire.headers import encode_headers
 
+COLUMNS = ("headers", "value", "key", "offset")
 Pointers = list[int]
 SHAPES: dict[str, Callable[[RangeReader], Pointers]] = {
     "arrow": lambda reader: [row for one in reader.arrow(["offset"]) for row in one.column(0).to_pylist()],
@@ -42,6 +43,19 @@ def read(one: TopicRange, shape: str) -> tuple[Pointers, list[DataLoss]]:
 def pointers(ack: Ack, begin: int = 0, end: int | None = None) -> Pointers:
     """The pointers of some records of one publish."""
     return list(range(ack.first, ack.last + 1))[begin:end]
+
+
+def test_every_shape_has_the_records_of_a_direct_read(client: Client, topic: str) -> None:
+    """Also of the part of a batch with which a range begins or ends."""
+    publish(client, topic, [50, 1, 30, 7, 99, 3])
+    read = client.read(topic, limit=1_000)
+    one = range_of(client.url, client, topic, read[9].pointer, read[179].pointer)
+    rows = [row for table in records_of(one, "arrow", COLUMNS) for row in table.to_pylist()]
+    headers = [{pair["key"]: pair["value"] for pair in row["headers"] or ()} for row in rows]
+    found = [(row["offset"], row["value"], row["key"], own) for row, own in zip(rows, headers, strict=True)]
+    assert found == [message[1:] for message in read[10:180]]
+    assert list(records_of(one, "messages")) == read[10:180]
+    assert [message for batch in records_of(one, "batches") for message in batch] == read[10:180]
 
 
 def test_damage_is_lost_as_far_as_it_lies_in_the_range(

@@ -29,41 +29,14 @@ from quoth.spark.source.ranges import (
 )
 from quothwire.errors import NotFound, RequestError
 
-Rows = list[tuple[int, bytes | None, bytes, dict[str, bytes]]]
 
-
-def rows_of_arrow(batches: Iterator[Any]) -> Rows:
-    return [
-        (row["offset"], row["key"], row["value"], {one["key"]: one["value"] for one in row["headers"] or ()})
-        for batch in batches
-        for row in batch.to_pylist()
-    ]
-
-
-def rows_of_batches(batches: Iterator[Any]) -> Rows:
-    return rows_of_messages(message for batch in batches for message in batch)
-
-
-def rows_of_messages(messages: Iterator[Any]) -> Rows:
-    return [(one.pointer, one.key, one.value, dict(one.headers)) for one in messages]
-
-
-SHAPES: dict[Any, Callable[[Iterator[Any]], Rows]] = {
-    "arrow": rows_of_arrow,
-    "batches": rows_of_batches,
-    "messages": rows_of_messages,
-}
-COLUMNS = ("headers", "value", "key", "offset")
-
-
-def range_writer(
-    directory: Path, shape: Callable[[Iterator[Any]], Rows]
-) -> Callable[[TopicRange, Iterator[Any]], None]:
-    """Make a function that writes the records of each range to a file with the range's name."""
+def range_writer(directory: Path) -> Callable[[TopicRange, Iterator[Any]], None]:
+    """Make a function that writes the messages of each range to a file with the range's name."""
 
     def keep(one: TopicRange, found: Iterator[Any]) -> None:
         path = directory / f"{one.topic}-{one.after}-{one.until}"
-        path.with_suffix(".tmp").write_text(repr(shape(found)))
+        rows = [(message.pointer, message.key, message.value, dict(message.headers)) for message in found]
+        path.with_suffix(".tmp").write_text(repr(rows))
         path.with_suffix(".tmp").rename(path)
 
     return keep
@@ -78,29 +51,22 @@ def kept(directory: Path) -> Account:
 
 def left_to_collect(one: TopicRange) -> int:
     """The objects that are looked at behind a task, once it has read its range."""
-    assert rows_of_arrow(records_of(one, "arrow", COLUMNS))
+    assert list(records_of(one, "arrow", ("headers", "value", "key", "offset")))
     return len(gc.get_objects())
 
 
-# -- planning -----------------------------------------------------------------------------------------------
-
-
-def test_each_partition_has_one_range_and_all_have_every_record_once(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str
-) -> None:
+def test_ranges_are_alike_and_have_every_record_once(client: Client, topic: str) -> None:
     for name in ("a", "b"):
         publish(client, f"{topic}.{name}", [20] * 10)
-    found = topic_ranges(spark, f"{topic}.*", url=broker.url, parts=6).glom().collect()
-    assert [len(part) for part in found] == [1] * len(found)
-    ranges = [part[0] for part in found]
+    ranges = planned(client, f"{topic}.*", parts=6)
     for name in ("a", "b"):
-        own = [one for one in ranges if one.topic == f"{topic}.{name}"]
+        own, info = [one for one in ranges if one.topic == f"{topic}.{name}"], client.topic(f"{topic}.{name}")
         assert 2 <= len(own) <= 3
         assert all(before.until == after.after for before, after in pairwise(own))
         assert sum(one.records for one in own) == 200
         assert max(one.records for one in own) <= 2 * 200 / len(own) + 20
-        assert own[-1].until == client.topic(own[0].topic).last
-        assert {one.log for one in own} == {client.topic(own[0].topic).log}
+        assert own[-1].until == info.last
+        assert {one.log for one in own} == {info.log}
 
 
 def test_ranges_begin_and_end_where_they_are_told_to(client: Client, topic: str) -> None:
@@ -121,42 +87,25 @@ def test_unknown_topics_and_wrong_numbers_are_refused(client: Client) -> None:
         foreach_partition(None, print, decode="rows")  # type: ignore[arg-type]
 
 
-# -- working on them ----------------------------------------------------------------------------------------
-
-
-def test_workers_get_every_record_as_a_direct_read_gives_it(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    """Also the part of a batch with which a range begins or ends."""
-    publish(client, topic, [50, 1, 30, 7, 99, 3])
-    read = client.read(topic, limit=1_000)
-    ranges = topic_ranges(
-        spark, topic, url=broker.url, after=read[9].pointer, until=read[180].pointer, parts=4
-    )
-    expected = account((one.pointer, one.key, one.value, one.headers) for one in read[10:180])
-    for decode, shape in SHAPES.items():
-        (tmp_path / decode).mkdir()
-        foreach_partition(ranges, range_writer(tmp_path / decode, shape), decode=decode, columns=COLUMNS)
-        assert kept(tmp_path / decode) == expected, decode
-
-
 def test_worker_that_is_killed_costs_no_record_and_none_comes_twice(
     spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     publish(client, topic, [30] * 6)
-    keep = range_writer(tmp_path, rows_of_arrow)
+    keep = range_writer(tmp_path)
 
-    def die_once(one: TopicRange, batches: Iterator[Any]) -> None:
+    def die_once(one: TopicRange, messages: Iterator[Any]) -> None:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
         if context.attemptNumber() == 0 and context.partitionId() == 1:
-            next(batches)
+            next(messages)
             os.kill(os.getpid(), signal.SIGKILL)
-        keep(one, batches)
+        keep(one, messages)
 
-    foreach_partition(topic_ranges(spark, topic, url=broker.url, parts=3), die_once, columns=COLUMNS)
+    ranges = topic_ranges(spark, topic, url=broker.url, parts=3)
+    assert list(map(len, ranges.glom().collect())) == [1, 1, 1]
+    foreach_partition(ranges, die_once, decode="messages")
     assert kept(tmp_path) == of_topic(client, topic)
 
 
@@ -191,7 +140,7 @@ def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
 def test_what_goes_between_counting_and_dividing_is_told() -> None:
     class Trimmed(BrokerModel):
         def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
-            self.trim(topic, 1)
+            self.trim_batches(topic, 1)
             return super().split(topic, after, until, parts)
 
     broker = Trimmed()
@@ -200,9 +149,6 @@ def test_what_goes_between_counting_and_dividing_is_told() -> None:
     (one,) = planned(broker, "orders", after=first, parts=1, on_gap=gaps.append)
     assert (one.until, one.records) == (kept[-1], 2)
     assert gaps == [Gap("orders", first, kept[0], -1, "trimmed")]
-
-
-# -- over Arrow alone ---------------------------------------------------------------------------------------
 
 
 def test_frame_of_ranges_maps_each_range_once(
@@ -223,13 +169,11 @@ def test_frame_of_ranges_maps_each_range_once(
                 [after, batch.column("offset"), sizes], ["after", "offset", "bytes"]
             )
 
-    found = map_in_arrow(frame, lengths, "after long, offset long, bytes long").collect()
+    kinds = "after long, offset long, bytes long"
+    found = map_in_arrow(frame, lengths, kinds, columns=("value", "offset")).collect()
     expected = [(message.pointer, len(message.value)) for message in client.read(topic)]
     assert sorted((row["offset"], row["bytes"]) for row in found) == expected
     assert len({row["after"] for row in found}) == 4
-
-
-# -- workers ------------------------------------------------------------------------------------------------
 
 
 def test_modules_are_not_looked_at_behind_each_task(

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
-from kit.spark.queries import Queries
+from kit.spark.sparks import Queries
 from quoth import Client
 from quoth.spark import Lag, LagListener, QuothDataSource, connections
 from quoth.spark.options import parse

@@ -8,13 +8,12 @@ import pytest
 
 from kit.deadlines import eventually
 from quoth import Client
-from quoth.spark.statistics.following import NAME, Follower, StatsCheckpoint
+from quoth.spark.statistics.following import NAME, Follower
 from quoth.spark.statistics.survey import Survey, WindowRow
 from quoth.spark.workers import LocalWorkers
 from quothwire.errors import Conflict, Damaged, NotFound, RequestError
 
 WIDTH = 1_000
-SETTINGS = {"width": WIDTH, "out": None}
 
 
 class Kept:
@@ -34,9 +33,8 @@ class Kept:
 
     def look(self, topics: str, since: int = 0, looks: int = 1) -> list[Survey | None]:
         """A run of so many looks."""
-        with StatsCheckpoint(self._directory, SETTINGS) as checkpoint:
-            follower = Follower(self._client, LocalWorkers(), topics, WIDTH, checkpoint, self.keep, since)
-            return [follower.look() for _ in range(looks)]
+        with Follower(self._directory, topics, WIDTH, None, since) as follower:
+            return [follower.look(self._client, LocalWorkers(), self.keep) for _ in range(looks)]
 
     @property
     def rows(self) -> list[WindowRow]:
@@ -91,20 +89,6 @@ def test_a_run_that_died_after_keeping_a_look_replaces_it(client: Client, kept: 
     assert sum(row.records for row in kept.rows) == len(expected)
 
 
-def test_it_begins_where_since_says_and_then_where_it_was(client: Client, kept: Kept, topic: str) -> None:
-    publish_behind(client, topic)
-    begin = publish_behind(client, topic)
-    publish_behind(client, topic)
-    kept.look(topic, since=begin)
-    assert kept.rows[0].first == begin
-    before = len(kept.rows)
-    publish_behind(client, topic)
-    kept.look(topic, since=client.topic(topic).last)
-    assert kept.rows[before].start >= kept.rows[before - 1].end
-    (behind,) = client.read(topic, after=kept.rows[before - 1].last, limit=1)
-    assert kept.rows[before].first == behind.pointer
-
-
 def test_what_retention_took_before_a_look_is_counted_exactly(client: Client, kept: Kept, topic: str) -> None:
     publish_behind(client, topic)
     kept.look(topic)
@@ -147,36 +131,32 @@ def test_topics_that_match_later_are_read_from_their_beginning(
     client: Client, kept: Kept, topic: str
 ) -> None:
     publish_behind(client, f"{topic}-a")
-    kept.look(f"{topic}-*")
+    begin = publish_behind(client, f"{topic}-a")
+    publish_behind(client, f"{topic}-a")
+    kept.look(f"{topic}-*", since=begin)
+    assert kept.rows[0].first == begin, "it begins where since says"
     first = publish_behind(client, f"{topic}-b")
     publish_behind(client, f"{topic}-b")
-    kept.look(f"{topic}-*")
+    kept.look(f"{topic}-*", since=0)
     assert next(row.first for row in kept.rows if row.topic == f"{topic}-b") == first
     with pytest.raises(NotFound):
         kept.look(f"{topic}-c")
-
-
-def test_without_a_checkpoint_nothing_is_remembered(client: Client, topic: str) -> None:
-    publish_behind(client, topic)
-    kept = Kept(client, None)
-    first, again = kept.look(topic, looks=2)
-    assert first is not None
-    assert again is None
-    (anew,) = kept.look(topic)
-    assert anew is not None
-    assert len(anew.rows) == len(first.rows)
+    for _ in range(2):
+        first_look, again = Kept(client, None).look(f"{topic}-b", looks=2)
+        assert first_look is not None, "without a checkpoint nothing is remembered"
+        assert again is None
 
 
 def test_a_checkpoint_is_for_one_at_a_time_and_for_its_settings(tmp_path: Path) -> None:
-    with StatsCheckpoint(tmp_path, SETTINGS) as checkpoint:
-        checkpoint.save()
+    with Follower(tmp_path, "*", WIDTH, None) as follower:
+        follower.save()
         with pytest.raises(Conflict) as locked:
-            StatsCheckpoint(tmp_path, SETTINGS)
+            Follower(tmp_path, "*", WIDTH, None)
         assert locked.value.code == "locked"
-    for other in ({"width": 2, "out": None}, {"width": WIDTH, "out": "there"}):
+    for width, out in ((2, None), (WIDTH, "there")):
         with pytest.raises(RequestError, match="was begun with"):
-            StatsCheckpoint(tmp_path, other)
-    assert not StatsCheckpoint(tmp_path, SETTINGS).is_new
+            Follower(tmp_path, "*", width, out)
+    assert not Follower(tmp_path, "*", WIDTH, None).is_new
 
 
 def test_a_damaged_checkpoint_or_one_of_another_source_is_refused_and_not_changed(tmp_path: Path) -> None:
@@ -190,5 +170,5 @@ def test_a_damaged_checkpoint_or_one_of_another_source_is_refused_and_not_change
     ):
         (tmp_path / NAME).write_text(content)
         with pytest.raises(problem):
-            StatsCheckpoint(tmp_path, SETTINGS)
+            Follower(tmp_path, "*", WIDTH, None)
         assert (tmp_path / NAME).read_text() == content

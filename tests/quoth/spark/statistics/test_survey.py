@@ -85,6 +85,21 @@ def test_windows_are_those_of_who_counts_by_hand(client: Client, topic: str, rng
     assert told(look(client, topic, MILLISECOND, after).rows) == by_hand(rest, MILLISECOND)
 
 
+def test_keys_of_a_window_in_two_ranges_are_those_of_both(client: Client, topic: str) -> None:
+    """The window is the last one of a range and the first one of the next one, which have others, too."""
+    first, second = (
+        client.publish(topic, [b""] * 5_000, key=[b"%s %d" % (name, n // 10) for n in range(5_000)])
+        for name in (b"a", b"b")
+    )
+    width = next(
+        width
+        for width in range(second.first - first.last, second.last - first.first)
+        if first.first // width < first.last // width == second.first // width < second.last // width
+    )
+    seen = look(client, topic, width, slots=2)
+    assert told(seen.rows) == by_hand(client.read(topic, limit=10**6), width)
+
+
 def test_lag_is_what_lies_behind_a_window(client: Client, topic: str) -> None:
     client.publish(topic, [b"x"] * 5_000)
     seen = look(client, topic, MILLISECOND)
@@ -104,19 +119,20 @@ def test_rates_are_over_what_was_looked_at(client: Client, topic: str) -> None:
     assert (whole.records, whole.records_per_s) == (2_000, 1e6)
 
 
-def test_topics_are_told_one_after_the_other(client: Client, topic: str) -> None:
+def test_topics_are_told_one_after_the_other_and_an_empty_one_has_no_windows(
+    client: Client, topic: str
+) -> None:
     names = [f"{topic}-{letter}" for letter in "abc"]
     ends = [client.publish(name, [b"x"] * (100 * count)).last for count, name in enumerate(names, 1)]
     stretches = [SurveyRange(name, 0, end) for name, end in zip(names, ends, strict=True)]
     rows = survey(client, Workers(2), stretches, GIANT).rows
     assert [(row.topic, row.records) for row in rows] == list(zip(names, [100, 200, 300], strict=True))
-
-
-def test_an_empty_topic_has_no_windows(client: Client, topic: str) -> None:
     client.create_topic(topic)
     seen = look(client, topic)
     assert (seen.rows, seen.gaps) == ([], [])
     assert summary_of([topic], seen).lines == [f"{topic}: no records"]
+    with pytest.raises(NotFound, match="unknown_topic"):
+        survey(client, Workers(1), [SurveyRange(f"{topic}-d", 0, 5)], GIANT)
 
 
 def test_what_retention_took_is_told_with_its_place(client: Client, topic: str) -> None:
@@ -160,12 +176,6 @@ def test_damaged_records_are_missing_in_their_window_and_the_others_count(
         summary = summary_of([topic], seen)
         assert not summary.good
         assert summary.lines[-1].endswith("; 20 missing")
-
-
-def test_a_topic_that_is_gone_is_an_error(client: Client, topic: str) -> None:
-    with pytest.raises(NotFound) as refused:
-        survey(client, Workers(1), [SurveyRange(topic, 0, 5)], GIANT)
-    assert refused.value.code == "unknown_topic"
 
 
 def test_gaps_for_people_hold_nothing_for_a_terminal() -> None:

@@ -5,21 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
-
-from quothcli.cli.command import SharedOptions, as_typed, command, group
+from quothcli.cli.command import SharedOptions, as_typed, command, group, option
 from quothcli.cli.options import WithoutBroker
 from quothd.config.config import KEYS, ConfigKey
 from quothd.config.sources import FILE_HELP, Sourced, read
 
-File = Annotated[Path | None, Option("--config", metavar="FILE", help=FILE_HELP)]
+File = Annotated[Path | None, option("--config FILE", FILE_HELP)]
 
 
 def _option(key: ConfigKey) -> Any:
     if key.kind is bool:
-        both = f"{key.option}/--no-{key.option[2:]}"
-        return Annotated[bool | None, Option(both, help=key.summary)]
-    return Annotated[str | None, Option(key.option, metavar=key.metavar, help=key.summary)]
+        return Annotated[bool | None, option(f"{key.option}/--no-{key.option[2:]}", key.summary)]
+    return Annotated[str | None, option(f"{key.option} {key.metavar}", key.summary)]
 
 
 Keys = Annotated[dict[str, Any], SharedOptions({name: _option(key) for name, key in KEYS.items()}, as_typed)]

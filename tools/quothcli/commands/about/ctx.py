@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from typer import Argument
-
 from quothcli.cli import contexts
-from quothcli.cli.command import SharedOptions, command, group
+from quothcli.cli.command import SharedOptions, argument, command, group
 from quothcli.cli.contexts import Context, Contexts
 from quothcli.cli.exit_status import say
 from quothcli.cli.options import Form, Timeout, WithoutBroker, context_names
@@ -17,7 +15,7 @@ from quothcli.printing.output import Printer
 from quothwire.text.quantity import format_span
 
 _SessionWithTimeout = Annotated[Session, SharedOptions({"timeout": Timeout, "form": Form}, session_of)]
-_Name = Annotated[str, Argument(metavar="NAME", help="The context's name.", autocompletion=context_names)]
+_Name = Annotated[str, argument("NAME", "The context's name.", autocompletion=context_names)]
 
 
 app = group("Name brokers, and choose the one that commands ask.")
@@ -26,8 +24,8 @@ app = group("Name brokers, and choose the one that commands ask.")
 @command(app, "add", "quoth ctx add shop tcp://10.0.0.7:5555", "quoth ctx add here ipc:///run/quoth/quoth")
 def put(
     session: _SessionWithTimeout,
-    name: Annotated[str, Argument(metavar="NAME", help="What to call it.")],
-    url: Annotated[str, Argument(metavar="URL", help="Where the broker is.")],
+    name: Annotated[str, argument("NAME", "What to call it.")],
+    url: Annotated[str, argument("URL", "Where the broker is.")],
 ) -> None:
     """Give a broker a name, or give a name another broker.
 
@@ -55,7 +53,6 @@ def ls(session: WithoutBroker) -> None:
     held = contexts.load()
     for name in sorted(held.contexts):
         _print(printer, name, held)
-    printer.flush()
     say(f"quoth: {len(held.contexts)} in {contexts.path()}")
     _say_which_variable_wins()
 

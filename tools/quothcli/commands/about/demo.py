@@ -6,29 +6,27 @@ count and a running hash, so a file may be larger than the memory.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import struct
 import sys
 import tempfile
 import time
+import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from typer import Argument, BadParameter
 from xxhash import xxh3_128
 
 import quoth
-from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import CommandStatus, report_error, say, terminable
+from quothcli.cli.command import argument, command, group
+from quothcli.cli.exit_status import Refused, say, terminable
 from quothcli.cli.options import WithoutBroker
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import progress
 from quothcli.printing.text import bytes_text, records_text, shown, time_or_dash
-from quothcli.records.lines import Stream, portions
+from quothcli.records.record_parser import Stream, portions
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
@@ -37,10 +35,15 @@ if TYPE_CHECKING:
 
 TOPIC = "demo"
 DELIVERY_TIMEOUT_S = 60.0
-_STDLIB = ("pydoc_data.topics", "typing", "os")
-"""Text that comes with every Python, the longest first."""
 _PREVIEW_LENGTH = 60
 _LENGTH = struct.Struct("<Q").pack
+_NEXT = """
+next
+  quoth serve --dir quoth-data             a broker that stays
+  quoth pub greetings 'hello, world'       publish a record, get its pointer
+  quoth tail greetings --since -1h         read on as records come
+  quoth read greetings --format json       what is there now
+  quoth log ls quoth-data                  the files, with or without a broker"""
 
 
 class LineSource(NamedTuple):
@@ -52,14 +55,14 @@ class LineSource(NamedTuple):
     typed: bool = False
 
 
-@dataclass
 class Side:
-    """The lines that were published, or read back: their count, bytes, hash and time."""
+    """The lines that were published, or read back: their count, bytes, hash, and the time since it began."""
 
-    count: int = 0
-    size: int = 0
-    seconds: float = 0.0
-    digest: xxh3_128 = field(default_factory=xxh3_128)
+    def __init__(self) -> None:
+        self.count = self.size = 0
+        self.digest = xxh3_128()
+        self.began = time.perf_counter()
+        self.seconds = 0.0
 
     def take(self, lines: Sequence[bytes]) -> int:
         """Count and hash lines; returns their bytes. The hash does not depend on the portions."""
@@ -69,6 +72,10 @@ class Side:
         self.count += len(lines)
         self.size += size
         return size
+
+    def end(self) -> None:
+        """Take the time."""
+        self.seconds = time.perf_counter() - self.began
 
     def content(self) -> dict[str, Any]:
         """Return the object of this side."""
@@ -95,8 +102,8 @@ class DemoResult(NamedTuple):
     @property
     def equal(self) -> bool:
         """True if the same lines came back."""
-        sides = ((side.count, side.digest.digest()) for side in (self.published, self.read))
-        return len(set(sides)) == 1
+        first, second = ((side.count, side.digest.digest()) for side in (self.published, self.read))
+        return first == second
 
 
 app = group()
@@ -107,12 +114,9 @@ def demo(
     session: WithoutBroker,
     file: Annotated[
         str | None,
-        Argument(
-            metavar="FILE",
-            help="The lines to publish; - is stdin. Default: a long text that comes with Python.",
-        ),
+        argument("FILE", "The lines to publish; - is stdin. Default: a long text that comes with Python."),
     ] = None,
-) -> int:
+) -> None:
     """Publish the lines of a file, read them back, compare.
 
     It needs no broker: it runs one of its own on a temporary directory. Exit status 0 says that every line
@@ -122,10 +126,8 @@ def demo(
         result = run(source)
     _print(session.printer, result)
     if not result.equal:
-        report_error(
-            "damaged", "what was read is not what was published", "please report this, with the file"
-        )
-    return CommandStatus.DONE if result.equal else CommandStatus.FAILED
+        text = "what was read is not what was published"
+        raise Refused("damaged", text, "please report this, with the file")
 
 
 def run(source: LineSource) -> DemoResult:
@@ -146,7 +148,6 @@ def run(source: LineSource) -> DemoResult:
 
 def _publish(client: Client, source: LineSource) -> Side:
     side = Side()
-    began = time.perf_counter()
     with (
         progress("publishing", source.size, quiet=source.typed) as advance,
         client.producer(TOPIC, timeout=DELIVERY_TIMEOUT_S) as producer,
@@ -156,25 +157,22 @@ def _publish(client: Client, source: LineSource) -> Side:
             for line in lines:
                 producer.send(line)
             advance(len(lines), size + len(lines))
-    side.seconds = time.perf_counter() - began
+    side.end()
     return side
 
 
 def _read(client: Client, published: Side) -> tuple[Side, list[tuple[int, bytes]]]:
     """Read the topic; keep the first record, one in the middle and the last one."""
     side = Side()
-    samples: dict[int, tuple[int, bytes]] = {}
-    wanted = [0, published.count // 2, published.count - 1]
-    began = time.perf_counter()
+    samples: list[tuple[int, bytes]] = []
+    wanted = sorted({0, published.count // 2, published.count - 1})
     with progress("reading back", published.size or None) as advance:
         for batch in client.batches(TOPIC, after=0) if published.count else ():
-            for place in wanted:
-                row = place - side.count
-                if 0 <= row < len(batch):
-                    samples[place] = batch.first + row, batch.values[row]
+            rows = [place - side.count for place in wanted]
+            samples += [(batch.first + row, batch.values[row]) for row in rows if 0 <= row < len(batch)]
             advance(len(batch), side.take(batch.values))
-    side.seconds = time.perf_counter() - began
-    return side, [samples[place] for place in sorted(samples)]
+    side.end()
+    return side, samples
 
 
 @contextmanager
@@ -186,18 +184,9 @@ def _source(file: str | None) -> Iterator[LineSource]:
             say("quoth: every line becomes a record, Ctrl-D ends")
         yield LineSource("stdin", sys.stdin.buffer, None, typed)  # type: ignore[arg-type]  # it is buffered
         return
-    path = given_path(_default_file() if file is None else file, "FILE")
+    path = given_path(typing.__file__ if file is None else file, "FILE")
     with open(path, "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        yield LineSource(str(path), stream, size or None)
-
-
-def _default_file() -> str:
-    for name in _STDLIB:
-        found = importlib.util.find_spec(name)
-        if found is not None and found.origin and os.path.isfile(found.origin):
-            return found.origin
-    raise BadParameter("this Python comes without its sources: name a FILE")
+        yield LineSource(str(path), stream, os.fstat(stream.fileno()).st_size or None)
 
 
 def _print(printer: Printer, result: DemoResult) -> None:
@@ -221,13 +210,4 @@ def _print(printer: Printer, result: DemoResult) -> None:
     for pointer, value in result.samples:
         preview = shown(value[:_PREVIEW_LENGTH])[:_PREVIEW_LENGTH]
         printer.line(f"  {pointer}  {time_or_dash(pointer)}  {preview}")
-    printer.line("\nnext\n" + "\n".join(f"  {line}" for line in _NEXT))
-
-
-_NEXT = (
-    "quoth serve --dir quoth-data             a broker that stays",
-    "quoth pub greetings 'hello, world'       publish a record, get its pointer",
-    "quoth tail greetings --since -1h         read on as records come",
-    "quoth read greetings --format json       what is there now",
-    "quoth log ls quoth-data                  the files, with or without a broker",
-)
+    printer.line(_NEXT)

@@ -1,35 +1,32 @@
-"""`quoth help`: prints the help of a command, and the pages that are installed with it."""
+"""`quoth help` and `quoth errors`: the help of a command, the pages that are installed with it, the codes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
-from typer import Argument
-
-from quothcli.cli.aliases import MEANT
-from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import CommandStatus, Refused
+from quothcli.cli.command import argument, command, group
+from quothcli.cli.exit_status import CommandStatus, Refused, status_of
+from quothcli.cli.options import WithoutBroker
+from quothcli.cli.usage import MEANT
+from quothwire.errors import CODES, error
 from quothwire.text import quantity, variables
 from quothwire.text.suggestion import nearest
 
-FILES = MappingProxyType(
-    {
-        "concepts": "client/CONCEPTS.md",
-        "operations": "systemd/OPERATIONS.md",
-        "protocol": "client/PROTOCOL.md",
-        "format": "broker/FORMAT.md",
-        "design": "broker/DESIGN.md",
-        "spark": "client/python/quoth/spark/README.md",
-        "benchmarks": "tools/quothbench/BENCHMARKS.md",
-        "reference": "tools/REFERENCE.md",
-    }
-)
-"""The pages that are files of the source tree. A built package has them as BUILT/NAME.md."""
-BUILT = "pages"
+_DOCUMENTS = {
+    "concepts": ("client/CONCEPTS.md", "topic, pointer, batch, durability, transaction"),
+    "operations": ("systemd/OPERATIONS.md", "operate, monitor, back up, upgrade, size, secure"),
+    "protocol": ("client/PROTOCOL.md", "the wire contract, with every error code and limit"),
+    "format": ("broker/FORMAT.md", "the bytes on disk, and what is done about damage"),
+    "design": ("broker/DESIGN.md", "threads, the way of a publish and of a read"),
+    "spark": ("client/python/quoth/spark/README.md", "topics as tables and streams in Spark"),
+    "benchmarks": ("tools/quothbench/BENCHMARKS.md", "measured figures and their commands"),
+    "reference": ("tools/REFERENCE.md", "every command and option"),
+}
+FILES = {name: path for name, (path, _) in _DOCUMENTS.items()}
+"""The pages that are files of the source tree. A built package has them as pages/NAME.md."""
 _COMMANDS_TOO = (
     "`quoth help COMMAND` prints what `quoth COMMAND --help` prints, unless a page has that name.\n"
     "`quoth --help` lists the commands."
@@ -68,9 +65,9 @@ def _names(incomplete: str) -> list[str]:
 def show(
     words: Annotated[
         list[str] | None,
-        Argument(
-            metavar="[PAGE|COMMAND]",
-            help="A page, or a command with its subcommand; without it the pages are listed.",
+        argument(
+            "[PAGE|COMMAND]",
+            "A page, or a command with its subcommand; without it the pages are listed.",
             show_default=False,
             autocompletion=_names,
         ),
@@ -89,18 +86,67 @@ def show(
         _print_help(words)
 
 
+@command(app, "errors", "quoth errors", "quoth errors disk_low")
+def errors(
+    session: WithoutBroker,
+    code: Annotated[
+        str | None,
+        argument(
+            "CODE",
+            "The code of an error; without it, all are explained.",
+            autocompletion=lambda incomplete: [one for one in CODES if one.startswith(incomplete)],
+        ),
+    ] = None,
+) -> None:
+    """Explain the codes of errors: what happened, what to do.
+
+    No broker is needed. These are the codes of the protocol. An error of the command line itself, usage, has
+    its explanation in its text.
+    """
+    printer = session.printer
+    if code is not None and code not in CODES:
+        near = nearest(code, CODES)
+        hint = f"did you mean {near}?" if near else "`quoth errors` lists them"
+        raise Refused("unknown_code", f"no error has the code {code!r}", hint, CommandStatus.NOT_FOUND)
+    for name in [code] if code else CODES:
+        printer.answer(_explained(name), _content(name), name)
+
+
+def shipped(built: str, source: str) -> str:
+    """Read a file that comes with the command: from the package once that is built, else from a checkout."""
+    package = Path(__file__).resolve().parents[2]
+    path = package / built
+    return (path if path.exists() else package.parents[1] / source).read_text("utf-8")
+
+
 def page(name: str) -> str:
-    """Read one of the `FILES`: from the package once that is built, from the source tree in a checkout."""
-    here = Path(__file__).resolve()
-    built = here.parents[2] / BUILT / f"{name}.md"
-    return (built if built.exists() else here.parents[4] / FILES[name]).read_text("utf-8")
+    """Read one of the `FILES`."""
+    return shipped(f"pages/{name}.md", FILES[name])
+
+
+def _content(code: str) -> dict[str, Any]:
+    """Make the object of a code."""
+    row = CODES[code]
+    return {
+        "code": code,
+        "meaning": row.meaning,
+        "retryable": row.retryable,
+        "hint": row.hint,
+        "error": row.error.__name__,
+        "exit_status": int(status_of(error(code, ""))),
+    }
+
+
+def _explained(code: str) -> str:
+    """Explain a code in lines of text: what happened, what to do, the exit status."""
+    of = _content(code)
+    again = "may succeed if tried again" if of["retryable"] else "fails again if tried again"
+    last = f"{again}; quoth.{of['error']} in Python; exit status {of['exit_status']}"
+    return f"{code}\n  {of['meaning']}\n  hint: {of['hint']}\n  {last}"
 
 
 def _errors() -> str:
-    from quothcli.commands.about.errors import explained
-    from quothwire.errors import CODES
-
-    return "\n\n".join(explained(code) for code in CODES) + "\n"
+    return "\n\n".join(map(_explained, CODES)) + "\n"
 
 
 def _variables() -> str:
@@ -138,9 +184,9 @@ def _print_help(words: list[str]) -> None:
 
 def _meant(words: list[str], names: list[str]) -> str:
     """Return the page or command that may be meant, empty if there is none. names: for the last word."""
-    for meaning in MEANT.get(tuple(words), ()):
-        if not meaning.startswith("-"):
-            return meaning
+    meant = MEANT.get(tuple(words), "-")
+    if not meant.startswith("-"):
+        return meant
     near = nearest(words[-1], names)
     return " ".join([*words[:-1], near]) if near else ""
 
@@ -152,20 +198,10 @@ class Page(NamedTuple):
     read: Callable[[], str]
 
 
-PAGES = MappingProxyType(
-    {
-        "concepts": Page("topic, pointer, batch, durability, transaction", partial(page, "concepts")),
-        "operations": Page("operate, monitor, back up, upgrade, size, secure", partial(page, "operations")),
-        "protocol": Page("the wire contract, with every error code and limit", partial(page, "protocol")),
-        "format": Page("the bytes on disk, and what is done about damage", partial(page, "format")),
-        "design": Page("threads, the way of a publish and of a read", partial(page, "design")),
-        "spark": Page("topics as tables and streams in Spark", partial(page, "spark")),
-        "benchmarks": Page("measured figures and their commands", partial(page, "benchmarks")),
-        "reference": Page("every command and option", partial(page, "reference")),
-        "errors": Page("every code: what happened, whether to try again, what to do", _errors),
-        "quantities": Page("how spans of time, sizes and times are written", lambda: _QUANTITIES),
-        "variables": Page("every environment variable", _variables),
-        "configuration": Page("every key of the daemon, its default and its reason", _configuration),
-    }
-)
+PAGES = {name: Page(about, partial(page, name)) for name, (_, about) in _DOCUMENTS.items()} | {
+    "errors": Page("every code: what happened, whether to try again, what to do", _errors),
+    "quantities": Page("how spans of time, sizes and times are written", lambda: _QUANTITIES),
+    "variables": Page("every environment variable", _variables),
+    "configuration": Page("every key of the daemon, its default and its reason", _configuration),
+}
 """Every page by its name."""

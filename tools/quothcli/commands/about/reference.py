@@ -1,14 +1,18 @@
-"""`quoth reference`: the page of all commands, `tools/REFERENCE.md`, made of their help."""
+"""`quoth reference` and `quoth completion`: a page and a shell's script, both made of all commands."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from typer import Argument
+from typer._completion_shared import get_completion_script
 
 from quothcli.cli import exit_status
 from quothcli.cli.command import command, group
+from quothcli.cli.options import COMPLETION_VARIABLE
 
 _HEADING = """\
 # The command `quoth`
@@ -36,6 +40,24 @@ def reference() -> None:
     from quothcli.application import tree  # it holds this command, too
 
     print(page(tree()), end="")
+
+
+@command(
+    app,
+    "completion",
+    'eval "$(quoth completion bash)"',
+    "quoth completion zsh > ~/.zfunc/_quoth",
+    "quoth completion fish > ~/.config/fish/completions/quoth.fish",
+)
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Argument(help="The shell that is to complete.")],
+) -> None:
+    """Print the script that lets a shell complete what is typed.
+
+    It completes commands, options, contexts, and topics of the broker. In ~/.bashrc stands the first example;
+    zsh finds the file in any folder of its fpath, fish in its own.
+    """
+    print(get_completion_script(prog_name="quoth", complete_var=COMPLETION_VARIABLE, shell=shell))
 
 
 def page(command: Any) -> str:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Option
-
-from quothcli.cli.command import command, group
+from quothcli.cli.command import command, group, option
 from quothcli.commands.about.config import File, Keys
 from quothd.config.sources import CHECK_HELP
 
-_Check = Annotated[bool, Option("--check", help=CHECK_HELP)]
+_Check = Annotated[bool, option("--check", CHECK_HELP)]
 
 app = group()
 

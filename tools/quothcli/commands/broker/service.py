@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from typer import Option
-
-from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import CommandStatus, report_error, say
+from quothcli.cli.command import command, group, option
+from quothcli.cli.contexts import config_home
+from quothcli.cli.exit_status import CommandStatus, Refused, say
 from quothcli.cli.options import WithoutBroker
-from quothcli.cli.xdg_paths import config_home
+from quothcli.commands.about.pages import shipped
 from quothcli.printing.output import Printer
 
 UNIT = "quothd.service"
@@ -27,16 +26,15 @@ SHIPPED_COMMAND = "/usr/bin/quothd"
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """Directories that ProtectHome and PrivateTmp hide from the service."""
 
-_User = Annotated[bool, Option("--user", help="A service of your own, without root and without sandbox.")]
+_User = Annotated[bool, option("--user", "A service of your own, without root and without sandbox.")]
 _Prefix = Annotated[
     Path | None,
-    Option(
-        "--prefix",
-        metavar="DIR",
-        help="Take this directory for / (with --user, for your home), to look or to make a package.",
+    option(
+        "--prefix DIR",
+        "Take this directory for / (with --user, for your home), to look or to make a package.",
     ),
 ]
-_DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done, and do nothing.")]
+_DryRun = Annotated[bool, option("--dry-run", "Say what would be done, and do nothing.")]
 
 
 class Layout(NamedTuple):
@@ -61,21 +59,18 @@ app = group("The broker as a service of systemd: install, uninstall.")
 )
 def install(
     session: WithoutBroker, *, user: _User = False, prefix: _Prefix = None, dry_run: _DryRun = False
-) -> int:
+) -> None:
     """Copy the unit, the user and the configuration to their places.
 
     Nothing is started; what to type next is printed. A configuration that is there already is kept; changes
     of the unit belong into a drop-in: `systemctl edit quothd`. Exit status: 0 done, 1 root is needed, 3 there
     is no quothd beside this command.
     """
-    if _needs_root(user, prefix):
-        return CommandStatus.FAILED
+    _refuse_without_root(user, prefix)
     quothd = Path(sysconfig.get_path("scripts")) / "quothd"
     if not quothd.exists():
-        report_error(
-            "not_found", f"there is no {quothd}", "install Quoth into an environment: pip install quoth"
-        )
-        return CommandStatus.NOT_FOUND
+        hint = "install Quoth into an environment: pip install quoth"
+        raise Refused("not_found", f"there is no {quothd}", hint, CommandStatus.NOT_FOUND)
     layout = _layout(quothd, user=user, prefix=prefix)
     printer = session.printer
     os.umask(0o022)  # the service reads the files as another user
@@ -91,25 +86,22 @@ def install(
     if hidden is not None and not user:
         say(f"quoth: the service cannot start {quothd}: {hidden} is hidden from it")
         say("hint: install into an environment below /opt or /usr/local, and run its quoth; or use --user")
-    return CommandStatus.DONE
 
 
 @command(app, "uninstall", "sudo quoth service uninstall", "quoth service uninstall --user")
 def uninstall(
     session: WithoutBroker, *, user: _User = False, prefix: _Prefix = None, dry_run: _DryRun = False
-) -> int:
+) -> None:
     """Remove the files that `install` has written.
 
     The data stays, and so does a configuration that was changed. Exit status: 0 done, 1 root is needed, or
     the service is still enabled.
     """
-    if _needs_root(user, prefix):
-        return CommandStatus.FAILED
+    _refuse_without_root(user, prefix)
     layout = _layout(Path(SHIPPED_COMMAND), user=user, prefix=prefix)
     if os.path.lexists(layout.enabled):
         text = f"the service is enabled: {layout.enabled}"
-        report_error("enabled", text, f"{layout.systemctl} disable --now quothd")
-        return CommandStatus.FAILED
+        raise Refused("enabled", text, f"{layout.systemctl} disable --now quothd")
     printer = session.printer
     for path, text in layout.files.items():
         if path.exists():
@@ -120,7 +112,6 @@ def uninstall(
     printer.answer(f"the data stays, if there is any: {layout.data}", {"path": layout.data, "done": "kept"})
     line = f"{layout.systemctl} daemon-reload"
     printer.answer(f"next: {line}", {"next": line})
-    return CommandStatus.DONE
 
 
 def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:
@@ -136,7 +127,7 @@ def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:
     units, config = etc / "systemd" / "system", etc / "quoth" / "quothd.toml"
     files = {
         units / UNIT: _unit(UNIT, quothd),
-        etc / "sysusers.d" / "quoth.conf": _shipped("quoth.sysusers"),
+        etc / "sysusers.d" / "quoth.conf": shipped("systemd/quoth.sysusers", "systemd/quoth.sysusers"),
         config: template.text(),
     }
     return Layout(files, config, units / "multi-user.target.wants" / UNIT, "systemctl", "/var/lib/quoth")
@@ -145,25 +136,17 @@ def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:
 def _unit(name: str, quothd: Path) -> str:
     """Return a unit that starts the quothd of this environment."""
     path = str(quothd).replace("%", "%%")
-    return _shipped(name).replace(SHIPPED_COMMAND, f'"{path}"' if " " in path else path)
-
-
-def _shipped(name: str) -> str:
-    """Read a file of the folder systemd: in the package once that is built, beside tools/ in a checkout."""
-    here = Path(__file__).resolve()
-    built = here.parents[2] / "systemd" / name
-    return (built if built.exists() else here.parents[4] / "systemd" / name).read_text("utf-8")
-
-
-def _needs_root(user: bool, prefix: Path | None) -> bool:
-    """True, and reported, if this user may not write the files of the system."""
-    if user or prefix is not None or os.geteuid() == 0:
-        return False
-    again = shlex.join(["sudo", sys.argv[0], *sys.argv[1:]])
-    report_error(
-        "needs_root", "a service of the system belongs to root", f"{again}, or --user for one of your own"
+    return shipped(f"systemd/{name}", f"systemd/{name}").replace(
+        SHIPPED_COMMAND, f'"{path}"' if " " in path else path
     )
-    return True
+
+
+def _refuse_without_root(user: bool, prefix: Path | None) -> None:
+    """Raise `Refused` ``needs_root`` if this user may not write the files of the system."""
+    if not user and prefix is None and os.geteuid() != 0:
+        again = shlex.join(["sudo", sys.argv[0], *sys.argv[1:]])
+        hint = f"{again}, or --user for one of your own"
+        raise Refused("needs_root", "a service of the system belongs to root", hint)
 
 
 def _print(printer: Printer, path: Path, done: str, *, dry_run: bool) -> None:

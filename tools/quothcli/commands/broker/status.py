@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import BadParameter, Option
+from typer import BadParameter
 
-from quothcli.cli.command import command, group
+from quothcli.cli.command import command, group, option
 from quothcli.cli.exit_status import say
 from quothcli.cli.options import WithBroker
-from quothcli.commands.broker.watch import lag_of
+from quothcli.commands.broker.watch import lag_of, positions_of, topics_of
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.text import bytes_text, cells_of, padded, printable, span_text
 from quothwire.text.quantity import format_size
 
 if TYPE_CHECKING:
     from quoth import Client, Status, TopicInfo
-    from quoth.cursor import Position
 
 
 _WRONG = (
@@ -28,8 +27,6 @@ _WRONG = (
     "scrub_missing_records",
 )  # fmt: skip
 """Counters that `quoth status` reports unless they are 0."""
-
-
 ROWS_MAX = 1_000
 """Topics that are shown by default; each takes a request."""
 _NAME_MAX = 24
@@ -45,9 +42,9 @@ app = group()
 @command(app, "status", "quoth status", "quoth status --format json | jq .counters")
 def status(
     session: WithBroker,
-    rows: Annotated[int, Option("--rows", metavar="N", min=0, help="Show N topics, by name.")] = ROWS_MAX,
+    rows: Annotated[int, option("--rows N", "Show N topics, by name.", min=0)] = ROWS_MAX,
     cursor: Annotated[
-        Path | None, Option("--cursor", metavar="FILE", help="The cursor of a consumer, to see its lag.")
+        Path | None, option("--cursor FILE", "The cursor of a consumer, to see its lag.")
     ] = None,
 ) -> None:
     """Show all topics in a table: what each holds and keeps.
@@ -64,16 +61,15 @@ def status(
     with session.connect() as client:
         found = client.status()
         names = list(found.states)[:rows]
-        if session.format is Format.JSON:
-            printer.object(
-                {**asdict(found), "rows": [_object(*row) for row in _described(client, names, cursor)]}
-            )
-            return
-        if session.format is Format.RAW:
+        if printer.form is Format.RAW:
             for name in names:
-                printer.answer(name, {}, name)
+                printer.line(name)
         else:
-            _print_table(printer, _described(client, names, cursor))
+            described = _described(client, names, cursor)
+            if printer.form is Format.JSON:
+                printer.object({**asdict(found), "rows": [_object(*row) for row in described]})
+                return
+            _print_table(printer, described)
     printer.flush()
     if more := len(found.states) - len(names):
         say(f"quoth: {more:,} more topics; --rows {len(found.states)} shows all")
@@ -87,50 +83,32 @@ def status(
 
 def _described(
     client: Client, names: Sequence[str], cursor: Path | None
-) -> Iterator[tuple[TopicInfo, Position | None]]:
-    """Yield each topic and the position of the cursor in it, without topics that were deleted meanwhile."""
-    from quoth import NotFound
-
-    done: Mapping[str, Position] = {}
-    if cursor is not None:
-        from quoth.cursor import positions_in
-
-        done = positions_in(cursor)
-    for name in names:
-        try:
-            yield client.topic(name), done.get(name)
-        except NotFound:
-            continue
+) -> Iterator[tuple[TopicInfo, int | None, float | None]]:
+    """Yield each topic and the records and seconds that the cursor is behind, None if unknown."""
+    done = positions_of(cursor)
+    return ((info, *lag_of(info, done.get(name))) for name, info in topics_of(client, names))
 
 
-def _object(info: TopicInfo, done: Position | None) -> dict[str, Any]:
-    """Make the object of a topic, with its lag in records and in seconds, None if unknown."""
-    records, seconds = lag_of(info, done)
+def _object(info: TopicInfo, records: int | None, seconds: float | None) -> dict[str, Any]:
     return {**asdict(info), "lag": records, "lag_seconds": seconds}
 
 
-def _print_table(printer: Printer, rows: Iterable[tuple[TopicInfo, Position | None]]) -> None:
+def _print_table(printer: Printer, rows: Iterable[tuple[TopicInfo, int | None, float | None]]) -> None:
     """Print a line for each topic, below the headings; nothing if there is none."""
-    lines = [_columns(info, done, time.time()) for info, done in rows]
+    lines = [_columns(*row, time.time()) for row in rows]
     width = min(_NAME_MAX, max([len("TOPIC"), *(cells_of(name) for name, *_ in lines)]))
     for name, *others in [_HEADINGS, *lines] if lines else []:
         printer.line((padded(name, width) + _LAYOUT.format(*others)).rstrip())
 
 
-def _columns(info: TopicInfo, done: Position | None, now: float) -> tuple[str, ...]:
-    records, seconds = lag_of(info, done)
+def _columns(info: TopicInfo, records: int | None, seconds: float | None, now: float) -> tuple[str, ...]:
     lag = f"{records:,}" if records is not None else "-" if seconds is None else span_text(seconds)
-    ages = [
-        "-" if not pointer else span_text(max(0.0, now - pointer / 1e6))
-        for pointer in (info.first, info.last)
-    ]
+    ages = [span_text(max(0.0, now - at / 1e6)) if at else "-" for at in (info.first, info.last)]
     kept = [span_text(info.settings["max_age"])] if info.settings.get("max_age") else []
     if info.settings.get("max_bytes"):
         kept.append(format_size(info.settings["max_bytes"]).replace(" ", ""))
-    problem = f"  {printable(info.problem)}" if info.problem else ""
-    keeps = " ".join(kept) or "all"
-    size = bytes_text(info.bytes)
-    return printable(info.name), f"{info.count:,}", size, *ages, lag, keeps + problem
+    keeps = (" ".join(kept) or "all") + (f"  {printable(info.problem)}" if info.problem else "")
+    return printable(info.name), f"{info.count:,}", bytes_text(info.bytes), *ages, lag, keeps
 
 
 def damage_text(found: Status) -> str:

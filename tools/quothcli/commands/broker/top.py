@@ -7,18 +7,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count as counting
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from typer import Option
-
 from quoth import Disconnected, QuothError
-from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import CommandStatus, terminable
+from quothcli.cli.command import command, group, option
+from quothcli.cli.exit_status import terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import span_option
 from quothcli.commands.broker.watch import BrokerView, Sort, TopicRow, Watch
@@ -72,27 +71,22 @@ app = group()
 def top(
     session: WithBroker,
     sort: Annotated[
-        Sort, Option("--sort", help="Order of the topics: rate, bytes (a second), name, age, lag.")
-    ] = Sort.RATE,
+        Sort, option("--sort", "Order of the topics: rate, bytes (a second), name, age, lag.")
+    ] = "rate",
     interval: Annotated[
         float, span_option("--interval", "Time between two views: 500ms, 5s (default: 1s).", 0.1, 86_400)
     ] = 1.0,
     count: Annotated[
-        int | None, Option("--count", metavar="N", min=1, help="End after N intervals (default: go on).")
+        int | None, option("--count N", "End after N intervals (default: go on).", min=1)
     ] = None,
     rows: Annotated[
-        int | None,
-        Option("--rows", metavar="N", min=0, help=f"Show N topics (default: a screen of them, else {ROWS})."),
+        int | None, option("--rows N", f"Show N topics (default: a screen of them, else {ROWS}).", min=0)
     ] = None,
     cursor: Annotated[
         Path | None,
-        Option(
-            "--cursor",
-            metavar="FILE",
-            help="The cursor of a consumer (`quoth tail --cursor`), to see its lag.",
-        ),
+        option("--cursor FILE", "The cursor of a consumer (`quoth tail --cursor`), to see its lag."),
     ] = None,
-) -> int:
+) -> None:
     """Watch the broker and its busiest topics, until Ctrl-C.
 
     Rates are of the last interval, this command's own requests among them. Age is how long ago the newest
@@ -103,20 +97,22 @@ def top(
     printer = session.printer
     live = printer.form is Format.TEXT and sys.stdout.isatty()
     end_with_reader()
-    try:
-        with terminable(), session.connect() as client, _screen() if live else _paper(printer) as show:
-            client.timeout = min(client.timeout, session.timeout or _ANSWER_S)
-            watch = Watch(client, sort, cursor)
-            for number in counting():
-                view = _look(watch, _rows(live) if rows is None else rows)
-                if number or live:
-                    show(client.url, view)
-                if number == count:
-                    break
-                time.sleep(interval)
-    except KeyboardInterrupt:
-        pass
-    return CommandStatus.DONE
+    with (
+        suppress(KeyboardInterrupt),
+        terminable(),
+        session.connect() as client,
+        _screen() if live else nullcontext(partial(_print, printer)) as show,
+    ):
+        client.timeout = min(client.timeout, session.timeout or _ANSWER_S)
+        watch = Watch(client, sort, cursor)
+        for number in counting():
+            screen = max(1, shutil.get_terminal_size().lines - _ABOVE) if live else ROWS
+            view = _look(watch, screen if rows is None else rows)
+            if number or live:
+                show(client.url, view)
+            if number == count:
+                break
+            time.sleep(interval)
 
 
 def _look(watch: Watch, rows_max: int) -> BrokerView | QuothError:
@@ -129,26 +125,13 @@ def _look(watch: Watch, rows_max: int) -> BrokerView | QuothError:
         return problem
 
 
-def _rows(live: bool) -> int:
-    return max(1, shutil.get_terminal_size().lines - _ABOVE) if live else ROWS
-
-
-Show = Callable[[str, BrokerView | QuothError], None]
-
-
-@contextmanager
-def _paper(printer: Printer) -> Iterator[Show]:
-    """Print views, one behind the other."""
-
-    def show(url: str, view: BrokerView | QuothError) -> None:
-        printer.answer("\n".join([*_lines(url, view), ""]), _content(url, view))
-        printer.flush()
-
-    yield show
+def _print(printer: Printer, url: str, view: BrokerView | QuothError) -> None:
+    """Print a view behind the one before."""
+    printer.answer("\n".join([*_lines(url, view), ""]), _content(url, view))
 
 
 @contextmanager
-def _screen() -> Iterator[Show]:
+def _screen() -> Iterator[Callable[[str, BrokerView | QuothError], None]]:
     """Show views on the terminal, one in the place of the other."""
     from rich.live import Live
     from rich.text import Text

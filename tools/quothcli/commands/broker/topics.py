@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import BadParameter, Option
 
-from quothcli.cli.command import SharedOptions, as_typed, command, group
-from quothcli.cli.exit_status import CommandStatus, report_error
-from quothcli.cli.options import Topic, WithBroker, pointer_of
+from quoth.timestamps import as_pointer
+from quothcli.cli.command import SharedOptions, as_typed, command, group, option
+from quothcli.cli.exit_status import Refused
+from quothcli.cli.options import Topic, WithBroker
+from quothcli.cli.usage import UsageError
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
 from quothwire.errors import QuothError, error
@@ -31,11 +32,11 @@ _SETTINGS = {
 }
 """Every setting of a topic, as an option: its metavar and its help."""
 _OPTIONS = {
-    name: Annotated[str | None, Option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)]
+    name: Annotated[str | None, option(f"--{name.replace('_', '-')} {metavar}", text)]
     for name, (metavar, text) in _SETTINGS.items()
 }
 _Settings = Annotated[dict[str, str | None], SharedOptions(_OPTIONS, as_typed)]
-_Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+_Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
 
 
 app = group("List, show, make, change, trim and delete topics.")
@@ -70,24 +71,21 @@ def change(session: WithBroker, topic: Topic, settings: _Settings) -> None:
     """Change settings of a topic; those that are not given stay."""
     wanted = _read(settings)
     if not wanted:
-        raise BadParameter("say what to change, like --max-age 7d")
+        raise UsageError("say what to change, like --max-age 7d")
     with session.connect() as client:
         _print(session.printer, client.update_topic(topic, **wanted))
 
 
 @command(app, "rm", "quoth topic rm orders", "quoth topic rm orders --yes")
-def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> int | None:
+def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> None:
     """Delete a topic and all its records.
 
     It asks first; without a terminal it needs --yes.
     """
     with session.connect() as client:
         found = client.topic(topic)
-        question = f"Delete topic {printable(topic)!r} with {records_text(found.count)}?"
-        if not _is_confirmed(question, yes=yes):
-            return CommandStatus.FAILED
+        _confirm(f"Delete topic {printable(topic)!r} with {records_text(found.count)}?", yes=yes)
         _print_trimmed(session.printer, topic, client.delete_topic(topic), "deleted")
-    return None
 
 
 @command(app, "trim", "quoth topic trim orders --before -7d")
@@ -95,17 +93,16 @@ def trim(
     session: WithBroker,
     topic: Topic,
     before: Annotated[
-        str, Option("--before", metavar="TIME", help="Remove older records: a pointer, a time, or -7d.")
+        int, option("--before TIME", "Remove older records: a pointer, a time, or -7d.", parser=as_pointer)
     ],
     yes: _Yes = False,
     dry_run: Annotated[
         bool,
-        Option(
-            "--dry-run",
-            help="Remove nothing; print how many records are older, which is the most that can go.",
+        option(
+            "--dry-run", "Remove nothing; print how many records are older, which is the most that can go."
         ),
     ] = False,
-) -> int | None:
+) -> None:
     """Remove old records, a whole segment at a time.
 
     The segments go that hold nothing but records before the given time; a segment that holds a younger one
@@ -114,26 +111,23 @@ def trim(
     """
     from quothwire.protocol.messages import Trimmed
 
-    limit = pointer_of(before) or 0
     printer = session.printer
     with session.connect() as client:
         found = client.topic(topic)
-        older = client.count(topic, 0, max(0, limit - 1))
+        older = client.count(topic, 0, max(0, before - 1))
         amount = f"{records_text(older.records)} ({bytes_text(older.bytes)})"
-        most = f"up to {amount} older than {time_or_dash(limit)}"
+        most = f"up to {amount} older than {time_or_dash(before)}"
         segments = f"Only whole segments go, and topic {printable(topic)!r} has {found.segments:,}."
         if dry_run:
-            content = {"topic": topic, "before": limit, "segments": found.segments}
+            content = {"topic": topic, "before": before, "segments": found.segments}
             maxima = {"records_max": older.records, "bytes_max": older.bytes}
             printer.answer(f"would remove {most}. {segments}", content | maxima, older.records)
         elif not older.records:
             content = {"topic": topic, **asdict(Trimmed(0, 0, found.first))}
-            printer.answer(f"nothing is older than {time_or_dash(limit)}", content, 0)
-        elif _is_confirmed(f"{segments} Remove {most}?", yes=yes):
-            _print_trimmed(printer, topic, client.trim(topic, limit), "removed")
+            printer.answer(f"nothing is older than {time_or_dash(before)}", content, 0)
         else:
-            return CommandStatus.FAILED
-    return None
+            _confirm(f"{segments} Remove {most}?", yes=yes)
+            _print_trimmed(printer, topic, client.trim(topic, before), "removed")
 
 
 @command(app, "roll", "quoth topic roll orders")
@@ -143,20 +137,18 @@ def roll(session: WithBroker, topic: Topic) -> None:
         _print(session.printer, client.roll(topic))
 
 
-def _is_confirmed(question: str, *, yes: bool) -> bool:
-    """Ask at the terminal, unless `yes` was typed. A no is reported.
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask at the terminal, unless `yes` was typed. Raises `Refused` ``not_done`` for a no.
 
-    question: a whole one, like "Delete topic 'orders' with 7 records?". Raises `BadParameter` without a
+    question: a whole one, like "Delete topic 'orders' with 7 records?". Raises `UsageError` without a
     terminal.
     """
     if yes:
-        return True
+        return
     if not sys.stdin.isatty():
-        raise BadParameter(f"{question} No terminal is there to answer at: --yes says yes")
-    if typer.confirm(question, err=True):
-        return True
-    report_error("not_done", "nothing was removed", "answer y to do it")
-    return False
+        raise UsageError(f"{question} No terminal is there to answer at: --yes says yes")
+    if not typer.confirm(question, err=True):
+        raise Refused("not_done", "nothing was removed", "answer y to do it")
 
 
 def _read(settings: dict[str, str | None]) -> dict[str, Any]:
@@ -169,9 +161,8 @@ def _read(settings: dict[str, str | None]) -> dict[str, Any]:
             read |= as_sent({name: _count(text) if name == "count_limit" else text})
         except QuothError as problem:
             option = f"--{name.replace('_', '-')}"
-            raise error(
-                problem.code, f"{option}: {problem.text.removeprefix(f'{name}: ')}", problem.hint
-            ) from None
+            text = problem.text.removeprefix(f"{name}: ")
+            raise error(problem.code, f"{option}: {text}", problem.hint) from None
     if (level := read.get("durability", DURABILITIES[0])) not in DURABILITIES:
         raise error("bad_setting", f"--durability: {level!r} is no durability", " or ".join(DURABILITIES))
     return read
@@ -184,21 +175,17 @@ def _count(text: str) -> int:
 
 
 def _print(printer: Printer, found: TopicInfo) -> None:
-    content = {
-        **asdict(found),
-        "first_time": time_or_dash(found.first),
-        "last_time": time_or_dash(found.last),
-    }
+    first, last = time_or_dash(found.first), time_or_dash(found.last)
     if printer.form is Format.JSON:
-        printer.object(content)
+        printer.object({**asdict(found), "first_time": first, "last_time": last})
         return
+    gone = f", {found.first_ordinal:,} older ones are gone" if found.first_ordinal else ""
     rows = {
         "name": printable(found.name),
         "log": f"{found.log:016x}",
-        "records": f"{found.count:,}"
-        + (f", {found.first_ordinal:,} older ones are gone" if found.first_ordinal else ""),
-        "first": f"{found.first}  {time_or_dash(found.first)}",
-        "last": f"{found.last}  {time_or_dash(found.last)}",
+        "records": f"{found.count:,}{gone}",
+        "first": f"{found.first}  {first}",
+        "last": f"{found.last}  {last}",
         "size": f"{bytes_text(found.bytes)}, segments {found.states}",
         **in_words(found.settings),
         **({"problem": printable(found.problem)} if found.problem else {}),

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument
-
-from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import CommandStatus, report_error
+from quothcli.cli.command import argument, command, group
+from quothcli.cli.exit_status import Refused
 from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.text import bytes_text, counted, records_text, time_or_dash
 from quothwire.protocol.transaction import VERSION_MAX
@@ -17,10 +15,8 @@ if TYPE_CHECKING:
     from quoth import TransactionInfo
 
 
-Application = Annotated[str, Argument(metavar="APPLICATION", help="The name of the application that writes.")]
-Version = Annotated[
-    int, Argument(metavar="VERSION", help="Which of its transactions.", min=0, max=VERSION_MAX)
-]
+Application = Annotated[str, argument("APPLICATION", "The name of the application that writes.")]
+Version = Annotated[int, argument("VERSION", "Which of its transactions.", min=0, max=VERSION_MAX)]
 
 
 app = group("Show and abort transactions, which a topic gets whole or not.")
@@ -35,7 +31,7 @@ def status(session: WithBroker, topic: Topic, application: Application, version:
 
 
 @command(app, "abort", "quoth transaction abort orders etl/orders 7")
-def abort(session: WithBroker, topic: Topic, application: Application, version: Version) -> int | None:
+def abort(session: WithBroker, topic: Topic, application: Application, version: Version) -> None:
     """Remove the staged records of a transaction.
 
     An application that is still writing it has to stage it again. Published records stay.
@@ -45,11 +41,9 @@ def abort(session: WithBroker, topic: Topic, application: Application, version: 
     content = _content(topic, application, version, found)
     if found.state == "published":
         session.printer.answer("", content)
-        report_error("already_published", _text(found), "nothing was removed; its records stay")
-        return CommandStatus.FAILED
+        raise Refused("already_published", _text(found), "nothing was removed; its records stay")
     text = f"removed {records_text(found.records)}, {bytes_text(found.bytes)}"
     session.printer.answer(text, content, found.records)
-    return None
 
 
 def _content(topic: str, application: str, version: int, found: TransactionInfo) -> dict[str, object]:

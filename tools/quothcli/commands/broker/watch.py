@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quothwire.protocol.value import Value
 
@@ -28,14 +26,8 @@ _HIBERNATING = "h"
 _JUST_ACTIVE = 1e-9
 
 
-class Sort(StrEnum):
-    """An order of topics: by records or bytes a second, by name, by age, by lag."""
-
-    RATE = "rate"
-    BYTES = "bytes"
-    NAME = "name"
-    AGE = "age"
-    LAG = "lag"
+Sort = Literal["rate", "bytes", "name", "age", "lag"]
+"""An order of topics: by records or bytes a second, by name, by age, by lag."""
 
 
 class TopicRow(Value):
@@ -67,11 +59,10 @@ class BrokerView(Value):
     rows: Sequence[TopicRow]
 
 
-class _Look(Value):
+class _Look(NamedTuple):
     at: float
     status: Status
-    topics: dict[str, TopicInfo] = field(default_factory=dict)
-    active: frozenset[str] = frozenset()
+    topics: Mapping[str, TopicInfo]
 
 
 class Watch:
@@ -85,61 +76,78 @@ class Watch:
 
     def look(self, rows_max: int) -> BrokerView:
         """Look now. Raises `QuothError`; the last look stays."""
-        from quoth import NotFound
-        from quoth.cursor import positions_in
-
-        status = self._client.status()
-        done = positions_in(self._cursor) if self._cursor is not None else {}
-        active = frozenset(name for name, states in status.states.items() if states.strip(_HIBERNATING))
-        look = _Look(time.monotonic(), status, {}, active)
+        status, at, now = self._client.status(), time.monotonic(), time.time()
         before = self._before
         if before is not None and before.status.uptime > status.uptime:  # another process with new counters
             before = None
-        for name in dict.fromkeys([*done, *self._described(look, before, rows_max)]):
-            try:
-                look.topics[name] = self._client.topic(name)
-            except NotFound:  # deleted since the status
-                continue
-        self._before = look
-        now = time.time()
-        rows = [self._row(info, look, before, now, done.get(info.name)) for info in look.topics.values()]
+        done = positions_of(self._cursor)
+        names = dict.fromkeys([*done, *self._described(status, before, rows_max)])
+        topics = dict(topics_of(self._client, names))
+        self._before = _Look(at, status, topics)
+        seconds = at - before.at if before is not None else None
+        rows = []
+        for name, info in topics.items():
+            was = before.topics.get(name) if before is not None else None
+            rates = _rates(was, info, seconds)
+            age = max(0.0, now - info.last / 1e6) if info.last else None
+            lag = lag_of(info, done.get(name))
+            rows.append(TopicRow(name, *rates, info.count, info.bytes, age, *lag, info.states, info.problem))
         rows.sort(key=_ORDERS[self._sort])
-        seconds = look.at - before.at if before is not None else None
-        requests, syncs = (self._rate(name, look, before) for name in ("requests", "syncs"))
+        requests, syncs = (_counter_rate(name, status, before, seconds) for name in ("requests", "syncs"))
         return BrokerView(status, seconds, requests, syncs, rows[:rows_max])
 
-    def _described(self, look: _Look, before: _Look | None, rows_max: int) -> Iterator[str]:
+    def _described(self, status: Status, before: _Look | None, rows_max: int) -> Iterator[str]:
         """Yield the topics to describe."""
-        states = look.status.states
-        if self._sort is Sort.NAME:
-            yield from islice(states, rows_max)
+        if self._sort == "name":
+            yield from islice(status.states, rows_max)
             return
-        active = look.active | (before.active if before is not None else frozenset())
-        yield from (name for name in states if name in active)
-        yield from islice((name for name in states if name not in active), max(0, rows_max - len(active)))
+        looks = [status] if before is None else [status, before.status]
+        active = {name for one in looks for name, states in one.states.items() if _is_active(states)}
+        yield from (name for name in status.states if name in active)
+        others = (name for name in status.states if name not in active)
+        yield from islice(others, max(0, rows_max - len(active)))
 
-    def _row(
-        self, info: TopicInfo, look: _Look, before: _Look | None, now: float, done: Position | None
-    ) -> TopicRow:
-        records = size = None
-        was = before.topics.get(info.name) if before is not None else None
-        if before is not None and was is not None and was.log == info.log:
-            seconds = look.at - before.at
-            records = (_end(info) - _end(was)) / seconds
-            if was.first_ordinal == info.first_ordinal:  # else an unknown number of bytes was removed
-                size = (info.bytes - was.bytes) / seconds
-        age = max(0.0, now - info.last / 1e6) if info.last else None
-        lag = lag_of(info, done)
-        return TopicRow(
-            info.name, records, size, info.count, info.bytes, age, *lag, info.states, info.problem
-        )
 
-    @staticmethod
-    def _rate(counter: str, look: _Look, before: _Look | None) -> float | None:
-        if before is None:
-            return None
-        counts = [int(one.status.counters.get(counter, 0)) for one in (before, look)]
-        return (counts[1] - counts[0]) / (look.at - before.at)
+def positions_of(cursor: Path | None) -> Mapping[str, Position]:
+    """Return the positions of a consumer's cursor by topic; none without a file."""
+    if cursor is None:
+        return {}
+    from quoth.cursor import positions_in
+
+    return positions_in(cursor)
+
+
+def topics_of(client: Client, names: Iterable[str]) -> Iterator[tuple[str, TopicInfo]]:
+    """Describe topics, without those that were deleted meanwhile."""
+    from quoth import NotFound
+
+    for name in names:
+        try:
+            yield name, client.topic(name)
+        except NotFound:
+            continue
+
+
+def _is_active(states: str) -> bool:
+    return bool(states.strip(_HIBERNATING))
+
+
+def _rates(
+    was: TopicInfo | None, info: TopicInfo, seconds: float | None
+) -> tuple[float | None, float | None]:
+    """Return records and bytes a second; None where there is nothing to compare with."""
+    if was is None or not seconds or was.log != info.log:
+        return None, None
+    records = (_end(info) - _end(was)) / seconds
+    if was.first_ordinal != info.first_ordinal:  # an unknown number of bytes was removed
+        return records, None
+    return records, (info.bytes - was.bytes) / seconds
+
+
+def _counter_rate(name: str, status: Status, before: _Look | None, seconds: float | None) -> float | None:
+    if before is None or not seconds:
+        return None
+    return (int(status.counters.get(name, 0)) - int(before.status.counters.get(name, 0))) / seconds
 
 
 def lag_of(info: TopicInfo, done: Position | None) -> tuple[int | None, float | None]:
@@ -159,14 +167,14 @@ def _end(info: TopicInfo) -> int:
 def _known(rate: float | None, row: TopicRow) -> float:
     """Return a rate to sort by: a topic that is active only now stands above those without requests."""
     if rate is None:
-        return _JUST_ACTIVE if row.states.strip(_HIBERNATING) else 0.0
+        return _JUST_ACTIVE if _is_active(row.states) else 0.0
     return rate
 
 
 _ORDERS: dict[Sort, Callable[[TopicRow], tuple[float, str]]] = {
-    Sort.RATE: lambda row: (-_known(row.records_per_second, row), row.name),
-    Sort.BYTES: lambda row: (-_known(row.bytes_per_second, row), row.name),
-    Sort.NAME: lambda row: (0.0, row.name),
-    Sort.AGE: lambda row: (row.age if row.age is not None else math.inf, row.name),
-    Sort.LAG: lambda row: (-(row.lag_seconds or 0.0), row.name),
+    "rate": lambda row: (-_known(row.records_per_second, row), row.name),
+    "bytes": lambda row: (-_known(row.bytes_per_second, row), row.name),
+    "name": lambda row: (0.0, row.name),
+    "age": lambda row: (row.age if row.age is not None else math.inf, row.name),
+    "lag": lambda row: (-(row.lag_seconds or 0.0), row.name),
 }

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from quothcli.cli.session import DEFAULT, BrokerAddress
 from quothcli.commands.broker.status import damage_text
-from quothcli.commands.doctor.finding import Finding, Findings, fail, ok, warn
+from quothcli.commands.doctor import Finding, Findings, fail, ok, warn
 from quothcli.printing.text import printable
 from quothwire.protocol import announcement
 
@@ -37,7 +37,11 @@ def answering(client: Client, status: Status) -> Findings:
     """Check a broker that answers."""
     yield _versions(status)
     yield _announcements(client)
-    yield from _history(status)
+    yield _clock(status)
+    if damage := damage_text(status):
+        yield warn("its disk", damage, f"`quoth log verify {status.directory}` tells more")
+    else:
+        yield ok("its disk", "nothing torn or damaged since it was started")
 
 
 def silent(address: BrokerAddress, problem: Disconnected) -> Findings:
@@ -46,17 +50,29 @@ def silent(address: BrokerAddress, problem: Disconnected) -> Findings:
         yield warn("broker", problem.text, "`quoth serve` starts one; --url names another")
     else:
         yield fail("broker", problem.text, "start it, or correct the address; is a firewall between?")
-    yield from _ports(address.url)
+    if not address.url.startswith("tcp://"):
+        return
+    try:
+        host, port = host_and_port(address.url)
+    except ValueError as wrong:  # libzmq takes it, and tries for ever
+        yield fail("port", f"{printable(address.url)} is no address: {wrong}", "like tcp://127.0.0.1:5555")
+        return
+    for number in range(port, min(port + 1, _PORT_MAX) + 1):
+        speaks = _speaks(host, number)
+        if speaks is None:
+            yield ok("port", f"nothing listens at {host}:{number}")
+            continue
+        what = "speaks ZeroMQ, but does not answer" if speaks else "speaks no ZeroMQ"
+        advice = "a broker that hangs, or another program: end it, or give the broker another --port"
+        yield fail("port", f"a program listens at {host}:{number} and {what}", advice)
 
 
 def _versions(status: Status) -> Finding:
     ours = version("quoth")
-    theirs = status.server.rpartition(" ")[2]
-    if ours != theirs:
-        return warn(
-            "client", f"quoth {ours} here, {status.server} there", "install the same version on both sides"
-        )
-    return ok("client", f"quoth {ours}, as the broker")
+    if ours == status.server.rpartition(" ")[2]:
+        return ok("client", f"quoth {ours}, as the broker")
+    text = f"quoth {ours} here, {status.server} there"
+    return warn("client", text, "install the same version on both sides")
 
 
 def _announcements(client: Client) -> Finding:
@@ -69,42 +85,15 @@ def _announcements(client: Client) -> Finding:
     return warn("announcements", f"no answer from {where}", advice)
 
 
-def _history(status: Status) -> Findings:
-    counters = status.counters
-    ahead_us, steps = (int(counters.get(name, 0)) for name in ("pointer_ahead_us_max", "clock_steps"))
+def _clock(status: Status) -> Finding:
+    ahead_us, steps = (int(status.counters.get(name, 0)) for name in ("pointer_ahead_us_max", "clock_steps"))
     text = f"{steps} steps back since it was started, pointers up to {ahead_us / 1e6:.3g} s ahead of it"
     if ahead_us > _AHEAD_MAX_US:
-        yield warn(
-            "its clock",
-            text,
-            "it was set back, or was wrong: records of now seem to come later; keep it running",
-        )
-    elif steps:
-        yield warn("its clock", text, "let chrony or ntpd slew it instead of setting it")
-    else:
-        yield ok("its clock", text)
-    if damage := damage_text(status):
-        yield warn("its disk", damage, f"`quoth log verify {status.directory}` tells more")
-    else:
-        yield ok("its disk", "nothing torn or damaged since it was started")
-
-
-def _ports(url: str) -> Findings:
-    """Report what listens at the ports of an address."""
-    if not url.startswith("tcp://"):
-        return
-    try:
-        host, port = host_and_port(url)
-    except ValueError as problem:  # libzmq takes it, and tries for ever
-        yield fail("port", f"{printable(url)} is no address: {problem}", "like tcp://127.0.0.1:5555")
-        return
-    for number in range(port, min(port + 1, _PORT_MAX) + 1):
-        if _listens(host, number):
-            what = "speaks ZeroMQ, but does not answer" if _speaks(host, number) else "speaks no ZeroMQ"
-            advice = "a broker that hangs, or another program: end it, or give the broker another --port"
-            yield fail("port", f"a program listens at {host}:{number} and {what}", advice)
-        else:
-            yield ok("port", f"nothing listens at {host}:{number}")
+        advice = "it was set back, or was wrong: records of now seem to come later; keep it running"
+        return warn("its clock", text, advice)
+    if steps:
+        return warn("its clock", text, "let chrony or ntpd slew it instead of setting it")
+    return ok("its clock", text)
 
 
 def host_and_port(url: str) -> tuple[str, int]:
@@ -114,18 +103,14 @@ def host_and_port(url: str) -> tuple[str, int]:
     return "127.0.0.1" if host in _ANY_HOST else host, parts.port or 0
 
 
-def _listens(host: str, port: int) -> bool:
+def _speaks(host: str, port: int) -> bool | None:
+    """True if a program there begins as a ZeroMQ socket does; None if none listens."""
     try:
-        socket.create_connection((host, port), ANSWER_S).close()
+        peer = socket.create_connection((host, port), ANSWER_S)
     except (OSError, UnicodeError):  # the latter of a name that can be none
-        return False
-    return True
-
-
-def _speaks(host: str, port: int) -> bool:
-    """True if a program there begins as a ZeroMQ socket does."""
-    try:
-        with socket.create_connection((host, port), ANSWER_S) as peer:
+        return None
+    with peer:
+        try:
             return peer.recv(1) == _GREETING
-    except OSError:
-        return False
+        except OSError:
+            return False

@@ -6,19 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quothcli.cli import exit_status
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group
+from quothcli.cli.exit_status import CommandStatus
 from quothcli.cli.options import WithBroker
 from quothcli.cli.session import Session, is_here
-from quothcli.commands.doctor.finding import Finding, Findings, Verdict, fail
+from quothcli.commands.doctor import Finding, Findings, fail
 from quothcli.printing.text import printable
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
     from quoth import Status
-    from quothd.config.config import Config
 
 
 app = group()
@@ -29,9 +26,9 @@ def doctor(
     session: WithBroker,
     data: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="DIR",
-            help="A data directory, even one to come (default: the broker's, if it runs here, else that "
+        argument(
+            "DIR",
+            "A data directory, even one to come (default: the broker's, if it runs here, else that "
             "of `quoth serve`).",
         ),
     ] = None,
@@ -44,46 +41,34 @@ def doctor(
     is changed.
     """
     printer = session.printer
-    failed = False
+    status = CommandStatus.DONE
     for found in _findings(session, data):
         advice = f"; {found.advice}" if found.advice else ""
-        printer.answer(
-            f"{found.verdict:<4}  {found.check:<14} {found.text}{advice}",
-            found._asdict(),
-            f"{found.verdict} {found.check}",
-        )
-        printer.flush()
-        failed = failed or found.verdict is Verdict.FAIL
-    return exit_status.CommandStatus.FAILED if failed else exit_status.CommandStatus.DONE
+        text = f"{found.verdict:<4}  {found.check:<14} {found.text}{advice}"
+        printer.answer(text, found._asdict(), f"{found.verdict} {found.check}")
+        if found.verdict == "fail":
+            status = CommandStatus.FAILED
+    return status
 
 
 def _findings(session: Session, data: Path | None) -> Findings:
     from quothcli.commands.doctor import directory, machine
-    from quothlog.storage.clock import SystemClock
-
-    config, wrong = _config()
-    yield from wrong
-    status, of_broker = _broker(session)
-    beside = status if status is not None and is_here(session.broker.url) else None
-    yield from machine.versions()
-    yield from machine.clock()
-    yield from machine.boot(SystemClock())
-    yield from machine.memory(config)
-    yield from machine.descriptors(config, beside.pid if beside is not None else None)
-    own = Path(beside.directory) if beside is not None else config.dir
-    yield from directory.check(data or own, config)
-    yield from of_broker
-
-
-def _config() -> tuple[Config, list[Finding]]:
-    """Load the configuration of a broker that is started here."""
     from quothd.config.config import Config
     from quothd.config.sources import load
 
     try:
-        return load({}), []
+        config = load({})
     except QuothError as problem:
-        return Config(), [fail("environment", printable(problem.text), problem.hint)]
+        yield fail("environment", printable(problem.text), problem.hint)
+        config = Config()
+    status, of_broker = _broker(session)
+    beside = status if status is not None and is_here(session.broker.url) else None
+    yield machine.versions()
+    yield machine.clock()
+    yield machine.descriptors(config, beside.pid if beside is not None else None)
+    own = Path(beside.directory) if beside is not None else config.dir
+    yield from directory.check(data or own, config)
+    yield from of_broker
 
 
 def _broker(session: Session) -> tuple[Status | None, list[Finding]]:
@@ -91,14 +76,16 @@ def _broker(session: Session) -> tuple[Status | None, list[Finding]]:
     from quoth import Disconnected
     from quothcli.commands.doctor import broker, probe
 
+    status: Status | None = None
+    found: list[Finding] = []
     try:
         with replace(session, timeout=session.timeout or broker.ANSWER_S).connect() as client:
             first, status = broker.reachable(client)
-            found = [first, *broker.answering(client, status)]
-    except Disconnected as problem:
-        return None, list(broker.silent(session.broker, problem))
-    try:
+            found += [first, *broker.answering(client, status)]
         with replace(session, timeout=session.timeout or probe.ANSWER_S).connect() as client:
-            return status, [*found, *probe.probe(client)]
+            found += probe.probe(client)
     except Disconnected as problem:
-        return status, [*found, fail("publish", problem.text, problem.hint)]
+        if status is None:
+            return None, list(broker.silent(session.broker, problem))
+        found.append(fail("publish", problem.text, problem.hint))
+    return status, found

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from quothcli.commands.doctor.finding import Finding, Findings, fail, ok, warn
+from quothcli.commands.doctor import Finding, Findings, fail, ok, warn
 from quothcli.printing.text import bytes_text, printable
 from quothwire.text.quantity import format_span
 
@@ -43,40 +43,34 @@ class Mount(NamedTuple):
 
 def check(directory: Path, config: Config) -> Findings:
     """Check a data directory, or the place where one would be made."""
-    there = directory.resolve()
+    name, there = printable(str(directory)), directory.resolve()
     while not there.is_dir() and there != there.parent:
         there = there.parent
-    if there != directory.resolve():
-        if directory.exists():
-            yield fail("directory", f"{printable(str(directory))} is no directory", "name another one")
-            return
-        yield ok(
-            "directory", f"{printable(str(directory))} does not exist yet; looked at {printable(str(there))}"
-        )
-    yield from _owner(there)
-    yield from _file_system(there)
-    yield from _room(there, config)
-    yield from _sync(there, config)
-    if there == directory.resolve():
+    exists = there == directory.resolve()
+    if directory.exists() and not exists:
+        yield fail("directory", f"{name} is no directory", "name another one")
+        return
+    if not exists:
+        yield ok("directory", f"{name} does not exist yet; looked at {printable(str(there))}")
+    yield _owner(there)
+    yield _file_system(there)
+    yield _room(there, config)
+    yield _sync(there, config)
+    if exists:
         yield _lock(there)
 
 
-def _owner(directory: Path) -> Findings:
+def _owner(directory: Path) -> Finding:
     found = directory.stat()
-    mode = f"{stat.S_IMODE(found.st_mode):04o}"
+    me, mode = _user(os.getuid()), f"{stat.S_IMODE(found.st_mode):04o}"
     whose = f"{printable(str(directory))} belongs to {_user(found.st_uid)}, mode {mode}"
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        yield fail(
-            "owner",
-            f"{whose}: {_user(os.getuid())} may not write there",
-            "run the broker as its owner, or chown it",
-        )
-    elif found.st_uid != os.getuid():
-        yield warn("owner", f"{whose}, this is {_user(os.getuid())}", "run the broker as its owner")
-    elif found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        yield warn("owner", f"{whose}: others may write there", f"chmod go-w {directory}")
-    else:
-        yield ok("owner", whose)
+        return fail("owner", f"{whose}: {me} may not write there", "run the broker as its owner, or chown it")
+    if found.st_uid != os.getuid():
+        return warn("owner", f"{whose}, this is {me}", "run the broker as its owner")
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        return warn("owner", f"{whose}: others may write there", f"chmod go-w {directory}")
+    return ok("owner", whose)
 
 
 def _user(uid: int) -> str:
@@ -88,28 +82,22 @@ def _user(uid: int) -> str:
         return f"user {uid}"
 
 
-def _file_system(directory: Path) -> Findings:
+def _file_system(directory: Path) -> Finding:
     mount = mount_of(directory)
     if mount is None:
-        yield ok("file system", "this system does not tell what it is")
-        return
+        return ok("file system", "this system does not tell what it is")
     text = f"{mount.kind} at {mount.point}"
-    careless = sorted(mount.options & _CARELESS)
     if "ro" in mount.options:
-        yield fail("file system", f"{text} is mounted read-only", "mount it rw, or use another directory")
-    elif mount.kind in _PASSING:
-        yield warn("file system", f"{text}: {_PASSING[mount.kind]}", "use a directory on a disk, or a volume")
-    elif mount.kind in _FAR:
-        yield warn(
-            "file system",
-            f"{text} is another machine's",
-            "locks and fsync are promises of that one: use a local disk",
-        )
-    elif careless:
+        return fail("file system", f"{text} is mounted read-only", "mount it rw, or use another directory")
+    if why := _PASSING.get(mount.kind):
+        return warn("file system", f"{text}: {why}", "use a directory on a disk, or a volume")
+    if mount.kind in _FAR:
+        advice = "locks and fsync are promises of that one: use a local disk"
+        return warn("file system", f"{text} is another machine's", advice)
+    if careless := sorted(mount.options & _CARELESS):
         text = f"{text} is mounted with {', '.join(careless)}"
-        yield warn("file system", text, "a power cut may take what was synced: mount it without")
-    else:
-        yield ok("file system", text)
+        return warn("file system", text, "a power cut may take what was synced: mount it without")
+    return ok("file system", text)
 
 
 def mount_of(directory: Path) -> Mount | None:
@@ -128,48 +116,38 @@ def mount_of(directory: Path) -> Mount | None:
     return best
 
 
-def _room(directory: Path, config: Config) -> Findings:
+def _room(directory: Path, config: Config) -> Finding:
     found = os.statvfs(directory)
-    free = found.f_bavail * found.f_frsize
+    free, least = found.f_bavail * found.f_frsize, config.disk_free_min
     text = f"{bytes_text(free)} free of {bytes_text(found.f_blocks * found.f_frsize)}"
-    least = f"disk_free_min is {bytes_text(config.disk_free_min)}"
-    if free < config.disk_free_min:
-        yield fail(
-            "room", f"{text}, {least}: nothing can be written", "make room, or set max_bytes or max_age"
-        )
-    elif free < 4 * config.size_limit + config.disk_free_min:
-        yield warn(
-            "room", f"{text}, {least}", "that is a few segments: make room, or set max_bytes or max_age"
-        )
-    elif found.f_files > 0 and found.f_favail < _INODES_MIN:
-        yield warn(
-            "room",
-            f"{text}, but only {found.f_favail:,} more files",
-            "a topic takes five: make room for files",
-        )
-    else:
-        yield ok("room", f"{text}; {least}")
+    of_config = f"disk_free_min is {bytes_text(least)}"
+    advice = "make room, or set max_bytes or max_age"
+    if free < least:
+        return fail("room", f"{text}, {of_config}: nothing can be written", advice)
+    if free < 4 * config.size_limit + least:
+        return warn("room", f"{text}, {of_config}", f"that is a few segments: {advice}")
+    if found.f_files > 0 and found.f_favail < _INODES_MIN:
+        text = f"{text}, but only {found.f_favail:,} more files"
+        return warn("room", text, "a topic takes five: make room for files")
+    return ok("room", f"{text}; {of_config}")
 
 
-def _sync(directory: Path, config: Config) -> Findings:
+def _sync(directory: Path, config: Config) -> Finding:
     try:
         times = sync_times(directory)
     except OSError as problem:
-        yield fail("fsync", f"it fails there: {problem.strerror}", "nothing can be written: look at the disk")
-        return
-    half, most = times[len(times) // 2], times[min(len(times) - 1, int(len(times) * 0.99))]
+        text = f"it fails there: {problem.strerror}"
+        return fail("fsync", text, "nothing can be written: look at the disk")
+    half, most = times[len(times) // 2], times[int((len(times) - 1) * 0.99)]
     text = f"p50 {half * 1e3:.3f} ms, p99 {most * 1e3:.3f} ms of {len(times)}"
     if half < _CACHED_S:
         text += ": the disk has a battery, or only says that it is done"
     else:
         text += f"; waiting for each `synced` allows {1 / half:,.0f} a second, many publishers share one"
     if most > config.sync_interval:
-        advice = (
-            f"sync_interval is {format_span(config.sync_interval)}: publish in batches, or use another disk"
-        )
-        yield warn("fsync", text, advice)
-    else:
-        yield ok("fsync", text)
+        interval = f"sync_interval is {format_span(config.sync_interval)}"
+        return warn("fsync", text, f"{interval}: publish in batches, or use another disk")
+    return ok("fsync", text)
 
 
 def sync_times(directory: Path, longest_s: float = SYNCS_S) -> list[float]:
@@ -225,8 +203,6 @@ def _lock(directory: Path) -> Finding:
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as problem:
+        return isinstance(problem, PermissionError)
     return True

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option
-
-from quoth.timestamps import now
-from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import CommandStatus, read_or_not, say
-from quothcli.cli.options import WithoutBroker, pointer_of
-from quothcli.commands.files.logs import Rate, damage_objects, limit_of, report
+from quoth.timestamps import as_pointer, now
+from quothcli.cli.command import argument, command, group, option
+from quothcli.cli.exit_status import say
+from quothcli.cli.options import WithoutBroker
+from quothcli.commands.files.logs import Findings, Rate, damage_objects, limit_of, print_done
 from quothcli.printing.output import Printer
 from quothcli.printing.progress import byte_progress
 from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
@@ -20,19 +18,16 @@ from quothwire.errors import error
 
 if TYPE_CHECKING:
     from quothd.datadir.backup import Outcome
-    from quothd.datadir.restore import Restored
     from quothlog.datadir.topic_folder import TopicFolder
 
 
-_Topics = Annotated[
-    list[str] | None, Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times.")
-]
+_Topics = Annotated[list[str] | None, option("--topic TOPIC", "Only this topic; may be given several times.")]
 _Until = Annotated[
-    str | None,
-    Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
+    int | None,
+    option("--until TIME", "As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer.", parser=as_pointer),
 ]
-_Data = Annotated[Path, Argument(metavar="DATADIR", help="A broker's data directory.")]
-_Backup = Annotated[Path, Argument(metavar="BACKUP", help="The backup's folder.")]
+_Data = Annotated[Path, argument("DATADIR", "A broker's data directory.")]
+_Backup = Annotated[Path, argument("BACKUP", "The backup's folder.")]
 
 
 app = group()
@@ -64,20 +59,23 @@ def backup(
     from quothlog.datadir.discovery import bytes_of_segments
 
     printer = session.printer
-    exact = pointer_of(until)
-    begin = now() if exact is None else exact  # before the topics are listed
+    begin = now() if until is None else until  # before the topics are listed
     if begin > now():
-        raise error("bad_pointer", f"{until} is still to come", "leave --until away for all that is there")
+        raise error(
+            "bad_pointer",
+            f"{time_or_dash(begin)} is still to come",
+            "leave --until away for all that is there",
+        )
     folders = _folders(directory, topics or ())
     if to.resolve().is_relative_to(directory.resolve()):
         raise error("bad_request", f"{to} lies in {directory}", "a backup belongs on another disk")
-    status = CommandStatus.DONE
+    findings = Findings()
     size = sum(bytes_of_segments(folder.path) for folder in folders)
     with byte_progress("copying", size, limit_of(rate)) as advance:
-        for outcome in saving.backup(folders, to, begin, advance, exact=exact is not None):
-            status = max(status, _print_outcome(printer, outcome))
+        for outcome in saving.backup(folders, to, begin, advance, exact=until is not None):
+            _print_outcome(printer, findings, outcome)
     say(f"quoth: {to} holds these topics as they were at {time_or_dash(begin)}")
-    return status
+    return findings.status
 
 
 @command(
@@ -92,10 +90,8 @@ def restore(
     directory: _Data,
     topics: _Topics = None,
     until: _Until = None,
-    rename: Annotated[
-        str | None, Option("--as", metavar="TOPIC", help="Another name for the one topic.")
-    ] = None,
-) -> int:
+    rename: Annotated[str | None, option("--as TOPIC", "Another name for the one topic.")] = None,
+) -> None:
     """Put topics of a backup into the data directory of a broker.
 
     The broker must not be running. Every checksum of the backup is verified first. A topic that exists is
@@ -104,17 +100,19 @@ def restore(
     """
     from quothd.datadir import restore as restoring
 
-    printer = session.printer
-    wanted = restoring.select(source, topics or (), end := pointer_of(until))
+    wanted = restoring.select(source, topics or (), until)
     if rename is not None and len(wanted) != 1:
         raise error("bad_request", f"--as is for one topic, these are {len(wanted)}", "name it with --topic")
     size = sum(one.archive.bytes for one in wanted)
     with byte_progress("checking", size) as advance:
         restoring.check(source, wanted, advance)
     with byte_progress("restoring", size) as advance:
-        for found in restoring.restore(source, wanted, directory, rename or "", end, advance):
-            _print_restored(printer, found)
-    return CommandStatus.DONE
+        for found in restoring.restore(source, wanted, directory, rename or "", until, advance):
+            upto = f" up to {time_or_dash(found.last)}" if found.records else ""
+            amount = {"records": found.records, "last": found.last}
+            content = {"topic": found.name, "directory": str(found.path), **amount}
+            text = f"{printable(found.name)}: {records_text(found.records)}{upto}"
+            print_done(session.printer, text, content, found.name)
 
 
 def _folders(directory: Path, names: Sequence[str]) -> list[TopicFolder]:
@@ -134,47 +132,33 @@ def _folders(directory: Path, names: Sequence[str]) -> list[TopicFolder]:
     return [folder for folder in found if not names or folder.topic.name in names]
 
 
-def _print_outcome(printer: Printer, outcome: Outcome) -> CommandStatus:
+def _print_outcome(printer: Printer, findings: Findings, outcome: Outcome) -> None:
     from quothlog.datadir import topic_file
 
-    name, saved = outcome.folder.topic.name, outcome.saved
-    status = max([CommandStatus.DONE, *map(report, outcome.damages)])
+    name, saved, problem = outcome.folder.topic.name, outcome.saved, outcome.problem
+    for damage in outcome.damages:
+        findings.add(damage)
     if outcome.folder.problem:
         path = outcome.folder.path / topic_file.NAME
-        say(f"quoth: damaged: {path}: {outcome.folder.problem}; once restored, the topic keeps everything")
-        status = CommandStatus.FAILED
+        findings.fail(f"damaged: {path}: {outcome.folder.problem}; once restored, the topic keeps everything")
+    if problem is not None:
+        findings.fail(f"{problem.code}: {name}: {problem.text}")
+    elif saved is None:
+        say(f"quoth: {name}: was deleted")
     if saved is None:
-        problem = outcome.problem
-        say(f"quoth: {problem.code}: {name}: {problem.text}" if problem else f"quoth: {name}: was deleted")
-        return CommandStatus.FAILED if problem else status
+        return
     archive = saved.archive
-    with read_or_not():
-        printer.answer(
-            f"{printable(name)}: {records_text(archive.records)}, {bytes_text(archive.bytes)}, "
-            f"of which {bytes_text(outcome.copied)} are new",
-            {
-                "topic": name,
-                "folder": saved.folder,
-                "until": archive.until,
-                "records": archive.records,
-                "last": archive.last,
-                "segments": len(archive.segments),
-                "bytes": archive.bytes,
-                "copied": outcome.copied,
-                "damages": damage_objects(outcome.damages),
-            },
-            name,
-        )
-        printer.flush()
-    return status
-
-
-def _print_restored(printer: Printer, found: Restored) -> None:
-    upto = f" up to {time_or_dash(found.last)}" if found.records else ""
-    with read_or_not():
-        printer.answer(
-            f"{printable(found.name)}: {records_text(found.records)}{upto}",
-            {"topic": found.name, "directory": str(found.path), "records": found.records, "last": found.last},
-            found.name,
-        )
-        printer.flush()
+    amounts = f"{records_text(archive.records)}, {bytes_text(archive.bytes)}"
+    content = {
+        "topic": name,
+        "folder": saved.folder,
+        "until": archive.until,
+        "records": archive.records,
+        "last": archive.last,
+        "segments": len(archive.segments),
+        "bytes": archive.bytes,
+        "copied": outcome.copied,
+        "damages": damage_objects(outcome.damages),
+    }
+    text = f"{printable(name)}: {amounts}, of which {bytes_text(outcome.copied)} are new"
+    print_done(printer, text, content, name)

@@ -7,26 +7,24 @@ directory.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
-from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import CommandStatus, read_or_not, say
-from quothcli.cli.options import After, Limit, Template, WithoutBroker, pointer_of
+from quothcli.cli.command import command, group, option
+from quothcli.cli.exit_status import say
+from quothcli.cli.options import After, Limit, Template, WithoutBroker
 from quothcli.commands.files.logs import (
     REBUILT,
     Directory,
+    Findings,
     Only,
     Rate,
     damage_objects,
     limit_of,
     missing_text,
-    readable,
-    report,
+    print_done,
 )
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import byte_progress
@@ -55,7 +53,7 @@ def ls(
     directory: Directory,
     only: Only = None,
     quick: Annotated[
-        bool, Option("--quick", help="Take the footers of sealed segments as they are, verify nothing.")
+        bool, option("--quick", "Take the footers of sealed segments as they are, verify nothing.")
     ] = False,
 ) -> int:
     """List the segments of a log, verified.
@@ -66,19 +64,17 @@ def ls(
     from quothlog.recovery import verify
 
     printer = session.printer
-    status = CommandStatus.DONE
+    findings = Findings()
     headings = [_HEADINGS] if printer.form is Format.TEXT else []
     for place in places(directory, only):
-        with readable(place, directory) as statuses:
+        with findings.of(place, directory):
             for summary in verify.summaries(place.directory, log_id=place.log_id, quick=quick):
                 while headings:
                     printer.line(headings.pop())
                 _print_segment(printer, place, summary)
-                printer.flush()
                 for damage in summary.unmended:
-                    status = max(status, report(damage))
-        status = max(status, *statuses)
-    return status
+                    findings.add(damage)
+    return findings.status
 
 
 @command(
@@ -106,25 +102,23 @@ def dump(
     from quothlog.recovery.verify import Damage, Unfinished
 
     printer = Printer(session.format, template_of(template, session.form))
-    begin = pointer_of(after) or 0
-    status = CommandStatus.DONE
+    findings = Findings()
     count = 0
     logs = places(directory, only)
     for place in logs:
         if count == limit:
             break
-        with readable(place, directory) as statuses:
-            for found in verify.records(place.directory, begin, log_id=place.log_id):
+        with findings.of(place, directory):
+            for found in verify.records(place.directory, after or 0, log_id=place.log_id):
                 if isinstance(found, Damage | Unfinished):
                     printer.flush()
-                    status = max(status, report(found))
+                    findings.add(found)
                     continue
                 printer.message(Message(place.topic, *found), with_topic=len(logs) > 1)
                 count += 1
                 if count == limit:
                     break
-        status = max(status, *statuses)
-    return status
+    return findings.status
 
 
 @command(app, "verify", "quoth log verify /var/lib/quoth", "quoth log verify quoth-data --rate 20000000")
@@ -138,15 +132,13 @@ def verify(session: WithoutBroker, directory: Directory, only: Only = None, rate
     """
     from quothlog.datadir.discovery import places
 
-    printer = session.printer
-    status = CommandStatus.DONE
+    findings = Findings()
     logs = places(directory, only)
     with byte_progress("verifying", _bytes_of(logs), limit_of(rate)) as advance:
         for place in logs:
-            with readable(place, directory) as statuses:
-                status = max(status, _verify(printer, place, advance))
-            status = max(status, *statuses)
-    return status
+            with findings.of(place, directory):
+                _verify(session.printer, findings, place, advance)
+    return findings.status
 
 
 @command(app, "repair", "quoth log repair /var/lib/quoth", "quoth log repair device/readings")
@@ -159,20 +151,19 @@ def mend(session: WithoutBroker, directory: Directory, only: Only = None) -> int
     """
     from quothlog.datadir.discovery import places
 
-    printer = session.printer
-    status = CommandStatus.DONE
+    findings = Findings()
     logs = places(directory, only)
     with _owned(directory), byte_progress("repairing", _bytes_of(logs)) as advance:
         for place in logs:
             mended = 0
-            with readable(place, directory) as statuses:
+            with findings.of(place, directory):
                 for one in _repaired(place, advance):
                     mended += 1
-                    status = max(status, _print_mended(printer, place, one))
+                    _print_mended(session.printer, findings, place, one)
                 if not mended:
                     say(f"quoth: {place.topic}: nothing to repair")
-            status = max(status, *statuses, _check_settings(place))
-    return status
+            _check_settings(findings, place)
+    return findings.status
 
 
 def _print_segment(printer: Printer, place: FoundLog, found: Summary) -> None:
@@ -237,27 +228,29 @@ def _owned(directory: Path) -> Iterator[None]:
             lock.release()
 
 
-def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -> CommandStatus:
+def _verify(printer: Printer, findings: Findings, place: FoundLog, advance: Callable[[int], None]) -> None:
     """Verify one log and print the result."""
     from quothlog import file_format
     from quothlog.recovery import snapshot
     from quothlog.recovery import verify as inspection
     from quothlog.recovery.verify import Unfinished
 
-    status = _check_settings(place)
+    _check_settings(findings, place)
     found: list[Summary] = []
     for one in inspection.summaries(place.directory, log_id=place.log_id, advance=advance):
         found.append(one)
-        for damage in one.unmended:
-            status = max(status, report(damage))
         for damage in one.damages:
-            if damage.is_derived:
-                report(damage)
-            elif damage.closed:
+            if damage.closed and not damage.is_derived:
                 say(f"quoth: {damage.path}: gone for good: {missing_text(damage)}")
+            else:
+                findings.add(damage)
         if one.unfinished:
-            report(Unfinished(one.path, one.bytes - one.unfinished, one.bytes))
-    _report_derived(place, found)
+            findings.add(Unfinished(one.path, one.bytes - one.unfinished, one.bytes))
+    unindexed = sum(one.sealed and not one.indexed for one in found)
+    if derived := sum(one.derived for one in found):
+        parts = "1 derived part is" if derived == 1 else f"{derived:,} derived parts are"
+        without = f", {counted(unindexed, 'segment')} without an index" if unindexed else ""
+        say(f"quoth: {place.topic}: {parts} to be rebuilt{without}; no record is missing there; {REBUILT}")
     strays = snapshot.strays_in(place.directory, place.log_id)
     for name in strays:
         say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening quarantines it")
@@ -267,25 +260,24 @@ def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -
         names = ", ".join(sorted(path.name for path in quarantined)[:_NAMES_MAX])
         names += ", ..." * (len(quarantined) > _NAMES_MAX)
         say(f"quoth: {place.topic}: {size} quarantined in {names}: delete it if it is not needed")
-    _print_verified(printer, place, found, strays, [str(path) for path in quarantined])
-    return status
+    others = {"strays": strays, "set_aside": [str(path) for path in quarantined]}
+    _print_verified(printer, place, found, {"derived": derived, "unindexed": unindexed, **others})
 
 
-def _check_settings(place: FoundLog) -> CommandStatus:
+def _check_settings(findings: Findings, place: FoundLog) -> None:
     from quothlog.datadir import topic_file
 
-    if not place.problem:
-        return CommandStatus.DONE
-    say(
-        f"quoth: damaged: {place.directory / topic_file.NAME}: {place.problem}; nothing is removed from this "
-        f"topic until `quoth topic set` writes its settings again"
-    )
-    return CommandStatus.FAILED
+    if place.problem:
+        findings.fail(
+            f"damaged: {place.directory / topic_file.NAME}: {place.problem}; nothing is removed from this "
+            "topic until `quoth topic set` writes its settings again"
+        )
 
 
 def _print_verified(
-    printer: Printer, place: FoundLog, found: list[Summary], strays: list[str], quarantined: list[str]
+    printer: Printer, place: FoundLog, found: list[Summary], more: Mapping[str, object]
 ) -> None:
+    """Print the totals of one log. more: members of its object."""
     records, size = sum(one.records for one in found), sum(one.bytes for one in found)
     damages = [damage for one in found for damage in one.damages]
     unmended = sum(len(one.unmended) for one in found)
@@ -293,57 +285,26 @@ def _print_verified(
     words = f"{unmended} damaged" if unmended else "whole"
     gone = f", {records_text(missing)} missing" if missing else ""
     amounts = f"{counted(len(found), 'segment')}, {records_text(records)}, {bytes_text(size)}"
-    printer.answer(
-        f"{printable(place.topic)}: {amounts}: {words}{gone}",
-        {
-            "topic": place.topic,
-            "directory": str(place.directory),
-            "segments": len(found),
-            "records": records,
-            "bytes": size,
-            "whole": not unmended,
-            "missing": missing,
-            "damages": damage_objects(damages),
-            "derived": sum(one.derived for one in found),
-            "unindexed": _unindexed(found),
-            "strays": strays,
-            "set_aside": quarantined,
-            "settings": place.problem,
-        },
-        place.topic,
-    )
-    printer.flush()
+    content = {
+        "topic": place.topic,
+        "directory": str(place.directory),
+        "segments": len(found),
+        "records": records,
+        "bytes": size,
+        "whole": not unmended,
+        "missing": missing,
+        "damages": damage_objects(damages),
+        **more,
+        "settings": place.problem,
+    }
+    printer.answer(f"{printable(place.topic)}: {amounts}: {words}{gone}", content, place.topic)
 
 
-def _report_derived(place: FoundLog, found: list[Summary]) -> None:
-    """Report the parts that are to be rebuilt: nothing is lost there."""
-    if derived := sum(one.derived for one in found):
-        parts = "1 derived part is" if derived == 1 else f"{derived:,} derived parts are"
-        without = (
-            f", {counted(unindexed, 'segment')} without an index" if (unindexed := _unindexed(found)) else ""
-        )
-        say(f"quoth: {place.topic}: {parts} to be rebuilt{without}; no record is missing there; {REBUILT}")
-
-
-def _unindexed(found: list[Summary]) -> int:
-    return sum(one.sealed and not one.indexed for one in found)
-
-
-def _print_mended(printer: Printer, place: FoundLog, one: Mended) -> CommandStatus:
+def _print_mended(printer: Printer, findings: Findings, place: FoundLog, one: Mended) -> None:
     if one.problem:
-        say(f"quoth: {one.path}: {one.problem}; it is as it was")
-        return CommandStatus.FAILED
+        findings.fail(f"{one.path}: {one.problem}; it is as it was")
+        return
     done = f"{one.bytes:,} bytes were no batches, kept in {one.kept.name}" if one.kept else "index rebuilt"
-    with read_or_not():
-        printer.answer(
-            f"{printable(place.topic)}: {one.path.name}: {done}",
-            {
-                "topic": place.topic,
-                "segment": str(one.path),
-                "kept": str(one.kept) if one.kept else None,
-                "bytes": one.bytes,
-            },
-            str(one.path),
-        )
-        printer.flush()
-    return CommandStatus.DONE
+    kept = str(one.kept) if one.kept else None
+    content = {"topic": place.topic, "segment": str(one.path), "kept": kept, "bytes": one.bytes}
+    print_done(printer, f"{printable(place.topic)}: {one.path.name}: {done}", content, str(one.path))

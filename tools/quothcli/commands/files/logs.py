@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
-
-from quothcli.cli.exit_status import CommandStatus, say
+from quothcli.cli.command import argument, option
+from quothcli.cli.exit_status import CommandStatus, read_or_not, say
 from quothcli.cli.quantities import size_option
+from quothcli.printing.output import Printer
 from quothcli.printing.text import ordinals_text, records_text
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 Directory = Annotated[
-    Path, Argument(metavar="DIR", help="An embedded log, a topic's folder or a broker's data directory.")
+    Path, argument("DIR", "An embedded log, a topic's folder or a broker's data directory.")
 ]
-Only = Annotated[str | None, Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")]
+Only = Annotated[str | None, option("--topic TOPIC", "Only this topic of a data directory.")]
 Rate = Annotated[int | None, size_option("--rate", "Read at most so much a second: 10MB, 512KiB.")]
 
 
@@ -38,22 +38,45 @@ def limit_of(rate: int | None) -> Throttle | None:
     return Throttle(rate) if rate else None
 
 
-def report(found: Damage | Unfinished) -> CommandStatus:
-    """Report on stderr what a command has skipped; returns the exit status."""
-    from quothlog.recovery.verify import Unfinished
+class Findings:
+    """Reports on stderr what is wrong with logs. status: the exit status, which is failed after that."""
 
-    if isinstance(found, Unfinished):
-        say(
-            f"quoth: {found.path}: {found.end - found.start} bytes at the end are no whole batch: "
-            "it is being written, or a crash has torn it"
-        )
-        return CommandStatus.DONE
-    if found.is_derived:
-        say(f"quoth: derived: {found.path}: {found.text}, no record is missing; {REBUILT}")
-        return CommandStatus.DONE
-    where = f"bytes {found.start} to {found.end}: " if found.end > found.start else ""
-    say(f"quoth: damaged: {found.path}: {where}{found.text}; {missing_text(found)}")
-    return CommandStatus.FAILED
+    def __init__(self) -> None:
+        self.status = CommandStatus.DONE
+
+    def fail(self, text: str) -> None:
+        """Report something that fails the command."""
+        say(f"quoth: {text}")
+        self.status = CommandStatus.FAILED
+
+    def add(self, found: Damage | Unfinished) -> None:
+        """Report what was skipped. What is unfinished, or derived and can be rebuilt, is no failure."""
+        from quothlog.recovery.verify import Unfinished
+
+        if isinstance(found, Unfinished):
+            say(
+                f"quoth: {found.path}: {found.end - found.start} bytes at the end are no whole batch: "
+                "it is being written, or a crash has torn it"
+            )
+        elif found.is_derived:
+            say(f"quoth: derived: {found.path}: {found.text}, no record is missing; {REBUILT}")
+        else:
+            where = f"bytes {found.start} to {found.end}: " if found.end > found.start else ""
+            self.fail(f"damaged: {found.path}: {where}{found.text}; {missing_text(found)}")
+
+    @contextmanager
+    def of(self, place: FoundLog, directory: Path) -> Iterator[None]:
+        """Report an error of one log, and go on with the next one.
+
+        A log of a broker that is deleted meanwhile is no error.
+        """
+        try:
+            yield
+        except QuothError as problem:
+            self.fail(f"{problem.code}: {place.directory}: {problem.text}")
+        except FileNotFoundError:
+            if place.directory == directory:
+                raise
 
 
 def damage_objects(damages: Iterable[Damage]) -> list[dict[str, Any]]:
@@ -72,18 +95,7 @@ def missing_text(found: Damage) -> str:
     return f"{count} missing{which}, {behind}{until}"
 
 
-@contextmanager
-def readable(place: FoundLog, directory: Path) -> Iterator[list[CommandStatus]]:
-    """Report an error of one log, and go on with the next one. Yields a list of exit statuses.
-
-    A log of a broker that is deleted meanwhile is no error.
-    """
-    statuses = [CommandStatus.DONE]
-    try:
-        yield statuses
-    except QuothError as problem:
-        say(f"quoth: {problem.code}: {place.directory}: {problem.text}")
-        statuses.append(CommandStatus.FAILED)
-    except FileNotFoundError:
-        if place.directory == directory:
-            raise
+def print_done(printer: Printer, text: str, content: Mapping[str, Any], raw: str) -> None:
+    """Print what was done, and go on if the reader of the output has ended."""
+    with read_or_not():
+        printer.answer(text, content, raw)

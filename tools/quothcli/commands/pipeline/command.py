@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from typer import Argument, Option
-
-from quothcli.cli.command import SharedOptions, as_typed, command, group
+from quothcli.cli.command import SharedOptions, argument, as_typed, command, group, option
 from quothcli.cli.options import Since, Topics, WithBroker, WithoutBroker
 from quothcli.cli.quantities import size_option, span_option
-from quothcli.commands.pipeline.running import OnSpark, broker_of, run
+from quothcli.commands.pipeline.running import OnSpark, broker_of, installed, run
 from quothcli.printing.output import Format
-
-if TYPE_CHECKING:
-    from quoth.spark.jobs.session import Job, JobSummary
 
 _KEEP_REPLACED_S = 900.0
 _FILE_BYTES = 128 * 2**20
 
-_Archive = Annotated[
-    str, Argument(metavar="DIR", help="The archive's folder, where all of Spark can reach it.")
-]
+_Archive = Annotated[str, argument("DIR", "The archive's folder, where all of Spark can reach it.")]
 _Archived = Annotated[
     list[str] | None,
-    Argument(
-        metavar="TOPIC", help="Names of topics, or patterns in quotes (default: all).", show_default=False
-    ),
+    argument("TOPIC", "Names of topics, or patterns in quotes (default: all).", show_default=False),
 ]
 _Follow = Annotated[
     float | None, span_option("--follow", "Go on for ever, looking so often for new records.", least=0.1)
 ]
-_Trim = Annotated[bool, Option("--trim", help="Trim the topics up to what is archived and durable.")]
+_Trim = Annotated[bool, option("--trim", "Trim the topics up to what is archived and durable.")]
 _FailOnLoss = Annotated[
-    bool,
-    Option("--fail-on-loss", help="End if records are gone before they could be archived, else count them."),
+    bool, option("--fail-on-loss", "End if records are gone before they could be archived, else count them.")
 ]
 _FileBytes = Annotated[
     int, size_option("--file-bytes", "Cut topics into files of so many stored bytes (default: 128MiB).")
@@ -51,42 +41,33 @@ _KeepReplaced = Annotated[
 ]
 _Directories = Annotated[
     list[Path],
-    Argument(
-        metavar="DIR",
-        help="Embedded logs, topics' folders, data directories, where all of Spark can read them.",
-    ),
+    argument("DIR", "Embedded logs, topics' folders, data directories, where all of Spark can read them."),
 ]
-_Window = Annotated[str, Option("--window", metavar="SPAN", help="The length of a window: 10s, 1m, 1h, 1d.")]
-_Until = Annotated[str | None, Option("--until", metavar="TIME", help="Stop before this time.")]
-_Out = Annotated[str | None, Option("--out", metavar="DIR", help="Keep windows and gaps there, as Parquet.")]
+_Window = Annotated[str, option("--window SPAN", "The length of a window: 10s, 1m, 1h, 1d.")]
+_Until = Annotated[str | None, option("--until TIME", "Stop before this time.")]
+_Out = Annotated[str | None, option("--out DIR", "Keep windows and gaps there, as Parquet.")]
 _FollowWindows = Annotated[
     float | None, span_option("--follow", "Go on for ever, looking so often for ended windows.", least=0.1)
 ]
 _Checkpoint = Annotated[
-    str | None,
-    Option("--checkpoint", metavar="DIR", help="Keeps the progress of --follow, for the next one."),
+    str | None, option("--checkpoint DIR", "Keeps the progress of --follow, for the next one.")
 ]
 
 
 def _column(name: str, text: str) -> Any:
-    return Annotated[str | None, Option(f"--{name}-column", metavar="NAME", help=text)]
+    return Annotated[str | None, option(f"--{name}-column NAME", text)]
 
 
 _WISH = {
     "topics": Annotated[
         list[str] | None,
-        Option(
-            "--topic",
-            metavar="TOPIC",
-            help="Only these topics of an archive: names, patterns; may be repeated.",
-        ),
+        option("--topic TOPIC", "Only these topics of an archive: names, patterns; may be repeated."),
     ],
     "to": Annotated[
         list[str] | None,
-        Option(
-            "--to",
-            metavar="TOPIC",
-            help="Into which topic: a name, or OLD=NEW for one of several; may be repeated (default for an "
+        option(
+            "--to TOPIC",
+            "Into which topic: a name, or OLD=NEW for one of several; may be repeated (default for an "
             "archive: of the same name).",
         ),
     ],
@@ -97,40 +78,30 @@ _WISH = {
     "pointer": _column("pointer", "Of a table: original pointers, which go into the header quoth-pointer."),
     "name": Annotated[
         str | None,
-        Option(
-            "--application",
-            metavar="NAME",
-            help="Know this replay by a name, not by what it replays: with another one all goes there again.",
+        option(
+            "--application NAME",
+            "Know this replay by a name, not by what it replays: with another one all goes there again.",
         ),
     ],
 }
 _Wish = Annotated[dict[str, Any], SharedOptions(_WISH, as_typed)]
 _Input = Annotated[
-    str,
-    Argument(
-        metavar="INPUT",
-        help="An archive, a Parquet file or a folder of such, where all of Spark can reach it.",
-    ),
+    str, argument("INPUT", "An archive, a Parquet file or a folder of such, where all of Spark can reach it.")
 ]
 _ReplayedSince = Annotated[
-    str | None,
-    Option("--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, or a pointer."),
+    str | None, option("--since TIME", "Begin at this time: 2026-01-02T03:04:05Z, or a pointer.")
 ]
-_ReplayedUntil = Annotated[
-    str | None, Option("--until", metavar="TIME", help="Stop before this time, given as for --since.")
-]
+_ReplayedUntil = Annotated[str | None, option("--until TIME", "Stop before this time, given as for --since.")]
 _Speed = Annotated[
     float | None,
-    Option(
-        "--speed",
-        metavar="X",
-        help="Let X seconds of original time pass in one, in steps of a second (default: no waiting).",
+    option(
+        "--speed X", "Let X seconds of original time pass in one, in steps of a second (default: no waiting)."
     ),
 ]
 _SameTopic = Annotated[
-    bool, Option("--same-topic", help="Even into what was archived, which then has all of it twice.")
+    bool, option("--same-topic", "Even into what was archived, which then has all of it twice.")
 ]
-_DryRun = Annotated[bool, Option("--dry-run", help="Tell what would be done.")]
+_DryRun = Annotated[bool, option("--dry-run", "Tell what would be done.")]
 _ChunkBytes = Annotated[
     int, size_option("--chunk-bytes", "Publish so much at once, at most (default: 256MiB).")
 ]
@@ -148,10 +119,9 @@ def audit(
     session: WithoutBroker,
     spark: OnSpark,
     directories: _Directories,
-    only: Annotated[str | None, Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    only: Annotated[str | None, option("--topic TOPIC", "Only this topic.")] = None,
     out: Annotated[
-        str | None,
-        Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
+        str | None, option("--out DIR", "Keep all segments and all findings there, as Parquet.")
     ] = None,
 ) -> int:
     """Verify every checksum of every segment, with or without a broker.
@@ -160,12 +130,12 @@ def audit(
     `quoth log verify`. Nothing is locked and nothing is changed.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.jobs import audit
 
-        return audit.job(directories, topic=only, out=out)
+        job = audit.job(directories, topic=only, out=out)
 
-    return run(session, spark, "audit", prepare)
+    return run(session, spark, "audit", job)
 
 
 @command(
@@ -194,11 +164,11 @@ def archive(
     1, and so do files of earlier runs that are missing or have another size.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.archive.archiver import Policy
         from quoth.spark.jobs import archive
 
-        return archive.archiving(
+        job = archive.archiving(
             directory,
             topics,
             broker=broker_of(session),
@@ -206,7 +176,7 @@ def archive(
             follow=follow,
         )
 
-    return run(session, spark, "archive", prepare)
+    return run(session, spark, "archive", job)
 
 
 @command(
@@ -223,12 +193,12 @@ def verify(session: WithoutBroker, spark: OnSpark, directory: _Archive, topics: 
     Nothing is locked and nothing is changed.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.jobs import archive
 
-        return archive.verification(directory, topics or ())
+        job = archive.verification(directory, topics or ())
 
-    return run(session, spark, "verify", prepare)
+    return run(session, spark, "verify", job)
 
 
 @command(
@@ -252,14 +222,14 @@ def compact(
     as they are and make the exit status 1; only `verify` reads those that are not merged.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.jobs import archive
 
-        return archive.compaction(
+        job = archive.compaction(
             directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced
         )
 
-    return run(session, spark, "compact", prepare)
+    return run(session, spark, "compact", job)
 
 
 @command(
@@ -290,12 +260,12 @@ def replay(
     """
     wish |= {name: tuple(wish[name] or ()) for name in ("topics", "to")}
 
-    def prepare() -> Job | JobSummary:
+    with installed():
         from quoth.spark.jobs import replay
         from quoth.spark.replay.chunking import ChunkLimits
         from quoth.spark.replay.inputs import ReplayRequest
 
-        return replay.job(
+        job = replay.job(
             path,
             request=ReplayRequest(**wish),
             since=since,
@@ -307,7 +277,7 @@ def replay(
             dry_run=dry_run,
         )
 
-    return run(session, spark, "replay", prepare)
+    return run(session, spark, "replay", job)
 
 
 @command(
@@ -336,23 +306,27 @@ def stats(
     behind it. Damaged records make the exit status 1.
     """
 
-    def prepare() -> Job:
+    with installed():
         from quoth.spark.jobs import stats
 
         stats.refuse_together(follow, until, checkpoint)
-        broker = broker_of(session)
-        if follow is None:
-            return stats.job(topics, broker=broker, window=window, since=since, until=until, out=out)
-        printer = session.printer
+        broker, printer = broker_of(session), session.printer
 
         def write(lines: str) -> None:
             printer.line(lines)
             printer.flush()
 
-        show = stats.shown(write, as_json=printer.form is Format.JSON)
-        return stats.following(
-            topics, every=follow, checkpoint=checkpoint, broker=broker, window=window, since=since, out=out,
-            show=show,
-        )  # fmt: skip
-
-    return run(session, spark, "stats", prepare)
+        if follow is None:
+            job = stats.job(topics, broker=broker, window=window, since=since, until=until, out=out)
+        else:
+            job = stats.following(
+                topics,
+                every=follow,
+                checkpoint=checkpoint,
+                broker=broker,
+                window=window,
+                since=since,
+                out=out,
+                show=stats.shown(write, as_json=printer.form is Format.JSON),
+            )
+    return run(session, spark, "stats", job)

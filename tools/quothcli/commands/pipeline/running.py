@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from typer import BadParameter, Context, Option
+from typer import BadParameter, Context
 
-from quothcli.cli.command import SharedOptions
+from quothcli.cli.command import SharedOptions, option
 from quothcli.cli.exit_status import CommandStatus, Refused, say, terminable
 from quothcli.cli.session import Session
-from quothcli.printing.output import Format
 from quothcli.printing.text import printable
 
 if TYPE_CHECKING:
@@ -32,21 +31,17 @@ def _choice(_context: Context, master: str | None, conf: list[str] | None) -> Sp
 
 
 _Master = Annotated[
-    str | None,
-    Option("--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores)."),
+    str | None, option("--master URL", "Where Spark runs (default local[*,4]: here, on all cores).")
 ]
-_Conf = Annotated[
-    list[str] | None, Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
-]
+_Conf = Annotated[list[str] | None, option("--conf NAME=VALUE", "A setting of Spark; may be repeated.")]
 OnSpark = Annotated[SparkChoice, SharedOptions({"master": _Master, "conf": _Conf}, _choice)]
 """The parameter of a job for its options."""
 
 
-def run(session: Session, spark: SparkChoice, what: str, prepare: Callable[[], Job | JobSummary]) -> int:
-    """Run a job and print its summary; returns the exit status.
+def run(session: Session, spark: SparkChoice, what: str, job: Job | JobSummary) -> int:
+    """Run a job and print its summary; returns the exit status. what: the job, in a word.
 
-    what: the job, in a word. prepare: makes the job; it may import what needs Spark, and raises the errors
-    that are found without it. Raises `SparkFailed`, or `Refused` if Spark is not installed.
+    Raises `BadParameter` for a wrong setting, `SparkFailed`, or `Refused` if Spark is not installed.
     """
     with installed():
         from quoth.spark.jobs.session import setting
@@ -55,14 +50,8 @@ def run(session: Session, spark: SparkChoice, what: str, prepare: Callable[[], J
             settings = [setting(one) for one in spark.conf]
         except ValueError as problem:
             raise BadParameter(str(problem), param_hint="--conf") from problem
-        job = prepare()
     summary = performed(what, job, spark.master, settings)
-    printer = session.printer
-    if printer.form is Format.JSON:
-        printer.object(summary.content)
-    else:
-        for line in summary.lines:
-            printer.line(printable(line))
+    session.printer.answer("\n".join(map(printable, summary.lines)), summary.content)
     return CommandStatus.DONE if summary.good else CommandStatus.FAILED
 
 

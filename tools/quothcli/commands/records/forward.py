@@ -6,14 +6,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, BadParameter, Option
+from typer import BadParameter
 
 from quoth.core.options import DEFAULT_TIMEOUT_S
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group, option
+from quothcli.cli.contexts import folder_of_user
 from quothcli.cli.exit_status import CommandStatus, say, status_of, terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import size_option
-from quothcli.cli.xdg_paths import state_home
 from quothcli.printing.progress import Advance, progress
 from quothcli.printing.text import bytes_text, printable, records_text
 from quothwire.errors import QuothError, error
@@ -24,28 +24,20 @@ if TYPE_CHECKING:
     from quothlog.reading.tailer import Tailer
 
 
-_SourceArgument = Annotated[
-    str, Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.")
-]
+_SourceArgument = Annotated[str, argument("SOURCE", "The directory of an embedded log, or a broker's URL.")]
 _Target = Annotated[
-    str | None,
-    Argument(metavar="[URL]", help="The broker that gets the records (default: as for every command)."),
+    str | None, argument("[URL]", "The broker that gets the records (default: as for every command).")
 ]
-_Topic = Annotated[
-    str | None, Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name).")
-]
-_Origin = Annotated[
-    str | None, Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise.")
-]
-_Once = Annotated[bool, Option("--once", help="End when everything that is there has been forwarded.")]
-_Trim = Annotated[bool, Option("--trim", help="Trim the embedded log up to what is synced at the broker.")]
+_Topic = Annotated[str | None, option("--topic TOPIC", "The topic there (default: the directory's name).")]
+_Origin = Annotated[str | None, option("--from TOPIC", "The topic of a source broker, if named otherwise.")]
+_Once = Annotated[bool, option("--once", "End when everything that is there has been forwarded.")]
+_Trim = Annotated[bool, option("--trim", "Trim the embedded log up to what is synced at the broker.")]
 _Rate = Annotated[int | None, size_option("--rate", "Send at most so much a second: 10MB, 512KiB.")]
 _State = Annotated[
     Path | None,
-    Option(
-        "--state",
-        metavar="FILE",
-        help="The file for the progress (default: in the directory, where it also keeps others from trimming "
+    option(
+        "--state FILE",
+        "The file for the progress (default: in the directory, where it also keeps others from trimming "
         "what is not forwarded yet, or below XDG_STATE_HOME).",
     ),
 ]
@@ -95,8 +87,7 @@ def forward(
             text = f"to trim, it has to lie in {trimmed}, as NAME{MARK_SUFFIX}"
             raise BadParameter(text, param_hint="--state")
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        stack.callback(lock.release)
+        stack.callback(FileLock(path).release)
         mark = _Mark(path, source, url, name, trimmed)
         client = stack.enter_context(Client(url, None, session.timeout or DEFAULT_TIMEOUT_S))
         watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
@@ -107,15 +98,13 @@ def forward(
         try:
             forwarder.run(until_end=once)
         except BaseException as problem:
-            watch.summary()
-            if (
-                isinstance(problem, QuothError)
-                and status_of(problem) is CommandStatus.USAGE
-                and not watch.records
-            ):
-                mark.withdraw()
+            say(f"quoth: {watch.text()}")
+            mistyped = isinstance(problem, QuothError) and status_of(problem) is CommandStatus.USAGE
+            if mistyped and mark.is_new and not watch.records:
+                path.unlink(missing_ok=True)  # a mistyped command must not keep others from trimming
             raise
-    session.printer.answer(watch.text(), watch.content(url), watch.records)
+    counts = {"records": watch.records, "bytes": watch.bytes, "lost": watch.lost_records}
+    session.printer.answer(watch.text(), {"topic": name, "url": url, **counts}, watch.records)
     return CommandStatus.FAILED if watch.lost_records else CommandStatus.DONE
 
 
@@ -130,6 +119,7 @@ class _Mark:
     """The file with the progress of a forwarding. trimmed: the log that it lets trim."""
 
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: Path | None) -> None:
+        from quoth.forward.source import ForwardingProgress
         from quothlog.reading import forwarding_progress
 
         self.progress: ForwardingProgress | None = None
@@ -137,11 +127,16 @@ class _Mark:
         self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
         self._trimmed = trimmed
         found = forwarding_progress.read_mark(path)
-        self._is_new = found is None
-        if found is not None:
-            if (found.get("url"), found.get("topic")) != (url, topic):
-                raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
-            self.progress = _progress(path, found)
+        self.is_new = found is None
+        if found is None:
+            return
+        if (found.get("url"), found.get("topic")) != (url, topic):
+            raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
+        values: dict[str, Any] = {name: found.get(name) for name in ForwardingProgress._fields}
+        if not all(isinstance(value, int) for value in values.values()):
+            text = f"{path} does not say how far the forwarding is"
+            raise error("damaged", text, "remove it to look again")
+        self.progress = ForwardingProgress(**values)
 
     def save(self, progress: ForwardingProgress) -> None:
         """Write the file, and trim what it releases."""
@@ -150,20 +145,6 @@ class _Mark:
         forwarding_progress.write_mark(self._path, {**self._about, **progress._asdict()})
         if self._trimmed is not None:
             forwarding_progress.trim_unowned(self._trimmed)
-
-    def withdraw(self) -> None:
-        """Remove a mark that this run has made: a mistyped command must not keep others from trimming."""
-        if self._is_new:
-            self._path.unlink(missing_ok=True)
-
-
-def _progress(path: Path, found: dict[str, Any]) -> ForwardingProgress:
-    from quoth.forward.source import ForwardingProgress
-
-    values = {name: found.get(name) for name in ForwardingProgress._fields}
-    if not all(isinstance(value, int) for value in values.values()):
-        raise error("damaged", f"{path} does not say how far the forwarding is", "remove it to look again")
-    return ForwardingProgress(**values)  # type: ignore[arg-type]
 
 
 class _Watch:
@@ -177,18 +158,8 @@ class _Watch:
 
     def text(self) -> str:
         """Return the result for people."""
-        return (
-            f"forwarded {records_text(self.records)}, {bytes_text(self.bytes)}, to {printable(self._topic)}"
-        )
-
-    def content(self, url: str) -> dict[str, object]:
-        """Return the result as an object of JSON."""
-        counts = {"records": self.records, "bytes": self.bytes, "lost": self.lost_records}
-        return {"topic": self._topic, "url": url, **counts}
-
-    def summary(self) -> None:
-        """Report the result so far."""
-        say(f"quoth: {self.text()}")
+        amounts = f"{records_text(self.records)}, {bytes_text(self.bytes)}"
+        return f"forwarded {amounts}, to {printable(self._topic)}"
 
     def forwarded(self, records: int, size: int) -> None:
         """See `Events`."""
@@ -230,7 +201,8 @@ def _source(
         if name is None:
             raise BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
-        path = state_home() / "quoth" / _mark_name(source, origin, url, name)
+        state = folder_of_user("XDG_STATE_HOME", ".local/state")
+        path = state / "quoth" / _mark_name(source, origin, url, name)
         return StoredSource(client, origin or name), name, path
     if origin is not None:
         raise BadParameter("an embedded log has no topics", param_hint="--from")

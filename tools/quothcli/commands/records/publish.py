@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, BadParameter, Option
+from typer import BadParameter
 
-from quothcli.cli.command import command, group
+from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.exit_status import say
 from quothcli.cli.options import Topic, WithBroker
 from quothcli.printing.output import Printer
 from quothcli.printing.progress import Advance, progress
 from quothcli.printing.text import records_text
-from quothcli.records.lines import JSON_LINE_BYTES_MAX, LINE_BYTES_MAX, portions
 from quothcli.records.record_parser import (
+    JSON_LINE_BYTES_MAX,
+    LINE_BYTES_MAX,
     Draft,
     ParseLine,
     check_files,
@@ -26,6 +28,7 @@ from quothcli.records.record_parser import (
     keyed,
     parsed,
     plain,
+    portions,
 )
 from quothwire import pointer as pointers
 
@@ -39,29 +42,31 @@ DELIVERY_TIMEOUT_S = 120.0
 Durability = Literal["written", "synced"]
 
 
+def _header(text: str) -> tuple[str, bytes]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+    return name, os.fsencode(value)
+
+
 _Values = Annotated[
-    list[str] | None,
-    Argument(metavar="VALUE", help="The records' values; without any, every line of stdin is a record."),
+    list[str] | None, argument("VALUE", "The records' values; without any, every line of stdin is a record.")
 ]
-_Files = Annotated[
-    list[Path] | None, Option("--file", metavar="FILE", help="A file that is one record; may be repeated.")
-]
+_Files = Annotated[list[Path] | None, option("--file FILE", "A file that is one record; may be repeated.")]
 _KeySeparator = Annotated[
-    str | None,
-    Option("--key-separator", "-K", metavar="TEXT", help="The key is the part of a line or VALUE before it."),
+    str | None, option("--key-separator -K TEXT", "The key is the part of a line or VALUE before it.")
 ]
 _Headers = Annotated[
-    list[str] | None,
-    Option(
-        "--header", metavar="NAME=VALUE", help="A header of records that do not bring it; may be repeated."
+    list[Any] | None,
+    option(
+        "--header NAME=VALUE", "A header of records that do not bring it; may be repeated.", parser=_header
     ),
 ]
 _Level = Annotated[
-    str | None,
-    Option(
-        "--durability",
-        metavar="LEVEL",
-        help="written (survives the death of the broker) or synced (survives a power cut); "
+    Durability | None,
+    option(
+        "--durability LEVEL",
+        "written (survives the death of the broker) or synced (survives a power cut); "
         "default: the topic's own.",
     ),
 ]
@@ -90,16 +95,14 @@ def publish(
     values: _Values = None,
     file: _Files = None,
     file_names: Annotated[
-        bool, Option("--file-names", help="Give the record of a file the header filename.")
+        bool, option("--file-names", "Give the record of a file the header filename.")
     ] = False,
-    null: Annotated[bool, Option("--null", "-0", help="Records of stdin end with NUL, not newline.")] = False,
+    null: Annotated[bool, option("--null -0", "Records of stdin end with NUL, not newline.")] = False,
     json: Annotated[
-        bool, Option("--json", help="Lines are records as `quoth read --format json` prints them.")
+        bool, option("--json", "Lines are records as `quoth read --format json` prints them.")
     ] = False,
     key_separator: _KeySeparator = None,
-    key: Annotated[
-        str | None, Option("--key", metavar="KEY", help="The key of records that bring none.")
-    ] = None,
+    key: Annotated[str | None, option("--key KEY", "The key of records that bring none.")] = None,
     header: _Headers = None,
     durability: _Level = None,
 ) -> None:
@@ -108,17 +111,18 @@ def publish(
     Prints the pointers that the records got. VALUEs are published as one batch, all or none. Files and lines
     go in batches, as they come, in order; lines without their newline. A topic that does not exist is made.
     """
-    level = _durability(durability)
     _check_source(values, file, file_names=file_names, lines=null or json)
     read = _reading(key_separator, json=json, files=bool(file))
-    filled = _filled(None if key is None else os.fsencode(key), dict(map(_header, header or [])))
+    filled = _filled(None if key is None else os.fsencode(key), dict(header or ()))
     check_files(file or ())
     with session.connect() as client:
         if values:
             typed = filled(parsed(list(map(os.fsencode, values)), read))
-            ack: Ack | None = _publish_values(client, topic, typed, level)
+            ack: Ack | None = _publish_values(client, topic, typed, durability)
         else:
-            producer = client.producer(topic, durability=level, timeout=session.timeout or DELIVERY_TIMEOUT_S)
+            producer = client.producer(
+                topic, durability=durability, timeout=session.timeout or DELIVERY_TIMEOUT_S
+            )
             if file:
                 parts: Iterable[Iterable[Draft]] = ([one] for one in files(file, with_names=file_names))
             else:
@@ -185,19 +189,8 @@ def _stdin(read: ParseLine, *, json: bool, null: bool) -> Iterator[Iterable[Draf
 
 def _print(printer: Printer, topic: str, ack: Ack) -> None:
     last = f" to {ack.last}" if ack.last != ack.first else ""
-    content = {
-        "topic": topic,
-        "first": ack.first,
-        "last": ack.last,
-        "count": ack.count,
-        "durability": ack.durability,
-        "duplicate": ack.duplicate,
-    }
-    printer.answer(
-        f"{ack.first}{last}\t{pointers.to_text(ack.first)}\t{records_text(ack.count)}, {ack.durability}",
-        content,
-        ack.last,
-    )
+    text = f"{ack.first}{last}\t{pointers.to_text(ack.first)}\t{records_text(ack.count)}, {ack.durability}"
+    printer.answer(text, {"topic": topic, **asdict(ack)}, ack.last)
 
 
 def _check_source(
@@ -229,18 +222,3 @@ def _filled(default: bytes | None, more: Mapping[str, bytes]) -> Filled:
             yield value, default if key is None else key, {**more, **headers} if more else headers
 
     return fill
-
-
-def _durability(level: str | None) -> Durability | None:
-    match level:
-        case None | "written" | "synced":
-            return level
-        case _:
-            raise BadParameter("it is written or synced", param_hint="--durability")
-
-
-def _header(text: str) -> tuple[str, bytes]:
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
-    return name, os.fsencode(value)

@@ -1,19 +1,22 @@
-"""`quoth tail`, `quoth read` and `quoth get`: print records of topics."""
+"""`quoth tail`, `read` and `get` print records of topics; `count` and `split` tell what a range holds."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, BadParameter, Option
+from typer import BadParameter
 
-from quothcli.cli.command import command, group
+from quoth.timestamps import as_pointer
+from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.exit_status import CommandStatus, say, terminable
 from quothcli.cli.options import (
     After,
+    Between,
     CursorFile,
     Limit,
     Merge,
@@ -23,7 +26,6 @@ from quothcli.cli.options import (
     Topics,
     Until,
     WithBroker,
-    pointer_of,
     start,
 )
 from quothcli.printing.output import Printer
@@ -38,7 +40,8 @@ from quothcli.printing.record_printer import (
 )
 from quothcli.printing.rows import PrintedColumns, has_colour
 from quothcli.printing.template import template_of
-from quothcli.records.filters import Grep, Headers, Key, filter_of
+from quothcli.printing.text import bytes_text, records_text, time_or_dash
+from quothcli.records.filters import Filtered
 from quothcli.records.last import starts_of_last
 
 if TYPE_CHECKING:
@@ -51,29 +54,25 @@ LOOK_S = 1.0
 
 _Number = Annotated[
     int | None,
-    Option(
-        "-n",
-        "--number",
-        metavar="N",
+    option(
+        "-n --number N",
+        "Begin with the last N records of each topic, with --merge with the last N of all.",
         min=0,
-        help="Begin with the last N records of each topic, with --merge with the last N of all.",
     ),
 ]
 _Watermark = Annotated[
     bool,
-    Option(
+    option(
         "--watermark",
-        help="With --merge, print up to when all records are printed: as an object between those "
+        "With --merge, print up to when all records are printed: as an object between those "
         "of --format json, else on stderr.",
     ),
 ]
 _Wait = Annotated[
     bool,
-    Option(
-        "--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).", show_default=False
-    ),
+    option("--wait/--no-wait", "Wait for a broker that is not there yet (default: yes).", show_default=False),
 ]
-_Pointers = Annotated[bool, Option("--pointers", help="On a terminal, show pointers, too.")]
+_Pointers = Annotated[bool, option("--pointers", "On a terminal, show pointers, too.")]
 
 
 app = group()
@@ -91,14 +90,12 @@ app = group()
 )
 def tail(
     session: WithBroker,
+    passes: Filtered,
     topics: Topics,
     number: _Number = None,
     after: After = None,
     since: Since = None,
     limit: Limit = None,
-    key: Key = None,
-    grep: Grep = None,
-    headers: Headers = None,
     merge: Merge = False,
     watermark: _Watermark = False,
     cursor: CursorFile = None,
@@ -130,7 +127,6 @@ def tail(
         )
     if watermark and not merge:
         raise BadParameter("only a --merge has one", param_hint="--watermark")
-    passes = filter_of(key, grep, headers)
     begins = number is not None or start(after, since) is not None
     printer = Printer(session.format, template_of(template, session.form))
     is_plain = session.form is not None or template is not None
@@ -139,14 +135,14 @@ def tail(
     end_with_reader()
     try:
         with terminable(), opened(cursor, has_beginning=begins) as kept, session.connect(wait=wait) as client:
-            behind: Start | None = pointer_of(after)
+            behind: Start | None = after
             if number is not None and not (kept is not None and kept.topics):
                 behind = starts_of_last(client, topics, number, merged=merge)
             records = RecordPrinter(line, kept, limit, passes)
             if records.is_done:
                 return None
             with client.tail_many(
-                topics, after=behind, since=pointer_of(since), cursor=kept, ordered=merge, on_gap=gaps
+                topics, after=behind, since=since, cursor=kept, ordered=merge, on_gap=gaps
             ) as reading:
                 if not reading.topics:
                     say("quoth: no topic matches yet; waiting for one")
@@ -166,14 +162,12 @@ def tail(
 )
 def read(
     session: WithBroker,
+    passes: Filtered,
     topics: Topics,
     after: After = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = None,
-    key: Key = None,
-    grep: Grep = None,
-    headers: Headers = None,
     merge: Merge = False,
     cursor: CursorFile = None,
     template: Template = None,
@@ -185,17 +179,15 @@ def read(
     --key, --grep or --header the other records are left out: they do not count for --limit, and are done for
     --cursor.
     """
-    passes = filter_of(key, grep, headers)
-    begins, end = start(after, since) is not None, pointer_of(until)
+    begins = start(after, since) is not None
     printer = Printer(session.format, template_of(template, session.form))
     gaps = GapReporter()
     with terminable(), opened(cursor, has_beginning=begins) as kept, session.connect() as client:
         records = RecordPrinter(_line(printer, topics), kept, limit, passes)
         if records.is_done:
             return None
-        behind, at = pointer_of(after), pointer_of(since)
         reading = client.read_many(
-            topics, after=behind, since=at, until=end, cursor=kept, ordered=merge, on_gap=gaps
+            topics, after=after, since=since, until=until, cursor=kept, ordered=merge, on_gap=gaps
         )
         with reading, records:
             for messages in reading.portions():
@@ -214,15 +206,52 @@ def read(
 def get(
     session: WithBroker,
     topic: Topic,
-    pointer: Annotated[str, Argument(metavar="POINTER", help="The record's pointer, or its time.")],
+    pointer: Annotated[int, argument("POINTER", "The record's pointer, or its time.", parser=as_pointer)],
     template: Template = None,
-) -> int | None:
+) -> None:
     """Print the record with exactly this pointer."""
     printer = Printer(session.format, template_of(template, session.form))
-    exactly = pointer_of(pointer) or 0
     with session.connect() as client:
-        printer.message(client.get(topic, exactly))
-    return None
+        printer.message(client.get(topic, pointer))
+
+
+@command(app, "count", "quoth count orders", "quoth count orders --since -1d --until -1h")
+def count(session: WithBroker, between: Between, topic: Topic) -> None:
+    """Count records, without reading them.
+
+    Damaged records count, too, though they cannot be read.
+    """
+    with session.connect() as client:
+        found = client.count(topic, *between)
+    text = f"{records_text(found.records)}, {bytes_text(found.bytes)}"
+    if found.first:
+        text += f", {time_or_dash(found.first)} to {time_or_dash(found.last)}"
+    if found.gone:
+        text += f"; up to {records_text(found.gone)} are not kept any more"
+    session.printer.answer(text, {"topic": topic, **asdict(found)}, found.records)
+
+
+@command(app, "split", "quoth split orders --parts 8", "quoth split orders --parts 8 --format jsonl")
+def split(
+    session: WithBroker,
+    between: Between,
+    topic: Topic,
+    parts: Annotated[int, option("--parts N", "How many at most.", min=1)],
+) -> None:
+    """Divide records into parts that are about equal.
+
+    A line a part: the pointer that it begins behind, the pointer of its last record, records, bytes. No batch
+    is divided, so the parts are read at full speed: `quoth read TOPIC --after POINTER --limit RECORDS`.
+    """
+    from quothwire.protocol.messages import PARTS_MAX
+
+    if parts > PARTS_MAX:
+        raise BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
+    with session.connect() as client:
+        found = client.split(topic, *between, parts)
+    for one in found:
+        text = f"{one.after} {one.until}  {records_text(one.records)}, {bytes_text(one.bytes)}"
+        session.printer.answer(text, {"topic": topic, **one._asdict()}, f"{one.after} {one.until}")
 
 
 def _line(

@@ -27,9 +27,8 @@ from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchivedLoss
 from quoth.spark.archive.parquet import COLUMNS, FILE_BYTES, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import FileFinding, absent, check_written, named_files, require
-from quoth.spark.source.data_loss import DataLoss, into, refuse
 from quoth.spark.source.partitioning import split
-from quoth.spark.source.range_reader import RangeReader, TopicRange
+from quoth.spark.source.range_reader import DataLoss, RangeReader, TopicRange, into, refuse
 from quoth.spark.source.ranges import named
 from quoth.spark.workers import Workers, perform, until_next_look
 from quothwire.errors import QuothError, error

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
-from quoth.spark.sink.arrow_buffers import buffers_of
+from quoth.spark.source.arrow import buffers_of
 
 MODULUS = 2**64
 _POINTER, _VALUE, _KEY, _HEADERS = (

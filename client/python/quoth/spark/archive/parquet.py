@@ -21,8 +21,7 @@ from quoth.spark.archive import naming
 from quoth.spark.archive.fingerprint import fingerprint, total
 from quoth.spark.archive.manifest import ArchivedFile, Lineage
 from quoth.spark.atomic_files import AtomicFile, make_directory
-from quoth.spark.sink.arrow_buffers import buffers_of
-from quoth.spark.source.arrow import TYPES
+from quoth.spark.source.arrow import TYPES, buffers_of
 from quothwire.errors import error
 
 FILE_BYTES = 128 * 2**20

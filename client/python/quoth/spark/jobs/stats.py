@@ -22,7 +22,7 @@ from quoth.message import Gap
 from quoth.spark.atomic_files import local_path, refuse_existing
 from quoth.spark.jobs.session import Job, JobBroker, JobSummary, looking, schema_of
 from quoth.spark.source.ranges import named
-from quoth.spark.statistics.following import Follower, StatsCheckpoint
+from quoth.spark.statistics.following import Follower
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
 from quoth.spark.workers import SparkWorkers, until_next_look
 from quoth.timestamps import Timestamp, cursor, last_before, now
@@ -91,7 +91,7 @@ def following(
     checkpoint: the directory that remembers the position; without one it begins anew each time. since: where
     a new checkpoint begins, by default at the oldest record. out: the folder for windows and gaps of each
     look; needs a checkpoint. show: called with each look; after a crash once more with the last one. Raises
-    as `job` and `StatsCheckpoint`.
+    as `job` and `Follower`.
     """
     width, begin = window_us(window), cursor(None, since, 0) + 1
     selection = broker.checked(topics)
@@ -101,7 +101,7 @@ def following(
     directory = None if checkpoint is None else local_path(checkpoint)
     if out is not None:
         given_path(out, "--out")
-    with StatsCheckpoint(directory, {"width": width, "out": out}) as begun:
+    with Follower(directory, selection, width, out) as begun:
         if begun.is_new:
             refuse_existing(out)
 
@@ -113,15 +113,14 @@ def following(
 
         with (
             broker.awaited() as client,
-            StatsCheckpoint(directory, {"width": width, "out": out}) as remembered,
+            Follower(directory, selection, width, out, begin) as follower,
         ):
-            if remembered.is_new:
-                remembered.save()
-            follower = Follower(client, SparkWorkers(spark), selection, width, remembered, keep, begin)
+            if follower.is_new:
+                follower.save()
             while True:
                 began, failed = time.monotonic(), None
                 try:
-                    follower.look()
+                    follower.look(client, SparkWorkers(spark), keep)
                 except QuothError as problem:
                     if not problem.retryable:
                         raise

@@ -18,9 +18,10 @@ from quoth.spark.connections import client
 from quoth.spark.replay.chunking import ChunkPart, FileGroup
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayStream
 from quoth.spark.replay.parquet import ParquetColumns, damage_in, micros, opened, read_column, too_few
-from quoth.spark.sink.columns import BatchBuilder, ColumnNames, PartColumns, RowColumns
+from quoth.spark.sink.columns import BatchBuilder, ColumnNames, RowColumns
 from quoth.spark.sink.headers import encode_header_column, without_undecoded
 from quoth.spark.source.arrow import TYPES
+from quothwire.columns import BatchColumns
 from quothwire.errors import QuothError, error
 
 _READ_ROWS = 65_536
@@ -87,7 +88,7 @@ def with_pointer(headers: Any | None, pointers: pa.Array) -> tuple[pa.Array, int
 # -- inside -------------------------------------------------------------------------------------------------
 
 
-def _append(writer: PartWriter, batches: Iterable[PartColumns], part: ChunkPart) -> None:
+def _append(writer: PartWriter, batches: Iterable[BatchColumns], part: ChunkPart) -> None:
     try:
         for batch in batches:
             writer.append(*batch)

@@ -17,16 +17,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import BinaryType, DataType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from quoth.core.outgoing import BATCH_BYTES, RECORD_BYTES
-from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.sink.headers import encode_header_column
-from quoth.spark.source.arrow import TYPES
-from quothwire.columns import Column
+from quoth.spark.source.arrow import TYPES, buffers_of
+from quothwire.columns import BatchColumns, Column
 from quothwire.errors import QuothError, error
 
-_HEADERS = from_arrow_type(TYPES["headers"])
+_TEXTS = ("string", "binary")
+_KINDS = {
+    "value": _TEXTS,
+    "key": _TEXTS,
+    "headers": (from_arrow_type(TYPES["headers"]).simpleString(),),
+    "topic": ("string",),
+}
+"""The types of the columns, by their names; a type's name says nothing of null."""
 _IGNORED = frozenset(("partition", "offset", "timestamp", "timestamptype", "ordinal"))
 """Columns of a Quoth or Kafka source that say where the row was stored before."""
 
@@ -40,14 +46,6 @@ class ColumnNames(NamedTuple):
     topic: str | None
 
 
-class PartColumns(NamedTuple):
-    """The columns of one batch, as `quoth.PartWriter.append` takes them."""
-
-    values: Column
-    keys: Column | None
-    headers: Column | None
-
-
 def names_of(schema: StructType, *, topic_is_given: bool) -> ColumnNames:
     """Select the columns of a DataFrame to write. Raises ``bad_request`` for others, and for wrong types.
 
@@ -58,22 +56,17 @@ def names_of(schema: StructType, *, topic_is_given: bool) -> ColumnNames:
         if (other := found[field.name.lower()]) is not field:
             text = f"columns {field.name!r} and {other.name!r}: one of them would be lost"
             raise error("bad_request", text, "drop one")
-    for name in found.keys() - {"value", "key", "headers", "topic"} - _IGNORED:
+    for name in found.keys() - _KINDS.keys() - _IGNORED:
         raise error(
             "bad_request",
             f"column {found[name].name!r} would be lost: a record has value, key, headers and topic",
             "drop it, or put it into the value: to_json(struct('*')) AS value",
         )
-    for name, kinds in (
-        ("value", _TEXTS), ("key", _TEXTS), ("headers", (_HEADERS,)), ("topic", (StringType(),)),
-    ):  # fmt: skip
-        if name in found and not any(_same(found[name].dataType, kind) for kind in kinds):
-            wanted = " or ".join(kind.simpleString() for kind in kinds)
-            raise error(
-                "bad_request",
-                f"column {found[name].name!r} is {found[name].dataType.simpleString()}, not {wanted}",
-                f"CAST({name} AS {kinds[0].simpleString()})",
-            )
+    for name, kinds in _KINDS.items():
+        kind = found[name].dataType.simpleString() if name in found else kinds[0]
+        if kind not in kinds:
+            text = f"column {found[name].name!r} is {kind}, not {' or '.join(kinds)}"
+            raise error("bad_request", text, f"CAST({name} AS {kinds[0]})")
     if "value" not in found:
         raise error("bad_request", "there is no column 'value'", "like to_json(struct('*')) AS value")
     if "topic" not in found and not topic_is_given:
@@ -106,23 +99,23 @@ class BatchBuilder:
         self._pending: list[RowColumns] = []
         self._bytes = 0
 
-    def put(self, rows: pa.RecordBatch) -> Iterator[PartColumns]:
+    def put(self, rows: pa.RecordBatch) -> Iterator[BatchColumns]:
         """Add rows; yields full batches."""
         yield from self.take(RowColumns.of(rows, self._names))
 
-    def take(self, rows: RowColumns) -> Iterator[PartColumns]:
+    def take(self, rows: RowColumns) -> Iterator[BatchColumns]:
         """Add rows with encoded headers; yields full batches."""
         self._pending.append(rows)
         self._bytes += rows.size
         if self._bytes >= BATCH_BYTES:
             yield from self._cut(keep_bytes=BATCH_BYTES)
 
-    def rest(self) -> Iterator[PartColumns]:
+    def rest(self) -> Iterator[BatchColumns]:
         """Yield the batches of the rows that are left."""
         if self._pending:
             yield from self._cut(keep_bytes=0)
 
-    def _cut(self, keep_bytes: int) -> Iterator[PartColumns]:
+    def _cut(self, keep_bytes: int) -> Iterator[BatchColumns]:
         """Yield batches of all rows, but for fewer bytes than `keep_bytes` at the end."""
         rows = RowColumns.joined(self._pending)
         ends = rows.ends()
@@ -177,12 +170,12 @@ class RowColumns(NamedTuple):
         columns = (buffers_of(column)[0] for column in self if column is not None)
         return sum(columns, start=RECORD_BYTES * rows)
 
-    def batch(self, begin: int, end: int) -> PartColumns:
+    def batch(self, begin: int, end: int) -> BatchColumns:
         """Convert some rows to the columns of a batch."""
         columns: list[Any] = [
             None if column is None else _column(column) for column in self.slice(begin, end)
         ]
-        return PartColumns(*columns)
+        return BatchColumns(*columns)
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> Any:
@@ -204,11 +197,3 @@ def _column(array: Any) -> Column:
 
 def _null(what: str, hint: str) -> QuothError:
     return error("bad_request", f"a {what} is null", hint)
-
-
-_TEXTS: tuple[DataType, ...] = (StringType(), BinaryType())
-
-
-def _same(one: DataType, other: DataType) -> bool:
-    """True if two types are equal but for nullability."""
-    return one.simpleString() == other.simpleString()

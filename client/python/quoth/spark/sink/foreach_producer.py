@@ -7,11 +7,8 @@
 
 Each partition is a transaction with the name APPLICATION/PARTITION and the version. So the topic has all of
 its rows or none, and has them once, however often Spark runs the task: retries, speculation, a repeated
-stage, a job that is started again with the same name and version.
-
-A job that fails has written some partitions and not others, until it is started again. A partition is known
-by its name, not by its rows: if a repetition may divide the rows differently, pass a `partition` that
-identifies them, such as their range of pointers. Use `df.write.format("quoth")` to publish all rows at once.
+stage, a job that is started again with the same name and version. A job that fails has written some
+partitions and not others, until it is started again; `df.write.format("quoth")` publishes all rows at once.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from itertools import islice
 
 from pyspark import TaskContext
 
-from quoth import Ack, Conflict, PartWriter
+from quoth import Ack, Conflict
 from quoth.client import DEFAULT_URL
 from quoth.spark.connections import TIMEOUT_S, client
 from quothwire.errors import error
@@ -47,18 +44,27 @@ def write_partition(
 
     rows: values, or tuples of value, of value and key, or of value, key and headers. application: the name of
     the job. url: the broker, as all workers reach it. version: rises with each other write under that name.
-    partition: identifies the rows; by default the number of the task's partition. Application and partition
-    together are a name that the topic keeps, at most 1,000 a week: write few large partitions. timeout:
-    seconds that the broker may be unreachable.
+    partition: identifies the rows; by default the number of the task's partition. Rows are known by that name
+    alone: if a repetition may divide them differently, pass one such as their range of pointers. Application
+    and partition together are a name that the topic keeps, at most 1,000 a week: write few large partitions.
+    timeout: seconds that the broker may be unreachable.
 
     Raises `RequestError` for invalid rows, else as `PartWriter` and `Transaction.publish` of `quoth`; then
     the task fails, and the next attempt writes all rows.
     """
-    name = f"{application}/{_partition() if partition is None else partition}"
-    transaction = client(url, timeout).transaction(topic, name, version)
+    if partition is None:
+        task = TaskContext.get()
+        if task is None:
+            raise error("bad_request", "this is no task of Spark", "say what the rows are: partition=...")
+        partition = task.partitionId()
+    transaction = client(url, timeout).transaction(topic, f"{application}/{partition}", version)
     try:
         with transaction.part(0, timeout=timeout) as writer:
-            _write(writer, rows)
+            remaining = iter(rows)
+            while block := [_fields(row) for row in islice(remaining, ROWS)]:
+                values, keys, headers = (list(column) for column in zip(*block, strict=True))
+                has_keys, has_headers = any(key is not None for key in keys), any(headers)
+                writer.write(values, key=keys if has_keys else None, headers=headers if has_headers else None)
             part = writer.finish()
     except Conflict as problem:
         if problem.code != "already_published":
@@ -66,17 +72,6 @@ def write_partition(
         found = transaction.status()
         return Ack(found.first, found.last, found.count, "synced", True)
     return transaction.publish([part]) if part.batches else Ack(0, 0, 0, "synced", False)
-
-
-def _write(writer: PartWriter, rows: Iterable[Row]) -> None:
-    remaining = iter(rows)
-    while block := [_fields(row) for row in islice(remaining, ROWS)]:
-        values, keys, headers = (list(column) for column in zip(*block, strict=True))
-        writer.write(
-            values,
-            key=None if all(key is None for key in keys) else keys,
-            headers=headers if any(headers) else None,
-        )
 
 
 def _fields(row: Row) -> tuple[bytes, bytes | None, Mapping[str, bytes]]:
@@ -92,10 +87,3 @@ def _fields(row: Row) -> tuple[bytes, bytes | None, Mapping[str, bytes]]:
             return row, None, {}
     hint = "bytes, or a tuple of value, of value and key, or of value, key and headers"
     raise error("bad_request", f"{row!r:.100} is no row to write", hint)
-
-
-def _partition() -> int:
-    context = TaskContext.get()
-    if context is None:
-        raise error("bad_request", "this is no task of Spark", "say what the rows are: partition=...")
-    return int(context.partitionId())

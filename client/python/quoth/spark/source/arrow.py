@@ -1,14 +1,13 @@
 """Converts stored batches to Arrow: values and keys are slices of the bytes that the broker sent.
 
 A stored batch has int32 offsets, a validity bitmap and heaps as Arrow has them, so that a column needs no
-step for each record. Small batches are joined, because Spark is slow with small tables: at 100 rows each 2.5
-times as slow as at 20,000. Headers are decoded one by one.
+step for each record. The offsets are validated before Arrow uses them: a wrong one would end the process.
+Small batches are joined, because Spark is slow with small tables: at 100 rows each 2.5 times as slow as at
+20,000. Headers are decoded one by one; those of old logs that cannot be decoded become one header with a null
+key and their bytes.
 
 pyarrow imports pandas, 0.2 s of a new process, when it converts Python objects. That happens for headers and
 for constant columns only.
-
-The offsets of a batch are validated before Arrow uses them: a wrong one would end the process. Headers of old
-logs that cannot be decoded become one header with a null key and their bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from quoth.batch import StoredBatch
 from quothwire.batch import Header, Stored
@@ -57,100 +57,94 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records in (after, until] of stored batches of a topic, oldest first.
 
-    stored: batches whose checksums match. columns: names of `TYPES`; others are not built. Headers that
-    cannot be decoded are one header with a null key and their bytes. Raises `Damaged` for a batch whose
-    offsets do not rise or do not fit into it.
+    stored: batches whose checksums match. columns: names of `TYPES`; others are not built. Raises `Damaged`
+    for a batch whose offsets do not rise or do not fit into it.
     """
     schema = pa.schema([(name, TYPES[name]) for name in columns])
-    constants: dict[str, str | int] = {
-        "topic": topic,
-        "partition": PARTITION,
-        "timestampType": LOG_APPEND_TIME,
+    constants = {
+        "topic": _Constant(topic, TYPES["topic"]),
+        "partition": _Constant(PARTITION, TYPES["partition"]),
+        "timestampType": _Constant(LOG_APPEND_TIME, TYPES["timestampType"]),
     }
-    repeated = {name: _Repeated(constants.get(name), TYPES[name]) for name in columns}
     for pieces in _joined(_pieces(stored, after, until, topic)):
-        rows = sum(piece.end - piece.begin for piece in pieces)
+        rows = sum(piece.rows for piece in pieces)
         arrays = [
-            repeated[name].times(rows)
-            if name in constants or _is_absent(pieces, name)
-            else _column(pieces, name)
+            constants[name].times(rows) if name in constants else _column(pieces, name, rows)
             for name in columns
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class _Repeated:
-    """A column with one value, or null, in every row; its arrays are slices of one array."""
+def buffers_of(array: pa.Array) -> tuple[NDArray[np.int32], memoryview]:
+    """The offsets of the values of a binary or string array, from 0 on, and their bytes, not copied.
 
-    def __init__(self, value: str | int | None, kind: pa.DataType) -> None:
+    A null may have any bytes.
+    """
+    _, offsets, content = array.buffers()
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    first, last = ends[[0, -1]].tolist()
+    return ends - ends[0], memoryview(b"" if content is None else content)[first:last]
+
+
+class _Constant:
+    """A column with one value in every row; its arrays are slices of one array."""
+
+    def __init__(self, value: str | int, kind: pa.DataType) -> None:
         self._value = value
-        self._kind = kind
         self._array = pa.nulls(0, kind)
 
     def times(self, rows: int) -> pa.Array:
         """Return an array of so many rows."""
         if len(self._array) < rows:
-            self._array = pa.nulls(rows, self._kind)
-            if self._value is not None:
-                self._array = pa.repeat(pa.scalar(self._value, self._kind), rows)
+            self._array = pa.repeat(pa.scalar(self._value, self._array.type), rows)
         return self._array[:rows]
 
 
 class _Piece(NamedTuple):
     """The rows [begin, end) of a stored batch."""
 
+    topic: str
     header: Header
     columns: BatchColumns
     begin: int
     end: int
-    topic: str
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.end - self.begin
 
     @property
     def size(self) -> int:
         """The share of these rows in the stored bytes."""
-        return self.header.size * (self.end - self.begin) // self.header.records
+        return self.header.size * self.rows // self.header.records
 
-    @property
-    def values(self) -> pa.Array:
-        """The values, binary."""
-        return self._rows(self.columns.values)
-
-    @property
-    def keys(self) -> pa.Array:
-        """The keys, binary, null where there is none."""
-        return self._rows(self.columns.keys)
-
-    @property
-    def headers(self) -> pa.Array:
-        """The decoded headers, a list for each row, null where there are none."""
-        if self.columns.headers is None:
-            return pa.nulls(self.end - self.begin, TYPES["headers"])
-        rows = list(map(_pairs, self._rows(self.columns.headers).to_pylist()))
-        names = pa.array([name for row in rows for name, _ in row], _HEADER.field("key").type)
-        values = pa.array([value for row in rows for _, value in row], _HEADER.field("value").type)
-        offsets = pa.array(accumulate(map(len, rows), initial=0), pa.int32())
-        return pa.ListArray.from_arrays(
-            offsets,
-            pa.StructArray.from_arrays([names, values], fields=list(_HEADER)),
-            type=TYPES["headers"],
-            mask=pa.array([not row for row in rows], pa.bool_()),
-        )
-
-    def _rows(self, column: Column | None) -> pa.Array:
+    def binary(self, column: Column | None) -> pa.Array:
+        """The rows of a column, null where there is nothing."""
         if column is None:
-            return pa.nulls(self.end - self.begin, pa.binary())
-        offsets, heap, validity = column
-        buffers = [
-            pa.py_buffer(validity) if len(validity) else None,
-            pa.py_buffer(offsets),
-            pa.py_buffer(heap),
-        ]
+            return pa.nulls(self.rows, pa.binary())
+        validity = pa.py_buffer(column.validity) if len(column.validity) else None
+        buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.heap)]
         try:
             array = pa.Array.from_buffers(pa.binary(), self.header.records, buffers)
             array.validate(full=True)
         except pa.ArrowInvalid as problem:
             raise _damaged(self.topic, self.header, str(problem)) from None
         return array[self.begin : self.end]
+
+    def decoded_headers(self) -> pa.Array:
+        """The headers, a list for each row, null where there are none."""
+        if self.columns.headers is None:
+            return pa.nulls(self.rows, TYPES["headers"])
+        rows = list(map(_pairs, self.binary(self.columns.headers).to_pylist()))
+        names = pa.array([name for row in rows for name, _ in row], _HEADER.field("key").type)
+        values = pa.array([value for row in rows for _, value in row], _HEADER.field("value").type)
+        return pa.ListArray.from_arrays(
+            pa.array(accumulate(map(len, rows), initial=0), pa.int32()),
+            pa.StructArray.from_arrays([names, values], fields=list(_HEADER)),
+            type=TYPES["headers"],
+            mask=pa.array([not row for row in rows], pa.bool_()),
+        )
 
 
 def _pairs(encoded: bytes) -> Collection[tuple[str | None, bytes]]:
@@ -160,36 +154,26 @@ def _pairs(encoded: bytes) -> Collection[tuple[str | None, bytes]]:
     return [(None, raw)] if raw else headers.items()
 
 
-def _column(pieces: Sequence[_Piece], name: str) -> pa.Array:
-    """Concatenate a column of some pieces."""
+def _column(pieces: Sequence[_Piece], name: str, rows: int) -> pa.Array:
+    """Concatenate a column of some pieces, with so many rows."""
     match name:
-        case "value":
-            arrays = [piece.values for piece in pieces]
-        case "key":
-            arrays = [piece.keys for piece in pieces]
-        case "headers":
-            arrays = [piece.headers for piece in pieces]
         case "ordinal":
             return _numbers(pieces, [piece.header.ordinal for piece in pieces])
-        case _:
+        case "offset" | "timestamp":
             return _numbers(pieces, [piece.header.base for piece in pieces]).view(TYPES[name])
+        case "value":
+            arrays = [piece.binary(piece.columns.values) for piece in pieces]
+        case "key" if any(piece.columns.keys is not None for piece in pieces):
+            arrays = [piece.binary(piece.columns.keys) for piece in pieces]
+        case "headers" if any(piece.columns.headers is not None for piece in pieces):
+            arrays = [piece.decoded_headers() for piece in pieces]
+        case _:
+            return pa.nulls(rows, TYPES[name])
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def _is_absent(pieces: Sequence[_Piece], name: str) -> bool:
-    """True if no record of the pieces has a key, or headers."""
-    match name:
-        case "key":
-            return all(piece.columns.keys is None for piece in pieces)
-        case "headers":
-            return all(piece.columns.headers is None for piece in pieces)
-        case _:
-            return False
-
-
 def _numbers(pieces: Sequence[_Piece], firsts: Sequence[int]) -> pa.Array:
-    """A number for each row, int64, which rises by one within a piece. firsts: the first number of each
-    piece."""
+    """Numbers of the rows, int64, which rise by one within a piece. firsts: of the batch of each piece."""
     parts = [
         np.arange(first + piece.begin, first + piece.end, dtype=np.int64)
         for piece, first in zip(pieces, firsts, strict=True)
@@ -208,7 +192,7 @@ def _pieces(stored: Iterable[Stored | StoredBatch], after: int, until: int, topi
                 found = columns_of(header, one.data)
             except QuothError as problem:
                 raise _damaged(topic, header, problem.text) from None
-            yield _Piece(header, found, begin, end, topic)
+            yield _Piece(topic, header, found, begin, end)
 
 
 def _joined(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
@@ -220,7 +204,7 @@ def _joined(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
             yield joined
             joined, rows, size = [], 0, 0
         joined.append(piece)
-        rows, size = rows + piece.end - piece.begin, size + piece.size
+        rows, size = rows + piece.rows, size + piece.size
         if rows >= ROWS_MIN or size >= BYTES_MIN:
             yield joined
             joined, rows, size = [], 0, 0

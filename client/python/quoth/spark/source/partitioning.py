@@ -8,85 +8,78 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
-from quoth.spark.options import LATEST, Options, check_named
-from quoth.spark.source.data_loss import DataLoss, Lose
-from quoth.spark.source.offset_planner import RangeClient, position_at, selected, share
-from quoth.spark.source.offsets import Offset, TopicPosition
-from quoth.spark.source.range_reader import TopicRange
+from quoth.client import Client
+from quoth.spark.options import LATEST, Options
+from quoth.spark.source.offset_planner import Offset, position_at, selected, share
+from quoth.spark.source.range_reader import DataLoss, Lose, TopicRange
 from quothwire.errors import NotFound
 from quothwire.protocol.messages import PARTS_MAX
 
 PARTITION_BYTES = 128 * 2**20
-"""Stored bytes that a task reads, about, unless an option sets the number of tasks; as Spark does for
-files."""
+"""About the stored bytes of a task, unless an option sets the number of tasks; as Spark does for files."""
 
 
-class Extent(NamedTuple):
-    """The records (after, until] of a topic's log. records: their number, -1 for all that exist."""
-
-    topic: str
-    log: int
-    after: int
-    until: int
-    records: int = -1
-
-
-def extents_between(start: Offset, end: Offset) -> list[Extent]:
-    """The extents of a micro-batch."""
+def extents_between(url: str, start: Offset, end: Offset) -> list[TopicRange]:
+    """The extents of a micro-batch: a range of each topic, whose bytes are not known yet."""
     extents = []
     for topic, position in end.topics.items():
-        begin: TopicPosition = end.began.get(topic) or start.topics[topic]
+        begin = end.began.get(topic) or start.topics[topic]
         if begin.next < position.next:
             records = max(0, position.ordinal - begin.ordinal)
-            extents.append(Extent(topic, position.log, begin.next - 1, position.next - 1, records))
+            extents.append(
+                TopicRange(url, topic, position.log, begin.next - 1, position.next - 1, records, 0)
+            )
     return extents
 
 
-def extents_now(ranges: RangeClient, options: Options, lose: Lose) -> list[Extent]:
-    """The extents of a batch query. Raises `NotFound` for a topic that does not exist."""
+def extents_now(broker: Client, options: Options, lose: Lose) -> list[TopicRange]:
+    """The extents of a batch query, with -1 records: all that exist. Raises `NotFound` for a topic."""
     extents = []
-    names = selected(ranges, options)
-    for bounds, what in ((options.starting, "starting offsets"), (options.ending, "ending offsets")):
-        if bounds.each:
-            check_named(bounds, names, what)
+    names = selected(broker, options)
+    options.starting.check_names(names, "starting offsets")
+    options.ending.check_names(names, "ending offsets")
     for name in names:
-        begin = position_at(ranges, name, options.starting.each.get(name, options.starting.everywhere), lose)
-        end = options.ending.each.get(name, options.ending.everywhere).pointer
-        until = ranges.topic(name).last if end == LATEST else end - 1
+        begin = position_at(broker, name, options.starting.of(name), lose)
+        end = options.ending.of(name).pointer
+        until = broker.topic(name).last if end == LATEST else end - 1
         if begin.next <= until:
-            extents.append(Extent(name, begin.log, begin.next - 1, until))
+            extents.append(TopicRange(broker.url, name, begin.log, begin.next - 1, until, -1, 0))
     return extents
 
 
 def partitions(
-    ranges: RangeClient, extents: Iterable[Extent], options: Options, lose: Lose
-) -> list[tuple[TopicRange, ...]]:
-    """The ranges of each task, in the order of the topics. Missing records of an extent are reported as a
-    loss."""
-    counted = list(_counted(ranges, extents, lose))
-    records = sum(one.records for one, _ in counted)
+    broker: Client, extents: Iterable[TopicRange], options: Options, lose: Lose
+) -> list[list[TopicRange]]:
+    """The ranges of each task, in the order of the topics. Missing records of an extent are a loss."""
+    counted = list(_counted(broker, extents, lose))
+    records = sum(one.records for one in counted)
     slots = os.cpu_count() or 1  # Spark does not tell a source the size of its cluster
-    wanted = options.partitions_min or tasks_for(sum(size for _, size in counted), slots)
+    wanted = options.partitions_min or tasks_for(sum(one.bytes for one in counted), slots)
     found: list[TopicRange] = []
-    for extent, _ in counted:
+    for extent in counted:
         parts = share(wanted, extent.records, records)
         if options.partition_records:
             parts = max(parts, -(-extent.records // options.partition_records))
-        cut = split(ranges, extent.topic, extent.log, extent.after, extent.until, parts)
+        cut = split(broker, extent.topic, extent.log, extent.after, extent.until, parts)
         _compare(extent, sum(one.records for one in cut), lose)
         found += cut
     if len(found) <= wanted:
-        return [(one,) for one in found]
-    return list(_together(found, min(max(1, records // wanted), options.partition_records or records)))
+        return [[one] for one in found]
+    most = min(max(1, records // wanted), options.partition_records or records)
+    tasks: list[list[TopicRange]] = []
+    for one in found:
+        if tasks and sum(other.records for other in tasks[-1]) + one.records <= most:
+            tasks[-1].append(one)
+        else:
+            tasks.append([one])
+    return tasks
 
 
-def split(ranges: RangeClient, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
-    """Divide the records (after, until] of the log with this id into about so many ranges, none of them
-    empty."""
-    found = ranges.split(topic, after, until, min(parts, PARTS_MAX))
-    return [TopicRange(ranges.url, topic, log, *one) for one in found]
+def split(broker: Client, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
+    """Divide the records (after, until] of a log into about so many ranges, none of them empty."""
+    found = broker.split(topic, after, until, min(parts, PARTS_MAX))
+    return [TopicRange(broker.url, topic, log, *one) for one in found]
 
 
 def tasks_for(size: int, slots: int) -> int:
@@ -94,11 +87,11 @@ def tasks_for(size: int, slots: int) -> int:
     return max(slots, -(-size // PARTITION_BYTES))
 
 
-def _counted(ranges: RangeClient, extents: Iterable[Extent], lose: Lose) -> Iterator[tuple[Extent, int]]:
-    """The extents that have records, with the number of those, and their stored bytes."""
+def _counted(broker: Client, extents: Iterable[TopicRange], lose: Lose) -> Iterator[TopicRange]:
+    """The extents that have records, with their number and bytes."""
     for extent in extents:
         try:
-            found = ranges.count(extent.topic, extent.after, extent.until)
+            found = broker.count(extent.topic, extent.after, extent.until)
         except NotFound:
             lose(DataLoss(extent.topic, extent.after, extent.until + 1, extent.records, "deleted"))
             continue
@@ -107,22 +100,10 @@ def _counted(ranges: RangeClient, extents: Iterable[Extent], lose: Lose) -> Iter
             continue
         _compare(extent, found.records, lose)
         if found.records:
-            yield extent._replace(records=found.records), found.bytes
+            yield extent._replace(records=found.records, bytes=found.bytes)
 
 
-def _compare(extent: Extent, records: int, lose: Lose) -> None:
+def _compare(extent: TopicRange, records: int, lose: Lose) -> None:
     if records < extent.records:
         missing = extent.records - records
         lose(DataLoss(extent.topic, extent.after, extent.until + 1, missing, "trimmed"))
-
-
-def _together(ranges: Iterable[TopicRange], records: int) -> Iterator[tuple[TopicRange, ...]]:
-    """Join small ranges, up to so many records."""
-    together: list[TopicRange] = []
-    for one in ranges:
-        if together and sum(other.records for other in together) + one.records > records:
-            yield tuple(together)
-            together = []
-        together.append(one)
-    if together:
-        yield tuple(together)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast, get_args
 
 import pyarrow as pa
 
@@ -12,15 +12,25 @@ from quoth.batch import Batch, StoredBatch
 from quoth.message import Gap, Message
 from quoth.spark.connections import TIMEOUT_S, client
 from quoth.spark.source.arrow import record_batches
-from quoth.spark.source.data_loss import DataLoss, Lose, Reason, refuse
 from quothwire import batch as wire
 from quothwire.errors import NotFound, error
 
 Decode = Literal["arrow", "batches", "messages"]
 COLUMNS = ("offset", "timestamp", "key", "value")
 """The columns of Arrow tables by default."""
+Reason = Literal["trimmed", "damaged", "recreated", "deleted"]
+"""The reasons of a `quoth.Gap`, and ``deleted`` for a topic that does not exist any more."""
 
-T = TypeVar("T")
+_WHY = {
+    "trimmed": ("unknown_record", "were removed by retention or a trim before they were read"),
+    "damaged": ("damaged", "cannot be read: their bytes do not check"),
+    "deleted": ("unknown_topic", "are gone: the topic was deleted"),
+    "recreated": ("unknown_topic", "are gone: the topic was deleted, and made anew"),
+}
+"""The code of the error, and what happened to the records."""
+_PLANNED = "they were there when the range was planned: plan anew, behind them if they are damaged"
+
+Rows = TypeVar("Rows", bound=Sized)
 
 
 class TopicRange(NamedTuple):
@@ -39,6 +49,44 @@ class TopicRange(NamedTuple):
     bytes: int
 
 
+class DataLoss(NamedTuple):
+    """Lost records of a topic after one pointer and before another.
+
+    next: 0 if no record follows them yet. records: their number, -1 if it is unknown.
+    """
+
+    topic: str
+    after: int
+    next: int
+    records: int
+    reason: Reason
+
+    def __str__(self) -> str:
+        count = "records" if self.records < 0 else f"{self.records} records"
+        end = f" and before {self.next}" if self.next else ""
+        return f"topic {self.topic!r}: {count} after {self.after}{end} {_WHY[self.reason][1]}"
+
+
+Lose = Callable[[DataLoss], None]
+"""Handles a loss; it may raise."""
+
+
+def refuse(loss: DataLoss, hint: str = _PLANNED) -> NoReturn:
+    """Raise a loss as `NotFound` or `Damaged`."""
+    raise error(_WHY[loss.reason][0], str(loss), hint)
+
+
+def into(losses: list[DataLoss]) -> Lose:
+    """Return a handler that appends losses to a list, and raises `NotFound` if the whole topic is gone."""
+
+    def lose(loss: DataLoss) -> None:
+        if loss.reason in ("deleted", "recreated"):
+            refuse(loss)
+        losses.append(loss)
+
+    return lose
+
+
 class RangeReader:
     """Reads a range once, over this process's connection to its broker, one fetch ahead.
 
@@ -51,22 +99,21 @@ class RangeReader:
         self._lose = lose
         self._client = client(range_.url, timeout)
         self._missing = range_.records
-        self._gaps: list[Gap] = []
+        self._gaps: list[DataLoss] = []
         self._gone: Reason | None = None
 
     def arrow(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Read pyarrow RecordBatches with these columns."""
-        _, topic, _, after, until, *_ = self._range
-        found = record_batches(self._stored(), columns, after, until, topic)
-        return self._counted(found, _rows)
+        one = self._range
+        return self._counted(record_batches(self._stored(), columns, one.after, one.until, one.topic))
 
     def batches(self) -> Iterator[Batch]:
         """Read batches, as `Client.batches` does."""
-        return self._counted(self._decoded(), len)
+        return self._counted(self._decoded())
 
     def messages(self) -> Iterator[Message]:
         """Read messages, as `Client.read` does."""
-        return self._counted(chain.from_iterable(self._decoded()), _one)
+        return chain.from_iterable(self.batches())
 
     def _stored(self) -> Iterator[StoredBatch]:
         """The stored batches. The first and the last one may reach beyond the range."""
@@ -88,40 +135,38 @@ class RangeReader:
 
     def _note(self, gap: Gap) -> None:
         if gap.reason != "ahead":  # then no record is there, and `_report_rest` finds out why
-            self._gaps.append(gap)
+            self._gaps.append(DataLoss(gap.topic, gap.after, gap.next, gap.records, cast(Reason, gap.reason)))
 
-    def _counted(self, parts: Iterable[T], size: Callable[[T], int]) -> Iterator[T]:
-        """Yield the parts; reports losses between them once their number of records is known."""
+    def _counted(self, parts: Iterable[Rows]) -> Iterator[Rows]:
+        """Yield batches; reports losses between them once their number of records is known."""
         for part in parts:
-            self._missing -= size(part)
-            if self._gaps:
-                self._report_counted()
+            self._missing -= len(part)
+            self._report_counted()
             yield part
         self._report_counted()
-        self._report_rest()
+        if self._missing > 0:
+            self._report_rest()
 
     def _report_counted(self) -> None:
         for gap in [one for one in self._gaps if one.records >= 0]:
             self._gaps.remove(gap)
-            self._report(gap.after, gap.next, gap.records, cast(Reason, gap.reason))  # see `_note`
+            self._report(gap)
 
     def _report_rest(self) -> None:
         """Report records that are missing at the end; gaps of unknown size may lie outside of the range."""
-        if self._missing <= 0:
-            return
-        reason = self._gone or self._reason()
+        one, reason = self._range, self._gone or self._reason()
+        loss = DataLoss(one.topic, one.after, one.until + 1, self._missing, reason)
         if self._gaps and reason in ("trimmed", "damaged"):
-            first = self._gaps[0]
-            self._report(first.after, first.next, self._missing, cast(Reason, first.reason))
-        self._report(self._range.after, self._range.until + 1, self._missing, reason)
+            loss = self._gaps[0]._replace(records=self._missing)
+        self._report(loss)
 
-    def _report(self, after: int, next_: int, records: int, reason: Reason) -> None:
+    def _report(self, loss: DataLoss) -> None:
         """Report the part of a loss that lies in the range: a gap may begin before it and end behind it."""
-        lost = min(records, self._missing)
+        lost = min(loss.records, self._missing)
         if lost > 0:
             self._missing -= lost
-            begin, end = max(after, self._range.after), min(next_, self._range.until + 1)
-            self._lose(DataLoss(self._range.topic, begin, end, lost, reason))
+            begin, end = max(loss.after, self._range.after), min(loss.next, self._range.until + 1)
+            self._lose(DataLoss(loss.topic, begin, end, lost, loss.reason))
 
     def _reason(self) -> Reason:
         """The reason for missing records, by a new count of the range."""
@@ -140,7 +185,6 @@ def records_of(range_: TopicRange, decode: Decode, columns: Sequence[str] = COLU
 
     Raises `NotFound` or `Damaged` for missing records, and as the client's calls do.
     """
-    check_decode(decode)
     reader = RangeReader(range_)
     if decode == "arrow":
         return reader.arrow(columns)
@@ -152,11 +196,3 @@ def check_decode(decode: str) -> None:
     if decode not in get_args(Decode):
         shapes = ", ".join(get_args(Decode))
         raise error("bad_request", f"decode={decode!r} is not known", f"one of {shapes}")
-
-
-def _rows(records: pa.RecordBatch) -> int:
-    return int(records.num_rows)
-
-
-def _one(_: object) -> int:
-    return 1

@@ -3,8 +3,7 @@
     ranges = topic_ranges(spark, "orders.*", url="tcp://127.0.0.1:5555", since="-1d")
     foreach_partition(ranges, lambda range_, batches: load(batches))
 
-Records go from the broker to the worker without passing through the JVM. A repeated task gets the same range
-with the same records.
+Records do not pass through the JVM. A repeated task gets the same range with the same records.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quoth.client import DEFAULT_URL, connect
+from quoth.client import DEFAULT_URL, Client, connect
 from quoth.merging.selection import Selection
 from quoth.message import Gap, OnGap
 from quoth.reader import log_gap
-from quoth.spark.source.offset_planner import RangeClient, share
+from quoth.spark.source.offset_planner import share
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import COLUMNS, Decode, TopicRange, check_decode, records_of
 from quoth.timestamps import Timestamp, cursor, last_before
@@ -145,7 +144,7 @@ def map_in_arrow(
 
 
 def planned(
-    broker: RangeClient,
+    broker: Client,
     topics: str | Iterable[str],
     *,
     after: int | None = None,
@@ -177,8 +176,7 @@ def context_of(spark: Any) -> Any | None:
 
 
 def _parallelism(spark: Any) -> int:
-    """Return how many tasks run at a time; counts them by a short job where Spark Connect does not tell
-    it."""
+    """Return how many tasks run at a time, counted by a short job on Spark Connect."""
     context = context_of(spark)
     if context is not None:
         return int(context.defaultParallelism)
@@ -193,7 +191,7 @@ def _ranges_in(frames: Iterable[pa.RecordBatch]) -> Iterator[TopicRange]:
             yield TopicRange(**{**row, "log": int(row["log"], 16)})
 
 
-def named(broker: RangeClient, topics: str | Iterable[str]) -> list[str]:
+def named(broker: Client, topics: str | Iterable[str]) -> list[str]:
     """Resolve names and patterns to the topics that exist now.
 
     Raises `NotFound` ``unknown_topic`` for a name without a topic, and if no topic matches.

@@ -8,6 +8,7 @@ keeps them for every later use of the same table, which then lacks records.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -33,15 +34,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import DataType, StructField, StructType
 
 from quoth.client import DEFAULT_URL
-from quoth.spark import connections
 from quoth.spark.options import NAMES, GivenOptions, Options, parse
 from quoth.spark.sink import sink
 from quoth.spark.source.arrow import TYPES
-from quoth.spark.source.data_loss import LossReporter
-from quoth.spark.source.offset_planner import OffsetPlanner
-from quoth.spark.source.offsets import Offset
+from quoth.spark.source.offset_planner import Offset, OffsetPlanner
 from quoth.spark.source.partitioning import extents_between, extents_now, partitions
-from quoth.spark.source.range_reader import RangeReader
+from quoth.spark.source.range_reader import DataLoss, RangeReader, TopicRange, refuse
 from quoth.spark.source.ranges import context_of
 from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import QuothError, error
@@ -51,6 +49,14 @@ COLUMNS: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in TY
 USUAL = tuple(COLUMNS)[:7]
 """The columns without a schema: those of Kafka; with includeHeaders also the headers."""
 NULLABLE = ("key", "headers")
+_TASK_PROPERTIES = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
+"""Properties of Spark's tasks that tell the query and its micro-batch."""
+_SKIPPING = (
+    "nothing was skipped, a checkpoint is as it was; with failOnDataLoss=false a query goes on behind them,"
+    " and tells in the lossTopic, if there is one, what it skipped"
+)
+
+log = logging.getLogger("quoth.spark")
 
 
 class QuothDataSource(DataSource):
@@ -78,11 +84,11 @@ class QuothDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """See `DataSource.writer`."""
-        return sink.batch_writer(self.options, schema, overwrite)
+        return sink.BatchWriter(sink.parse(self.options, schema, overwrite, stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """See `DataSource.streamWriter`."""
-        return sink.stream_writer(self.options, schema, overwrite)
+        return sink.StreamWriter(sink.parse(self.options, schema, overwrite, stream=True))
 
 
 class TopicReader:
@@ -96,17 +102,30 @@ class TopicReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of a task. Raises `NotFound` or `Damaged` for lost records."""
         for one in partition.value or ():
-            reader = RangeReader(one, self.loss_reporter.report, self.options.timeout)
-            for records in reader.arrow(self.columns.names):
+            for records in RangeReader(one, self.lose, self.options.timeout).arrow(self.columns.names):
                 yield pa.RecordBatch.from_arrays(records.columns, schema=self.columns)
 
-    @property
-    def loss_reporter(self) -> LossReporter:
-        """Reports losses of this query and micro-batch."""
-        task = TaskContext.get()
-        names = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
-        found = {key: task and task.getLocalProperty(name) for key, name in names.items()}
-        return LossReporter(self.options, **{key: text for key, text in found.items() if text})
+    def lose(self, loss: DataLoss) -> None:
+        """Raise `NotFound` or `Damaged`; or log a warning and publish the loss to the loss topic.
+
+        The options `failOnDataLoss` and `lossTopic` decide. A task or a batch that is repeated reports it
+        again.
+        """
+        if self.options.fail_on_data_loss:
+            refuse(loss, _SKIPPING)
+        log.warning("%s", loss)
+        if self.options.loss_topic is not None:
+            report, task = loss._asdict(), TaskContext.get()
+            for name, property_name in _TASK_PROPERTIES.items():
+                if task is not None and (text := task.getLocalProperty(property_name)):
+                    report[name] = text
+            content = json.dumps(report).encode()
+            self.options.connect().publish(self.options.loss_topic, content, key=loss.topic.encode())
+
+    def tasks(self, extents: Iterable[TopicRange]) -> list[InputPartition]:
+        """Divide extents among tasks."""
+        found = partitions(self.options.connect(), extents, self.options, self.lose)
+        return [InputPartition(one) for one in found]
 
 
 class BatchReader(TopicReader, DataSourceReader):
@@ -114,23 +133,19 @@ class BatchReader(TopicReader, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The ranges of each task."""
-        client = connections.client(self.options.url, self.options.timeout)
-        lose = self.loss_reporter.report
-        extents = extents_now(client, self.options, lose)
-        return [InputPartition(one) for one in partitions(client, extents, self.options, lose)]
+        return self.tasks(extents_now(self.options.connect(), self.options, self.lose))
 
 
 class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics in micro-batches."""
 
     @cached_property
-    def _progress(self) -> OffsetPlanner:
-        client = connections.client(self.options.url, self.options.timeout)
-        return OffsetPlanner(client, self.options, self.loss_reporter.report)
+    def _planner(self) -> OffsetPlanner:
+        return OffsetPlanner(self.options.connect(), self.options, self.lose)
 
     @cached_property
     def _begin(self) -> dict[str, Any]:
-        return self._progress.begin().to_json()
+        return self._planner.begin().to_json()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset at which a new query begins: the same at every call."""
@@ -138,7 +153,7 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read up to the present ends of the topics."""
-        self._progress.aim()
+        self._planner.aim()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of records of a micro-batch; `latestOffset` limits bytes besides."""
@@ -147,19 +162,16 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next micro-batch; `start` if there is nothing to read."""
         begin = Offset.from_json(start)
-        end = self._progress.reach(begin, capped=not isinstance(limit, ReadAllAvailable))
+        end = self._planner.reach(begin, capped=not isinstance(limit, ReadAllAvailable))
         return start if end is begin else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The ends of the topics at the last call of `latestOffset`."""
-        return Offset(self._progress.latest).to_json()
+        return Offset(self._planner.latest).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges of each task."""
-        client = connections.client(self.options.url, self.options.timeout)
-        extents = extents_between(Offset.from_json(start), Offset.from_json(end))
-        found = partitions(client, extents, self.options, self.loss_reporter.report)
-        return [InputPartition(one) for one in found]
+        return self.tasks(extents_between(self.options.url, Offset.from_json(start), Offset.from_json(end)))
 
 
 def check_schema(schema: StructType) -> None:

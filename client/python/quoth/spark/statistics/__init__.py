@@ -1,6 +1,5 @@
 """Computes statistics of topics by windows of time, in the workers that read the records.
 
-distinct.py    estimates the number of distinct keys in at most 8 KiB
 windows.py     the windows of a range, in a task
 survey.py      the windows of topics, in the driver
 following.py   the windows that have ended, for ever, with a checkpoint

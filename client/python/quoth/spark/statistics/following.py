@@ -17,13 +17,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from quoth.client import Client
 from quoth.filelock import FileLock
 from quoth.message import Gap
 from quoth.spark.atomic_files import AtomicFile, make_directory
-from quoth.spark.source.offsets import Offset, TopicPosition
+from quoth.spark.source.offset_planner import Offset, TopicPosition
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.survey import Survey, SurveyRange, survey
 from quoth.spark.workers import Workers
@@ -37,26 +36,35 @@ Keep = Callable[[int, Survey], None]
 """Stores the result of a look under its number; the same number replaces the result."""
 
 
-class StatsCheckpoint(Closeable):
-    """The positions in topics up to which windows are reported. Close it.
+class Follower(Closeable):
+    """Computes the windows of topics that have ended, and remembers up to where. Belongs to one thread.
 
-    directory: created if need be; None for a checkpoint in memory. settings: must be the same in all runs.
-    Raises `Conflict` ``locked`` while another program has it, `RequestError` ``bad_request`` for other
-    settings, `Damaged`, OSError.
+    directory: of the checkpoint, created if need be; None for one in memory. topics: names, and patterns such
+    as ``orders.*``; topics that come later are read from their beginning. width: of a window, in
+    microseconds. out: where the caller stores results; width and out must be the same in all runs. since: the
+    pointer at which a new checkpoint begins. is_new: there was no checkpoint.
+
+    Close it. Raises `Conflict` ``locked`` while another program has the checkpoint, `RequestError`
+    ``bad_request`` for other settings, `Damaged`, OSError.
     """
 
-    def __init__(self, directory: Path | None, settings: dict[str, Any]) -> None:
-        self.looks = 0
-        self.positions: dict[str, TopicPosition] = {}
+    def __init__(
+        self, directory: Path | None, topics: str | Iterable[str], width: int, out: str | None, since: int = 0
+    ) -> None:
         self.is_new = True
+        self._looks = 0
+        self._positions: dict[str, TopicPosition] = {}
+        self._topics = [topics] if isinstance(topics, str) else list(topics)
+        self._width = width
+        self._settings = {"width": width, "out": out}
+        self._since = since
         self._path = directory / NAME if directory else None
-        self._settings = settings
         self._lock: FileLock | None = None
-        if directory is not None:
-            make_directory(directory)
-            self._lock = FileLock(directory / NAME)
+        if self._path is not None:
+            make_directory(self._path.parent)
+            self._lock = FileLock(self._path)
             with self._lock.opening():
-                self._load(directory / NAME)
+                self._load(self._path)
 
     def close(self) -> None:
         """Release the lock. Does nothing the second time."""
@@ -64,22 +72,38 @@ class StatsCheckpoint(Closeable):
             self._lock.release()
 
     def save(self) -> None:
-        """Write it, durably."""
+        """Write the checkpoint, durably."""
         if self._path is not None:
-            content = {"stats": VERSION, "looks": self.looks, **self._settings}
-            content["offset"] = Offset(self.positions).to_json()
+            offset = Offset(self._positions).to_json()
+            content = {"stats": VERSION, "looks": self._looks, **self._settings, "offset": offset}
             with AtomicFile(self._path.parent, NAME) as new:
                 new.file.write(json.dumps(content).encode())
                 new.keep(self._path)
         self.is_new = False
+
+    def look(self, broker: Client, workers: Workers, keep: Keep) -> Survey | None:
+        """Compute and store the windows that have ended since the last look; None if there are none.
+
+        Raises as `survey`, and as `Client.topic` for topics that do not exist.
+        """
+        found, gaps = self._ended(broker)
+        if not found:
+            return None
+        seen = survey(broker, workers, found, self._width)
+        seen = seen._replace(gaps=[*gaps, *seen.gaps])
+        keep(self._looks, seen)
+        self._positions |= seen.reached
+        self._looks += 1
+        self.save()
+        return seen
 
     def _load(self, path: Path) -> None:
         try:
             content = json.loads(path.read_bytes())
             if content["stats"] != VERSION:
                 raise ValueError
-            self.looks = int(content["looks"])
-            self.positions = dict(Offset.from_json(content["offset"]).topics)
+            self._looks = int(content["looks"])
+            self._positions = dict(Offset.from_json(content["offset"]).topics)
         except FileNotFoundError:
             return
         except (KeyError, TypeError, ValueError):
@@ -91,54 +115,12 @@ class StatsCheckpoint(Closeable):
                 raise error("bad_request", text, "keep it so, or begin with another checkpoint")
         self.is_new = False
 
-
-class Follower:
-    """Computes the windows of topics that have ended. Belongs to one thread.
-
-    topics: names, and patterns such as ``orders.*``; topics that come later are read from their beginning.
-    width: of a window, in microseconds. since: the pointer at which a new checkpoint begins.
-    """
-
-    def __init__(
-        self,
-        broker: Client,
-        workers: Workers,
-        topics: str | Iterable[str],
-        width: int,
-        checkpoint: StatsCheckpoint,
-        keep: Keep,
-        since: int = 0,
-    ) -> None:
-        self._broker = broker
-        self._workers = workers
-        self._topics = [topics] if isinstance(topics, str) else list(topics)
-        self._width = width
-        self._checkpoint = checkpoint
-        self._keep = keep
-        self._since = since
-
-    def look(self) -> Survey | None:
-        """Compute and store the windows that have ended since the last look; None if there are none.
-
-        Raises as `survey`, and as `Client.topic` for topics that do not exist.
-        """
-        found, gaps = self._ended()
-        if not found:
-            return None
-        seen = survey(self._broker, self._workers, found, self._width)
-        seen = seen._replace(gaps=[*gaps, *seen.gaps])
-        self._keep(self._checkpoint.looks, seen)
-        self._checkpoint.positions |= seen.reached
-        self._checkpoint.looks += 1
-        self._checkpoint.save()
-        return seen
-
-    def _ended(self) -> tuple[list[SurveyRange], list[Gap]]:
+    def _ended(self, broker: Client) -> tuple[list[SurveyRange], list[Gap]]:
         """The ranges whose windows have ended, and a gap for each topic that was created again."""
         ranges, gaps = [], []
-        for topic in named(self._broker, self._topics):
-            info = self._broker.topic(topic)
-            known = self._checkpoint.positions.get(topic)
+        for topic in named(broker, self._topics):
+            info = broker.topic(topic)
+            known = self._positions.get(topic)
             after, ordinal = max(0, self._since - 1), -1
             if known is not None:
                 same = known.log == info.log

@@ -6,18 +6,17 @@ Here tasks return a row for each window.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 from quoth.client import Client
 from quoth.message import Gap
-from quoth.spark.source.offset_planner import share
-from quoth.spark.source.offsets import TopicPosition
+from quoth.spark.source.offset_planner import TopicPosition, share
 from quoth.spark.source.partitioning import split, tasks_for
 from quoth.spark.source.range_reader import TopicRange
-from quoth.spark.statistics.windows import Window, windows_in
+from quoth.spark.statistics.windows import Window, joined, windows_in
 from quoth.spark.workers import Workers, perform
 from quoth.timestamps import now
 from quothwire.protocol.messages import Count
@@ -120,17 +119,6 @@ def survey(broker: Client, workers: Workers, wanted: Sequence[SurveyRange], widt
         windows = joined(chain.from_iterable(one.windows for one in found))
         rows += [_row(window, plan, width, at) for window in windows]
     return Survey(rows, gaps, {plan.range.topic: plan.reached() for plan in plans})
-
-
-def joined(windows: Iterable[Window]) -> list[Window]:
-    """Join neighbours with the same start."""
-    found: list[Window] = []
-    for window in windows:
-        if found and found[-1].start == window.start:
-            found[-1] = found[-1].joined(window)
-        else:
-            found.append(window)
-    return found
 
 
 def _planned(broker: Client, wanted: Sequence[SurveyRange], slots: int) -> Iterator[_Plan]:

@@ -1,11 +1,10 @@
-"""Views of all topics, options of a time condition, JSON by a schema, ranges of a frame without an RDD."""
+"""Views of all topics, options of a time condition, JSON by a schema."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,10 @@ import pytest
 from kit.scale import times
 from quoth import Client, NotFound, RequestError
 from quoth.spark import (
-    foreach_partition,
     from_json,
     read_topic,
     register_views,
     time_options,
-    topic_ranges_frame,
     write_corrupt,
 )
 from quothwire.pointer import to_text
@@ -39,9 +36,6 @@ def values(rows: Any) -> list[bytes]:
     return sorted(bytes(row.value) for row in rows.collect())
 
 
-# -- views --------------------------------------------------------------------------------------------------
-
-
 def test_each_topic_is_a_view_by_its_name(spark: Any, client: Client, topic: str) -> None:
     for name, count in ((f"{topic}.eu", 2), (f"{topic}.us-1", 3)):
         client.publish(name, [b"x"] * count)
@@ -59,9 +53,7 @@ def test_each_topic_is_a_view_by_its_name(spark: Any, client: Client, topic: str
             spark.catalog.dropTempView(f"`{name}`")
 
 
-def test_name_that_no_view_can_have_is_refused_where_it_is_given(
-    spark: Any, client: Client, topic: str
-) -> None:
+def test_topics_that_can_be_no_views_are_refused(spark: Any, client: Client, topic: str) -> None:
     for name in (f"{topic}.a,b", f"{topic}.a`b"):
         client.publish(name, b"x")
         for topics in (name, iter([name])):
@@ -70,9 +62,6 @@ def test_name_that_no_view_can_have_is_refused_where_it_is_given(
     assert register_views(spark, f"{topic}.*", url=client.url) == []
     with pytest.raises(RequestError, match="has a backtick"):
         register_views(spark, f"{topic}.*", url=client.url, prefix="p`")
-
-
-def test_views_that_spark_would_not_tell_apart_are_refused(spark: Any, client: Client, topic: str) -> None:
     for name in (f"{topic}.eu", f"{topic}.EU"):
         client.publish(name, b"x")
     with pytest.raises(RequestError, match="Spark ignores case"):
@@ -81,15 +70,14 @@ def test_views_that_spark_would_not_tell_apart_are_refused(spark: Any, client: C
         register_views(spark, f"{topic}.none", url=client.url)
 
 
-# -- times --------------------------------------------------------------------------------------------------
-
-
 def test_options_of_a_condition_give_the_rows_that_the_condition_leaves(
     utc: Any, client: Client, topic: str, rng: random.Random
 ) -> None:
     pointers = [client.publish(topic, b"%d" % number).first for number in range(8)]
     table = read_topic(utc, topic, url=client.url)
     utc.conf.set("spark.sql.session.timeZone", "America/New_York")
+    assert time_options(utc, "timestamp >= '2026-01-02'") == {"since": "1767330000000000"}
+    assert time_options(utc, "timestamp < '2026-01-02' + INTERVAL 1 DAY") == {"until": "1767416400000000"}
     for _ in range(times(1, 4)):
         low, high = sorted(rng.choices(pointers, k=2))
         first, last = (f"TIMESTAMP '{to_text(at)}'" for at in (low, high))
@@ -103,27 +91,19 @@ def test_options_of_a_condition_give_the_rows_that_the_condition_leaves(
             assert values(read) == values(table.where(condition)), condition
 
 
-def test_constants_of_a_condition_are_those_of_the_session(utc: Any) -> None:
-    utc.conf.set("spark.sql.session.timeZone", "America/New_York")
-    assert time_options(utc, "timestamp >= '2026-01-02'") == {"since": "1767330000000000"}
-    assert time_options(utc, "timestamp < '2026-01-02' + INTERVAL 1 DAY") == {"until": "1767416400000000"}
-    assert set(time_options(utc, "timestamp > current_timestamp() - INTERVAL 1 HOUR")) == {"since"}
-
-
-def test_condition_on_times_without_records_reads_what_where_leaves(
-    spark: Any, client: Client, topic: str
-) -> None:
+def test_condition_on_times_without_records_reads_nothing(spark: Any, client: Client, topic: str) -> None:
+    assert set(time_options(spark, "timestamp > current_timestamp() - INTERVAL 1 HOUR")) == {"since"}
     client.publish(topic, [b"x"] * 3)
-    for condition, count in (
-        ("timestamp < '1970-01-01'", 0),
-        ("timestamp < '1960-01-01' AND timestamp >= '1950-01-01'", 0),
-        ("timestamp >= current_timestamp() + INTERVAL 1 DAY", 0),
-        ("timestamp >= '200000-01-01'", 0),
-        ("timestamp >= '1960-01-01' AND timestamp < '200000-01-01'", 3),
-        ("timestamp > '1970-01-01' AND timestamp <= current_timestamp() + INTERVAL 1 DAY", 3),
+    nothing: dict[str, Any] = {"until": "0"}
+    assert read_topic(spark, topic, url=client.url, **nothing).count() == 0
+    for condition, options in (
+        ("timestamp < '1970-01-01'", nothing),
+        ("timestamp < '1960-01-01' AND timestamp >= '1950-01-01'", nothing),
+        ("timestamp >= current_timestamp() + INTERVAL 1 DAY", nothing),
+        ("timestamp >= '200000-01-01'", nothing),
+        ("timestamp >= '1960-01-01' AND timestamp < '200000-01-01'", {}),
     ):
-        read = read_topic(spark, topic, url=client.url, **time_options(spark, condition))
-        assert read.count() == count, condition
+        assert time_options(spark, condition) == options, condition
 
 
 def test_condition_that_is_none_on_the_time_is_refused(spark: Any) -> None:
@@ -138,9 +118,6 @@ def test_condition_that_is_none_on_the_time_is_refused(spark: Any) -> None:
     ):
         with pytest.raises(RequestError):
             time_options(spark, condition)
-
-
-# -- JSON ---------------------------------------------------------------------------------------------------
 
 
 def test_json_values_are_columns_and_bad_ones_stand_apart(spark: Any, client: Client, topic: str) -> None:
@@ -175,21 +152,3 @@ def test_bad_values_go_to_a_topic_once_in_each_batch_with_where_they_were(
     for half in ({"application": "clean"}, {"version": 0}):
         with pytest.raises(RequestError, match="application and version"):
             write_corrupt(rows, "dead", **half)
-
-
-# -- ranges of a frame --------------------------------------------------------------------------------------
-
-
-def test_function_is_called_for_each_range_of_a_frame(
-    spark: Any, client: Client, topic: str, tmp_path: Path
-) -> None:
-    for _ in range(4):
-        client.publish(topic, [b"x"] * 5)
-    folder = str(tmp_path)
-
-    def count(one: Any, messages: Any) -> None:
-        Path(folder, f"{one.after}-{one.until}").write_text(str(len(list(messages))))
-
-    foreach_partition(topic_ranges_frame(spark, topic, url=client.url), count, decode="messages")
-    counts = [int(path.read_text()) for path in tmp_path.iterdir()]
-    assert (len(counts), sum(counts)) == (2, 20)

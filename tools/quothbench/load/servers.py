@@ -1,4 +1,4 @@
-"""Processes: servers that end with the benchmark, and the processor time and memory that a process uses."""
+"""Servers that are measured, each a process that ends with the benchmark, and what a process uses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import quoth
+from quothcli.cli.session import is_here
 from quothwire.errors import error
 
 START_S = 60.0
 STOP_S = 60.0
 
+_BROKER_READY = "quothd: ready "
+_BARE_READY = "bare: ready "
 _PR_SET_PDEATHSIG = 1
 _UNTIL_PARENT_ENDS = f"""\
 import ctypes, os, sys
@@ -28,18 +32,44 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """Executes a command to which Linux sends SIGTERM when the thread that started it ends."""
 
 
-class Server(NamedTuple):
-    """A running server. line: the one with which it reported that it is ready."""
+class Target(NamedTuple):
+    """The address of a server, if it reports one. pid: 0 if it runs elsewhere."""
 
-    pid: int
-    line: str
+    url: str
+    pid: int = 0
+
+    def cpu(self) -> float | None:
+        """Return the processor seconds that it has used so far; None if they are unknown here."""
+        return cpu_seconds(self.pid) if self.pid else None
+
+
+@contextmanager
+def own_broker(directory: Path, **settings: object) -> Iterator[Target]:
+    """Run `quothd` on a directory. settings: keys of its configuration. Raises `Disconnected`."""
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in {"port": 0, **settings}.items()]
+    command = [*_python("quothd.main"), "--dir", str(directory), *options]
+    with serving("the broker", command, _BROKER_READY) as broker:
+        yield broker
+
+
+@contextmanager
+def bare_loop(path: Path, read_bytes: int = 0) -> Iterator[Target]:
+    """Run a bare loop on a file. read_bytes: of each reply; 0: the file gets the payloads of requests."""
+    command = [*_python("quothbench.load.bare"), _BARE_READY, str(path), str(read_bytes)]
+    with serving("the bare loop", command, _BARE_READY) as bare:
+        yield bare
+
+
+def running_broker(client: quoth.Client) -> Target:
+    """Return the broker that a client is connected to, with its process if it is on this machine."""
+    return Target(client.url, client.status().pid if is_here(client.url) else 0)
 
 
 @contextmanager
 def serving(
     name: str, command: Sequence[str], ready: str, environment: Mapping[str, str] | None = None
-) -> Iterator[Server]:
-    """Run a server until the block ends. ready: part of the line that reports readiness.
+) -> Iterator[Target]:
+    """Run a server until the block ends. ready: part of the line that reports readiness, before a URL.
 
     environment: None for that of this process. Raises `Disconnected` if the server ends before it is ready,
     or is not ready within `START_S`. It has a process group of its own, so that Ctrl-C does not reach it.
@@ -61,7 +91,7 @@ def serving(
     try:
         line = _ready_line(name, process, process.stdout, ready)
         drain.start()  # a full pipe would stop the server
-        yield Server(process.pid, line)
+        yield Target(line.partition(ready)[2], process.pid)
     finally:
         _end(process)
         if drain.ident is None:
@@ -137,3 +167,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _drain(output: IO[str]) -> None:
     with output:
         deque(output, 0)
+
+
+def _python(module: str) -> list[str]:
+    return [sys.executable, "-c", f"from {module} import main; main()"]

@@ -1,13 +1,16 @@
-"""Converts a condition on the time of records to the options `since` and `until`, so that the broker skips
-the rest."""
+"""Topics in SQL: views by their names, and options from a condition on the time of records."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from quoth.client import DEFAULT_URL, connect
 from quoth.spark.options import AHEAD_US
-from quoth.timestamps import now
+from quoth.spark.source.ranges import named
+from quoth.spark.source.source import read_topic
+from quoth.timestamps import Timestamp, now
 from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
 
@@ -24,6 +27,50 @@ _HINT = (
     "like \"timestamp >= '2026-01-02' AND timestamp < '2026-01-03'\": comparisons of timestamp with =, "
     "<, <=, >, >= or BETWEEN, joined by AND; put all else into where()"
 )
+
+
+def register_views(
+    spark: SparkSession,
+    topics: str | Iterable[str] = "*",
+    *,
+    url: str = DEFAULT_URL,
+    prefix: str = "",
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
+    columns: Sequence[str] | None = None,
+    **options: str,
+) -> list[str]:
+    """Create or replace a temporary view for each topic; returns the names of the views.
+
+    topics: names and patterns; all by default. The name of a view is `prefix` and the topic's name, in
+    backticks if it has dots or signs: SELECT * FROM `orders.eu`. since, until, columns, options: as for
+    `read_topic`. A view has the records of its first use: call this again for newer records and new topics.
+    Patterns skip topics with a comma or a backtick in their names.
+
+    Raises `NotFound` ``unknown_topic`` if no topic matches, ``bad_request`` for two topics whose names differ
+    only in case, which Spark does not distinguish, for a name with a comma or a backtick, and for a prefix
+    with a backtick.
+    """
+    if "`" in prefix:
+        text = f"prefix {prefix!r} has a backtick, which ends a name in SQL"
+        raise error("bad_request", text, "leave it out")
+    wanted = [topics] if isinstance(topics, str) else list(topics)
+    views: dict[str, str] = {}
+    with connect(url) as broker:
+        found = named(broker, wanted)
+    for name in found:
+        if not set(name).isdisjoint(",`"):
+            if name in wanted:
+                text = f"topic {name!r} has a comma or a backtick: it can be no view"
+                raise error("bad_request", text, "read it by option subscribePattern")
+        elif (other := views.setdefault(name.lower(), name)) != name:
+            text = f"topics {other!r} and {name!r} would be one view, because Spark ignores case"
+            raise error("bad_request", text, "name the topics, in two calls with another prefix")
+    for name in views.values():
+        bounds: dict[str, Any] = {"since": since, "until": until, "columns": columns, **options}
+        frame = read_topic(spark, name, url=url, **bounds)
+        frame.createOrReplaceTempView(f"`{prefix}{name}`")
+    return [prefix + name for name in views.values()]
 
 
 def time_options(spark: SparkSession, condition: str) -> dict[str, Any]:
