@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +21,11 @@ from kit.machine.processes import python_of
 from kit.spark.sparks import TESTS
 from quoth import Client, Gap
 from quoth.spark.archive import archived_files
-from quoth.spark.archive.archiver import Policy, TopicArchiver
-from quoth.spark.archive.compaction import Compactor
-from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.workers import LocalWorkers
+from quoth.spark.archive.archiver import ArchiveTally, Policy, TopicArchiver
+from quoth.spark.archive.compaction import Compacted, compact
+from quoth.spark.archive.manifest import ArchivedLog, ArchiveManifest
+from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.workers import LocalWorkers, Workers
 
 DIED = -signal.SIGKILL
 FILE_BYTES = 1_500
@@ -71,6 +74,53 @@ def files_in(root: Path) -> list[str]:
     return sorted(str(path) for path in found)
 
 
+@dataclass
+class Archiving:
+    """A topic, and an archive of it in small files, by this process."""
+
+    client: Client
+    root: Path
+    topic: str
+    told: list[str] = field(default_factory=list)
+
+    def publish(self, batches: Sequence[int], mark: str = "") -> None:
+        """See `publish`."""
+        publish(self.client, self.topic, batches, mark)
+
+    def archiver(self, topics: Any = None, sleep: Any = time.sleep, **policy: Any) -> TopicArchiver:
+        """Make an archiver, of the topic if no others are named."""
+        wanted = Policy(**{"file_bytes": FILE_BYTES, **policy})
+        names = self.topic if topics is None else topics
+        return TopicArchiver(self.client, self.root, LocalWorkers(), names, wanted, self.told.append, sleep)
+
+    def archive(self, topics: Any = None, **policy: Any) -> ArchiveTally:
+        """Archive what is there; returns the counts."""
+        archiver = self.archiver(topics, **policy)
+        archiver.run()
+        return archiver.tally
+
+    def compact(self, workers: Workers = LocalWorkers(), keep_replaced: float = 0, **how: Any) -> Compacted:  # noqa: B008
+        """Compact the archive; returns the counts."""
+        with ArchiveStore(self.root) as store:
+            return compact(store, workers, keep_replaced=keep_replaced, **how)
+
+    @property
+    def manifest(self) -> ArchiveManifest:
+        """The present manifest."""
+        return read_manifest(self.root)
+
+    @property
+    def log(self) -> ArchivedLog:
+        """The newest log of the topic."""
+        found = self.manifest.newest(self.topic)
+        assert found is not None
+        return found
+
+    def check(self) -> None:
+        """Compare the archive with the topic."""
+        assert of_archive(self.root, self.topic) == of_topic(self.client, self.topic)
+
+
 def work(action: str, url: str, root: Path, *, die_at: int = 0) -> int:
     """`run` in a process of its own; returns how often that changed the disk, or `DIED`.
 
@@ -87,7 +137,7 @@ def run(action: str, client: Client, root: Path, topics: str = "*") -> None:
     """Work on an archive in this process. action: ``archive``, ``trim`` or ``compact``."""
     if action == "compact":
         with ArchiveStore(root) as store:
-            Compactor(store, LocalWorkers(), keep_replaced=0).run()
+            compact(store, LocalWorkers(), keep_replaced=0)
     else:
         policy = Policy(trim=action == "trim", file_bytes=FILE_BYTES)
         TopicArchiver(client, root, LocalWorkers(), topics, policy).run()
@@ -134,11 +184,10 @@ def _row(row: dict[str, Any]) -> tuple[int, bytes | None, bytes, dict[str, bytes
     return row["offset"], row["key"], row["value"], headers
 
 
-def turn(path: Path) -> None:
-    """Write the records of a file in the opposite order, with the same footer."""
+def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
+    """Write the changed table of a file, with the same footer."""
     with pq.ParquetFile(path) as opened:
-        table, metadata = opened.read(), opened.metadata.metadata
-    turned = table.take(list(reversed(range(table.num_rows))))
-    with pq.ParquetWriter(path, turned.schema) as writer:
-        writer.write_table(turned)
+        table, metadata = change(opened.read()), opened.metadata.metadata
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
         writer.add_key_value_metadata({name: value for name, value in metadata.items() if b"quoth" in name})

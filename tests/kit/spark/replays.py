@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +24,11 @@ from kit.machine.processes import python_of
 from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive.manifest import ArchivedLog
-from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
+from quoth.spark.archive.parquet import SCHEMA, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
-from quoth.spark.replay.replayer import Replayer, Tell
+from quoth.spark.replay.replayer import Replayer, StreamTally
 from quoth.spark.workers import LocalWorkers
 
 DIED = -signal.SIGKILL
@@ -75,10 +76,8 @@ def write_archive(
         before = known or ArchivedLog(topic, log, generation)
         made, ordinal = [], before.rows
         for records in files:
-            with ArchiveWriter(root, Lineage(topic, log, generation)) as writer:
-                writer.write(_archived(records, ordinal))
+            made += write_files(root, before.lineage, [_archived(records, ordinal)])
             ordinal += len(records)
-            made += writer.written
         store.commit(store.manifest.with_log(before.grown(made[-1].last, ordinal, made, [])))
     return [root / file.name for file in made]
 
@@ -115,11 +114,43 @@ def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
     return [records[begin:end] for begin, end in pairwise(bounds)]
 
 
-def replay_of(
-    root: Path, client: Client, topic: str, workers: Any, tell: Tell, limits: ChunkLimits
-) -> Replayer:
-    """The replay of all that lies at a place into one topic."""
-    return Replayer(client, input_of(root, ReplayRequest(to=(topic,))), workers, tell, limits=limits)
+@dataclass
+class Replaying:
+    """A place with an archive or a table, and the topic into which this process replays it."""
+
+    client: Client
+    root: Path
+    topic: str
+    rng: random.Random = field(default_factory=random.Random)
+    told: list[str] = field(default_factory=list)
+
+    def archived(self, count: int, files: int) -> list[Record]:
+        """Write an archive of so many records of the topic `orders`, in so many files."""
+        records = some_records(self.rng, count)
+        write_archive(self.root, "orders", parts_of(records, files))
+        return records
+
+    def replayer(
+        self, path: Path | None = None, *, limits: ChunkLimits = SMALL, workers: Any = None, **wish: Any
+    ) -> Replayer:
+        """Make the replay of what lies there: `replayer(since=5)`."""
+        source = input_of(path or self.root, ReplayRequest(**{"to": (self.topic,), **wish}))
+        return Replayer(self.client, source, workers or LocalWorkers(), self.told.append, limits)
+
+    def replay(self, path: Path | None = None, **how: Any) -> StreamTally:
+        """Replay what lies there; returns the counts."""
+        replayer = self.replayer(path, **how)
+        replayer.run()
+        [one] = replayer.tallies.values()
+        return one
+
+    def stored(self) -> list[Record]:
+        """Read what was replayed."""
+        return replayed(self.client, self.topic)
+
+    def values(self) -> list[bytes]:
+        """Read the values that were replayed."""
+        return [one.value for one in self.stored()]
 
 
 def run_through_kills(
@@ -129,7 +160,7 @@ def run_through_kills(
     runner = threading.Thread(target=replayer.run)
     runner.start()
     for count in chunks:
-        eventually(lambda: replayer.tally.chunks >= count, "chunks are published", seconds)  # noqa: B023
+        eventually(lambda: replayer.chunks >= count, "chunks are published", seconds)  # noqa: B023
         broker.kill()
         broker.restart()
     runner.join(seconds)
@@ -153,9 +184,8 @@ def main() -> None:
     url, root, target, step, at, records = sys.argv[1:]
     _die_at(step, int(at))
     with quoth.connect(url) as client:
-        replay_of(
-            Path(root), client, target, LocalWorkers(), _silent, ChunkLimits(records=int(records))
-        ).run()
+        scene = Replaying(client, Path(root), target)
+        scene.replayer(limits=ChunkLimits(records=int(records))).run()
     print(json.dumps("done"))
 
 
@@ -178,10 +208,6 @@ def _die_at(step: str, at: int) -> None:
         return answer
 
     setattr(owner, name, counted)
-
-
-def _silent(text: str) -> None:
-    del text
 
 
 def _archived(records: Sequence[Record], ordinal: int) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -14,9 +15,10 @@ from kit.deadlines import eventually
 from kit.machine.processes import children, runs
 from kit.spark.archives import files_in, of_archive, of_topic, publish, run
 from quoth import Client
-from quoth.spark.archive import archived_files, archiver, compaction, read_archive
+from quoth.spark.archive import archived_files, parquet, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
-from quoth.spark.jobs import archive, compact
+from quoth.spark.jobs import archive
+from quoth.spark.jobs.session import JobBroker
 from quoth.spark.workers import LocalWorkers
 from quothcli.commands.pipeline import command as typed_archive
 
@@ -35,7 +37,7 @@ def fill(client: Client, topic: str, batches: int = 100) -> None:
 def archived(spark: Any, client: Client, root: Path, topic: str) -> dict[str, Any]:
     """Archive on Spark; returns the summary."""
     policy = Policy(file_bytes=FILE_BYTES)
-    content: dict[str, Any] = archive.job(root, topic, url=client.url, policy=policy, tell=print)(
+    content: dict[str, Any] = archive.archiving(root, topic, broker=JobBroker(client.url), policy=policy)(
         spark
     ).content
     return content
@@ -60,8 +62,10 @@ def test_archive_that_spark_wrote_is_read_by_spark(
     }
     found = frame.where(frame["topic"] == topic).orderBy("offset").collect()
     expected = [(one.pointer, one.time, one.key, one.value) for one in client.read(topic)]
-    assert [(row["offset"], _utc(row["timestamp"]), row["key"], row["value"]) for row in found] == expected
-    merged = compact.job(tmp_path, keep_replaced=0)(spark).content
+    assert [
+        (row["offset"], row["timestamp"].replace(tzinfo=UTC), row["key"], row["value"]) for row in found
+    ] == expected
+    merged = archive.compaction(tmp_path, keep_replaced=0)(spark).content
     assert merged["files"] == 0
     [middle] = client.read(topic, limit=60)[50:51]
     part = read_archive(spark, tmp_path, topic, since=middle.pointer)
@@ -85,12 +89,6 @@ def test_archive_is_read_wherever_it_lies_and_topics_by_their_names(
         configuration.set("fs.defaultFS", usual)
     assert {row["topic"] for row in rows} == set(names)
     assert [row["topic"].encode() for row in rows] == [bytes(row["value"]) for row in rows]
-
-
-def _utc(moment: Any) -> Any:
-    from datetime import UTC
-
-    return moment.replace(tzinfo=UTC)
 
 
 def test_workers_that_are_killed_while_they_write_cost_nothing(
@@ -129,4 +127,4 @@ def test_workers_that_are_killed_while_they_write_cost_nothing(
 def test_command_and_job_agree_on_what_is_usual() -> None:
     """The command does not load Spark and pyarrow to tell."""
     assert typed_archive._KEEP_REPLACED_S == KEEP_REPLACED_S
-    assert typed_archive._FILE_BYTES == archiver.FILE_BYTES == compaction.TARGET_BYTES
+    assert typed_archive._FILE_BYTES == parquet.FILE_BYTES

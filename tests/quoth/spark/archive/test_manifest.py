@@ -18,7 +18,6 @@ from quoth.spark.archive.manifest import (
     decoded,
 )
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.atomic_files import local_path
 from quothwire.errors import Conflict, Damaged, RequestError
 
 FILES = [
@@ -104,25 +103,13 @@ def test_commit_that_does_not_follow_the_one_it_began_with_is_refused(tmp_path: 
 
 @pytest.mark.parametrize("oldest", ["trimmed", "damaged"])
 def test_all_losses_are_counted_and_the_newest_kept_behind_one_that_sums_up_older_damage(oldest: str) -> None:
-    log, count = ArchivedLog("t", 1, 1), 2 * manifests.LOSSES_MAX
-    for n in range(1, count):
-        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, oldest)])
+    log, most = ArchivedLog("t", 1, 1), manifests.LOSSES_MAX
+    for n in range(1, 3 * most):
+        reason = oldest if n < 2 * most else "trimmed"
+        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, reason)])
+    assert (log.lost, len(log.losses)) == (2 * (3 * most - 1), most)
     first, *newest = log.losses
-    assert log.lost == 2 * (count - 1)
-    assert len(newest) == manifests.LOSSES_MAX - 1
-    assert newest[-1].after == 10 * (count - 1)
-    summed = 10, 10 * (count - manifests.LOSSES_MAX) + 5, 2 * manifests.LOSSES_MAX
-    alone = 10 * manifests.LOSSES_MAX, 10 * manifests.LOSSES_MAX + 5, 2
-    assert first[:3] == (summed if oldest == "damaged" else alone)
-    for n in range(count, 2 * count):
-        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "trimmed")])
-    assert len(log.losses) == manifests.LOSSES_MAX
-    assert (log.losses[0].after == 10) == (oldest == "damaged")
-    assert {loss.reason for loss in log.losses[1:]} == {"trimmed"}
-
-
-def test_archive_is_a_path_and_no_store_of_objects(tmp_path: Path) -> None:
-    assert local_path(f"file://{tmp_path}") == tmp_path
-    assert local_path("here") == Path.cwd() / "here"
-    with pytest.raises(RequestError, match="no path"):
-        local_path("s3://bucket/archive")
+    assert [loss.after for loss in newest] == [10 * n for n in range(2 * most + 1, 3 * most)]
+    summed = ArchivedLoss(10, 10 * (2 * most - 1) + 5, 2 * (2 * most - 1), "damaged")
+    alone = ArchivedLoss(20 * most, 20 * most + 5, 2, "trimmed")
+    assert first == (summed if oldest == "damaged" else alone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -14,21 +15,35 @@ from kit.broker.brokers import BrokerProcess
 from kit.spark.archives import of_archive, of_topic
 from kit.spark.sparks import TESTS
 from quoth import Client
-from quoth.spark.archive.parquet import COLUMNS, SCHEMA, ArchiveWriter, Lineage
+from quoth.spark.archive.manifest import Lineage
+from quoth.spark.archive.parquet import SCHEMA, read_file, write_files
 
 
-def test_first_record_of_a_file_does_not_say_alone_how_the_others_are_stored(root: Path) -> None:
-    texts = [f"reading {number}, as before".encode() for number in range(2_000)]
-    with ArchiveWriter(root, Lineage("orders", 1, 1)) as writer:
-        for begin, end in ((0, 1), (1, 2_000)):
-            rows = [
-                {"offset": at, "timestamp": at, "value": texts[at], "ordinal": at} for at in range(begin, end)
-            ]
-            writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
-    [file] = writer.written
-    group = pq.ParquetFile(root / file.name).metadata.row_group(0)
-    assert group.num_rows == 2_000
-    assert group.column(COLUMNS.index("value")).compression == "ZSTD"
+def test_values_are_compressed_if_that_shrinks_a_sample_of_them_and_other_columns_always(
+    root: Path, rng: random.Random
+) -> None:
+    others = ("offset", "timestamp", "key", "headers.list.element.key", "headers.list.element.value")
+    expected = {(name, "ZSTD") for name in (*others, "ordinal")}
+    for log, (values, compression) in enumerate((
+        ([b"reading %d, as before" % number for number in range(2_000)], "ZSTD"),
+        ([rng.randbytes(50) for _ in range(2_000)], "UNCOMPRESSED"),
+    )):  # fmt: skip
+        rows = [{"offset": at, "timestamp": at, "value": one, "ordinal": at} for at, one in enumerate(values)]
+        parts = [pa.RecordBatch.from_pylist(some, schema=SCHEMA) for some in (rows[:1], rows[1:])]
+        [file] = write_files(root, Lineage("orders", log, log), parts)
+        group = pq.ParquetFile(root / file.name).metadata.row_group(0)
+        columns = map(group.column, range(group.num_columns))
+        found = {(one.path_in_schema, one.compression) for one in columns}
+        assert (group.num_rows, found) == (2_000, expected | {("value", compression)})
+
+
+def test_file_of_several_row_groups_has_all_records(root: Path) -> None:
+    rows = [{"offset": at, "timestamp": at, "value": bytes(2**20), "ordinal": at} for at in range(70)]
+    parts = [pa.RecordBatch.from_pylist(rows[at : at + 7], schema=SCHEMA) for at in range(0, 70, 7)]
+    [file] = write_files(root, Lineage("orders", 1, 1), parts)
+    assert pq.read_metadata(root / file.name).num_row_groups == 2
+    found = [at for records in read_file(root, file) for at in records.column("offset").to_pylist()]
+    assert found == list(range(70))
 
 
 def test_archiving_does_not_import_pandas(

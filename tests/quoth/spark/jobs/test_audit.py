@@ -136,6 +136,24 @@ def test_findings_beside_damaged_records_are_notes_and_an_unreadable_log_does_no
     assert [row["damaged"] for row in summary.content["logs"]] == [0, 0, 1, 0, 0]
 
 
+def test_job_names_the_damage_in_a_line_and_keeps_it_as_parquet(
+    spark: Any, log: Path, tmp_path: Path
+) -> None:
+    damaged, out = segments(log)[1], tmp_path / "out"
+    flip(damaged, damaged.read_bytes().index(b"4.0"))
+    told = audit.job([log], out=str(out))(spark)
+    damage, total = told.lines
+    assert damage.startswith(f"damage  body        {damaged}: bytes ")
+    assert damage.endswith("; 4 records missing, from ordinal 16 on")
+    assert total.startswith("log: 4 segments, 11 batches, 44 records, ")
+    assert total.endswith(" bytes: 1 damaged, 4 records missing")
+    assert not told.good
+    assert {path.name for path in out.iterdir()} == {"segments", "findings"}
+    assert list(out.glob("findings/*.parquet"))
+    with pytest.raises(FileExistsError, match="exists already"):
+        audit.job([log], out=str(out))
+
+
 def verdict(directory: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
     """Run `quoth log verify`; returns its exit status, and the object of each topic."""
     status = run_command(["log", "verify", str(directory), "--format", "json"])

@@ -18,8 +18,8 @@ from kit.spark.archives import FILE_BYTES, publish
 from kit.spark.replays import (
     BEGAN,
     Record,
+    Replaying,
     parts_of,
-    replay_of,
     replayed,
     some_records,
     write_archive,
@@ -27,7 +27,7 @@ from kit.spark.replays import (
 from quoth import Client
 from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.jobs import replay
-from quoth.spark.jobs.session import JobSummary
+from quoth.spark.jobs.session import JobBroker, JobSummary
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import ReplayRequest
 from quoth.spark.workers import SparkWorkers
@@ -43,7 +43,7 @@ def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, told: list[st
     """Runs the job that replays what lies at `root` into the topic of the test."""
 
     def run_it(path: Path = root, *, to: Sequence[str] = (topic,), **options: Any) -> JobSummary:
-        settings = {"url": broker.url, "limits": SMALL, "tell": told.append, **options}
+        settings = {"broker": JobBroker(broker.url, tell=told.append), "limits": SMALL, **options}
         job = replay.job(path, request=ReplayRequest(to=tuple(to)), **settings)
         return job if isinstance(job, JobSummary) else job(spark)
 
@@ -77,7 +77,7 @@ def test_table_that_spark_has_written_is_replayed_file_by_file(
 
 
 def test_worker_that_is_killed_is_replaced(
-    spark: Any, client: Client, root: Path, topic: str, rng: random.Random, told: list[str], tmp_path: Path
+    spark: Any, client: Client, root: Path, topic: str, rng: random.Random, tmp_path: Path
 ) -> None:
     records = some_records(rng, 2_000)
     write_archive(root, "orders", parts_of(records, 20))
@@ -98,7 +98,7 @@ def test_worker_that_is_killed_is_replaced(
 
             return super().each(die_twice, parts)
 
-    replay_of(root, client, topic, Mortal(spark), told.append, SMALL).run()
+    Replaying(client, root, topic).replayer(workers=Mortal(spark), limits=SMALL).run()
     assert (tmp_path / "second").exists()
     assert replayed(client, topic) == records
 

@@ -12,6 +12,7 @@ from kit.deadlines import eventually
 from kit.machine.commands import Ended
 from quoth import Client
 from quoth.spark.jobs import stats
+from quoth.spark.jobs.session import JobBroker
 from quoth.spark.statistics.survey import Survey
 from quothcli.application import run as run_command
 from quothwire import pointer as pointers
@@ -37,7 +38,9 @@ def test_windows_are_told_as_text_as_json_and_as_parquet(
     publish(client, topic)
     client.create_topic(f"{topic}-empty")
     out = tmp_path / "out"
-    summary = stats.job([topic, f"{topic}-*"], url=client.url, window="1ms", out=str(out))(spark)
+    summary = stats.job([topic, f"{topic}-*"], broker=JobBroker(client.url), window="1ms", out=str(out))(
+        spark
+    )
     content = summary.content
     assert summary.good
     assert [one["records"] for one in content["topics"]] == [3_000, 0]
@@ -60,19 +63,21 @@ def test_windows_are_told_as_text_as_json_and_as_parquet(
     assert [{**row, "end": None} for row in rows] == [{**row, "end": None} for row in content["windows"]]
     assert kept(spark, out, "gaps") == []
     with pytest.raises(FileExistsError, match="exists already"):
-        stats.job(topic, url=client.url, out=str(out))
+        stats.job(topic, broker=JobBroker(client.url), out=str(out))
 
 
 def test_one_giant_window_and_a_stretch_of_time(spark: Any, client: Client, topic: str) -> None:
     publish(client, topic)
     middle = publish(client, topic)
     publish(client, topic)
-    (giant,) = stats.job(topic, url=client.url, window="100000w")(spark).content["windows"]
+    (giant,) = stats.job(topic, broker=JobBroker(client.url), window="100000w")(spark).content["windows"]
     assert (giant["records"], giant["keys"], giant["behind_records"]) == (9_000, 10, 0)
-    job = stats.job(topic, url=client.url, window="100000w", since=middle - 99, until=middle + 1)
+    job = stats.job(
+        topic, broker=JobBroker(client.url), window="100000w", since=middle - 99, until=middle + 1
+    )
     (part,) = job(spark).content["windows"]
     assert (part["records"], part["last"], part["behind_records"]) == (100, middle, 3_000)
-    nothing = stats.job(topic, url=client.url, until=3)(spark)
+    nothing = stats.job(topic, broker=JobBroker(client.url), until=3)(spark)
     assert nothing.lines == [f"{topic}: no records"]
 
 
@@ -105,7 +110,7 @@ def test_each_window_is_kept_once_through_crashes_of_the_driver(
     for _ in range(2):
         show = crash_behind(publish_behind(client, topic))
         following = stats.following(
-            topic, every=0.1, url=client.url, window="1ms", show=show, tell=print,
+            topic, every=0.1, broker=JobBroker(client.url), window="1ms", show=show,
             checkpoint=checkpoint, out=str(out),
         )  # fmt: skip
         with pytest.raises(Crashed):

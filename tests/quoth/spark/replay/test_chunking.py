@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -55,13 +54,18 @@ def everything(files: Positions) -> list[int]:
 stretches = st.tuples(st.integers(0, 4_000), st.integers(0, 4_000)).map(sorted)
 
 
+any_limits = st.sampled_from(
+    [LIMITS, LIMITS, ChunkLimits(1, 1), ChunkLimits(3, 10**9), ChunkLimits(10**9, 3)]
+)
+
+
 @examples
-@given(files(), stretches)
+@given(files(), stretches, any_limits)
 def test_each_record_of_a_range_is_in_one_chunk_and_chunks_follow_each_other_without_a_hole(
-    files: Positions, stretch: list[int]
+    files: Positions, stretch: list[int], limits: ChunkLimits
 ) -> None:
     after, until = stretch
-    chunks = list(by_size(files, after, until, LIMITS))
+    chunks = list(by_size(files, after, until, limits))
     taken = [one for chunk in records_of(chunks, files) for one in chunk]
     assert taken == [one for one in everything(files) if after < one <= until]
     parts = [part for chunk in chunks for part in chunk.parts]
@@ -101,37 +105,24 @@ def test_archive_that_has_grown_is_cut_as_before_up_to_the_last_chunk(files: Pos
 
 
 @examples
-@given(files(), st.integers(0, 4_000), st.integers(1, 500), st.integers(0, 3))
-def test_chunks_of_a_tick_hold_each_record_once_at_its_time(
-    files: Positions, after: int, tick: int, pause: int
+@given(files(), st.integers(0, 4_000), st.integers(0, 4_000), st.integers(1, 500), st.integers(0, 3))
+def test_chunks_of_a_tick_hold_each_wanted_record_once_at_its_time(
+    files: Positions, after: int, since: int, tick: int, pause: int
 ) -> None:
-    times = {one: one * (1 + pause) for one in everything(files)}
-    chunks = list(by_time(files, after, 3_000, LIMITS, tick, moments_of(files, times)))
-    taken = records_of(chunks, files)
+    times = {one: one * (1 + pause) for one in everything(files) if one > since}
+
+    def times_in(group: FileGroup) -> tuple[Any, Any]:
+        wanted = [one for one in files[group] if one > since]
+        return np.array(wanted, int), np.array([times[one] for one in wanted], int)
+
+    chunks = list(by_time(files, after, 3_000, LIMITS, tick, times_in))
+    taken = [[one for one in records if one > since] for records in records_of(chunks, files)]
     assert [one for chunk in taken for one in chunk] == [one for one in times if after < one <= 3_000]
     for chunk, records in zip(chunks, taken, strict=True):
         assert records
         assert {times[one] // tick * tick for one in records} == {chunk.time}
         assert chunk.until == records[-1]
         assert len(records) <= LIMITS.records
-
-
-@examples
-@given(files(dense=True), st.integers(1, 200))
-def test_rows_that_are_not_wanted_make_no_chunk(files: Positions, since: int) -> None:
-    def moments(group: FileGroup) -> tuple[Any, Any]:
-        positions = np.array(files[group])
-        begin = bisect_right(files[group], since)
-        return positions[begin:], positions[begin:]
-
-    taken = records_of(by_time(files, 0, 10_000, LIMITS, 10, moments), files)
-    wanted = [one for one in everything(files) if one > since]
-    assert [one for chunk in taken for one in chunk if one > since] == wanted
-
-
-def moments_of(files: Positions, times: dict[int, int]) -> Any:
-    """Make the function of `by_time` that returns the positions and times of a group."""
-    return lambda group: (np.array(files[group]), np.array([times[one] for one in files[group]]))
 
 
 def test_large_group_with_numbered_rows_is_cut_evenly() -> None:
@@ -148,11 +139,3 @@ def test_small_groups_share_a_part() -> None:
     [chunk, rest] = by_size(groups, 0, 50, LIMITS)
     assert [len(part.groups) for part in chunk.parts] == [2, 2, 2, 2]
     assert (chunk.after, chunk.until, rest.after, rest.until) == (0, 40, 40, 50)
-
-
-def test_the_smallest_limits_still_divide() -> None:
-    files = {FileGroup("a", 0, 7, 70, 1, 7): list(range(1, 8))}
-    for limits in (ChunkLimits(1, 1), ChunkLimits(3, 10**9), ChunkLimits(10**9, 3)):
-        taken = records_of(by_size(files, 0, 7, limits), files)
-        assert [one for chunk in taken for one in chunk] == list(range(1, 8))
-        assert all(len(chunk) <= limits.records for chunk in taken)

@@ -34,7 +34,7 @@ def read(stream: ReplayStream, tick: int | None = None) -> Iterator[tuple[bytes 
     """Key, value and encoded headers of all records that tasks would stage, in their order."""
     for chunk in stream.chunks(SMALL, tick):
         for part in chunk.parts:
-            for values, keys, headers in rows_of(part, stream.columns):
+            for (values, keys, headers), _ in rows_of(part, stream.columns):
                 yield from zip(keys.to_pylist(), values.to_pylist(), headers.to_pylist(), strict=True)
 
 
@@ -65,7 +65,8 @@ def test_pointer_becomes_the_same_header_with_and_without_others(
         None if headers is None else [{"key": k, "value": v} for k, v in headers.items()]
         for _, headers in rows
     ]
-    encoded = with_pointer(pa.array(pairs, HEADERS) if has_column else None, pointers)
+    encoded, undecoded = with_pointer(pa.array(pairs, HEADERS) if has_column else None, pointers)
+    assert undecoded == 0
     assert encoded.to_pylist() == [
         encode_headers({**((has_column and headers) or {}), POINTER_HEADER: str(pointer).encode()})
         for pointer, headers in rows
@@ -85,15 +86,15 @@ def test_null_key_is_left_out_only_where_it_stands_for_headers_that_cannot_be_de
     bad = [pair and {"key": pair[0], "value": pair[1]} for pair in pairs]
     good = [{"key": "trace", "value": b"1"}]
     undecoded = [{"key": None, "value": b"\xc1"}]
-    pointers, left_out = pa.array([5, 6, 7], pa.int64()), list[int]()
+    pointers = pa.array([5, 6, 7], pa.int64())
     column = pa.array([good, good, undecoded, None, good], HEADERS)[1:4]
-    encoded = with_pointer(column, pointers, left_out.append).to_pylist()
-    assert encoded == [
+    encoded, left_out = with_pointer(column, pointers)
+    assert encoded.to_pylist() == [
         encode_headers({"trace": b"1", POINTER_HEADER: b"5"}),
         encode_headers({POINTER_HEADER: b"6"}),
         encode_headers({POINTER_HEADER: b"7"}),
     ]
-    assert left_out == [1]
+    assert left_out == 1
     with pytest.raises(RequestError, match="is null"):
         with_pointer(pa.array([good, undecoded, bad], HEADERS), pointers)
 
@@ -159,37 +160,32 @@ def test_paced_table_leaves_out_what_is_not_of_the_time(tmp_path: Path) -> None:
         value
         for chunk in chunks
         for part in chunk.parts
-        for values, *_ in rows_of(part, stream.columns)
+        for (values, *_), _ in rows_of(part, stream.columns)
         for value in values.to_pylist()
     ]
     assert taken == [b"%d" % row for row in range(21, 80)]
 
 
-@pytest.mark.parametrize("times", [[1, 3, 2], [5, 6, 7, 1, 8, 9]])
-def test_paced_table_has_to_be_in_the_order_of_its_time(tmp_path: Path, times: list[int]) -> None:
+def test_paced_table_has_to_be_in_the_order_of_its_time(tmp_path: Path) -> None:
     path = tmp_path / "one.parquet"
-    pq.write_table(pa.table({"value": ["a"] * len(times), "at": times}), path, row_group_size=3)
-    [stream] = streams_of(path, to=("t",), time="at")
-    with pytest.raises(QuothError, match="not in the order of column 'at'") as raised:
-        list(stream.chunks(SMALL, 100))
-    assert str(path) in raised.value.text
+    for moments in ([1, 3, 2], [5, 6, 7, 1, 8, 9]):
+        pq.write_table(pa.table({"value": ["a"] * len(moments), "at": moments}), path, row_group_size=3)
+        [stream] = streams_of(path, to=("t",), time="at")
+        with pytest.raises(QuothError, match=r"one.parquet.* not in the order of column 'at'"):
+            list(stream.chunks(SMALL, 100))
 
 
 # -- what is refused ----------------------------------------------------------------------------------------
 
 WRONG_WISHES: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no such topic": ({"topics": ("clicks",)}, "unknown_topic", "orders, orders=b"),
-    "a pattern for none": ({"topics": ("x*",)}, "unknown_topic", "orders, orders=b"),
     "a topic that cannot be": ({"topics": ("a/b",)}, "bad_topic", ""),
-    "a target that cannot be": ({"topics": ("orders",), "to": ("a/b",)}, "bad_topic", ""),
-    "a target for which of them": ({"to": ("new",)}, "bad_request", "OLD=NEW"),
     "a target for another one": ({"to": ("clicks=new",)}, "bad_request", "OLD=NEW"),
     "two into one": ({"to": ("orders=new", "orders=b=new")}, "bad_request", "one after the other"),
     "two into the other": ({"to": ("orders=orders=b",)}, "bad_request", "one after the other"),
-    "columns of a table": ({"value": "json"}, "bad_request", "--value-column"),
     "a time of a table": ({"time": "at"}, "bad_request", "--time-column"),
     "a name that is too long": ({"name": "x" * 200}, "bad_request", "200"),
 }
+"""Those that the command refuses are typed in the tests of `quoth pipeline`."""
 
 
 def test_request_that_does_not_fit_an_archive_is_refused(tmp_path: Path, rng: random.Random) -> None:
@@ -226,19 +222,16 @@ def test_request_that_does_not_fit_a_table_is_refused(tmp_path: Path) -> None:
         assert (raised.value.code, str(path) in raised.value.text) == ("bad_request", True), case
 
 
-def test_file_of_a_folder_that_lacks_a_column_is_named(tmp_path: Path) -> None:
+def test_file_that_lacks_a_column_or_is_not_parquet_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"value": ["a"], "key": ["k"]}), tmp_path / "1.parquet")
-    pq.write_table(pa.table({"value": ["a"]}), tmp_path / "2.parquet")
+    path = tmp_path / "2.parquet"
+    pq.write_table(pa.table({"value": ["a"]}), path)
     with pytest.raises(QuothError, match=r"2.parquet has no column 'key'"):
         streams_of(tmp_path, to=("t",))
-
-
-def test_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "one.parquet"
     for content in (b"", b"PAR1", b"PAR1PAR1", b"value\na\n" * 100):
         path.write_bytes(content)
-        with pytest.raises(Damaged, match=r"one.parquet"):
-            streams_of(path, to=("t",))
+        with pytest.raises(Damaged, match=r"2.parquet"):
+            streams_of(tmp_path, to=("t",))
 
 
 def test_tables_of_other_formats_are_refused(tmp_path: Path) -> None:
@@ -249,15 +242,6 @@ def test_tables_of_other_formats_are_refused(tmp_path: Path) -> None:
         pq.write_table(pa.table({"value": ["a"]}), path / "1.parquet")
         with pytest.raises(QuothError, match=f"count only as {other} says"):
             streams_of(path, to=("t",))
-
-
-def test_folder_without_files_and_path_without_anything_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(QuothError, match="has no Parquet files"):
-        streams_of(tmp_path, to=("t",))
-    with pytest.raises(FileNotFoundError):
-        streams_of(tmp_path / "nowhere", to=("t",))
-    with pytest.raises(QuothError, match="is no path"):
-        input_of("s3://bucket/table", ReplayRequest(to=("t",)))
 
 
 def test_empty_files_and_topics_have_nothing_to_replay(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from quothcli.cli.command import SharedOptions, argument, as_typed, command, group, option
 from quothcli.cli.options import Since, Topics, WithBroker, WithoutBroker
 from quothcli.cli.quantities import size_option, span_option
-from quothcli.commands.pipeline.running import OnSpark, installed, report, run
+from quothcli.commands.pipeline.running import OnSpark, broker_of, installed, run
 from quothcli.printing.output import Format
 
 _KEEP_REPLACED_S = 900.0
@@ -168,14 +168,12 @@ def archive(
         from quoth.spark.archive.archiver import Policy
         from quoth.spark.jobs import archive
 
-        job = archive.job(
+        job = archive.archiving(
             directory,
             topics,
-            url=session.broker.url,
-            timeout=session.timeout_s,
+            broker=broker_of(session),
             policy=Policy(fail_on_loss, trim, file_bytes, keep_replaced),
             follow=follow,
-            tell=report,
         )
 
     return run(session, spark, "archive", job)
@@ -196,9 +194,9 @@ def verify(session: WithoutBroker, spark: OnSpark, directory: _Archive, topics: 
     """
 
     with installed():
-        from quoth.spark.jobs import verify
+        from quoth.spark.jobs import archive
 
-        job = verify.job(directory, topics or ())
+        job = archive.verification(directory, topics or ())
 
     return run(session, spark, "verify", job)
 
@@ -225,9 +223,11 @@ def compact(
     """
 
     with installed():
-        from quoth.spark.jobs import compact
+        from quoth.spark.jobs import archive
 
-        job = compact.job(directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced)
+        job = archive.compaction(
+            directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced
+        )
 
     return run(session, spark, "compact", job)
 
@@ -270,13 +270,11 @@ def replay(
             request=ReplayRequest(**wish),
             since=since,
             until=until,
-            url=session.broker.url,
-            timeout=session.timeout_s,
+            broker=broker_of(session),
             limits=ChunkLimits(bytes=chunk_bytes),
             speed=speed,
             same_topic=same_topic,
             dry_run=dry_run,
-            tell=report,
         )
 
     return run(session, spark, "replay", job)
@@ -312,34 +310,23 @@ def stats(
         from quoth.spark.jobs import stats
 
         stats.refuse_together(follow, until, checkpoint)
-        url, timeout, printer = session.broker.url, session.timeout_s, session.printer
+        broker, printer = broker_of(session), session.printer
 
         def write(lines: str) -> None:
             printer.line(lines)
             printer.flush()
 
         if follow is None:
-            job = stats.job(
-                topics,
-                url=url,
-                timeout=timeout,
-                window=window,
-                since=since,
-                until=until,
-                out=out,
-                tell=report,
-            )
+            job = stats.job(topics, broker=broker, window=window, since=since, until=until, out=out)
         else:
             job = stats.following(
                 topics,
                 every=follow,
                 checkpoint=checkpoint,
-                url=url,
-                timeout=timeout,
+                broker=broker,
                 window=window,
                 since=since,
                 out=out,
                 show=stats.shown(write, as_json=printer.form is Format.JSON),
-                tell=report,
             )
     return run(session, spark, "stats", job)

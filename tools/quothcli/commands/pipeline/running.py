@@ -11,9 +11,10 @@ from typer import BadParameter, Context
 from quothcli.cli.command import SharedOptions, option
 from quothcli.cli.exit_status import CommandStatus, Refused, say, terminable
 from quothcli.cli.session import Session
+from quothcli.printing.text import printable
 
 if TYPE_CHECKING:
-    from quoth.spark.jobs.session import Job, JobSummary
+    from quoth.spark.jobs.session import Job, JobBroker, JobSummary
 
 _NEEDED = ("pyspark", "pyarrow", "pandas", "py4j")
 
@@ -40,7 +41,7 @@ OnSpark = Annotated[SparkChoice, SharedOptions({"master": _Master, "conf": _Conf
 def run(session: Session, spark: SparkChoice, what: str, job: Job | JobSummary) -> int:
     """Run a job and print its summary; returns the exit status. what: the job, in a word.
 
-    Raises `BadParameter` for a wrong setting, `Refused` ``no_spark`` or ``spark_failed``.
+    Raises `BadParameter` for a wrong setting, `SparkFailed`, or `Refused` if Spark is not installed.
     """
     with installed():
         from quoth.spark.jobs.session import setting
@@ -50,7 +51,7 @@ def run(session: Session, spark: SparkChoice, what: str, job: Job | JobSummary) 
         except ValueError as problem:
             raise BadParameter(str(problem), param_hint="--conf") from problem
     summary = performed(what, job, spark.master, settings)
-    session.printer.answer("\n".join(summary.lines), summary.content)
+    session.printer.answer("\n".join(map(printable, summary.lines)), summary.content)
     return CommandStatus.DONE if summary.good else CommandStatus.FAILED
 
 
@@ -60,11 +61,15 @@ def performed(
     """Run a job; returns its summary. settings: of Spark. Raises as `run`."""
     from quoth.spark.jobs import session
 
-    try:
-        with terminable():
-            return session.perform(what, job, master, settings)
-    except session.SparkFailed as problem:
-        raise Refused(problem.code, problem.text, problem.hint) from problem
+    with terminable():
+        return session.perform(what, job, master, settings)
+
+
+def broker_of(session: Session) -> JobBroker:
+    """The broker of a job, with the options of its command."""
+    from quoth.spark.jobs.session import JobBroker
+
+    return JobBroker(session.broker.url, session.timeout_s, report)
 
 
 def report(text: str) -> None:

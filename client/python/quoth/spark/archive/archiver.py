@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from quoth.client import Client
 from quoth.core.options import as_seconds
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchivedLoss
-from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchivedLoss, Lineage
+from quoth.spark.archive.parquet import COLUMNS, FILE_BYTES, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import FileFinding, absent, check_written, named_files, require
 from quoth.spark.source.partitioning import split
@@ -33,8 +33,6 @@ from quoth.spark.source.ranges import named
 from quoth.spark.workers import Workers, perform, until_next_look
 from quothwire.errors import QuothError, error
 
-FILE_BYTES = 128 * 2**20
-"""Stored bytes for one file: a usual size for readers of Parquet, and some seconds of work for a task."""
 FILES_A_SLOT = 4
 """Files that each slot of the workers writes before a commit."""
 KEEP_REPLACED_S = 900.0
@@ -44,17 +42,23 @@ _LOG = logging.getLogger("quoth")
 Tell = Callable[[str], None]
 
 
-class Policy(NamedTuple):
+@dataclass(frozen=True)
+class Policy:
     """The policy of an archiving.
 
     fail_on_loss: raise for records that are gone, instead of counting them. trim: trim topics up to the end
-    of the archive. file_bytes: stored bytes for one file. keep_replaced: see `ArchiveStore.sweep`.
+    of the archive. file_bytes: stored bytes for one file. keep_replaced: see `ArchiveStore.sweep`. Raises
+    ``bad_request`` for file_bytes below 1.
     """
 
     fail_on_loss: bool = False
     trim: bool = False
     file_bytes: int = FILE_BYTES
     keep_replaced: float = KEEP_REPLACED_S
+
+    def __post_init__(self) -> None:
+        if self.file_bytes < 1:
+            raise error("bad_request", f"files of {self.file_bytes} bytes", "some millions are usual")
 
 
 @dataclass
@@ -76,13 +80,6 @@ class ArchiveTally:
     findings: list[FileFinding] = field(default_factory=list)
 
 
-class WrittenFiles(NamedTuple):
-    """The files that a task has written, and the records that it could not read."""
-
-    files: list[ArchivedFile]
-    losses: list[ArchivedLoss]
-
-
 class _Increment(NamedTuple):
     """The next records of a log to archive: its ranges up to a pointer.
 
@@ -96,34 +93,22 @@ class _Increment(NamedTuple):
     losses: list[ArchivedLoss]
 
 
+@dataclass
 class TopicArchiver:
     """Archives topics to a folder. Belongs to one thread. `LocalWorkers` need no Spark.
 
     root: the folder, under its path for all workers and this process. topics: names, and patterns such as
-    ``orders.*``. tell: called with each line for the user. sleep: waits so many seconds. Raises
-    ``bad_request`` for a policy with file_bytes below 1.
+    ``orders.*``. tell: called with each line for the user. sleep: waits so many seconds.
     """
 
-    def __init__(
-        self,
-        broker: Client,
-        root: Path,
-        workers: Workers,
-        topics: str | Iterable[str],
-        policy: Policy = Policy(),  # noqa: B008
-        tell: Tell = _LOG.warning,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
-        if policy.file_bytes < 1:
-            raise error("bad_request", f"files of {policy.file_bytes} bytes", "some millions are usual")
-        self.tally = ArchiveTally()
-        self._broker = broker
-        self._root = root
-        self._workers = workers
-        self._topics = [topics] if isinstance(topics, str) else list(topics)
-        self._policy = policy
-        self._tell = tell
-        self._sleep = sleep
+    broker: Client
+    root: Path
+    workers: Workers
+    topics: str | Sequence[str]
+    policy: Policy = Policy()
+    tell: Tell = _LOG.warning
+    sleep: Callable[[float], object] = time.sleep
+    tally: ArchiveTally = field(default_factory=ArchiveTally, init=False)
 
     def run(self) -> None:
         """Archive the present records.
@@ -133,26 +118,26 @@ class TopicArchiver:
         program works on the archive, OSError, and for lost records, if the policy says so, `NotFound`
         ``unknown_record`` or `Damaged`. Earlier commits stay.
         """
-        with ArchiveStore(self._root) as store:
+        with ArchiveStore(self.root) as store:
             self._store = store
-            self.tally.removed_files += store.sweep(keep_replaced=self._policy.keep_replaced)
-            names = named(self._broker, self._topics)
+            self.tally.removed_files += store.sweep(keep_replaced=self.policy.keep_replaced)
+            names = named(self.broker, self.topics)
             self._check_files(set(names) - self.tally.topics)
             self.tally.topics.update(names)
-            ends = {name: self._broker.topic(name).last for name in names}  # producers may never stop
+            ends = {name: self.broker.topic(name).last for name in names}  # producers may never stop
             while increments := self._plan(ends):
                 self._write(increments)
-            if self._policy.trim:
+            if self.policy.trim:
                 for name in names:
                     self._trim(name)
 
     def _check_files(self, topics: set[str]) -> None:
         """Report files of these topics that are missing or have another size, once for each archiver."""
         logs = [log for log in self._store.manifest.logs if log.topic in topics]
-        found = absent(self._store.root, named_files(logs))
+        found = absent(self.root, named_files(logs))
         self.tally.findings += found
         for one in found:
-            self._tell(f"{one.kind}: {one.text}")
+            self.tell(f"{one.kind}: {one.text}")
 
     def follow(self, interval: float) -> None:
         """Run for ever, once in `interval` seconds, also through outages of the broker.
@@ -166,9 +151,9 @@ class TopicArchiver:
             try:
                 self.run()
             except QuothError as problem:
-                self._tell(f"{problem.code}: {problem.text}; {self._outlook(problem)}")
+                self.tell(f"{problem.code}: {problem.text}; {self._outlook(problem)}")
                 failed = problem
-            self._sleep(until_next_look(began, seconds, failed))
+            self.sleep(until_next_look(began, seconds, failed))
 
     def _outlook(self, problem: QuothError) -> str:
         """Describe how `follow` continues after an error. Raises the error, or another one, if it cannot."""
@@ -177,7 +162,7 @@ class TopicArchiver:
         if problem.code != "unknown_topic":
             raise problem
         try:  # one of a pattern's topics may have been deleted, or created again
-            named(self._broker, self._topics)
+            named(self.broker, self.topics)
         except QuothError as other:
             if not other.retryable:
                 raise
@@ -187,7 +172,7 @@ class TopicArchiver:
 
     def _plan(self, ends: dict[str, int]) -> list[_Increment]:
         """Plan the next commit; empty if all is archived. ends: the last pointer of each topic."""
-        size = self._policy.file_bytes * FILES_A_SLOT * self._workers.slots
+        size = self.policy.file_bytes * FILES_A_SLOT * self.workers.slots
         found: list[_Increment] = []
         for topic, end in ends.items():
             increment = self._next(topic, end, size) if size > 0 else None
@@ -199,49 +184,45 @@ class TopicArchiver:
     def _next(self, topic: str, end: int, size: int) -> _Increment | None:
         """Plan the next records of a topic, about so many bytes; None if there are none."""
         while True:  # until the topic was neither created again nor trimmed between two requests
-            log = self._store.log_of(topic, self._broker.topic(topic).log)
-            there = self._broker.count(topic, log.until)
-            ahead = self._broker.advance(topic, log.until, max_bytes=size)
+            log = self._store.log_of(topic, self.broker.topic(topic).log)
+            there = self.broker.count(topic, log.until)
+            ahead = self.broker.advance(topic, log.until, max_bytes=size)
             if log.log == there.log == ahead.log and there.gone == ahead.gone:
                 break
         first = there.end - there.records  # the ordinal of the oldest one that is there
         gone = max(0, first - log.ordinal) if log.ordinal >= 0 else 0  # of a new log nothing is lost
         if log.until >= end or not (ahead.records or gone):
             return None
-        parts = max(1, math.ceil(ahead.bytes / self._policy.file_bytes))
-        ranges = split(self._broker, topic, log.log, ahead.after, ahead.until, parts)
+        parts = max(1, math.ceil(ahead.bytes / self.policy.file_bytes))
+        ranges = split(self.broker, topic, log.log, ahead.after, ahead.until, parts)
         gone += ahead.records - sum(one.records for one in ranges)
-        losses = self._lost(log, gone, ranges[0].after if ranges else ahead.until)
+        losses = []
+        if gone:
+            kept = ranges[0].after if ranges else ahead.until
+            loss = DataLoss(topic, log.until, kept + 1, gone, "trimmed")
+            if self.policy.fail_on_loss:
+                refuse(loss)
+            losses.append(ArchivedLoss(*loss[1:]))
         return _Increment(log, ahead.until, first + ahead.records, ranges, losses)
-
-    def _lost(self, log: ArchivedLog, records: int, first: int) -> list[ArchivedLoss]:
-        """The loss of records that retention removed before they could be archived."""
-        if not records:
-            return []
-        loss = DataLoss(log.topic, log.until, first + 1, records, "trimmed")
-        if self._policy.fail_on_loss:
-            refuse(loss)
-        return [ArchivedLoss(*loss[1:])]
 
     # -- write and commit -------------------------------------------------------------------------------
 
     def _write(self, increments: list[_Increment]) -> None:
-        root, strict = str(self._store.root), self._policy.fail_on_loss
+        work = partial(write_range, str(self.root), self.policy.fail_on_loss)
         ranges = [(one, increment.log.generation) for increment in increments for one in increment.ranges]
-        work, url = partial(write_range, root, strict), self._broker.url
-        outcomes = iter(perform(self._workers, work, ranges, url) if ranges else ())
+        outcomes = iter(perform(self.workers, work, ranges, self.broker.url))
         manifest = self._store.manifest
         for log, until, ordinal, parts, lost in increments:
             written = [next(outcomes) for _ in parts]
-            files = [file for one in written for file in one.files]
-            losses = [*lost, *(loss for one in written for loss in one.losses)]
-            check_written(self._store.root, files)
+            files = [file for made, _ in written for file in made]
+            losses = [*lost, *(loss for _, missed in written for loss in missed)]
+            check_written(self.root, files)
             grown = log.grown(until, ordinal, files, losses)
             manifest = manifest.with_log(grown)
             self._count(grown, files, losses)
         self._store.commit(manifest)
         self.tally.commits += 1
-        if self._policy.trim:
+        if self.policy.trim:
             for increment in increments:
                 self._trim(increment.log.topic)
 
@@ -250,13 +231,13 @@ class TopicArchiver:
         self.tally.bytes += sum(file.bytes for file in files)
         self.tally.files += len(files)
         if log.generation > 1 and len(files) == len(log.files):  # its first ones
-            self._tell(
+            self.tell(
                 f"topic {log.topic!r} was made anew: this is its generation {log.generation}; "
                 "what the one before held and had not been archived yet is gone"
             )
         for loss in losses:
             self.tally.lost += loss.records
-            self._tell(
+            self.tell(
                 f"{loss.records} records of {log.topic!r} behind {loss.after} and before {loss.next} are not "
                 f"in the archive: {loss.reason}"
             )
@@ -269,28 +250,28 @@ class TopicArchiver:
         Damaged records, which are not in the archive, stay with all records behind them: they may be
         repaired. Raises `Damaged` for a file with records of the topic that differs from the manifest.
         """
-        log, info = self._store.manifest.newest(topic), self._broker.topic(topic)
+        log, info = self._store.manifest.newest(topic), self.broker.topic(topic)
         if log is None or info.log != log.log or not info.first:
             return
         damaged = (loss for loss in log.losses if loss.reason == "damaged")
-        there = (one for one in damaged if self._broker.count(topic, one.after, one.next - 1).records)
+        there = (one for one in damaged if self.broker.count(topic, one.after, one.next - 1).records)
         safe = next((one.after for one in there), log.until)
         for named_file in named_files([log]):
             if info.first <= named_file[1].last and named_file[1].first <= safe:
-                require(self._store.root, named_file)
+                require(self.root, named_file)
         if safe >= info.first:
-            self.tally.trimmed += self._broker.trim(topic, safe + 1).records
+            self.tally.trimmed += self.broker.trim(topic, safe + 1).records
 
 
-def write_range(root: str, strict: bool, part: tuple[TopicRange, int]) -> WrittenFiles:
-    """Write the records of a range to files, in a worker. part: the range, and its log's generation.
+def write_range(
+    root: str, strict: bool, part: tuple[TopicRange, int]
+) -> tuple[list[ArchivedFile], list[ArchivedLoss]]:
+    """Write the records of a range to files, in a worker; returns them and the records that it misses.
 
-    strict: raise for missing records.
+    strict: raise for missing records. part: the range, and its log's generation.
     """
     one, generation = part
     losses: list[DataLoss] = []
     reader = RangeReader(one, refuse if strict else into(losses))
-    with ArchiveWriter(Path(root), Lineage(one.topic, one.log, generation)) as writer:
-        for records in reader.arrow(COLUMNS):
-            writer.write(records)
-    return WrittenFiles(writer.written, [ArchivedLoss(*loss[1:]) for loss in losses])
+    files = write_files(Path(root), Lineage(one.topic, one.log, generation), reader.arrow(COLUMNS))
+    return files, [ArchivedLoss(*loss[1:]) for loss in losses]

@@ -15,27 +15,27 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from quoth.merging.selection import Selection
 from quoth.spark.archive.fingerprint import total
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ReplacedFile
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Lineage, ReplacedFile
 from quoth.spark.archive.naming import day_of
-from quoth.spark.archive.parquet import ArchiveWriter, Lineage
+from quoth.spark.archive.parquet import FILE_BYTES, read_file, write_files
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import (
-    BadFile,
     FileFinding,
     absent,
     check_shared,
     check_written,
+    finding_of,
     named_files,
     overlaps,
-    read_named,
 )
 from quoth.spark.workers import Workers, perform
 from quoth.timestamps import now
-from quothwire.errors import error
+from quothwire.errors import Damaged, error
 
-TARGET_BYTES = 128 * 2**20
 MERGES_A_SLOT = 4
 """Merges that each slot of the workers does before a commit."""
 
@@ -63,74 +63,60 @@ class Compacted:
     findings: list[FileFinding] = field(default_factory=list)
 
 
-class Compactor:
-    """Compacts an archive. Belongs to one thread.
+def compact(
+    store: ArchiveStore,
+    workers: Workers,
+    *,
+    topics: Selection = Selection("*"),  # noqa: B008
+    target_bytes: int = FILE_BYTES,
+    keep_replaced: float,
+) -> Compacted:
+    """Merge files of some topics. Only merged files are read, and can be found damaged.
 
     target_bytes: smaller files are merged until they have this size. keep_replaced: seconds that merged files
-    stay, and unnamed files of killed runs.
+    stay, and unnamed files of killed runs. Raises OSError, or ``bad_request`` if a worker has another folder.
+    Earlier commits stay.
     """
+    done = Compacted()
+    logs = [log for log in store.manifest.logs if topics.means(log.topic)]
+    done.findings += absent(store.root, named_files(logs))
+    done.findings += (one for log in logs for one in overlaps(log))
+    bad = {one.name for one in done.findings}
+    found = [one for log in logs for one in _merges(log, target_bytes)]
+    merges = [one for one in found if not any(file.name in bad for file in one.files)]
+    size = MERGES_A_SLOT * workers.slots
+    for begin in range(0, len(merges), size):
+        _replace(store, workers, merges[begin : begin + size], done)
+    done.removed_files = store.sweep(keep_replaced=keep_replaced, keep_strays=keep_replaced)
+    return done
 
-    def __init__(
-        self,
-        store: ArchiveStore,
-        workers: Workers,
-        *,
-        topics: Selection = Selection("*"),  # noqa: B008
-        target_bytes: int = TARGET_BYTES,
-        keep_replaced: float,
-    ) -> None:
-        self.done = Compacted()
-        self._store = store
-        self._workers = workers
-        self._topics = topics
-        self._target_bytes = target_bytes
-        self._keep_replaced = keep_replaced
 
-    def run(self) -> None:
-        """Merge files. `done.findings` has those that are missing or wrong; only merged files are read for
-        that.
+def _merges(log: ArchivedLog, target_bytes: int) -> Iterator[FileMerge]:
+    for _, files in groupby(log.files, lambda file: day_of(file.first)):
+        for several in merges_of(list(files), target_bytes):
+            yield FileMerge(log.lineage, tuple(several))
 
-        Raises OSError, or ``bad_request`` if a worker has another folder. Earlier commits stay.
-        """
-        logs = [log for log in self._store.manifest.logs if self._topics.means(log.topic)]
-        self.done.findings += absent(self._store.root, named_files(logs))
-        self.done.findings += (one for log in logs for one in overlaps(log))
-        bad = {one.name for one in self.done.findings}
-        found = [one for log in logs for one in self._merges(log)]
-        merges = [one for one in found if not any(file.name in bad for file in one.files)]
-        size = MERGES_A_SLOT * self._workers.slots
-        for begin in range(0, len(merges), size):
-            self._replace(merges[begin : begin + size])
-        self.done.removed_files += self._store.sweep(
-            keep_replaced=self._keep_replaced, keep_strays=self._keep_replaced
-        )
 
-    def _merges(self, log: ArchivedLog) -> Iterator[FileMerge]:
-        lineage = Lineage(log.topic, log.log, log.generation)
-        for _, files in groupby(log.files, lambda file: day_of(file.first)):
-            for several in merges_of(list(files), self._target_bytes):
-                yield FileMerge(lineage, tuple(several))
-
-    def _replace(self, merges: list[FileMerge]) -> None:
-        made = perform(self._workers, partial(merge, str(self._store.root)), merges)
-        check_shared(self._store.root, (one for one in made if isinstance(one, FileFinding)))
-        check_written(self._store.root, (one for one in made if not isinstance(one, FileFinding)))
-        manifest, at = self._store.manifest, now()
-        for one, file in zip(merges, made, strict=True):
-            if isinstance(file, FileFinding):
-                self.done.findings.append(file)
-                continue
-            lineage = one.lineage
-            log = next(log for log in manifest.logs if (log.topic, log.log) == lineage[:2])
-            replaced = [ReplacedFile(old.name, at) for old in one.files]
-            manifest = manifest.with_log(log.merged({file: one.files}))
-            manifest = replace(manifest, replaced=(*manifest.replaced, *replaced))
-            self.done.merged += len(one.files)
-            self.done.files += 1
-            self.done.records += file.rows
-            self.done.bytes += file.bytes
-        if manifest is not self._store.manifest:
-            self._store.commit(manifest)
+def _replace(store: ArchiveStore, workers: Workers, merges: list[FileMerge], done: Compacted) -> None:
+    """Merge files in workers, and commit the result."""
+    made = perform(workers, partial(merge, str(store.root)), merges)
+    check_shared(store.root, (one for one in made if isinstance(one, FileFinding)))
+    check_written(store.root, (one for one in made if not isinstance(one, FileFinding)))
+    manifest, at = store.manifest, now()
+    for one, file in zip(merges, made, strict=True):
+        if isinstance(file, FileFinding):
+            done.findings.append(file)
+            continue
+        log = next(log for log in manifest.logs if log.lineage == one.lineage)
+        replaced = [ReplacedFile(old.name, at) for old in one.files]
+        manifest = manifest.with_log(log.merged(one.files, file))
+        manifest = replace(manifest, replaced=(*manifest.replaced, *replaced))
+        done.merged += len(one.files)
+        done.files += 1
+        done.records += file.rows
+        done.bytes += file.bytes
+    if manifest is not store.manifest:
+        store.commit(manifest)
 
 
 def merges_of(files: list[ArchivedFile], target_bytes: int) -> Iterator[list[ArchivedFile]]:
@@ -147,18 +133,31 @@ def merges_of(files: list[ArchivedFile], target_bytes: int) -> Iterator[list[Arc
         yield several
 
 
+class _BadFile(Exception):
+    """Raised while a file is read that differs from the manifest."""
+
+    def __init__(self, finding: FileFinding) -> None:
+        super().__init__(finding.text)
+        self.finding = finding
+
+
 def merge(root: str, part: FileMerge) -> ArchivedFile | FileFinding:
     """Merge files in a worker; returns the new file, or a finding if one differs from the manifest."""
+    lineage, files = part
     try:
-        with ArchiveWriter(Path(root), part.lineage) as writer:
-            for file in part.files:
-                for records in read_named(Path(root), part.lineage, file):
-                    writer.write(records)
-    except BadFile as bad:
+        [made] = write_files(Path(root), lineage, _records(Path(root), part))
+    except _BadFile as bad:
         return bad.finding
-    [made] = writer.written
-    files = part.files
     expected = sum(one.rows for one in files), total(one.hash for one in files)
     if (made.first, made.last, made.rows, made.hash) != (files[0].first, files[-1].last, *expected):
         raise error("damaged", f"{made.name} is not what its {len(files)} files were", "nothing was changed")
     return made
+
+
+def _records(root: Path, part: FileMerge) -> Iterator[pa.RecordBatch]:
+    """Read files one after the other. Raises `_BadFile`."""
+    for file in part.files:
+        try:
+            yield from read_file(root, file)
+        except (OSError, Damaged) as problem:
+            raise _BadFile(finding_of(root, (part.lineage, file), problem)) from None

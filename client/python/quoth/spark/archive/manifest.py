@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_64_hexdigest
 
-from quoth.spark.archive.fingerprint import MODULUS, total
+from quoth.spark.archive.fingerprint import MODULUS
 from quothwire.errors import error
 from quothwire.pointer import check_pointer
 
@@ -48,9 +48,16 @@ _OLDER_HINT = (
 )
 
 
+class Lineage(NamedTuple):
+    """The log of some records. generation: the number of the log among those of its topic."""
+
+    topic: str
+    log: int
+    generation: int
+
+
 class ArchivedFile(NamedTuple):
-    """A file: pointers of its first and last record, rows, bytes, ordinal of its first record,
-    fingerprint."""
+    """A file. first, last: pointers. ordinal: of its first record. hash: the fingerprint of its records."""
 
     name: str
     first: int
@@ -101,34 +108,34 @@ class ArchivedLog:
     files: tuple[ArchivedFile, ...] = ()
 
     @property
+    def lineage(self) -> Lineage:
+        """The log without its files."""
+        return Lineage(self.topic, self.log, self.generation)
+
+    @property
     def rows(self) -> int:
         """The number of archived records."""
         return sum(file.rows for file in self.files)
-
-    @property
-    def hash(self) -> int:
-        """The fingerprint of the archived records."""
-        return total(file.hash for file in self.files)
 
     def grown(
         self, until: int, ordinal: int, files: Iterable[ArchivedFile], losses: Iterable[ArchivedLoss]
     ) -> ArchivedLog:
         """Return the log, archived up to a later pointer."""
-        missing = tuple(losses)
+        losses = tuple(losses)
         return replace(
             self,
             until=until,
             ordinal=ordinal,
             files=(*self.files, *sorted(files, key=_BY_FIRST)),
-            lost=self.lost + sum(loss.records for loss in missing),
-            losses=_kept((*self.losses, *missing)),
+            lost=self.lost + sum(loss.records for loss in losses),
+            losses=_kept((*self.losses, *losses)),
         )
 
-    def merged(self, merged: Mapping[ArchivedFile, Sequence[ArchivedFile]]) -> ArchivedLog:
-        """Return the log with each new file in place of several old ones."""
-        gone = {old for several in merged.values() for old in several}
+    def merged(self, old: Iterable[ArchivedFile], new: ArchivedFile) -> ArchivedLog:
+        """Return the log with one new file in place of several old ones."""
+        gone = set(old)
         kept = [file for file in self.files if file not in gone]
-        return replace(self, files=tuple(sorted([*kept, *merged], key=_BY_FIRST)))
+        return replace(self, files=tuple(sorted([*kept, new], key=_BY_FIRST)))
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,12 @@ _FILE = re.compile(
 
 def topic_folder(topic: str) -> str:
     """The folder of a topic."""
-    escaped = "".join(map(_escaped, topic))
-    if len(escaped.encode()) > _FOLDER_BYTES_MAX or topic == _NULL:
-        return f"{_TOPIC}{_cut(topic)}~{xxh3_64_hexdigest(topic.encode())}"
-    return _TOPIC + escaped
-
-
-def topic_in(folder: str) -> str | None:
-    """The topic of a folder; None if the folder's name was cut."""
-    return None if "~" in folder else name_in(folder)
+    escaped = "".join(f"%{ord(one):02X}" if one in _SPECIAL else one for one in topic)
+    if len(escaped.encode()) <= _FOLDER_BYTES_MAX and topic != _NULL:
+        return _TOPIC + escaped
+    begin = escaped.encode()[:_CUT_BYTES].decode(errors="ignore")
+    whole = re.sub("%.?$", "", begin)  # without a part of a %XX
+    return f"{_TOPIC}{whole}~{xxh3_64_hexdigest(topic.encode())}"
 
 
 def name_in(folder: str) -> str:
@@ -55,23 +52,18 @@ def day_of(pointer: int) -> int:
     return pointer // DAY_US
 
 
+def folder_of(topic: str, first: int) -> str:
+    """The folder of a file with this first pointer."""
+    day = datetime.fromtimestamp(day_of(first) * 86_400, UTC).strftime("%Y-%m-%d")
+    return f"{topic_folder(topic)}/{_DAY}{day}"
+
+
 def file_name(topic: str, first: int, last: int, generation: int) -> str:
     """The path of a file with the records from one pointer to another, both of the same day."""
-    day = datetime.fromtimestamp(day_of(first) * 86_400, UTC).strftime("%Y-%m-%d")
     number = f".{generation}" if generation > 1 else ""
-    return f"{topic_folder(topic)}/{_DAY}{day}/{first:017d}-{last:017d}{number}{SUFFIX}"
+    return f"{folder_of(topic, first)}/{first:017d}-{last:017d}{number}{SUFFIX}"
 
 
 def is_ours(name: str) -> bool:
     """True if an archive makes files of this path, relative to the archive's folder."""
     return _FILE.fullmatch(name) is not None
-
-
-def _escaped(character: str) -> str:
-    return f"%{ord(character):02X}" if character in _SPECIAL else character
-
-
-def _cut(topic: str) -> str:
-    """The escaped beginning of a name, of at most `_CUT_BYTES` and without a part of a %XX."""
-    begin = "".join(map(_escaped, topic)).encode()[:_CUT_BYTES].decode(errors="ignore")
-    return re.sub("%.?$", "", begin)

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, groupby
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quoth.spark.archive import naming
-from quoth.spark.archive.fingerprint import MODULUS, fingerprint
-from quoth.spark.archive.manifest import ArchivedFile
+from quoth.spark.archive.fingerprint import fingerprint, total
+from quoth.spark.archive.manifest import ArchivedFile, Lineage
 from quoth.spark.atomic_files import AtomicFile, make_directory
 from quoth.spark.source.arrow import TYPES, buffers_of
 from quothwire.errors import error
 
+FILE_BYTES = 128 * 2**20
+"""Stored bytes for one file: a usual size for readers of Parquet, and some seconds of work for a task."""
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "ordinal")
 _ALWAYS = ("offset", "timestamp", "value", "ordinal")
 SCHEMA = pa.schema([pa.field(name, TYPES[name], nullable=name not in _ALWAYS) for name in COLUMNS])
@@ -44,131 +45,57 @@ _RISING = ["offset", "timestamp", "ordinal"]
 _ENCODINGS = {**dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"), "value": "DELTA_LENGTH_BYTE_ARRAY"}
 """DELTA_LENGTH_BYTE_ARRAY keeps lengths apart from bytes: incompressible values take two thirds of the
 time."""
-
-
 _HINT = "nothing was changed; put a copy of the file back"
 
 
-class Lineage(NamedTuple):
-    """The log of some records. generation: the number of the log among those of its topic."""
+def write_files(root: Path, lineage: Lineage, records: Iterable[pa.RecordBatch]) -> list[ArchivedFile]:
+    """Write records of one log to an archive's folder, a file for each day; each is synced under its name.
 
-    topic: str
-    log: int
-    generation: int
-
-
-class ArchiveWriter:
-    """Writes records of one log to an archive's folder. After an error, the unfinished file is removed.
-
-    written: the finished files, each synced under its name.
+    records: with the columns of `COLUMNS`, in the order of their pointers. After an error, the unfinished
+    file is removed.
     """
-
-    def __init__(self, root: Path, lineage: Lineage) -> None:
-        self.written: list[ArchivedFile] = []
-        self._root = root
-        self._lineage = lineage
-        self._file: _DayFile | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._file is not None:
-            if kind is None:
-                self._finish(self._file)
-            else:
-                self._file.drop()
-
-    def write(self, records: pa.RecordBatch) -> None:
-        """Write records with the columns of `COLUMNS`, behind the records before."""
-        for part in _days(records):
-            day = naming.day_of(part.column("offset")[0].as_py())
-            if self._file is not None and self._file.day != day:
-                self._finish(self._file)
-            if self._file is None:
-                self._file = _DayFile(self._root, self._lineage, part)
-            self._file.write(part)
-
-    def _finish(self, file: _DayFile) -> None:
-        self._file = None
-        self.written.append(file.finish())
+    days = groupby(_split_by_day(records), key=lambda part: naming.day_of(_first(part, "offset")))
+    return [_write_file(root, lineage, parts) for _, parts in days]
 
 
-class _DayFile:
-    """A file while it is written. first: its first records."""
+def _write_file(root: Path, lineage: Lineage, parts: Iterator[pa.RecordBatch]) -> ArchivedFile:
+    """Write records of one day."""
+    part = next(parts)
+    first, ordinal = _first(part, "offset"), _first(part, "ordinal")
+    folder = root / naming.folder_of(lineage.topic, first)
+    for path in (folder.parent, folder):
+        make_directory(path)
+    rows = hashed = 0
+    with AtomicFile(folder, naming.SUFFIX) as file, ExitStack() as opened:
+        writer = None
+        for group in _row_groups(chain([part], parts)):
+            writer = writer or opened.enter_context(_parquet_writer(file, group))
+            table = pa.Table.from_batches(group, SCHEMA)
+            writer.write_table(table, row_group_size=table.num_rows)
+            file.hand_over()
+            rows += table.num_rows
+            hashed = total([hashed, *map(fingerprint, group)])
+        assert writer is not None, "there is no file without records"
+        last = group[-1].column("offset")[-1].as_py()
+        name = naming.file_name(lineage.topic, first, last, lineage.generation)
+        made = ArchivedFile(name, first, last, rows, 0, ordinal, hashed)
+        writer.add_key_value_metadata(_footer(lineage, made))
+        writer.close()
+        return made._replace(bytes=file.keep(root / name))
 
-    def __init__(self, root: Path, lineage: Lineage, first: pa.RecordBatch) -> None:
-        self._root = root
-        self._lineage = lineage
-        self._first = self._last = first.column("offset")[0].as_py()
-        self._ordinal = first.column("ordinal")[0].as_py()
-        self.day = naming.day_of(self._first)
-        self._rows = self._hash = self._pending_bytes = 0
-        self._pending: list[pa.RecordBatch] = []
-        folder = (root / self._name).parent
-        for path in (folder.parent, folder):
-            make_directory(path)
-        self._file = AtomicFile(folder, naming.SUFFIX)
-        self._writer: pq.ParquetWriter | None = None
 
-    @property
-    def _name(self) -> str:
-        return naming.file_name(self._lineage.topic, self._first, self._last, self._lineage.generation)
-
-    def write(self, records: pa.RecordBatch) -> None:
-        """Take records; encodes them once they are enough for a row group."""
-        self._rows += records.num_rows
-        self._hash = (self._hash + fingerprint(records)) % MODULUS
-        self._last = records.column("offset")[-1].as_py()
-        self._pending.append(pa.RecordBatch.from_arrays(records.columns, schema=SCHEMA))
-        self._pending_bytes += records.nbytes
-        if self._pending_bytes >= ROW_GROUP_BYTES:
-            self._encode()
-
-    def finish(self) -> ArchivedFile:
-        """Encode pending records, write the footer, and put the file in place."""
-        try:
-            self._encode()
-            assert self._writer is not None, "there is no file without records"
-            self._writer.add_key_value_metadata(self._footer())
-            self._writer.close()
-            size = self._file.keep(self._root / self._name)
-        except BaseException:
-            self.drop()
-            raise
-        return ArchivedFile(self._name, self._first, self._last, self._rows, size, self._ordinal, self._hash)
-
-    def drop(self) -> None:
-        """Remove the unfinished file."""
-        if self._writer is not None:
-            with suppress(OSError, ValueError, pa.ArrowException):  # close() writes the rest
-                self._writer.close()
-        self._file.close()
-
-    def _encode(self) -> None:
-        if self._pending:
-            self._writer = self._writer or _writer(self._file, self._pending)
-            table = pa.Table.from_batches(self._pending, SCHEMA)
-            self._writer.write_table(table, row_group_size=table.num_rows)
-            self._file.hand_over()
-            self._pending.clear()
-            self._pending_bytes = 0
-
-    def _footer(self) -> dict[str, str]:
-        topic, log, generation = self._lineage
-        facts = {
-            "topic": topic,
-            "log": f"{log:016x}",
-            "generation": generation,
-            "first": self._first,
-            "last": self._last,
-            "rows": self._rows,
-            "ordinal": self._ordinal,
-            "hash": f"{self._hash:016x}",
-        }
-        return {f"quoth.{name}": str(value) for name, value in facts.items()}
+def _footer(lineage: Lineage, file: ArchivedFile) -> dict[str, str]:
+    facts = {
+        "topic": lineage.topic,
+        "log": f"{lineage.log:016x}",
+        "generation": lineage.generation,
+        "first": file.first,
+        "last": file.last,
+        "rows": file.rows,
+        "ordinal": file.ordinal,
+        "hash": f"{file.hash:016x}",
+    }
+    return {f"quoth.{name}": str(value) for name, value in facts.items()}
 
 
 def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
@@ -177,19 +104,10 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
     Raises `Damaged`; FileNotFoundError or another OSError if the file cannot be read.
     """
     path = root / file.name
-    expected = {
-        b"quoth.topic": lineage.topic,
-        b"quoth.log": f"{lineage.log:016x}",
-        b"quoth.first": str(file.first),
-        b"quoth.last": str(file.last),
-        b"quoth.hash": f"{file.hash:016x}",
-    }
     with damage_of(path, _HINT):
         found = pq.read_metadata(path)
-        said = found.metadata or {}
-        if found.num_rows != file.rows or any(
-            said.get(name) != text.encode() for name, text in expected.items()
-        ):
+        expected = {name.encode(): text.encode() for name, text in _footer(lineage, file).items()}
+        if found.num_rows != file.rows or not expected.items() <= (found.metadata or {}).items():
             raise ValueError("its footer does not say what the manifest says of it")
 
 
@@ -209,14 +127,12 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
                 _check_order(records, last, ordinal)
                 last, ordinal = (records.column(name)[-1].as_py() for name in ("offset", "ordinal"))
                 rows += records.num_rows
-                hashed = (hashed + fingerprint(records)) % MODULUS
+                hashed = total([hashed, fingerprint(records)])
                 yield records
         if (rows, hashed) != (file.rows, file.hash):
             raise ValueError(f"its {rows} rows are not the {file.rows} that the manifest says")
         if last != file.last:
             raise ValueError(f"it ends at {last} instead of {file.last}")
-        if naming.day_of(file.first) != naming.day_of(last):
-            raise ValueError("its records are of more than one day")
 
 
 @contextmanager
@@ -242,9 +158,10 @@ def _check_order(records: pa.RecordBatch, last: int, ordinal: int) -> None:
         raise ValueError("a time is not that of its pointer")
 
 
-def _writer(file: AtomicFile, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
-    """Open a Parquet writer. first: the first records, which decide on the compression."""
-    return pq.ParquetWriter(
+@contextmanager
+def _parquet_writer(file: AtomicFile, first: Sequence[pa.RecordBatch]) -> Iterator[pq.ParquetWriter]:
+    """Open a Parquet writer. first: the first row group, which decides on the compression."""
+    writer = pq.ParquetWriter(
         file.file,
         SCHEMA,
         compression=dict.fromkeys(_COMPRESSED, COMPRESSION) | {"value": _compression(first)},
@@ -253,6 +170,11 @@ def _writer(file: AtomicFile, first: Sequence[pa.RecordBatch]) -> pq.ParquetWrit
         write_statistics=_RISING,
         write_page_checksum=True,
     )
+    try:
+        yield writer
+    finally:
+        with suppress(OSError, ValueError, pa.ArrowException):  # after an error it writes the rest
+            writer.close()
 
 
 def _compression(records: Sequence[pa.RecordBatch]) -> str:
@@ -264,12 +186,31 @@ def _compression(records: Sequence[pa.RecordBatch]) -> str:
     return COMPRESSION if shrinks else "none"
 
 
-def _days(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide records by day."""
-    offsets = np.from_dlpack(records.column("offset"))
-    start, end = 0, records.num_rows
-    while start < end:
-        midnight = (naming.day_of(int(offsets[start])) + 1) * naming.DAY_US
-        stop = bisect_left(offsets, midnight, start, end)
-        yield records.slice(start, stop - start)
-        start = stop
+def _row_groups(parts: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Group records into row groups."""
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for part in parts:
+        group.append(pa.RecordBatch.from_arrays(part.columns, schema=SCHEMA))
+        size += part.nbytes
+        if size >= ROW_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _split_by_day(records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cut records at midnight."""
+    for batch in records:
+        offsets = np.from_dlpack(batch.column("offset"))
+        start = 0
+        while start < len(offsets):
+            midnight = (naming.day_of(int(offsets[start])) + 1) * naming.DAY_US
+            stop = bisect_left(offsets, midnight, start)
+            yield batch.slice(start, stop - start)
+            start = stop
+
+
+def _first(records: pa.RecordBatch, column: str) -> int:
+    return int(records.column(column)[0].as_py())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quoth.merging.selection import Selection
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchiveManifest
-from quoth.spark.archive.naming import name_in, topic_folder, topic_in
+from quoth.spark.archive.naming import name_in, topic_folder
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
 from quoth.timestamps import Timestamp, cursor, last_before
@@ -105,8 +105,8 @@ def _selected(
 
 def _named(frame: DataFrame, topics: Iterable[str]) -> DataFrame:
     """Replace names that were cut for a folder by those of their topics."""
-    folders = {topic_folder(topic): topic for topic in topics}
-    cut = {name_in(folder): topic for folder, topic in folders.items() if topic_in(folder) is None}
+    names = {name_in(topic_folder(topic)): topic for topic in topics}
+    cut = {name: topic for name, topic in names.items() if name != topic}
     if not cut:
         return frame
     from pyspark.sql import functions

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
-from quoth.spark.archive.parquet import Lineage, check_footer, read_file
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Lineage
+from quoth.spark.archive.parquet import check_footer, read_file
 from quothwire.errors import Damaged, error
 
 ONE_FOLDER = "all workers and the driver need the same folder: use a shared file system"
@@ -36,47 +34,46 @@ class FileFinding(NamedTuple):
     text: str
 
 
-class BadFile(Exception):
-    """Raised by `read_named` for a file that differs from the manifest."""
-
-    def __init__(self, finding: FileFinding) -> None:
-        super().__init__(finding.text)
-        self.finding = finding
-
-
 Named = tuple[Lineage, ArchivedFile]
 """A file that the manifest names, with its log."""
 
 
 def named_files(logs: Iterable[ArchivedLog]) -> list[Named]:
     """The files of logs, log by log."""
-    return [(Lineage(log.topic, log.log, log.generation), file) for log in logs for file in log.files]
+    return [(log.lineage, file) for log in logs for file in log.files]
 
 
 def absent(root: Path, files: Iterable[Named]) -> list[FileFinding]:
     """The files that are missing, unreadable, or of another size than the manifest says."""
-    return [found for lineage, file in files for found in _absent(root, lineage, file)]
-
-
-def require(root: Path, named: Named) -> None:
-    """Compare a file's presence, size and footer with the manifest. Raises `Damaged`, OSError."""
-    for found in absent(root, [named]):
-        if found.kind != "unreadable":
-            raise error("damaged", found.text)
-    check_footer(root, *named)
+    return _findings(root, files, _check_size)
 
 
 def verified(root: str, files: Iterable[Named]) -> list[FileFinding]:
     """Read files whole, in a worker; returns those that are missing, unreadable or damaged."""
-    return [found for lineage, file in files for found in _verified(Path(root), lineage, file)]
+    return _findings(Path(root), files, _check_all)
 
 
-def read_named(root: Path, lineage: Lineage, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
-    """Read the records of a file, in the order of their pointers. Raises `BadFile`."""
+def require(root: Path, named: Named) -> None:
+    """Compare a file's presence, size and footer with the manifest. Raises `Damaged`, OSError."""
     try:
-        yield from read_file(root, file)
-    except (OSError, Damaged) as problem:
-        raise BadFile(_finding(root, lineage, file, problem)) from None
+        _check_size(root, *named)
+    except FileNotFoundError as problem:
+        raise error("damaged", finding_of(root, named, problem).text) from None
+    check_footer(root, *named)
+
+
+def finding_of(root: Path, named: Named, problem: OSError | Damaged) -> FileFinding:
+    """The finding for a file that an error was raised for."""
+    lineage, file = named
+    path = root / file.name
+    match problem:
+        case FileNotFoundError():
+            kind, text = "missing", f"{path}: there is no such file"
+        case OSError():
+            kind, text = "unreadable", f"{path}: {os.strerror(problem.errno or 0)}"
+        case _:
+            kind, text = "damaged", problem.text
+    return FileFinding(lineage.topic, kind, file.name, file.rows, text)
 
 
 def check_shared(root: Path, findings: Iterable[FileFinding]) -> None:
@@ -116,37 +113,26 @@ def contradictions(log: ArchivedLog) -> Iterator[FileFinding]:
         yield FileFinding(log.topic, "manifest", newest.name, missing - log.lost, text)
 
 
-def _finding(root: Path, lineage: Lineage, file: ArchivedFile, problem: OSError | Damaged) -> FileFinding:
-    """The finding for a file that an error was raised for."""
-    path = root / file.name
-    match problem:
-        case FileNotFoundError():
-            kind, text = "missing", f"{path}: there is no such file"
-        case OSError():
-            kind, text = "unreadable", f"{path}: {os.strerror(problem.errno or 0)}"
-        case _:
-            kind, text = "damaged", problem.text
-    return FileFinding(lineage.topic, kind, file.name, file.rows, text)
-
-
-def _absent(root: Path, lineage: Lineage, file: ArchivedFile) -> list[FileFinding]:
-    path = root / file.name
-    try:
-        size = path.stat().st_size
-    except OSError as problem:
-        return [_finding(root, lineage, file, problem)]
-    if size == file.bytes:
-        return []
-    text = f"{path}: {size:,} bytes instead of {file.bytes:,}"
-    return [FileFinding(lineage.topic, "damaged", file.name, file.rows, text)]
-
-
-def _verified(root: Path, lineage: Lineage, file: ArchivedFile) -> list[FileFinding]:
-    found = _absent(root, lineage, file)
-    try:
-        if not found:
-            check_footer(root, lineage, file)
-            deque(read_file(root, file), maxlen=0)
-    except (OSError, Damaged) as problem:
-        return [_finding(root, lineage, file, problem)]
+def _findings(
+    root: Path, files: Iterable[Named], check: Callable[[Path, Lineage, ArchivedFile], None]
+) -> list[FileFinding]:
+    found = []
+    for named in files:
+        try:
+            check(root, *named)
+        except (OSError, Damaged) as problem:
+            found.append(finding_of(root, named, problem))
     return found
+
+
+def _check_size(root: Path, _: Lineage, file: ArchivedFile) -> None:
+    path = root / file.name
+    size = path.stat().st_size
+    if size != file.bytes:
+        raise error("damaged", f"{path}: {size:,} bytes instead of {file.bytes:,}")
+
+
+def _check_all(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
+    _check_size(root, lineage, file)
+    check_footer(root, lineage, file)
+    deque(read_file(root, file), maxlen=0)

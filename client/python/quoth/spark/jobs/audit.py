@@ -13,19 +13,19 @@ that the verdict does not depend on the division among tasks.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from quoth.spark.atomic_files import refuse_existing
 from quoth.spark.jobs import session
-from quoth.spark.jobs.runs import SegmentRun, shares
-from quoth.spark.jobs.session import JobSummary, printable
+from quoth.spark.jobs.session import JobSummary, shares
 from quothlog import file_format
 from quothlog.datadir import topic_file
 from quothlog.datadir.discovery import FoundLog, places
@@ -70,7 +70,8 @@ _SEGMENT = (
     "topic string, directory string, path string, log string, floor long, first long, last long, "
     "ordinal long, batches long, records long, bytes long, sealed boolean, indexed boolean"
 )
-_AMOUNTS = ("batches", "records", "bytes")
+_AMOUNTS = ("segments", "batches", "records", "bytes")
+_TOTALS = (*_AMOUNTS, "damaged", "missing")
 
 
 class AuditedLog(NamedTuple):
@@ -90,23 +91,39 @@ class Audit:
     segments: DataFrame
     findings: DataFrame
 
-    def save(self, directory: str) -> None:
-        """Write both as Parquet: DIR/segments and DIR/findings."""
-        self.segments.write.parquet(f"{directory}/segments")
-        self.findings.write.parquet(f"{directory}/findings")
-
     def summary(self) -> JobSummary:
         """Summarize the audit. It is good if nothing is damaged."""
-        sums = [functions.sum(name).alias(name) for name in _AMOUNTS]
-        amounts = self.segments.groupBy("directory").agg(functions.count("*").alias("segments"), *sums)
-        counts = self.findings.groupBy("directory", "kind", "damage").agg(
-            functions.count("*").alias("count"),
-            functions.sum(functions.greatest("records", functions.lit(0))).alias("missing"),
-        )
+        sums = [functions.sum(name).alias(name) for name in _AMOUNTS[1:]]
+        amounts = _by_directory(self.segments, functions.count("*").alias("segments"), *sums)
+        missing = functions.sum(functions.greatest("records", functions.lit(0))).alias("missing")
+        wrong = _by_directory(self.findings, functions.count_if("damage").alias("damaged"), missing)
+        told = []
+        for log in self.logs:
+            directory = str(log.place.directory)
+            one: dict[str, Any] = {
+                "topic": log.place.topic,
+                "directory": directory,
+                **dict.fromkeys(_TOTALS, 0),
+            }
+            told.append(one | amounts.get(directory, {}) | wrong.get(directory, {}))
+        totals = {name: sum(one[name] for one in told) for name in _TOTALS}
+        kinds = {row["kind"]: row["count"] for row in self.findings.groupBy("kind").count().collect()}
         first = self.findings.orderBy("directory", "path", "start").limit(FOUND_MAX)
         found = [AuditFinding(*row) for row in first.collect()]
-        seen = {row["directory"]: row.asDict() for row in amounts.collect()}
-        return _summary(self.logs, seen, [row.asDict() for row in counts.collect()], found)
+        lines = list(map(_line, found))
+        if (more := sum(kinds.values()) - len(found)) > 0:
+            lines.append(f"... and {more:,} more: --out DIR keeps all of them")
+        lines += [f"{one['topic']}: {_amounts(one)}" for one in told]
+        if len(told) > 1:
+            lines.append(f"{len(told):,} logs: {_amounts(totals)}")
+        content = {
+            "whole": not totals["damaged"],
+            **totals,
+            "kinds": dict(sorted(kinds.items())),
+            "logs": told,
+            "findings": [one._asdict() for one in found],
+        }
+        return JobSummary(lines, content, not totals["damaged"])
 
 
 def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list[AuditedLog]:
@@ -116,12 +133,22 @@ def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list
     topic.
     """
     named = [Path(directory).resolve() for directory in directories]
-    return [_look(place, named=place.directory in named) for place in _places(named, topic)]
+    found: dict[Path, FoundLog] = {}
+    missing: QuothError | None = None
+    for directory in named:
+        try:
+            found |= {place.directory: place for place in places(directory, topic)}
+        except QuothError as problem:
+            missing = problem
+    if not found and missing is not None:
+        raise missing
+    return [_look(place, named=place.directory in named) for place in found.values()]
 
 
 def audit(spark: SparkSession, logs: list[AuditedLog]) -> Audit:
     """Verify all segments of some logs."""
-    tasks = list(shares([log.sizes for log in logs]))
+    files = [((number, row), size) for number, log in enumerate(logs) for row, size in enumerate(log.sizes)]
+    tasks = list(shares(files))
     listed = spark.sparkContext.broadcast([(log.place.topic, log.listed) for log in logs])
     rows = spark.sparkContext.parallelize(tasks, max(1, len(tasks))).flatMap(
         lambda share: _inspected(share, listed.value)
@@ -146,27 +173,14 @@ def job(
     def run(spark: SparkSession) -> JobSummary:
         done = audit(spark, logs)
         if out is not None:
-            done.save(out)
+            done.segments.write.parquet(f"{out}/segments")
+            done.findings.write.parquet(f"{out}/findings")
         return done.summary()
 
     return session.looking(run, out)
 
 
 # -- in the driver ------------------------------------------------------------------------------------------
-
-
-def _places(directories: Iterable[Path], topic: str | None) -> list[FoundLog]:
-    """Find the logs in directories, each once."""
-    found: dict[Path, FoundLog] = {}
-    missing: QuothError | None = None
-    for directory in directories:
-        try:
-            found |= {place.directory: place for place in places(directory, topic)}
-        except QuothError as problem:
-            missing = problem
-    if not found and missing is not None:
-        raise missing
-    return list(found.values())
 
 
 def _look(place: FoundLog, *, named: bool) -> AuditedLog:
@@ -220,13 +234,17 @@ def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = 
 # -- in the executors ---------------------------------------------------------------------------------------
 
 
-def _inspected(share: list[SegmentRun], logs: list[tuple[str, Listing]]) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each segment of a task, and one without a path for each run that failed."""
-    for run in share:
-        topic, listed = logs[run.log]
+def _inspected(share: list[tuple[int, int]], logs: list[tuple[str, Listing]]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each segment of a task, and one without a path for each log that failed.
+
+    share: numbers of logs and rows of their lists.
+    """
+    for number, rows in groupby(share, itemgetter(0)):
+        topic, listed = logs[number]
         directory, last = str(listed.directory), 0
+        numbers = [row for _, row in rows]
         try:
-            for one in verify.summaries_in(listed, range(run.start, run.stop)):
+            for one in verify.summaries_in(listed, range(numbers[0], numbers[-1] + 1)):
                 yield _row(topic, directory, one)
                 last = one.last
         except (QuothError, OSError) as problem:
@@ -264,50 +282,14 @@ def _of_damage(topic: str, directory: str, damage: Damage) -> AuditFinding:
 # -- the summary --------------------------------------------------------------------------------------------
 
 
-def _summary(
-    logs: list[AuditedLog],
-    seen: dict[str, dict[str, Any]],
-    counts: list[dict[str, Any]],
-    found: list[AuditFinding],
-) -> JobSummary:
-    """seen: the amounts of each log by its directory. counts: of findings by directory and kind."""
-    told = [_told(log.place, seen, counts) for log in logs]
-    totals = {name: sum(one[name] for one in told) for name in ("segments", *_AMOUNTS, "damaged", "missing")}
-    kinds: Counter[str] = Counter()
-    for one in counts:
-        kinds[one["kind"]] += one["count"]
-    lines = [_line(one) for one in found]
-    if (more := kinds.total() - len(found)) > 0:
-        lines.append(f"... and {more:,} more: --out DIR keeps all of them")
-    lines += [f"{printable(one['topic'])}: {_amounts(one)}" for one in told]
-    if len(told) > 1:
-        lines.append(f"{len(told):,} logs: {_amounts(totals)}")
-    content = {
-        "whole": not totals["damaged"],
-        **totals,
-        "kinds": dict(sorted(kinds.items())),
-        "logs": told,
-        "findings": [one._asdict() for one in found],
-    }
-    return JobSummary(lines, content, not totals["damaged"])
-
-
-def _told(place: FoundLog, seen: dict[str, dict[str, Any]], counts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Summarize one log."""
-    directory = str(place.directory)
-    amounts = seen.get(directory, {})
-    here = [one for one in counts if one["directory"] == directory]
-    return {
-        "topic": place.topic,
-        "directory": directory,
-        **{name: amounts.get(name, 0) for name in ("segments", *_AMOUNTS)},
-        "damaged": sum(one["count"] for one in here if one["damage"]),
-        "missing": sum(one["missing"] for one in here),
-    }
+def _by_directory(frame: DataFrame, *columns: Column) -> dict[str, dict[str, Any]]:
+    """Aggregate rows by their directory."""
+    rows = frame.groupBy("directory").agg(*columns).collect()
+    return {row["directory"]: row.asDict() for row in rows}
 
 
 def _amounts(one: dict[str, Any]) -> str:
-    amounts = ", ".join(f"{one[name]:,} {name}" for name in ("segments", *_AMOUNTS))
+    amounts = ", ".join(f"{one[name]:,} {name}" for name in _AMOUNTS)
     missing = f", {one['missing']:,} records missing" if one["missing"] else ""
     return (
         f"{amounts}: {one['damaged']:,} damaged{missing}" if one["damaged"] else f"{amounts}: whole{missing}"
@@ -323,4 +305,4 @@ def _line(one: AuditFinding) -> str:
         which = f", from ordinal {one.ordinal} on" if one.ordinal >= 0 else ""
         lost = f"; {count} missing{which}"
     verdict = "damage" if one.damage else "note"
-    return printable(f"{verdict:<6}  {one.kind:<10}  {one.path}: {where}{one.text}{lost}")
+    return f"{verdict:<6}  {one.kind:<10}  {one.path}: {where}{one.text}{lost}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import dropwhile, takewhile
 from typing import Any
 
@@ -42,11 +43,13 @@ def failed_task(context: Any, error: str) -> Any | None:
 
     error: as `reason` gives it. None if a task is not its cause, or Java has ended.
     """
-    try:
+    with suppress(Py4JError, OSError):  # Java has ended
         context._jsc.sc().listenerBus().waitUntilEmpty()  # else the newest task may not be listed yet
-        return next((task for task in _failed_tasks(context) if error in _joined(task)), None)
-    except (Py4JError, OSError):  # Java has ended
-        return None
+        for task in _failed_tasks(context):
+            message = task.errorMessage()
+            if message.isDefined() and error in " ".join(message.get().splitlines()):
+                return task
+    return None
 
 
 def _failed_tasks(context: Any) -> Iterator[Any]:
@@ -64,24 +67,13 @@ def _failed_tasks(context: Any) -> Iterator[Any]:
             yield from (tasks.apply(at) for at in reversed(range(tasks.size())))
 
 
-def _joined(task: Any) -> str:
-    """The error of a task, its lines joined as those of `_of_python`."""
-    message = task.errorMessage()
-    return " ".join(message.get().splitlines()) if message.isDefined() else ""
-
-
 def _of_python(text: str) -> str | None:
     """The error at the end of the last trace of Python, all lines of it; None if there is no trace."""
     _, trace, rest = text.rpartition(_TRACE)
     if not trace:
         return None
-    lines = rest.strip("\n").splitlines()
-    error = takewhile(lambda line: line and not line[0].isspace(), dropwhile(_is_indented, lines))
-    return " ".join(error) or None
-
-
-def _is_indented(line: str) -> bool:
-    return line[:1].isspace()
+    error = dropwhile(lambda line: line[:1].isspace(), rest.strip("\n").splitlines())
+    return " ".join(takewhile(lambda line: line and not line[0].isspace(), error)) or None
 
 
 def _first_line(text: str) -> str:

@@ -11,23 +11,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
-from quoth.spark.jobs import session
-from quoth.spark.jobs.session import JobSummary, awaited
+from quoth.client import Client
+from quoth.spark.jobs.session import Job, JobBroker, JobSummary
 from quoth.spark.replay.chunking import ChunkLimits
-from quoth.spark.replay.inputs import ReplayRequest, ReplayStream, TableInput, input_of
-from quoth.spark.replay.replayer import LATE_S, Replayer, StreamTally, newest_version
+from quoth.spark.replay.inputs import ReplayRequest, ReplayStream, input_of
+from quoth.spark.replay.replayer import LATE_S, RateLimit, Replayer, StreamTally, newest_version
 from quoth.spark.workers import SparkWorkers
 from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import NotFound, error
 
-_COUNTS = ("chunks", "records", "bytes", "duplicates", "undecoded")
+_PLANNED = ("chunks", "records")
+_COUNTS = (*_PLANNED, "bytes", "duplicates", "undecoded")
 """The fields of `StreamTally` in a summary."""
 
 
@@ -37,20 +37,17 @@ def job(
     request: ReplayRequest = ReplayRequest(),  # noqa: B008
     since: Timestamp | None = None,
     until: Timestamp | None = None,
-    url: str = DEFAULT_URL,
-    timeout: float = DEFAULT_TIMEOUT_S,
+    broker: JobBroker,
     limits: ChunkLimits = ChunkLimits(),  # noqa: B008
     speed: float | None = None,
     same_topic: bool = False,
     dry_run: bool = False,
-    tell: Callable[[str], None],
-) -> session.Job | JobSummary:
+) -> Job | JobSummary:
     """Prepare the replay of an archive or a table; returns its summary if nothing is left to replay.
 
     request: the selection and the targets; since, until: the selection by time, the one included and the
-    other not. timeout: seconds that the broker may take for an answer, more once the job runs. limits: of a
-    chunk. speed: seconds of original time in one second. same_topic: allow the log that was archived as
-    target. dry_run: only report what would be done. tell: called with each line for the user.
+    other not. limits: of a chunk. speed: seconds of original time in one second. same_topic: allow the log
+    that was archived as target. dry_run: only report what would be done.
 
     Raises `RequestError` for an invalid request, `NotFound`, `Conflict` ``sequence_reused`` for a table that
     has changed, `Damaged`, OSError, `Disconnected`; the job raises as `Replayer.run`.
@@ -58,17 +55,17 @@ def job(
     _check_speed(speed)
     begin, end = (None if one is None else as_pointer(one) for one in (since, until))
     source = input_of(path, request._replace(since=begin, until=end))
-    if request.name is None or isinstance(source, TableInput):
+    if request.name is None or not source.is_archive:
         _check_fixed(since, until)
-    if speed is not None and isinstance(source, TableInput) and not request.time:
+    if speed is not None and not source.is_archive and not request.time:
         raise error(
             "bad_request", f"a pace needs a time: which column of {path} has it?", "--time-column NAME"
         )
-    with Client(url, None, timeout) as broker:
+    with Client(broker.url, None, broker.timeout) as client:
         streams = source.streams()
         if not same_topic:
-            _check_elsewhere(broker, streams)
-        left = [_left(broker, stream, limits) for stream in streams]
+            _check_elsewhere(client, streams)
+        left = [_left(client, stream, limits) for stream in streams]
     if dry_run:
         return _outline(left, speed)
     if not any(one.chunks for one in left):
@@ -76,19 +73,19 @@ def job(
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
-        with awaited(url, timeout, tell) as broker:
-            replayer = Replayer(broker, source, SparkWorkers(spark), tell, limits=limits, speed=speed)
+        rate_limit = None if speed is None else RateLimit(speed, broker.tell)
+        with broker.awaited() as client:
+            replayer = Replayer(client, source, SparkWorkers(spark), broker.tell, limits, rate_limit)
             try:
                 replayer.run(streams)
             except BaseException:
-                if replayer.tally.chunks:
-                    done = _amounts(list(replayer.tally.streams.values()))
-                    tell(f"{done} were replayed; run it again to go on")
+                if replayer.chunks:
+                    broker.tell(f"{_amounts(replayer.tallies.values())} were replayed; run it again to go on")
                 raise
-        tally, seconds = replayer.tally, time.monotonic() - began
-        return summary_of(list(tally.streams.values()), seconds, None if speed is None else tally.behind)
+        seconds, behind = time.monotonic() - began, None if rate_limit is None else rate_limit.behind
+        return summary_of(list(replayer.tallies.values()), seconds, behind)
 
-    return session.Job(run, "chunks that were published are whole: run it again to go on behind them")
+    return Job(run, "chunks that were published are whole: run it again to go on behind them")
 
 
 def summary_of(tallies: list[StreamTally], seconds: float, behind: float | None = None) -> JobSummary:
@@ -162,9 +159,8 @@ def _outline(left: list[StreamTally], speed: float | None) -> JobSummary:
     lines = [
         f"{_where(one)}at most {one.records:,} records in {one.chunks:,} chunks{_behind(one)}" for one in left
     ]
-    names = ("chunks", "records")
-    topics = [_content(one, names) for one in left]
-    content = {"dry_run": True, "topics": topics, **_sums(left, names), "speed": speed}
+    topics = [_content(one, _PLANNED) for one in left]
+    content = {"dry_run": True, "topics": topics, **_sums(left, _PLANNED), "speed": speed}
     return JobSummary([*lines, "nothing was replayed"], content)
 
 
@@ -190,10 +186,10 @@ def _content(tally: StreamTally, counts: Sequence[str] = _COUNTS) -> dict[str, A
     return {**where, "before": tally.began, **_sums([tally], counts)}
 
 
-def _sums(tallies: list[StreamTally], counts: Sequence[str] = _COUNTS) -> dict[str, int]:
+def _sums(tallies: Collection[StreamTally], counts: Sequence[str] = _COUNTS) -> dict[str, int]:
     return {name: sum(getattr(one, name) for one in tallies) for name in counts}
 
 
-def _amounts(tallies: list[StreamTally]) -> str:
+def _amounts(tallies: Collection[StreamTally]) -> str:
     sums = _sums(tallies)
     return f"{sums['records']:,} records in {sums['chunks']:,} chunks, {sums['bytes']:,} bytes"

@@ -1,4 +1,4 @@
-"""Runs jobs: starts a Spark session, waits for the broker, shows progress.
+"""Runs jobs: starts a Spark session, waits for the broker, divides files among tasks.
 
 A job that is started as a command has a session and a Java of its own, or the session of `spark-submit`.
 A program with a session calls the job with it.
@@ -15,15 +15,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from quoth.client import Client
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.spark.connections import TIMEOUT_S
 from quoth.spark.jobs.reasons import reason
+from quoth.spark.source.ranges import named
 from quothwire.errors import Disconnected, QuothError, error
 
 MASTER = "local[*,4]"
@@ -32,9 +33,10 @@ JAVA_HINT = "Spark 4 runs on Java 17 or newer: apt-get install openjdk-17-jre-he
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 BROKER_LOOK_S = 5.0
 """Seconds between two pings of the broker, and the time limit of each."""
-_LOOK_S = 0.25
-_CLEAR = "\r\033[K"
+TASK_BYTES_MIN, TASK_FILES_MIN = 64 * 2**20, 1_000
 _SCHEMA = {int: "long", float: "double", bool: "boolean"}
+
+File = TypeVar("File")
 
 
 class JobSummary(NamedTuple):
@@ -48,12 +50,8 @@ class JobSummary(NamedTuple):
     good: bool = True
 
 
-class SparkFailed(Exception):
-    """Spark cannot be started, or has broken a job off. code: ``no_spark`` or ``spark_failed``."""
-
-    def __init__(self, code: str, text: str, hint: str) -> None:
-        super().__init__(code, text, hint)
-        self.code, self.text, self.hint = code, text, hint
+class SparkFailed(QuothError):
+    """Spark cannot be started, ``no_spark``, or has broken a job off, ``spark_failed``."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,70 @@ def looking(work: Callable[[SparkSession], JobSummary], out: str | None) -> Job:
     return Job(work, "run it again" if out is None else f"{out} may not be whole: delete it, run it again")
 
 
+class JobBroker(NamedTuple):
+    """The broker of a job.
+
+    timeout: seconds that it may take for an answer, more once the job runs. tell: called with each line for
+    the user.
+    """
+
+    url: str = DEFAULT_URL
+    timeout: float = DEFAULT_TIMEOUT_S
+    tell: Callable[[str], None] = logging.getLogger("quoth").warning
+
+    def checked(self, topics: str | Iterable[str]) -> list[str]:
+        """Return a selection of topics.
+
+        Raises `RequestError`, `NotFound` if it matches none, `Disconnected`.
+        """
+        selection = [topics] if isinstance(topics, str) else list(topics)
+        with Client(self.url, None, self.timeout) as client:
+            named(client, selection)
+        return selection
+
+    @contextmanager
+    def awaited(self, look: float = BROKER_LOOK_S) -> Iterator[Client]:
+        """Connect a client that waits for the broker as long as tasks do, or longer if timeout says so.
+
+        tell is called from another thread when the broker stops answering, and when it answers again.
+        """
+        limit, over = max(self.timeout, TIMEOUT_S), Event()
+
+        def watch() -> None:
+            there = True
+            while not over.wait(look):
+                try:
+                    asking.ping()
+                except Disconnected as problem:
+                    if problem.code == "closed":  # the job ended while the broker was asked
+                        return
+                    if there:
+                        self.tell(f"{self.url} does not answer; it is waited for, {limit:g} s at least")
+                    there = False
+                except QuothError:
+                    return
+                else:
+                    if not there:
+                        self.tell(f"{self.url} answers again")
+                    there = True
+
+        with Client(self.url, None, limit) as client, Client(self.url, None, look) as asking:
+            watcher = Thread(target=watch, name="broker", daemon=True)
+            watcher.start()
+            try:
+                yield client
+            finally:
+                over.set()
+                asking.close()
+                watcher.join()
+
+
 Settings = Iterable[tuple[str, str]]
 """Settings of Spark, each as name and value."""
 
 
 def perform(what: str, job: Job | JobSummary, master: str | None = None, conf: Settings = ()) -> JobSummary:
-    """Run a job in a session of its own and show on stderr, if that is a terminal, how far it is.
+    """Run a job in a session of its own.
 
     what: what is being done, in a word or two. job: or its summary, if there was nothing left for Spark.
     master, conf: see `session`. Raises `SparkFailed`, and what the job raises.
@@ -92,7 +148,7 @@ def perform(what: str, job: Job | JobSummary, master: str | None = None, conf: S
     if isinstance(job, JobSummary):
         return job
     logging.getLogger().addHandler(logging.NullHandler())  # or py4j tells of Ctrl-C with a traceback
-    with session(f"quoth {what}", master, conf) as spark, progress(spark, what):
+    with session(f"quoth {what}", master, conf) as spark:
         try:
             return job(spark)
         except (PySparkException, Py4JError) as problem:
@@ -110,18 +166,17 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
     """
     settings: dict[str, Any] = {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
     }
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
+    builder = SparkSession.builder.appName(name)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # of spark-submit
+        builder = builder.master(master) if master else builder
+    else:
         _need_java()
         settings |= _settings_here(master or MASTER)
-    settings |= dict(conf)
-    builder = SparkSession.builder.appName(name)
-    if master or not submitted:
         builder = builder.master(master or MASTER)
     try:
-        spark = builder.config(map=settings).getOrCreate()
+        spark = builder.config(map=settings | dict(conf)).getOrCreate()
     except (PySparkException, Py4JError) as problem:
         _raise_exit_of(problem)
         hint = f"look at --master and --conf; {JAVA_HINT}"
@@ -129,62 +184,28 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
     try:
         yield spark
     finally:
-        _stop(spark)
+        try:
+            spark.stop()
+        except Exception:  # SIGTERM has broken off a call, and its answer was taken for that of this one
+            with suppress(OSError, Py4JError):  # where Java got the signal, too, there is nothing to stop
+                spark.stop()
 
 
-@contextmanager
-def progress(spark: SparkSession, what: str) -> Iterator[None]:
-    """Show the number of completed tasks: a line on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    over = Event()
-    watcher = Thread(target=_watch, args=(spark, what, over), name="progress")
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
+def shares(files: Iterable[tuple[File, int]]) -> Iterator[list[File]]:
+    """Yield the files of each task: at least `TASK_BYTES_MIN` or `TASK_FILES_MIN`, but for the last one.
 
-
-@contextmanager
-def awaited(
-    url: str, timeout: float, tell: Callable[[str], None], look: float = BROKER_LOOK_S
-) -> Iterator[Client]:
-    """Connect a client that waits for its broker as long as tasks do, or longer if timeout says so.
-
-    tell: called from another thread when the broker stops answering, and when it answers again.
+    files: each with its bytes. A task costs Spark some hundredths of a second, a small file a ten-thousandth.
     """
-    limit, over = max(timeout, TIMEOUT_S), Event()
-    with Client(url, None, limit) as client, Client(url, None, look) as asking:
-        watcher = Thread(target=_watch_broker, args=(asking, limit, tell, over), name="broker", daemon=True)
-        watcher.start()
-        try:
-            yield client
-        finally:
-            over.set()
-            asking.close()
-            watcher.join()
-
-
-def _watch_broker(asking: Client, limit: float, tell: Callable[[str], None], over: Event) -> None:
-    there = True
-    while not over.wait(asking.timeout):
-        try:
-            asking.ping()
-        except Disconnected as problem:
-            if problem.code == "closed":  # the job ended while the broker was asked
-                return
-            if there:
-                tell(f"{asking.url} does not answer; it is waited for, {limit:g} s at least")
-            there = False
-        except QuothError:
-            return
-        else:
-            if not there:
-                tell(f"{asking.url} answers again")
-            there = True
+    share: list[File] = []
+    size = 0
+    for file, of_file in files:
+        share.append(file)
+        size += of_file
+        if size >= TASK_BYTES_MIN or len(share) >= TASK_FILES_MIN:
+            yield share
+            share, size = [], 0
+    if share:
+        yield share
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -201,33 +222,14 @@ def schema_of(row: type) -> str:
     return ", ".join(f"{name} {_SCHEMA.get(kind, 'string')}" for name, kind in kinds.items())
 
 
-def printable(text: str) -> str:
-    """Escape characters that a terminal would interpret."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
-
-
 def _settings_here(master: str) -> dict[str, str]:
     """The settings of a session whose driver is this process."""
-    settings = {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        settings |= {
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
-    return settings
-
-
-def _stop(spark: SparkSession) -> None:
-    try:
-        spark.stop()
-    except Exception:  # SIGTERM has broken off a call, and its answer was taken for that of this one
-        with suppress(OSError, Py4JError):  # where Java got the signal, too, there is nothing left to stop
-            spark.stop()
+    settings = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"}
+    if not master.startswith("local"):
+        return settings
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    here = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), "127.0.0.1")
+    return {**settings, **here, "spark.ui.enabled": "false"}
 
 
 def _raise_exit_of(problem: BaseException) -> None:
@@ -245,14 +247,3 @@ def _need_java() -> None:
     if shutil.which("java", path=os.path.join(home, "bin") if home else None) is None:
         where = f"JAVA_HOME, {home}, holds none" if home else "none is in the PATH"
         raise SparkFailed("no_spark", f"Spark needs Java, and {where}", JAVA_HINT)
-
-
-def _watch(spark: SparkSession, what: str, over: Event) -> None:
-    tracker = spark.sparkContext.statusTracker()
-    with suppress(Py4JError, OSError):  # the job fails for the same reason, and says so
-        while not over.wait(_LOOK_S):
-            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            stages = [stage for stage in found if stage is not None]
-            done, total = sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
-            print(f"{_CLEAR}{what}: {done:,} of {total:,} tasks", end="\r", file=sys.stderr, flush=True)
-        print(_CLEAR, end="", file=sys.stderr, flush=True)

@@ -10,19 +10,17 @@ With --follow each window is reported when it has ended, see `quoth.spark.statis
 from __future__ import annotations
 
 import json
-import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.message import Gap
 from quoth.spark.atomic_files import local_path, refuse_existing
-from quoth.spark.jobs import session
-from quoth.spark.jobs.session import JobSummary, awaited, printable
+from quoth.spark.jobs.session import Job, JobBroker, JobSummary, looking, schema_of
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.following import Follower
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
@@ -44,43 +42,37 @@ HEADING = _COLUMNS.format(
 )
 """The heading of the lines of `line`."""
 
-_LOG = logging.getLogger("quoth")
-Tell = Callable[[str], None]
-
 
 def job(
     topics: str | Iterable[str],
     *,
-    url: str = DEFAULT_URL,
-    timeout: float = DEFAULT_TIMEOUT_S,
+    broker: JobBroker,
     window: str = WINDOW,
     since: Timestamp | None = None,
     until: Timestamp | None = None,
     out: str | None = None,
-    tell: Tell = _LOG.warning,
-) -> session.Job:
+) -> Job:
     """Prepare the statistics of the present records. window: a span of time. out: the folder for windows and
     gaps.
 
-    timeout: seconds that the broker may take for an answer, more once the job runs. tell: called with each
-    line for the user. Raises `RequestError` for an invalid span or time, FileExistsError, `NotFound`
-    ``unknown_topic``, `Disconnected`. The job raises as `survey`.
+    Raises `RequestError` for an invalid span or time, FileExistsError, and as `JobBroker.checked`. The job
+    raises as `survey`.
     """
     width, after, end = window_us(window), cursor(None, since, 0), last_before(until)
     refuse_existing(out)
-    selection = _selected(topics, url, timeout)
+    selection = broker.checked(topics)
 
     def run(spark: SparkSession) -> JobSummary:
-        with awaited(url, timeout, tell) as broker:
-            names = named(broker, selection)
-            ends = {name: min(end, max(now(), broker.topic(name).last)) for name in names}
+        with broker.awaited() as client:
+            names = named(client, selection)
+            ends = {name: min(end, max(now(), client.topic(name).last)) for name in names}
             ranges = [SurveyRange(name, after, ends[name]) for name in names if after < ends[name]]
-            seen = survey(broker, SparkWorkers(spark), ranges, width)
+            seen = survey(client, SparkWorkers(spark), ranges, width)
         if out is not None:
             save(spark, seen, out)
         return summary_of(names, seen)
 
-    return session.looking(run, out)
+    return looking(run, out)
 
 
 def following(
@@ -88,23 +80,21 @@ def following(
     *,
     every: float,
     checkpoint: str | None = None,
-    url: str = DEFAULT_URL,
-    timeout: float = DEFAULT_TIMEOUT_S,
+    broker: JobBroker,
     window: str = WINDOW,
     since: Timestamp | None = None,
     out: str | None = None,
     show: Callable[[Survey], None],
-    tell: Tell,
-) -> session.Job:
-    """The job that tells the windows of topics as they end, for ever, looking every so many seconds.
+) -> Job:
+    """Prepare the statistics of windows as they end, for ever, looking each `every` seconds.
 
-    checkpoint: the directory that remembers how far this is; without one it begins anew each time. since:
-    where it begins if nothing is remembered, else at the oldest record. out: keeps what was found in a folder
-    for each look, and needs a checkpoint. show: gets what was found; after a crash once more what was not
-    remembered. tell: gets what else a person should know. Raises as `job` and `Follower`.
+    checkpoint: the directory that remembers the position; without one it begins anew each time. since: where
+    a new checkpoint begins, by default at the oldest record. out: the folder for windows and gaps of each
+    look; needs a checkpoint. show: called with each look; after a crash once more with the last one. Raises
+    as `job` and `Follower`.
     """
     width, begin = window_us(window), cursor(None, since, 0) + 1
-    selection = _selected(topics, url, timeout)
+    selection = broker.checked(topics)
     if out is not None and checkpoint is None:
         text = "what is kept there needs a checkpoint, or a restart would keep the same windows again"
         raise error("bad_request", f"--out {out}: {text}", "say --checkpoint DIR, too")
@@ -122,7 +112,7 @@ def following(
             show(seen)
 
         with (
-            awaited(url, timeout, tell) as broker,
+            broker.awaited() as client,
             Follower(directory, selection, width, out, begin) as follower,
         ):
             if follower.is_new:
@@ -130,15 +120,15 @@ def following(
             while True:
                 began, failed = time.monotonic(), None
                 try:
-                    follower.look(broker, SparkWorkers(spark), keep)
+                    follower.look(client, SparkWorkers(spark), keep)
                 except QuothError as problem:
                     if not problem.retryable:
                         raise
-                    tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
+                    broker.tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
                     failed = problem
                 time.sleep(until_next_look(began, every, failed))
 
-    return session.Job(run, "what was shown is final: run it again; it goes on where its checkpoint says")
+    return Job(run, "what was shown is final: run it again; it goes on where its checkpoint says")
 
 
 def window_us(window: str) -> int:
@@ -170,13 +160,12 @@ def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None)
 def summary_of(topics: Iterable[str], seen: Survey) -> JobSummary:
     """Summarize a survey: a line for each window, each gap and each topic. It is good if nothing is
     damaged."""
-    rows: dict[str, list[WindowRow]] = {topic: [] for topic in topics}
-    gaps: dict[str, list[Gap]] = {topic: [] for topic in rows}
+    rows, gaps = defaultdict[str, list[WindowRow]](list), defaultdict[str, list[Gap]](list)
     for row in seen.rows:
         rows[row.topic].append(row)
     for gap in seen.gaps:
         gaps[gap.topic].append(gap)
-    told = [_of_topic(topic, rows[topic], gaps[topic]) for topic in rows]
+    told = [_of_topic(topic, rows[topic], gaps[topic]) for topic in topics]
     left_out = max(0, len(seen.rows) - ROWS_MAX)
     lines = [HEADING] if seen.rows else []
     if left_out:
@@ -198,7 +187,7 @@ def line(row: WindowRow) -> str:
     behind = "-" if row.behind_records is None else f"{row.behind_records:,}"
     start = pointers.to_text(row.start)
     return _COLUMNS.format(
-        printable(row.topic),
+        row.topic,
         start.replace(".000000Z", "Z"),
         f"{row.records:,}",
         f"{row.records_per_s:,.1f}",
@@ -215,7 +204,7 @@ def gap_line(gap: Gap) -> str:
     """Format a gap for the user."""
     count = "an unknown number of records" if gap.records < 0 else f"{gap.records:,} records"
     after = f"behind {gap.after} and " if gap.after else ""
-    return f"{printable(gap.topic)}: {count} missing {after}before {gap.next}: {gap.reason}"
+    return f"{gap.topic}: {count} missing {after}before {gap.next}: {gap.reason}"
 
 
 def content_of(row: WindowRow) -> dict[str, Any]:
@@ -250,16 +239,8 @@ def refuse_together(follow: float | None, until: str | None, checkpoint: str | N
         raise error("bad_request", "--checkpoint means nothing without --follow", "leave it out")
 
 
-def _selected(topics: str | Iterable[str], url: str, timeout: float) -> list[str]:
-    """Check that a selection matches a topic. Raises `RequestError`, `NotFound`."""
-    selection = [topics] if isinstance(topics, str) else list(topics)
-    with Client(url, None, timeout) as broker:
-        named(broker, selection)
-    return selection
-
-
 def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], kind: type) -> DataFrame:
-    return spark.createDataFrame(list(rows), session.schema_of(kind)).coalesce(1)
+    return spark.createDataFrame(list(rows), schema_of(kind)).coalesce(1)
 
 
 def _of_topic(topic: str, rows: list[WindowRow], gaps: list[Gap]) -> dict[str, Any]:
@@ -278,7 +259,7 @@ def _of_topic(topic: str, rows: list[WindowRow], gaps: list[Gap]) -> dict[str, A
 
 
 def _topic_line(one: dict[str, Any]) -> str:
-    topic = printable(one["topic"])
+    topic = one["topic"]
     missing = f"; {one['missing']:,} missing" if one["gaps"] else ""
     if not one["records"]:
         return f"{topic}: no records{missing}"

@@ -32,7 +32,11 @@ class ChunkLimits(NamedTuple):
 
 
 class FileGroup(NamedTuple):
-    """A row group of a file. low, high: the positions of its first and its last record."""
+    """A row group of a file.
+
+    bytes: uncompressed, of the columns to read. low, high: the positions of its first and its last record.
+    earliest, latest: the times of its records in microseconds, None if the footer does not say.
+    """
 
     path: str
     number: int
@@ -40,6 +44,8 @@ class FileGroup(NamedTuple):
     bytes: int
     low: int
     high: int
+    earliest: int | None = None
+    latest: int | None = None
 
 
 class ChunkPart(NamedTuple):
@@ -126,25 +132,18 @@ def _joined(run: list[ChunkPart]) -> ChunkPart:
 
 
 def _pieces(groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits) -> Iterator[ChunkPart]:
-    """Yield the groups with positions in (after, until], large ones in several pieces."""
+    """Yield the groups with positions in (after, until], large dense ones in several pieces."""
     last = after
     for group in groups:
-        for end, records, size in _slices(group, limits):
+        is_dense = group.high - group.low + 1 == group.rows
+        count = _count(group.rows, group.bytes, limits) if is_dense else 1
+        ends = [group.rows * number // count for number in range(count + 1)]
+        for begin, stop in pairwise(ends):
+            end = group.high if stop == group.rows else group.low + stop - 1
             if end > after and group.low <= until and last < until:
-                yield ChunkPart(last, min(end, until), (group,), records, size)
+                size = math.ceil(group.bytes / count)
+                yield ChunkPart(last, min(end, until), (group,), stop - begin, size)
                 last = min(end, until)
-
-
-def _slices(group: FileGroup, limits: ChunkLimits) -> Iterator[tuple[int, int, int]]:
-    """Yield the end of each piece of a group, with its records and bytes."""
-    is_dense = group.high - group.low + 1 == group.rows
-    count = _count(group.rows, group.bytes, limits) if is_dense else 1
-    done = 0
-    for number in range(1, count + 1):
-        rows = group.rows * number // count
-        end = group.high if number == count else group.low + rows - 1
-        yield end, rows - done, math.ceil(group.bytes / count)
-        done = rows
 
 
 def _ticked(

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,18 +30,16 @@ from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.archive.verification import named_files, require
 from quoth.spark.atomic_files import local_path
-from quoth.spark.replay.chunking import Chunk, ChunkLimits, FileGroup, by_size, by_time
+from quoth.spark.replay.chunking import Chunk, ChunkLimits, FileGroup, Times, by_size, by_time
 from quoth.spark.replay.parquet import (
     READERS,
     FileFooter,
     ParquetColumns,
-    as_micros,
     damage_in,
     micros,
     opened,
     read_column,
     read_footers,
-    schema_of,
 )
 from quothwire import pointer as pointers
 from quothwire.errors import error
@@ -133,135 +131,42 @@ class ReplayStream:
         after = max(self.after, began)
         if tick is None:
             return by_size(self.groups, after, self.until, limits)
-        return by_time(self.groups, after, self.until, limits, tick, _Times(self.columns))
+        return by_time(self.groups, after, self.until, limits, tick, _times_of(self.columns))
 
 
-class ArchiveInput:
-    """Logs of an archive, each in the order of its pointers, the generations of a topic one by one.
+@dataclass(frozen=True)
+class ReplayInput:
+    """The logs of an archive, each in the order of its pointers, or the rows of a table."""
 
-    Raises `RequestError` for a request that is not for an archive.
-    """
-
-    def __init__(self, root: Path, request: ReplayRequest) -> None:
-        self._root = root
-        self._request = request
-        for name in ("value", "key", "headers", "time", "pointer"):
-            if getattr(request, name) is not None:
-                raise error(
-                    "bad_request",
-                    f"{root} is an archive: its columns are known, and --{name}-column is for other tables",
-                )
-        self._selection = Selection(request.topics or "*")
+    root: Path
+    request: ReplayRequest
+    is_archive: bool
 
     def streams(self) -> list[ReplayStream]:
         """Read its present streams; those into one topic follow each other.
 
-        Raises `Damaged` or OSError for files that differ from the manifest, and as `logs_of`.
+        Raises `Damaged` or OSError for files that are damaged, or differ from the manifest of an archive,
+        `RequestError`, and `NotFound` ``unknown_topic`` for topics that an archive does not have.
         """
-        logs = logs_of(read_manifest(self._root), self._selection)
-        targets = self._targets(list(dict.fromkeys(log.topic for log in logs)))
-        return [self._stream(log, targets[log.topic]) for log in logs]
-
-    def _targets(self, topics: list[str]) -> dict[str, str]:
-        """The target of each topic."""
-        targets = {topic: topic for topic in topics}
-        for text in self._request.to:
-            old, new = _renaming(text, topics)
-            targets[old] = check_topic(new)
-        twice = [topic for topic in topics if list(targets.values()).count(targets[topic]) > 1]
-        if twice:
-            raise error(
-                "bad_request",
-                f"{' and '.join(map(repr, twice))} would both go into {targets[twice[0]]!r}",
-                "their records would not be in the order of their time: replay them one after the other",
-            )
-        return targets
-
-    def _stream(self, log: ArchivedLog, target: str) -> ReplayStream:
-        request = self._request
-        since = None if request.name else request.since
-        after = max(0, (request.since or 0) - 1)
-        until = log.until if request.until is None else min(log.until, max(0, request.until - 1))
-        files = [one for one in named_files([log]) if one[1].last > after and one[1].first <= until]
-        with ThreadPoolExecutor(READERS) as pool:
-            list(pool.map(partial(require, self._root), files))
-        paths = [self._root / file.name for _, file in files]
-        footers = read_footers(paths, _ARCHIVED, _ARCHIVED.axis)
-        groups = tuple(group for footer in footers for group in _by_pointer(footer))
-        for one, following in pairwise(groups):
-            with damage_in(following.path):
-                if following.low <= one.high:
-                    raise ValueError("its pointers do not lie behind those before")
-        application = request.application("archive", f"{log.log:016x}", since)
-        return ReplayStream(log.topic, log.log, target, application, _ARCHIVED, groups, after, until)
-
-
-class TableInput:
-    """The rows of a Parquet file, or of a folder of them: file by file in the order of their names.
-
-    Raises `RequestError` for a request that is not for a table, FileNotFoundError.
-    """
-
-    def __init__(self, root: Path, request: ReplayRequest) -> None:
-        self._root = root
-        self._request = request
-        root.stat()
-        if request.topics:
-            raise error("bad_request", f"{root} is no archive, so --topic chooses nothing", "leave it out")
-        if len(request.to) != 1:
-            raise error("bad_request", f"into which topic do the rows of {root} go?", "name one: --to TOPIC")
-        check_topic(request.to[0])
-        if (request.since, request.until) != (None, None) and not request.time:
-            raise error("bad_request", f"{root}: which column has the time?", "--time-column NAME")
-
-    def streams(self) -> list[ReplayStream]:
-        """Read its one stream. Raises OSError, or `Damaged` or `RequestError`, which name the file."""
-        request, paths = self._request, files_of(self._root)
-        columns = self._columns(paths[0])
-        footers = read_footers(paths, columns, columns.time)
-        kept = (columns.value, columns.key, columns.headers, columns.pointer)
-        identity = ("table", str(self._root), kept, request.since, request.until)
-        return [
-            ReplayStream(
-                origin=str(self._root),
-                log=0,
-                target=request.to[0],
-                application=request.application(*identity),
-                columns=columns,
-                groups=tuple(_by_row(footers, columns)),
-                after=0,
-                until=sum(footer.rows for footer in footers),
-                check=_check(footers, self._root),
-                bits=_CHECK_BITS,
-            )
-        ]
-
-    def _columns(self, path: Path) -> ParquetColumns:
-        """The columns that the request names, or the default ones if the first file has them."""
-        request, there = self._request, schema_of(path).names
-
-        def named(name: str | None, usual: str) -> str | None:
-            return (usual if usual in there else None) if name is None else name or None
-
-        return ParquetColumns(
-            request.value or "value",
-            named(request.key, "key"),
-            named(request.headers, "headers"),
-            request.pointer or None,
-            None,
-            request.time or None,
-            request.since,
-            request.until,
-        )
-
-
-ReplayInput = ArchiveInput | TableInput
+        if not self.is_archive:
+            return [_table_stream(self.root, self.request)]
+        logs = logs_of(read_manifest(self.root), Selection(self.request.topics or "*"))
+        targets = _targets(self.request, list(dict.fromkeys(log.topic for log in logs)))
+        return [_log_stream(self.root, self.request, log, targets[log.topic]) for log in logs]
 
 
 def input_of(path: str | Path, request: ReplayRequest) -> ReplayInput:
-    """Open an archive if the path has a manifest, else a table. Raises as these do."""
+    """Open an archive if the path has a manifest, else a table: a Parquet file, or a folder of them.
+
+    Raises `RequestError` for a request that does not fit, FileNotFoundError.
+    """
     root = local_path(path)
-    return ArchiveInput(root, request) if (root / manifests.NAME).exists() else TableInput(root, request)
+    is_archive = (root / manifests.NAME).exists()
+    if is_archive:
+        _check_for_archive(root, request)
+    else:
+        _check_for_table(root, request)
+    return ReplayInput(root, request, is_archive)
 
 
 def files_of(root: Path) -> list[Path]:
@@ -294,35 +199,44 @@ def files_of(root: Path) -> list[Path]:
 _ARCHIVED = ParquetColumns("value", "key", "headers", pointer="offset", axis="offset", time="offset")
 
 
-class _Times:
-    """Reads the times of a row group's selected records; raises ``bad_request`` if times fall."""
-
-    def __init__(self, columns: ParquetColumns) -> None:
-        assert columns.time is not None
-        self._columns = columns
-        self._time = columns.time
-        self._latest = -sys.maxsize
-
-    def __call__(self, group: FileGroup) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        times = self._read(group)
-        if len(times) and (times[0] < self._latest or bool(np.any(np.diff(times) < 0))):
+def _check_for_archive(root: Path, request: ReplayRequest) -> None:
+    for name in ("value", "key", "headers", "time", "pointer"):
+        if getattr(request, name) is not None:
             raise error(
                 "bad_request",
-                f"{group.path}: its rows are not in the order of column {self._time!r}",
-                "a pace needs that order: sort the table, or leave --speed out",
+                f"{root} is an archive: its columns are known, and --{name}-column is for other tables",
             )
-        self._latest = int(times[-1]) if len(times) else self._latest
-        if self._columns.axis is not None:
-            return times, times
-        since, until = self._columns.since, self._columns.until
-        begin = 0 if since is None else int(np.searchsorted(times, since))
-        end = len(times) if until is None else int(np.searchsorted(times, until))
-        return np.arange(group.low, group.high + 1)[begin:end], times[begin:end]
+    Selection(request.topics or "*")
 
-    def _read(self, group: FileGroup) -> np.ndarray[Any, Any]:
-        with opened(group.path) as file:
-            column = read_column(file, group.path, group.number, group.rows, self._time)
-        return micros(column, self._time, group.path)
+
+def _check_for_table(root: Path, request: ReplayRequest) -> None:
+    root.stat()
+    if request.topics:
+        raise error("bad_request", f"{root} is no archive, so --topic chooses nothing", "leave it out")
+    if len(request.to) != 1:
+        raise error("bad_request", f"into which topic do the rows of {root} go?", "name one: --to TOPIC")
+    check_topic(request.to[0])
+    if (request.since, request.until) != (None, None) and not request.time:
+        raise error("bad_request", f"{root}: which column has the time?", "--time-column NAME")
+
+
+# -- archives -----------------------------------------------------------------------------------------------
+
+
+def _targets(request: ReplayRequest, topics: list[str]) -> dict[str, str]:
+    """The target of each topic."""
+    targets = {topic: topic for topic in topics}
+    for text in request.to:
+        old, new = _renaming(text, topics)
+        targets[old] = check_topic(new)
+    twice = [topic for topic in topics if list(targets.values()).count(targets[topic]) > 1]
+    if twice:
+        raise error(
+            "bad_request",
+            f"{' and '.join(map(repr, twice))} would both go into {targets[twice[0]]!r}",
+            "their records would not be in the order of their time: replay them one after the other",
+        )
+    return targets
 
 
 def _renaming(text: str, topics: list[str]) -> tuple[str, str]:
@@ -339,26 +253,111 @@ def _renaming(text: str, topics: list[str]) -> tuple[str, str]:
     )
 
 
-def _by_pointer(footer: FileFooter) -> Iterator[FileGroup]:
-    with damage_in(footer.path):
-        for one in footer.groups:
-            if one.lowest is None or one.highest is None:
-                raise ValueError("its footer does not tell the pointers of its row groups")
-            yield FileGroup(footer.path, one.number, one.rows, one.bytes, one.lowest, one.highest)
+def _log_stream(root: Path, request: ReplayRequest, log: ArchivedLog, target: str) -> ReplayStream:
+    since = None if request.name else request.since
+    after = max(0, (request.since or 0) - 1)
+    until = log.until if request.until is None else min(log.until, max(0, request.until - 1))
+    files = [one for one in named_files([log]) if one[1].last > after and one[1].first <= until]
+    with ThreadPoolExecutor(READERS) as pool:
+        list(pool.map(partial(require, root), files))
+    footers = read_footers([root / file.name for _, file in files], _ARCHIVED)
+    groups = tuple(map(_by_pointer, (group for footer in footers for group in footer.groups)))
+    for one, following in pairwise(groups):
+        with damage_in(following.path):
+            if following.low <= one.high:
+                raise ValueError("its pointers do not lie behind those before")
+    application = request.application("archive", f"{log.log:016x}", since)
+    return ReplayStream(log.topic, log.log, target, application, _ARCHIVED, groups, after, until)
+
+
+def _by_pointer(group: FileGroup) -> FileGroup:
+    """Return a group whose positions are its pointers."""
+    with damage_in(group.path):
+        if group.earliest is None or group.latest is None:
+            raise ValueError("its footer does not tell the pointers of its row groups")
+    return group._replace(low=group.earliest, high=group.latest)
+
+
+# -- tables -------------------------------------------------------------------------------------------------
+
+
+def _table_stream(root: Path, request: ReplayRequest) -> ReplayStream:
+    paths = files_of(root)
+    columns = _columns(request, paths[0])
+    footers = read_footers(paths, columns)
+    kept = (columns.value, columns.key, columns.headers, columns.pointer)
+    facts = [(Path(one.path).relative_to(root).as_posix(), one.size, one.rows) for one in footers]
+    return ReplayStream(
+        origin=str(root),
+        log=0,
+        target=request.to[0],
+        application=request.application("table", str(root), kept, request.since, request.until),
+        columns=columns,
+        groups=tuple(_by_row(footers, columns)),
+        after=0,
+        until=sum(footer.rows for footer in footers),
+        check=xxh3_64_intdigest(repr(facts).encode()) & ((1 << _CHECK_BITS) - 1),
+        bits=_CHECK_BITS,
+    )
+
+
+def _columns(request: ReplayRequest, path: Path) -> ParquetColumns:
+    """The columns that a request names, or the default ones if the first file has them."""
+    with opened(str(path)) as file:
+        there = file.schema_arrow.names
+
+    def named(name: str | None, usual: str) -> str | None:
+        return (usual if usual in there else None) if name is None else name or None
+
+    return ParquetColumns(
+        request.value or "value",
+        named(request.key, "key"),
+        named(request.headers, "headers"),
+        request.pointer or None,
+        None,
+        request.time or None,
+        request.since,
+        request.until,
+    )
 
 
 def _by_row(footers: Iterable[FileFooter], columns: ParquetColumns) -> Iterator[FileGroup]:
-    """The groups that may have records of the selected time. Rows are numbered from 1 on."""
-    groups = [(footer.path, one) for footer in footers for one in footer.groups]
-    ends = list(accumulate(one.rows for _, one in groups))
-    for (path, one), end in zip(groups, ends, strict=True):
-        first, last = as_micros(one.lowest), as_micros(one.highest)
-        too_early = columns.since is not None and last is not None and last < columns.since
-        too_late = columns.until is not None and first is not None and first >= columns.until
-        if not (too_early or too_late):
-            yield FileGroup(path, one.number, one.rows, one.bytes, end - one.rows + 1, end)
+    """Number the rows of all files from 1 on. Groups without records of the selected time are left out."""
+    before = 0
+    for footer in footers:
+        for one in footer.groups:
+            too_early = one.latest is not None and columns.since is not None and one.latest < columns.since
+            too_late = (
+                one.earliest is not None and columns.until is not None and one.earliest >= columns.until
+            )
+            if not (too_early or too_late):
+                yield one._replace(low=before + one.low, high=before + one.high)
+        before += footer.rows
 
 
-def _check(footers: list[FileFooter], root: Path) -> int:
-    facts = [(Path(footer.path).relative_to(root).as_posix(), footer.size, footer.rows) for footer in footers]
-    return xxh3_64_intdigest(repr(facts).encode()) & ((1 << _CHECK_BITS) - 1)
+# -- times --------------------------------------------------------------------------------------------------
+
+
+def _times_of(columns: ParquetColumns) -> Times:
+    """Make a function that reads the times of a row group's selected records, and refuses falling ones."""
+    assert columns.time is not None
+    name, latest = columns.time, -sys.maxsize
+
+    def times_in(group: FileGroup) -> tuple[Any, Any]:
+        nonlocal latest
+        with opened(group.path) as file:
+            times = micros(read_column(file, group, name), name, group.path)
+        if times[0] < latest or bool(np.any(np.diff(times) < 0)):
+            raise error(
+                "bad_request",
+                f"{group.path}: its rows are not in the order of column {name!r}",
+                "a pace needs that order: sort the table, or leave --speed out",
+            )
+        latest = int(times[-1])
+        if columns.axis is not None:
+            return times, times
+        begin = 0 if columns.since is None else int(np.searchsorted(times, columns.since))
+        end = len(times) if columns.until is None else int(np.searchsorted(times, columns.until))
+        return np.arange(group.low, group.high + 1)[begin:end], times[begin:end]
+
+    return times_in

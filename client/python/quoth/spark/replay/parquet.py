@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quoth.spark.archive.parquet import damage_of
+from quoth.spark.replay.chunking import FileGroup
 from quothwire.errors import error
 
 damage_in = partial(
@@ -22,8 +23,6 @@ damage_in = partial(
 """Raises `Damaged` for an invalid file; errors of the file system pass unchanged."""
 READERS = 8
 """Threads that read footers, because a shared file system is slow."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class ParquetColumns(NamedTuple):
@@ -50,46 +49,24 @@ class ParquetColumns(NamedTuple):
         names = (self.value, self.key, self.headers, self.pointer, time)
         return list(dict.fromkeys(name for name in names if name is not None))
 
-    @property
-    def named(self) -> list[str]:
-        """All of them."""
-        return list(dict.fromkeys(filter(None, (*self.read, self.axis, self.time))))
-
-
-class RowGroup(NamedTuple):
-    """A row group. bytes: of the columns to read, uncompressed. lowest, highest: statistics of a column, or
-    None."""
-
-    number: int
-    rows: int
-    bytes: int
-    lowest: Any
-    highest: Any
-
 
 class FileFooter(NamedTuple):
-    """The footer of a file. size: bytes of the file."""
+    """The footer of a file. size: bytes of the file. groups: their positions are rows of the file, from 1."""
 
     path: str
     size: int
     rows: int
-    groups: tuple[RowGroup, ...]
+    groups: tuple[FileGroup, ...]
 
 
-def read_footers(paths: Iterable[Path], columns: ParquetColumns, ranked: str | None) -> list[FileFooter]:
-    """Read the footers of some files, in their order. ranked: the column whose statistics are wanted.
+def read_footers(paths: Iterable[Path], columns: ParquetColumns) -> list[FileFooter]:
+    """Read the footers of some files, in their order, with the statistics of the time.
 
-    Raises OSError, `Damaged` for an invalid Parquet file, or `RequestError` ``bad_request`` for a
-    file without the columns or with other types; each names the file.
+    Raises OSError, `Damaged` for an invalid Parquet file, or `RequestError` ``bad_request`` for a file
+    without the columns or with other types; each names the file.
     """
     with ThreadPoolExecutor(READERS) as pool:
-        return list(pool.map(lambda path: _read_footer(path, columns, ranked), paths))
-
-
-def schema_of(path: Path) -> pa.Schema:
-    """The columns of a file. Raises OSError or `Damaged`."""
-    with opened(str(path)) as file:
-        return file.schema_arrow
+        return list(pool.map(lambda path: _read_footer(path, columns), paths))
 
 
 def micros(column: pa.Array | pa.ChunkedArray, name: str, path: str) -> np.ndarray[Any, Any]:
@@ -106,56 +83,28 @@ def micros(column: pa.Array | pa.ChunkedArray, name: str, path: str) -> np.ndarr
     return np.asarray(column.cast(pa.int64()))
 
 
-def as_micros(value: Any) -> int | None:
-    """Convert a time from the statistics to microseconds; None for another type."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return (aware - _EPOCH) // _MICROSECOND
-    return value if isinstance(value, int) else None
-
-
-def check_columns(schema: pa.Schema, columns: ParquetColumns, path: str) -> None:
-    """Raise ``bad_request`` unless a file has the columns, each of a type that a record can take."""
-    for name, kind in (
-        (columns.value, _TEXT),
-        (columns.key, _TEXT),
-        (columns.headers, _HEADERS),
-        (columns.pointer, _WHOLE),
-        (columns.axis, _WHOLE),
-        (columns.time, _TIME),
-    ):
-        if name is None:
-            continue
-        if schema.get_all_field_indices(name) == []:
-            there = ", ".join(schema.names)
-            raise error("bad_request", f"{path} has no column {name!r}", f"its columns: {there}"[:500])
-        found = schema.field(name).type
-        if not kind.takes(found):
-            raise error("bad_request", f"{path}: column {name!r} is {found}, not {kind.wanted}", kind.hint)
-
-
 def opened(path: str) -> pq.ParquetFile:
     """Open a file, with verification of page checksums. Raises OSError or `Damaged`."""
     with damage_in(path):
         return pq.ParquetFile(path, page_checksum_verification=True)
 
 
-def read_column(file: pq.ParquetFile, path: str, number: int, rows: int, name: str) -> pa.ChunkedArray:
-    """Read a column of a row group that has so many rows.
+def read_column(file: pq.ParquetFile, group: FileGroup, name: str) -> pa.ChunkedArray:
+    """Read a column of a row group.
 
     Raises `Damaged`, also for fewer rows: the head of a page has no checksum, and pyarrow skips a page whose
     head has an unknown type.
     """
-    with damage_in(path):
-        column = file.read_row_group(number, [name]).column(0)
-        if len(column) != rows:
-            raise too_few(number, len(column), rows)
+    with damage_in(group.path):
+        column = file.read_row_group(group.number, [name]).column(0)
+        if len(column) != group.rows:
+            raise too_few(group, len(column))
     return column
 
 
-def too_few(number: int, found: int, rows: int) -> ValueError:
+def too_few(group: FileGroup, found: int) -> ValueError:
     """The error for a row group with fewer rows than its footer says."""
-    return ValueError(f"row group {number} ends after {found} of {rows} rows")
+    return ValueError(f"row group {group.number} ends after {found} of {group.rows} rows")
 
 
 # -- inside -------------------------------------------------------------------------------------------------
@@ -182,50 +131,65 @@ def _is_headers(kind: pa.DataType) -> bool:
     return pair.keys() == {"key", "value"} and pa.types.is_string(pair["key"]) and _is_text(pair["value"])
 
 
-def _is_whole(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_int64(kind))
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return _is_whole(kind) or pa.types.is_timestamp(kind)
-
-
 _TEXT = _Kind(_is_text, "text or bytes", "write the table with it as text or bytes, or name another column")
-_HEADERS = _Kind(
-    _is_headers,
-    "a list of structs of key: text and value: bytes",
-    "write the table with such headers, or leave them out: --headers-column ''",
-)
-_WHOLE = _Kind(_is_whole, "int64", "a pointer is a whole number; name another column")
-_TIME = _Kind(
-    _is_time,
-    "a timestamp, or int64 of microseconds since 1970",
-    "write the table with it so, or name another",
-)
+_KINDS = {
+    "value": _TEXT,
+    "key": _TEXT,
+    "headers": _Kind(
+        _is_headers,
+        "a list of structs of key: text and value: bytes",
+        "write the table with such headers, or leave them out: --headers-column ''",
+    ),
+    "pointer": _Kind(pa.types.is_int64, "int64", "a pointer is a whole number; name another column"),
+    "time": _Kind(
+        lambda kind: pa.types.is_int64(kind) or pa.types.is_timestamp(kind),
+        "a timestamp, or int64 of microseconds since 1970",
+        "write the table with it so, or name another",
+    ),
+}
+"""The types of each of `ParquetColumns`; axis is the pointer, if it is there."""
 
 
-def _read_footer(path: Path, columns: ParquetColumns, ranked: str | None) -> FileFooter:
+def _check_columns(schema: pa.Schema, columns: ParquetColumns, path: str) -> None:
+    """Raise ``bad_request`` unless a file has the columns, each of a type that a record can take."""
+    for field, kind in _KINDS.items():
+        name = getattr(columns, field)
+        if name is None:
+            continue
+        if schema.get_all_field_indices(name) == []:
+            there = ", ".join(schema.names)
+            raise error("bad_request", f"{path} has no column {name!r}", f"its columns: {there}"[:500])
+        found = schema.field(name).type
+        if not kind.takes(found):
+            raise error("bad_request", f"{path}: column {name!r} is {found}, not {kind.wanted}", kind.hint)
+
+
+def _read_footer(path: Path, columns: ParquetColumns) -> FileFooter:
     with opened(str(path)) as file:
-        check_columns(file.schema_arrow, columns, str(path))
+        _check_columns(file.schema_arrow, columns, str(path))
         told, size = file.metadata, path.stat().st_size
-    groups = tuple(_groups(told, columns.read, ranked))
-    return FileFooter(str(path), size, sum(group.rows for group in groups), groups)
+    groups = tuple(_groups(str(path), told, columns))
+    return FileFooter(str(path), size, groups[-1].high if groups else 0, groups)
 
 
-def _groups(told: pq.FileMetaData, names: list[str], ranked: str | None) -> Iterator[RowGroup]:
+def _groups(path: str, told: pq.FileMetaData, columns: ParquetColumns) -> Iterator[FileGroup]:
     leaves = [told.schema.column(number).path for number in range(told.num_columns)]
-    wanted = [number for number, leaf in enumerate(leaves) if leaf.partition(".")[0] in names]
-    rank = leaves.index(ranked) if ranked in leaves else None
+    read = [number for number, leaf in enumerate(leaves) if leaf.partition(".")[0] in columns.read]
+    time = leaves.index(columns.time) if columns.time in leaves else None
+    end = 0
     for number in range(told.num_row_groups):
         group = told.row_group(number)
-        if not group.num_rows:
-            continue
-        size = sum(group.column(leaf).total_uncompressed_size for leaf in wanted)
-        lowest, highest = _extremes(group, rank)
-        yield RowGroup(number, group.num_rows, size, lowest, highest)
+        rows = group.num_rows
+        if rows:
+            size = sum(group.column(leaf).total_uncompressed_size for leaf in read)
+            end += rows
+            yield FileGroup(path, number, rows, size, end - rows + 1, end, *_times(group, time))
 
 
-def _extremes(group: pq.RowGroupMetaData, rank: int | None) -> tuple[Any, Any]:
-    """The lowest and the highest value by the statistics of a column."""
-    found = None if rank is None else group.column(rank).statistics
-    return (found.min, found.max) if found is not None and found.has_min_max else (None, None)
+def _times(group: pq.RowGroupMetaData, column: int | None) -> tuple[int | None, int | None]:
+    """The earliest and the latest time by the statistics of a column, in microseconds."""
+    found = None if column is None else group.column(column).statistics
+    if found is None or not (found.has_min_max and isinstance(found.min, int | datetime)):
+        return None, None
+    first, last = micros(pa.array([found.min, found.max]), "", "").tolist()
+    return first, last

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from quoth.client import Client
 from quoth.spark.replay.chunking import PARTS_A_CHUNK, Chunk, ChunkLimits
 from quoth.spark.replay.inputs import ReplayInput, ReplayStream
-from quoth.spark.replay.tasks import Destination, StagedChunkPart, stage
+from quoth.spark.replay.tasks import StagedChunkPart, stage
 from quoth.spark.workers import Workers, perform
 from quoth.transaction import Transaction
 from quothwire.errors import Conflict, Disconnected, NotFound, QuothError
@@ -53,7 +53,7 @@ class RateLimit:
     def __init__(
         self,
         speed: float,
-        tell: Callable[[str], None],
+        tell: Tell,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -105,23 +105,6 @@ class StreamTally:
     undecoded: int = 0
 
 
-@dataclass
-class ReplayTally:
-    """The counts of a replay. behind: the largest delay in seconds."""
-
-    streams: dict[str, StreamTally] = field(default_factory=dict)
-    behind: float = 0.0
-
-    @property
-    def chunks(self) -> int:
-        """The number of published chunks."""
-        return sum(one.chunks for one in self.streams.values())
-
-    def of(self, stream: ReplayStream, began: int) -> StreamTally:
-        """The counts of a stream; began is used for a new one."""
-        return self.streams.setdefault(stream.application, StreamTally(stream, began))
-
-
 class StagedChunk(NamedTuple):
     """A chunk that is being staged."""
 
@@ -134,33 +117,35 @@ class StagedChunk(NamedTuple):
         """The version of its transaction."""
         return self.stream.version(self.chunk.until)
 
+    def transaction(self, broker: Client) -> Transaction:
+        """Its transaction."""
+        return broker.transaction(self.stream.target, self.stream.application, self.version)
 
+
+@dataclass
 class Replayer:
     """Replays an input into topics of a broker. Belongs to one thread.
 
-    broker: tasks use its url and its timeout, too. tell: called with each line for the user. speed: see
-    `RateLimit`; None for no limit.
+    broker: tasks use its url and its timeout, too. tell: called with each line for the user. tallies: the
+    counts of each stream, by its application.
     """
 
-    def __init__(
-        self,
-        broker: Client,
-        source: ReplayInput,
-        workers: Workers,
-        tell: Tell,
-        *,
-        limits: ChunkLimits = ChunkLimits(),  # noqa: B008
-        speed: float | None = None,
-    ) -> None:
-        self.tally = ReplayTally()
-        self._broker = broker
-        self._source = source
-        self._workers = workers
-        self._tell = tell
-        self._limits = limits
-        self._rate_limit = None if speed is None else RateLimit(speed, tell)
+    broker: Client
+    source: ReplayInput
+    workers: Workers
+    tell: Tell
+    limits: ChunkLimits = ChunkLimits()  # noqa: RUF009
+    rate_limit: RateLimit | None = None
+    tallies: dict[str, StreamTally] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         self._newest: dict[str, int] = {}
         self._next_report = time.monotonic() + PROGRESS_S
+
+    @property
+    def chunks(self) -> int:
+        """The number of published chunks."""
+        return sum(one.chunks for one in list(self.tallies.values()))
 
     def run(self, streams: list[ReplayStream] | None = None) -> None:
         """Replay the records that are not in the topics yet. streams: those of the input, if they are known.
@@ -171,18 +156,18 @@ class Replayer:
         tries, before = 0, None
         while True:
             try:
-                return self._pass(streams or self._source.streams())
+                return self._pass(streams or self.source.streams())
             except (_Superseded, FileNotFoundError) as problem:
                 streams, seen = None, dict(self._newest)
                 tries = tries + 1 if seen == before else 1
                 before = seen
                 if tries == TRIES_MAX:
                     raise problem.__cause__ or problem from None
-                self._tell(f"{problem}; it goes on behind what is there")
+                self.tell(f"{problem}; it goes on behind what is there")
 
     def _pass(self, streams: list[ReplayStream]) -> None:
         """Stage and publish all chunks that are left."""
-        room = min(self._workers.slots // PARTS_A_CHUNK + 2, CHUNKS_AHEAD_MAX)
+        room = min(self.workers.slots // PARTS_A_CHUNK + 2, CHUNKS_AHEAD_MAX)
         pool = ThreadPoolExecutor(room, "quoth-staging")
         ahead: deque[StagedChunk] = deque()
         try:
@@ -198,7 +183,7 @@ class Replayer:
             pool.shutdown(cancel_futures=True)
             with suppress(QuothError):  # the broker removes staged parts after a day
                 for one in ahead:
-                    transaction_of(self._broker, one).abort()
+                    one.transaction(self.broker).abort()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
@@ -206,42 +191,36 @@ class Replayer:
     def _left(self, streams: list[ReplayStream]) -> Iterator[tuple[ReplayStream, Chunk]]:
         """The chunks that are not published, in the order in which they are due."""
         origins = [self._in_order(list(same)) for _, same in groupby(streams, lambda one: one.origin)]
-        if self._rate_limit is None:
+        if self.rate_limit is None:
             return chain.from_iterable(origins)
         return heapq.merge(*origins, key=lambda item: item[1].time)
 
     def _in_order(self, streams: list[ReplayStream]) -> Iterator[tuple[ReplayStream, Chunk]]:
-        tick = None if self._rate_limit is None else self._rate_limit.tick
+        tick = None if self.rate_limit is None else self.rate_limit.tick
         for stream in streams:
-            newest = newest_version(self._broker, stream)
+            newest = newest_version(self.broker, stream)
             began = stream.position(newest)
-            self.tally.of(stream, began)
+            self.tallies.setdefault(stream.application, StreamTally(stream, began))
             self._newest[stream.application] = newest
-            for chunk in stream.chunks(self._limits, tick, began):
+            for chunk in stream.chunks(self.limits, tick, began):
                 yield stream, chunk
 
     def _stage(self, stream: ReplayStream, chunk: Chunk) -> list[StagedChunkPart]:
-        destination = Destination(
-            self._broker.url,
-            self._broker.timeout,
-            stream.target,
-            stream.application,
-            stream.version(chunk.until),
-            stream.columns,
-        )
-        parts = list(enumerate(chunk.parts))
-        return perform(self._workers, partial(stage, destination), parts, destination.url)
+        broker, version = self.broker, stream.version(chunk.until)
+        work = partial(stage, broker.url, broker.timeout, replace(stream, groups=()), version)
+        return perform(self.workers, work, list(enumerate(chunk.parts)), broker.url)
 
     def _publish(self, ahead: deque[StagedChunk]) -> None:
         """Publish the first chunk once it is staged and due."""
         stream, chunk, _ = ready = ahead[0]
         try:
             staged = ready.staged.result()
-            self._wait_for(chunk)
+            if self.rate_limit is not None:
+                self.rate_limit.await_(chunk.time)
             parts = [one.part for one in staged if one.part.records]
             if parts:
                 newest = self._newest[stream.application]
-                ack = transaction_of(self._broker, ready).publish(parts, newest=newest)
+                ack = ready.transaction(self.broker).publish(parts, newest=newest)
                 self._newest[stream.application] = ready.version
         except Conflict as problem:
             if problem.code not in _SUPERSEDED:
@@ -249,7 +228,7 @@ class Replayer:
             raise _Superseded(f"{stream.target!r}: {problem.text}") from problem
         ahead.popleft()
         if parts:
-            tally = self.tally.of(stream, 0)
+            tally = self.tallies[stream.application]
             tally.chunks += 1
             tally.records += ack.count
             tally.bytes += sum(one.bytes for one in staged)
@@ -257,18 +236,12 @@ class Replayer:
             tally.duplicates += ack.count if ack.duplicate else 0
             self._report_progress(tally, chunk)
 
-    def _wait_for(self, chunk: Chunk) -> None:
-        """Return when a chunk is due; the clock starts with the first chunk that is ready."""
-        if self._rate_limit is not None:
-            self._rate_limit.await_(chunk.time)
-            self.tally.behind = self._rate_limit.behind
-
     def _report_progress(self, tally: StreamTally, chunk: Chunk) -> None:
         """Report progress once in `PROGRESS_S`."""
         if time.monotonic() >= self._next_report:
             self._next_report = time.monotonic() + PROGRESS_S
             stream = tally.stream
-            self._tell(f"{stream.target}: {tally.records:,} records, up to {stream.place(chunk.until)}")
+            self.tell(f"{stream.target}: {tally.records:,} records, up to {stream.place(chunk.until)}")
 
 
 def newest_version(broker: Client, stream: ReplayStream) -> int:
@@ -278,12 +251,6 @@ def newest_version(broker: Client, stream: ReplayStream) -> int:
         return asked.status().newest_version
     except NotFound:
         return NEVER
-
-
-def transaction_of(broker: Client, ready: StagedChunk) -> Transaction:
-    """The transaction of a chunk."""
-    stream = ready.stream
-    return broker.transaction(stream.target, stream.application, ready.version)
 
 
 class _Superseded(Exception):

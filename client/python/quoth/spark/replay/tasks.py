@@ -5,7 +5,7 @@ There is no step in Python for each row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from quoth import PartWriter, RequestError, StagedPart
 from quoth.spark.connections import client
 from quoth.spark.replay.chunking import ChunkPart, FileGroup
-from quoth.spark.replay.inputs import POINTER_HEADER
+from quoth.spark.replay.inputs import POINTER_HEADER, ReplayStream
 from quoth.spark.replay.parquet import ParquetColumns, damage_in, micros, opened, read_column, too_few
 from quoth.spark.sink.columns import BatchBuilder, ColumnNames, RowColumns
 from quoth.spark.sink.headers import encode_header_column, without_undecoded
@@ -29,24 +29,6 @@ _READ_BYTES = 8 * 2**20
 """Limits of the rows that a task decodes at once."""
 
 
-Count = Callable[[int], None]
-
-
-def _ignore(_: int) -> None:
-    pass
-
-
-class Destination(NamedTuple):
-    """The target of a chunk, and the columns that become records. timeout: see `quoth.spark.connections`."""
-
-    url: str
-    timeout: float
-    topic: str
-    application: str
-    version: int
-    columns: ParquetColumns
-
-
 class StagedChunkPart(NamedTuple):
     """A staged part. bytes: of keys, values and headers. undecoded: records without their headers, because
     their topic could not decode these."""
@@ -56,49 +38,51 @@ class StagedChunkPart(NamedTuple):
     undecoded: int
 
 
-def stage(destination: Destination, numbered: tuple[int, ChunkPart]) -> StagedChunkPart:
-    """Stage a part of a chunk.
+def stage(
+    url: str, timeout: float, stream: ReplayStream, version: int, numbered: tuple[int, ChunkPart]
+) -> StagedChunkPart:
+    """Stage a part of the chunk with this version. stream: its groups are not used.
 
     Raises `Damaged` or `RequestError`, which name the file, FileNotFoundError, and as `quoth.PartWriter`.
     """
-    number, part = numbered
-    url, timeout, topic, application, version, columns = destination
-    builder, size = BatchBuilder(ColumnNames(columns.value, None, None, None)), 0
-    undecoded: list[int] = []
-    transaction = client(url, timeout).transaction(topic, application, version)
+    (number, part), columns = numbered, stream.columns
+    builder = BatchBuilder(ColumnNames(columns.value, None, None, None))
+    size = undecoded = 0
+    transaction = client(url, timeout).transaction(stream.target, stream.application, version)
     with transaction.part(number, timeout=timeout) as writer:
-        for rows in rows_of(part, columns, undecoded.append):
-            size += sum(_bytes(column) for column in rows if column is not None)
+        for rows, bare in rows_of(part, columns):
+            lengths = [pc.sum(pc.binary_length(column)).as_py() for column in rows if column is not None]
+            size += sum(filter(None, lengths))
+            undecoded += bare
             _append(writer, builder.take(rows), part)
         _append(writer, builder.rest(), part)
-        return StagedChunkPart(writer.finish(), size, sum(undecoded))
+        return StagedChunkPart(writer.finish(), size, undecoded)
 
 
-def rows_of(part: ChunkPart, columns: ParquetColumns, count: Count = _ignore) -> Iterator[RowColumns]:
-    """Read the records of a part. count: as for `with_pointer`. Raises as `stage`."""
+def rows_of(part: ChunkPart, columns: ParquetColumns) -> Iterator[tuple[RowColumns, int]]:
+    """Read the records of a part, and how many are without their headers. Raises as `stage`."""
     for group in part.groups:
         with opened(group.path) as file:
             try:
                 with damage_in(group.path):
                     for records in _read(file, group, part, columns):
-                        yield _rows(_within(records, columns, group.path), columns, count)
+                        yield _rows(_within(records, columns, group.path), columns)
             except QuothError as problem:
                 raise _in_files(problem, [group.path]) from None
 
 
-def with_pointer(headers: Any | None, pointers: pa.Array, count: Count = _ignore) -> pa.Array:
+def with_pointer(headers: Any | None, pointers: pa.Array) -> tuple[pa.Array, int]:
     """Encode headers, and the original pointers as one more header.
 
-    headers: an array of lists of key and value, as in Kafka; None if there are none. Undecoded headers, a
-    single one with a null key, are left out. pointers: int64. count: gets the number of records whose headers
-    were left out. A pointer header of an earlier replay is replaced. Raises as `encode_header_column`.
+    headers: an array of lists of key and value, as in Kafka; None if there are none. pointers: int64. Returns
+    how many undecoded headers, a single one with a null key, were left out, too. A pointer header of an
+    earlier replay is replaced. Raises as `encode_header_column`.
     """
     if headers is None:
-        others = pa.nulls(len(pointers), TYPES["headers"])
+        others, undecoded = pa.nulls(len(pointers), TYPES["headers"]), 0
     else:
         others, undecoded = without_undecoded(headers)
-        count(undecoded)
-    return encode_header_column(others, (POINTER_HEADER, pointers.cast(pa.string())))
+    return encode_header_column(others, (POINTER_HEADER, pointers.cast(pa.string()))), undecoded
 
 
 # -- inside -------------------------------------------------------------------------------------------------
@@ -110,11 +94,6 @@ def _append(writer: PartWriter, batches: Iterable[BatchColumns], part: ChunkPart
             writer.append(*batch)
     except RequestError as problem:
         raise _in_files(problem, [group.path for group in part.groups]) from None
-
-
-def _bytes(column: Any) -> int:
-    """The bytes of all values of a column."""
-    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
 def _read(
@@ -134,7 +113,7 @@ def _read(
         at += records.num_rows
         if at >= end:
             return
-    raise too_few(group.number, at, group.rows)
+    raise too_few(group, at)
 
 
 def _rows_between(
@@ -149,7 +128,7 @@ def _rows_between(
         return 0, group.rows
     if columns.axis is None:
         return max(0, part.after + 1 - group.low), min(group.rows, part.until + 1 - group.low)
-    positions = np.asarray(read_column(file, group.path, group.number, group.rows, columns.axis))
+    positions = np.asarray(read_column(file, group, columns.axis))
     begin, end = np.searchsorted(positions, [part.after, part.until], "right").tolist()
     return begin, end
 
@@ -167,16 +146,16 @@ def _within(records: pa.RecordBatch, columns: ParquetColumns, path: str) -> pa.R
     return records if wanted.all() else records.filter(pa.array(wanted))
 
 
-def _rows(records: pa.RecordBatch, columns: ParquetColumns, count: Count) -> RowColumns:
+def _rows(records: pa.RecordBatch, columns: ParquetColumns) -> tuple[RowColumns, int]:
     names = ColumnNames(columns.value, columns.key, columns.headers, None)
     if columns.pointer is None:
-        return RowColumns.of(records, names)
+        return RowColumns.of(records, names), 0
     pointers = records.column(columns.pointer)
     if pointers.null_count:
         raise error("bad_request", f"column {columns.pointer!r} is null in {pointers.null_count} rows")
     headers = None if columns.headers is None else records.column(columns.headers)
-    plain = RowColumns.of(records, names._replace(headers=None))
-    return plain._replace(headers=with_pointer(headers, pointers, count))
+    encoded, undecoded = with_pointer(headers, pointers)
+    return RowColumns.of(records, names._replace(headers=None))._replace(headers=encoded), undecoded
 
 
 def _in_files(problem: QuothError, paths: list[str]) -> QuothError:
