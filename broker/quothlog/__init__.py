@@ -56,3 +56,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"quothlog.{_HOMES[name]}"), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return __all__

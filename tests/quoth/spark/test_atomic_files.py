@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.deadlines import eventually
 from quoth.spark.atomic_files import AtomicFile
 from quothlog.storage.filesystem import PosixFileSystem
 
@@ -22,8 +23,13 @@ def test_what_is_handed_over_leaves_memory_once_the_disk_has_it(tmp_path: Path) 
         if written.read_at_hand(SIZE, 0) is None:
             pytest.skip("this file system cannot tell what is in memory")
         os.fsync(draft.file.fileno())
-        draft.hand_over()
-        assert written.read_at_hand(SIZE, 0) is None
+
+        def has_left() -> bool:
+            draft.hand_over()
+            return written.read_at_hand(SIZE, 0) is None
+
+        # A page that another processor has just used may stay, and so may one that the look has read again.
+        eventually(has_left, "memory keeps what was handed over")
         assert written.read(SIZE, 0) == bytes(SIZE)
 
 
