@@ -256,7 +256,7 @@ def test_lets_go_of_what_a_mark_says_is_safe(directory: Path) -> None:
         writer.write(b"30")
     with Log.open(directory) as log:
         assert [record.value for record in log.read()] == [b"30"]
-        assert log.findings.strays == []
+        assert log.findings.unknown_files == []
 
 
 def test_a_log_without_an_owner_is_trimmed_up_to_its_marks(directory: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_log_without_an_owner_is_trimmed_up_to_its_marks(directory: Path) -> N
         assert stored(directory) == [b"%d" % number for number in range(first or 5, 13)]
 
 
-def test_an_opening_warns_of_pointers_ahead_of_the_clock_and_of_strays(
+def test_an_opening_warns_of_pointers_ahead_of_the_clock_and_of_false_segments(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Log.open(directory, clock=ManualClock(time.time_ns() // 1_000 + HOUR, tick=1)) as log:
@@ -283,6 +283,6 @@ def test_an_opening_warns_of_pointers_ahead_of_the_clock_and_of_strays(
     (directory / segment_name(FAR)).touch()
     with Writer(directory):
         pass
-    ahead, stray = (record.getMessage() for record in caplog.records)
+    ahead, false_segment = (record.getMessage() for record in caplog.records)
     assert re.fullmatch(r".*: pointers run 3[56]\d\d s ahead of the clock", ahead)
-    assert f"no segment of this log, kept as {segment_name(FAR)}" in stray
+    assert f"no segment of this log, kept as {segment_name(FAR)}" in false_segment

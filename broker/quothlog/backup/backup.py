@@ -6,8 +6,8 @@
 FLOOR is the smallest pointer that it can hold, HASH the xxh3-64 of the file in hex. Another content has
 another name, so a file is never written to again, and what is there already is not copied twice.
 
-A batch belongs to the moment of its first record. What does not check is copied as it is and told. Segments
-that retention removes meanwhile are left out, and with them those before, so no hole is made.
+A batch belongs to the moment of its first record. Damaged bytes are copied as they are, and
+reported. Segments that retention removes meanwhile are left out, with all segments before them.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Archiver:
                 self._there.setdefault(kept.floor, []).append(kept)
 
     def run(self, advance: Advance) -> Iterator[Damage]:
-        """Copy; tells what does not check. Raises OSError."""
+        """Copy; yields the damage that it finds. Raises OSError."""
         yield from self._take_all(advance)
         while self._is_overtaken():
             yield from self._take_all(advance)

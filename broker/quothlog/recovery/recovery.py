@@ -20,9 +20,9 @@ from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.file_format import Block, Checkpoint, LogPosition
 from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
+from quothlog.recovery.false_segments import false_segments_among
 from quothlog.recovery.recovery_segment import RecoveryReport, RecoverySegment, cut, finish_cuts
 from quothlog.recovery.scan import Found, Hole, batches, is_open, is_zero, newest_pointer_in, settled, walk
-from quothlog.recovery.strays import strays_among
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
@@ -97,8 +97,8 @@ def open_directory(
         if file_format.floor_of(name) or name == file_format.PLAN_NAME:
             refuse_strange(filesystem, directory / name)
     files = filesystem.list(directory)
-    strays = sorted(name for name in files if not file_format.is_ours(name) and name not in others)
-    findings = RecoveryReport(strays=strays)
+    unknown = sorted(name for name in files if not file_format.is_ours(name) and name not in others)
+    findings = RecoveryReport(unknown_files=unknown)
     for name in filter(file_format.is_ours, files):
         unfinished = name.endswith(TEMPORARY_SUFFIX)
         if unfinished or (
@@ -107,7 +107,7 @@ def open_directory(
             filesystem.remove(directory / name)
     sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
     finish_plan(filesystem, directory, files)
-    log_id = _without_strays(filesystem, directory, files, log_id, findings, clock)
+    log_id = _without_false_segments(filesystem, directory, files, log_id, findings, clock)
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if file_format.staged_name_of(name)}
     findings.quarantined_bytes = sum(size for name, size in files.items() if file_format.is_quarantined(name))
@@ -127,7 +127,7 @@ def open_directory(
     )
 
 
-def _without_strays(
+def _without_false_segments(
     filesystem: FileSystem,
     directory: Path,
     files: dict[str, int],
@@ -141,16 +141,16 @@ def _without_strays(
     """
     sizes = file_format.segment_sizes(files)
     log_id = _log_id(filesystem, directory, sorted(sizes), log_id)
-    strays = strays_among(filesystem, directory, log_id, sizes, clock)
-    if not log_id and len(strays) < len(sizes):
+    floors = false_segments_among(filesystem, directory, log_id, sizes, clock)
+    if not log_id and len(floors) < len(sizes):
         raise error("damaged", f"no segment in {directory} has a header block that checks")
-    if strays:
+    if floors:
         with durable_names(filesystem, directory):
-            for name in map(file_format.segment_name, strays):
-                aside = next(one for n in count(1) if (one := file_format.damaged_name(name, n)) not in files)
-                filesystem.rename(directory / name, directory / aside)
-                files[aside] = files.pop(name)
-                findings.strays_set_aside.append(aside)
+            for name in map(file_format.segment_name, floors):
+                new = next(one for n in count(1) if (one := file_format.damaged_name(name, n)) not in files)
+                filesystem.rename(directory / name, directory / new)
+                files[new] = files.pop(name)
+                findings.false_segments.append(new)
     return log_id
 
 

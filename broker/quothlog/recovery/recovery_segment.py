@@ -27,12 +27,12 @@ from quothwire.pointer import POINTER_MAX
 class RecoveryReport:
     """All that an opening has found and done."""
 
-    strays: list[str] = field(default_factory=list)
+    unknown_files: list[str] = field(default_factory=list)
     """Names of files that are not a log's: left alone."""
-    set_aside: list[str] = field(default_factory=list)
-    """Names of files in which this opening has quarantined bytes."""
-    strays_set_aside: list[str] = field(default_factory=list)
-    """Names under which this opening has quarantined files that were named like segments and are none."""
+    quarantined: list[str] = field(default_factory=list)
+    """Names of the files into which this opening has copied torn bytes."""
+    false_segments: list[str] = field(default_factory=list)
+    """Names that this opening has given to files that were named like segments and are none: quarantined."""
     quarantined_bytes: int = 0
     """Bytes of all quarantined files, of this opening and of earlier ones."""
     torn_bytes: int = 0
@@ -59,7 +59,7 @@ class RecoveryReport:
 
     def gauges(self) -> dict[str, int]:
         """Return the amounts of files that a person should look at, by name."""
-        return {"quarantined_bytes": self.quarantined_bytes, "unknown_files": len(self.strays)}
+        return {"quarantined_bytes": self.quarantined_bytes, "unknown_files": len(self.unknown_files)}
 
 
 @dataclass
@@ -125,8 +125,8 @@ class RecoverySegment:
         path = self.last.path.with_name(file_format.torn_name(self.last.path.name, torn.start))
         there = self.filesystem.list(path.parent).get(path.name, 0)  # a copy that was broken off
         write_durably(self.filesystem, path, parts(self.file, torn))
-        if path.name not in findings.set_aside:
-            findings.set_aside.append(path.name)
+        if path.name not in findings.quarantined:
+            findings.quarantined.append(path.name)
             findings.torn_bytes += torn.end - torn.start
             findings.quarantined_bytes += torn.end - torn.start - there
 

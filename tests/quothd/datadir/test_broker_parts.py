@@ -205,7 +205,7 @@ def test_a_scan_finds_a_topic_as_it_was_made_or_saved_last(tmp_path: Path) -> No
         gone = catalog.retire(path)
         assert gone.name.startswith(".gone~")
         found = catalog.scan(tmp_path)
-        assert (found.folders, found.strays) == ([], [])
+        assert (found.folders, found.unknown) == ([], [])
         assert not gone.exists()
 
 

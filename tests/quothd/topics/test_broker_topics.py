@@ -270,7 +270,7 @@ def test_a_long_opening_reports_its_progress(
     assert "event=topic_opening topic=t" in caplog.text
 
 
-STRAYS = ("01999999999999999.seg", "72057594037927935.seg")
+FALSE_SEGMENTS = ("01999999999999999.seg", "72057594037927935.seg")
 """Names of segments from the future."""
 
 
@@ -280,7 +280,7 @@ def spoil(broker: BrokerProcess) -> bytes:
         file.write(os.urandom(100))
     lost = segments(folder_of(broker, "lost"))[-1]
     truncate(lost, boundaries(lost, int(lost.parent.name[-16:], 16))[1])
-    for name in STRAYS:
+    for name in FALSE_SEGMENTS:
         (folder_of(broker, "stray") / name).write_bytes(bytes(5_000))
     late = ManualClock(time.time_ns() // 1_000 + 3_600_000_000)
     with Log.open(folder_of(broker, "ahead"), others=(topic_file.NAME,), clock=late) as log:
@@ -319,13 +319,13 @@ def test_findings_of_an_opening_are_logged_and_counted(start_broker: StartBroker
     for line in (
         "event=topic_recovered topic=torn torn_bytes=100",
         "event=records_lost topic=lost records=4",
-        *(f"event=stray_set_aside topic=stray file={name}.1.damaged" for name in STRAYS),
+        *(f"event=stray_set_aside topic=stray file={name}.1.damaged" for name in FALSE_SEGMENTS),
         f"event=derived_rebuilt topic=cut segments={segments(folder_of(broker, 'cut'))[-2].name}",
     ):
         broker.wait_for(line)
     seconds = broker.wait_for("event=pointers_ahead topic=ahead ").rpartition("seconds=")[2]
     assert 3_500 < int(seconds.split()[0]) <= 3_620
-    assert broker.stderr.count("event=pointers_ahead") == 1, "a stray file moves no pointer"
+    assert broker.stderr.count("event=pointers_ahead") == 1, "a false segment moves no pointer"
     sealed = segments(folder_of(broker, "cut"))[-2]
     assert (sealed.read_bytes(), sealed.with_suffix(".idx").exists()) == (content, True)
     for name, pointers in published.items():

@@ -203,7 +203,7 @@ def torn_log(open_log: OpenLog, directory: Path, clock: ManualClock) -> tuple[by
     return path.read_bytes()[size:], pointer
 
 
-def test_setting_aside_that_is_broken_off_is_taken_up_again(
+def test_quarantine_that_is_interrupted_is_finished_by_the_next_opening(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
     """At each step; the bytes are kept once, and the pointer of what they were is not reused."""

@@ -47,7 +47,7 @@ def assert_quarantined(wreck: Wreck, target: Path, expected: list[Record], torn:
     findings, kept = log.findings, torn if any(torn) else b""
     name = f"{path.name}.{start}.torn"
     assert torn_files(target) == ({name: kept} if kept else {})
-    assert findings.set_aside == ([name] if kept else [])
+    assert findings.quarantined == ([name] if kept else [])
     assert (findings.torn_bytes, findings.damaged_bytes) == (len(kept), 0)
     assert findings.zero_bytes == len(torn) - len(kept)
     assert log.end_ordinal == len(expected)
@@ -269,18 +269,18 @@ def test_other_files_are_kept_and_reported_and_leftovers_are_removed(wreck: Wrec
     name = segments(target)[-1].name
     leftovers = [f"{name}.tmp", f"{name[:-4]}.idx.tmp", "09999999999999999.seg.tmp", f"{name}.96.torn.tmp"]
     leftovers.append("00000000000000007.idx")
-    strays = [".DS_Store", "README", "1.seg", "000000000000000001.seg", "00000000000000001.segment", "x.tmp"]
-    for other in (*leftovers, *strays, "topic.json"):
+    unknown = [".DS_Store", "README", "1.seg", "000000000000000001.seg", "00000000000000001.segment", "x.tmp"]
+    for other in (*leftovers, *unknown, "topic.json"):
         (target / other).write_bytes(b"other")
     (target / "lost+found").mkdir()
     (target / "link").symlink_to(target / "README")
     with Log.open(target, clock=wreck.clock, others=["topic.json"]) as log:
-        assert log.findings.strays == sorted(strays)
-        assert log.info().gauges["unknown_files"] == len(strays)
+        assert log.findings.unknown_files == sorted(unknown)
+        assert log.info().gauges["unknown_files"] == len(unknown)
         assert salvaged(log) == wreck.records
     assert not [other for other in leftovers if (target / other).exists()]
     assert all((target / other).exists() for other in kept)
-    assert all((target / other).read_bytes() == b"other" for other in strays)
+    assert all((target / other).read_bytes() == b"other" for other in unknown)
 
 
 # -- memory and time ----------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_synced_records_that_are_gone_are_reported_and_never_replaced(
 
 
 @pytest.mark.parametrize("row", range(3))
-def test_emptied_segment_is_not_unknown(
+def test_emptied_segment_is_no_false_segment(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, row: int
 ) -> None:
     """Inspection, opening and the gap report what it held: no ordinal is given out twice."""
@@ -132,7 +132,7 @@ def test_emptied_segment_is_not_unknown(
     assert path in {damage.path for damage in archiver.run(lambda _bytes: None)}
     for _ in range(2):
         with open_log(log_id=LOG_ID) as log:
-            assert log.findings.strays_set_aside == []
+            assert log.findings.false_segments == []
             told_lost = log.findings.lost_records
             assert log.end_ordinal == 18
             assert list(log.read()) == left
@@ -149,11 +149,11 @@ def test_emptied_segment_is_not_unknown(
     assert is_reported()
     list(repair(directory, log_id=LOG_ID))
     with open_log(log_id=LOG_ID) as log:
-        assert (log.findings.strays_set_aside, list(log.read())) == ([], [*left, more])
+        assert (log.findings.false_segments, list(log.read())) == ([], [*left, more])
     assert [(one.records, one.closed) for one in damages(directory)] == ([(6, True)] if row else [])
 
 
-def test_newest_segment_overwritten_by_another_is_not_unknown(
+def test_newest_segment_overwritten_by_another_is_no_false_segment(
     open_log: OpenLog, directory: Path, clock: ManualClock, stored: list[Record]
 ) -> None:
     """Its index still says what was synced of it."""
@@ -164,7 +164,7 @@ def test_newest_segment_overwritten_by_another_is_not_unknown(
     assert [one.path for one in damages(directory)] == [last]
     for lost in (BATCHES * RECORDS, 0):
         with open_log(log_id=LOG_ID) as log:
-            assert (log.findings.strays_set_aside, log.findings.lost_records) == ([], lost)
+            assert (log.findings.false_segments, log.findings.lost_records) == ([], lost)
             assert log.append(b"above").first > stored[-1].pointer
             assert [one for one in log.read() if one.value != b"above"] == left
             found = log.fetch(left[-1].pointer)

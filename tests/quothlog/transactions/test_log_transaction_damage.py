@@ -135,7 +135,7 @@ def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> N
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_without_its_end_it_is_set_aside_behind_a_damaged_header_block_too(
+def test_transaction_without_its_end_is_quarantined_behind_a_damaged_header_block_too(
     open_log: OpenLog, directory: Path, tmp_path: Path, others: int
 ) -> None:
     """A part of it would be there for good, and a second publish would be answered with that part."""
@@ -155,7 +155,7 @@ def test_without_its_end_it_is_set_aside_behind_a_damaged_header_block_too(
     there = [b"sealed"] + [b"before"] * others
     assert [record.value for record in salvaged(loader.log)] == there
     assert loader.log.end_ordinal == len(there)
-    assert len(loader.log.findings.set_aside) == 1
+    assert len(loader.log.findings.quarantined) == 1
     told = loader.publish(1, parts)
     assert (told.count, told.duplicate) == (len(WHOLE), False)
     assert [record.value for record in salvaged(loader.log)] == [*there, *WHOLE]
@@ -178,7 +178,7 @@ def test_one_that_is_whole_stays_behind_a_damaged_header_block(
     log = open_log(crashed, options=SMALL)
     sound = [*WHOLE[: 3 * rotten], *WHOLE[3 * rotten + 3 :]]
     assert [record.value for record in salvaged(log)] == [b"sealed", *sound]
-    assert log.findings.set_aside == []
+    assert log.findings.quarantined == []
 
 
 # -- what a crash leaves ------------------------------------------------------------------------------------

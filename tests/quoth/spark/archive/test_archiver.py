@@ -225,18 +225,18 @@ def test_policy_that_makes_no_sense_is_refused(scene: Archiving) -> None:
     assert scene.archive(keep_replaced=float("inf")).records == 3
 
 
-def test_strays_are_removed_after_a_grace_and_files_of_others_never(scene: Archiving) -> None:
+def test_unlisted_files_are_removed_after_a_grace_and_files_of_others_never(scene: Archiving) -> None:
     scene.publish([5])
     scene.archive()
     [file] = map(Path, archived_files(scene.root))
-    stray = file.with_name(f"{1:017d}-{2:017d}.parquet")
+    unlisted = file.with_name(f"{1:017d}-{2:017d}.parquet")
     draft, foreign = file.with_name(".5be1c2f0a7d94e63.parquet.tmp"), file.with_name("mine.parquet")
-    for path in (stray, draft, foreign):
+    for path in (unlisted, draft, foreign):
         path.write_bytes(b"x")
     file.with_name(".5be1c2f0a7d94e64.parquet.tmp").symlink_to("gone")  # as if listed and then dropped
     with ArchiveStore(scene.root) as store:
         assert store.sweep(keep_replaced=0) == 0
-        assert store.sweep(keep_replaced=0, keep_strays=0) == 2
+        assert store.sweep(keep_replaced=0, keep_unlisted=0) == 2
     assert files_in(scene.root) == sorted(map(str, (file, foreign)))
 
 

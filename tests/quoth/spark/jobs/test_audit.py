@@ -90,7 +90,7 @@ def tear(log: Path) -> None:
     truncate(path, path.stat().st_size - 5)
 
 
-def set_aside(log: Path) -> None:
+def quarantined(log: Path) -> None:
     """Let an opening cut off a torn end, and put a file beside the segments."""
     with Log.open(log, options=LogOptions(count_limit=12)) as opened:
         fill(opened, 1)
@@ -114,7 +114,7 @@ def damage_index(log: Path) -> None:
 BESIDE = {
     # kind, is it damage
     tear: [("unfinished", False)],
-    set_aside: [("foreign", False), ("set_aside", False)],
+    quarantined: [("foreign", False), ("set_aside", False)],
     blind: [("unreadable", True)],
     damage_index: [("index", False)],
     segments: [],

@@ -198,7 +198,7 @@ def _look(place: FoundLog, *, named: bool) -> AuditedLog:
         if named:
             raise
     with suppress(FileNotFoundError):
-        for name in snapshot.strays_in(place.directory, place.log_id):
+        for name in snapshot.false_segments_in(place.directory, place.log_id):
             text = "no segment of this log: the next opening sets it aside"
             found.append(_beside(place, name, "foreign", text))
     sizes: dict[int, int] = {}
@@ -209,11 +209,11 @@ def _look(place: FoundLog, *, named: bool) -> AuditedLog:
                 if floor is not None and entry.is_file(follow_symlinks=False):
                     sizes[floor] = entry.stat().st_size
                 else:
-                    found += _stray(place, entry)
+                    found += _other_file(place, entry)
     return AuditedLog(place, listed, [sizes.get(floor, 0) for floor in listed.floors], found)
 
 
-def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[AuditFinding]:
+def _other_file(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[AuditFinding]:
     """Findings for a file that is not a segment."""
     if file_format.is_quarantined(entry.name):
         size = entry.stat(follow_symlinks=False).st_size
