@@ -34,7 +34,7 @@ class ActiveSegment(Segment):
         self._set_head(block)
         self.file = file
         self.index = SparseIndex([block.start])
-        self._marks: dict[int, LogPosition] = {}
+        self._extract_ends: dict[int, LogPosition] = {}
         self.end = block.start
         self.chain = block.chain
         self._last_offset, self._last_stamped = 0, b""
@@ -59,7 +59,7 @@ class ActiveSegment(Segment):
 
     def view_up_to(self, end: LogPosition) -> SegmentView:
         """Return what a read needs that is to see nothing behind a boundary."""
-        return SegmentView(self.file, self.index, self._marks, end, POINTER_MAX + 1, end.offset)
+        return SegmentView(self.file, self.index, self._extract_ends, end, POINTER_MAX + 1, end.offset)
 
     def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
         """Write (header, stamped header, body) of batches in one go, all of them or none.

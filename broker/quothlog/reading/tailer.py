@@ -248,12 +248,12 @@ class Tailer:
         return True
 
     def _find(self) -> bool:
-        """Look for the next batch, wherever it lies, and tell what is missing before it."""
+        """Look for the next batch, wherever it lies, and report what is missing before it."""
         wrong: list[Damage | Unfinished] = []
         for part, step in verify.steps(self.directory, self.after, log_id=self.log_id, bodies=True):
             if isinstance(step, Found):
                 self._open(part, step)
-                self._tell(wrong, part, step.header)
+                self._report_missing(wrong, part, step.header)
                 return True
             wrong.append(step)
         return False
@@ -265,8 +265,8 @@ class Tailer:
         self.log_id, self._floor = part.log_id, part.floor
         self._here = LogPosition(found.offset, found.header.base - 1, found.header.ordinal)
 
-    def _tell(self, wrong: list[Damage | Unfinished], part: Part, first: Header) -> None:
-        """Tell what is missing between the cursor and a batch."""
+    def _report_missing(self, wrong: list[Damage | Unfinished], part: Part, first: Header) -> None:
+        """Report the records that are missing between the cursor and a batch."""
         expected = self._ordinal
         reason: Literal["trimmed", "damaged"] = "trimmed"
         text = ""

@@ -56,7 +56,7 @@ def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
         try:
             return bool(segment.read_block(file))
         except Damaged:
-            return not _tells_of_it(one) and not _is_plausible(one, known, clock)
+            return not _is_of_log(one) and not _is_plausible(one, known, clock)
     return False
 
 
@@ -84,11 +84,11 @@ def _is_plausible(one: Segment, known: Segment | None, clock: Clock) -> bool:
 
 
 def _last_known(row: Sequence[Segment]) -> Segment | None:
-    """The last one that tells of the log, None if there is none."""
-    return next((one for one in reversed(row) if _tells_of_it(one)), None)
+    """The last file with anything of the log, None if there is none."""
+    return next((one for one in reversed(row) if _is_of_log(one)), None)
 
 
-def _tells_of_it(one: Segment) -> bool:
+def _is_of_log(one: Segment) -> bool:
     """Return True if a file has anything of this segment, or of its log."""
     with closing(one.open()) as file:
         head = file.read(file_format.BLOCK_BYTES, 0)

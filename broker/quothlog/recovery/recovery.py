@@ -254,7 +254,7 @@ class _Tail:
     def _replay(self, active: ActiveSegment, is_sealed: bool, *, lost_power: bool) -> Hole | None:
         """Walk from the checkpoint to the end of the file; returns what follows the last whole batch."""
         size, log_id = self._segment.size, active.log_id
-        point = _told(self._segment, self._claim)
+        point = _with_producers(self._segment, self._claim)
         if point is not None and segment.last_batch_agrees(self._file, point):
             active.resume(point)
             self.producers = ProducerTable.decode(point.producers)
@@ -335,9 +335,9 @@ class _Tail:
         return view.end
 
 
-def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
-    """The checkpoint in the index of a segment, if it tells the producer table: of those of a large
-    transaction only the last one does."""
+def _with_producers(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
+    """The checkpoint in the index of a segment, if it has the producer table: of the segments of a large
+    transaction only the last one has."""
     if claim is None or claim.end.offset > one.size:
         return None
     return claim if claim.producers or not has_no_table(one) else None
@@ -345,5 +345,5 @@ def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
 
 def _covering(one: Segment) -> Checkpoint | None:
     """The checkpoint of a segment, if it has the producer table behind its last batch."""
-    point = _told(one, one.claim())
+    point = _with_producers(one, one.claim())
     return point if point is not None and point.end == one.view().end else None

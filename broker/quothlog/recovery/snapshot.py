@@ -230,7 +230,7 @@ def false_segments_in(directory: Path, log_id: int = 0) -> list[str]:
 
 
 def _false_segments_among(directory: Path, sizes: Mapping[int, int], log_id: int) -> list[int]:
-    """The floors, lowest first, of the false segments. sizes: of all files with names of segments, by floor."""
+    """The floors, lowest first, of false segments. sizes: of all files with names of segments, by floor."""
     if not log_id:  # the oldest segment that says its own name tells it
         named = ((floor, Segment(DISK, directory, floor, 0, 0).named) for floor in sorted(sizes))
         log_id = next((said[0] for floor, said in named if said is not None and said[1] == floor), 0)

@@ -48,7 +48,7 @@ def refused_growth(problem: OSError, free: str = "", kept: str = "") -> QuothErr
 
 
 @contextmanager
-def tell_if_full(filesystem: FileSystem, directory: Path, what: str, kept: str) -> Iterator[None]:
+def report_full_disk(filesystem: FileSystem, directory: Path, what: str, kept: str) -> Iterator[None]:
     """Raise ``disk_low`` where the system says that the disk is full.
 
     what: names what has no room. kept: names what is as it was, for the hint.

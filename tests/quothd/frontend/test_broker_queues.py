@@ -46,7 +46,7 @@ def nothing() -> None:
 
 
 class Interrupted(Outbox[Any]):
-    """An outbox in the middle of whose wakeups another thread works. before, after: calls around a hush."""
+    """An outbox in the middle of whose wakeups another thread works. before, after: calls around a drain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,9 +57,9 @@ class Interrupted(Outbox[Any]):
         self.instead()
         super().wake()
 
-    def _hush(self) -> None:
+    def _drain(self) -> None:
         self.before()
-        super()._hush()
+        super()._drain()
         self.after()
 
 

@@ -16,7 +16,7 @@ from kit.disk.topics import drop_from_cache
 from kit.scale import times
 from quothlog import Log, LogOptions
 from quothlog.reading.segment_reader import (
-    MARKS_MAX,
+    EXTRACT_ENDS_MAX,
     Extract,
     SegmentView,
     _extract_any,
@@ -45,7 +45,7 @@ def view_of(log: Log, after: int) -> SegmentView:
 
 
 def searched(log: Log, after: int, records_max: int, bytes_max: int) -> Extract | None:
-    """The extract without marks and guesses, as whatever is damaged is read."""
+    """The extract without extract_ends and guesses, as whatever is damaged is read."""
     return _extract_any(view_of(log, after), log.log_id, after, records_max, bytes_max)
 
 
@@ -151,10 +151,10 @@ def test_what_is_at_hand_is_small(open_log: OpenLog) -> None:
 
 def test_marks_of_a_thousand_readers_are_bounded(open_log: OpenLog) -> None:
     log = open_log()
-    for appended in [log.append([b"x"]) for _ in range(3 * MARKS_MAX)]:
+    for appended in [log.append([b"x"]) for _ in range(3 * EXTRACT_ENDS_MAX)]:
         log.fetch(appended.first - 1, 1)
-        assert len(view_of(log, 0).marks) <= MARKS_MAX
-    assert appended.last in view_of(log, 0).marks
+        assert len(view_of(log, 0).extract_ends) <= EXTRACT_ENDS_MAX
+    assert appended.last in view_of(log, 0).extract_ends
 
 
 def test_records_that_are_larger_than_those_before_them_come_as_asked(open_log: OpenLog) -> None:

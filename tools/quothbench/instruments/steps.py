@@ -125,11 +125,11 @@ def thread_steps(_: Path) -> Iterator[Step]:
         thread.join()
     outbox: Outbox[Any] = Outbox()
 
-    def ring_and_hush() -> None:
+    def wake_and_drain() -> None:
         outbox.wake()
         outbox.attend(rung=True)
 
-    yield Step("threads: ring and hush, no thread sleeps", "both", ring_and_hush)
+    yield Step("threads: ring and hush, no thread sleeps", "both", wake_and_drain)
     outbox.close()
 
 
