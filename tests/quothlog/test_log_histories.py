@@ -1,7 +1,7 @@
 """Random histories of one log against a plain model of it: whatever happens in whatever order, both agree.
 
 The model is a list of records, the batches that every producer may send again, and a few numbers. A history
-is a random sequence of appends, retries, transactions, rolls, syncs, retention, turns of the clock, harmed
+is a random sequence of appends, retries, transactions, rolls, syncs, retention, turns of the clock, corrupted
 indexes, failing disks, deaths, losses of power and openings. After each step readers get the records of the
 model. After each opening every batch that was acknowledged is there, as far as it was promised for what has
 happened, a batch without an answer is there or not, and no pointer that a reader has seen ever belongs to
@@ -159,14 +159,14 @@ class History:
         log.close()
         self.synced = len(self.records)
         self.log = None
-        harm_an_index(self.disk, self.directory, self.rng)
+        corrupt_an_index(self.disk, self.directory, self.rng)
         if self.rng.random() < 0.5:
             self.clock.reboot()
 
     def then_crash(self, log: Log) -> None:
         self.disk.heal()
         self.end()
-        harm_an_index(self.disk, self.directory, self.rng)
+        corrupt_an_index(self.disk, self.directory, self.rng)
 
     def then_power(self, log: Log) -> None:
         self.disk.heal()
@@ -364,21 +364,21 @@ def fail_one_of(disk: FaultyDisk, rng: random.Random, kinds: Sequence[Kind]) -> 
         disk.fail("truncate")  # so that what was written cannot be cut off again
 
 
-def harm_an_index(disk: FaultyDisk, directory: Path, rng: random.Random) -> None:
+def corrupt_an_index(disk: FaultyDisk, directory: Path, rng: random.Random) -> None:
     """Nothing, or one index deleted, emptied, changed in one bit, or put in place of another."""
     disk.heal()
     names = sorted(name for name in disk.list(directory) if name.endswith(".idx"))
-    harm = rng.randrange(5) if names else 0
-    if not harm:
+    corruption = rng.randrange(5) if names else 0
+    if not corruption:
         return
     path, other = directory / rng.choice(names), directory / rng.choice(names)
     content = bytearray(disk.open(other).read(2**20, 0))
-    if harm == 1:
+    if corruption == 1:
         disk.remove(path)
         return
-    if harm == 2:
+    if corruption == 2:
         content.clear()
-    if harm == 3 and content:
+    if corruption == 3 and content:
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     file = disk.create(path)
     file.append([content])

@@ -40,14 +40,14 @@ def indexes(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.idx"))
 
 
-def each(harm: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Return a harm that changes every index of a log likewise."""
+def each(corrupt: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Return a function that corrupts every index of a log."""
 
-    def harm_each(directory: Path) -> None:
+    def corrupt_each(directory: Path) -> None:
         for path in indexes(directory):
-            harm(path)
+            corrupt(path)
 
-    return harm_each
+    return corrupt_each
 
 
 def swapped(directory: Path) -> None:
@@ -68,7 +68,7 @@ def of_another_log(path: Path) -> None:
     path.write_bytes(file_format.encode_checkpoint(point._replace(log_id=98)))
 
 
-def leading_astray(path: Path) -> None:
+def with_a_false_offset(path: Path) -> None:
     """A valid checkpoint whose last batch lies elsewhere."""
     point = file_format.decode_checkpoint(path.read_bytes())
     point = point._replace(last_offset=point.last_offset - 8)
@@ -86,13 +86,13 @@ def from_the_beginning(path: Path) -> None:
     path.write_bytes(file_format.encode_checkpoint(point))
 
 
-HARMS: dict[str, Callable[[Path], None]] = {
+CORRUPTIONS: dict[str, Callable[[Path], None]] = {
     "deleted": each(Path.unlink),
     "emptied": each(lambda path: path.write_bytes(b"")),
     "made a directory": each(made_a_directory),
     "swapped": swapped,
     "of another log": each(of_another_log),
-    "leading astray": each(leading_astray),
+    "with a false offset": each(with_a_false_offset),
     "from the beginning": each(from_the_beginning),
 }
 
@@ -113,20 +113,20 @@ def assert_same_answers(log: Log, records: list[Record]) -> None:
     assert log.end_ordinal == len(records)
 
 
-@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+@pytest.mark.parametrize("corrupt", CORRUPTIONS.values(), ids=CORRUPTIONS)
 def test_harmed_indexes_change_no_answer(
-    records: list[Record], directory: Path, tmp_path: Path, open_log: OpenLog, harm: Callable[[Path], None]
+    records: list[Record], directory: Path, tmp_path: Path, open_log: OpenLog, corrupt: Callable[[Path], None]
 ) -> None:
     """Before the opening, and while the log is open."""
     for is_open in (False, True):
         target = copy(directory, tmp_path / f"open {is_open}")
         if not is_open:
-            harm(target)
-            is_sound = harm is HARMS["from the beginning"]
+            corrupt(target)
+            is_sound = corrupt is CORRUPTIONS["from the beginning"]
             assert {one.indexed for one in verify.summaries(target)} == {is_sound}
         log = open_log(target)
         if is_open:
-            harm(target)
+            corrupt(target)
         assert log.findings.torn_bytes == log.findings.damaged_bytes == 0
         assert_same_answers(log, records)
         told = fill(log, 2)

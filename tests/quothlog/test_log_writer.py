@@ -168,12 +168,12 @@ def test_on_a_full_disk_records_wait_and_nothing_is_lost(directory: Path) -> Non
     options, writer.log.options = writer.log.options, LogOptions(disk_free_min=2**62)
     value = bytes(2**20)
     taken = count()
-    with pytest.raises(QuothError) as refusal:  # noqa: PT012
+    with pytest.raises(QuothError) as raised:  # noqa: PT012
         while True:
             writer.write(value)
             next(taken)
-    assert refusal.value.code == "disk_low"
-    assert writer.problem is refusal.value
+    assert raised.value.code == "disk_low"
+    assert writer.problem is raised.value
     assert next(taken) == BUFFER_BYTES_MAX // (len(value) + 16)
     with pytest.raises(QuothError, match="disk_low"):
         writer.flush()

@@ -198,7 +198,7 @@ def _compare_stream(told: Account, stored: dict[int, int], unseen: _Unseen) -> N
     assert all(places[one] < places[other] for one, other in pairwise(sorted(places))), f"{label}: order"
 
 
-PATIENCE_S = 60.0
+OUTAGE_MAX_S = 60.0
 """How long a broker may be away, kills in a row included."""
 PACE_S = 0.05
 
@@ -206,7 +206,7 @@ Over = Callable[[], bool]
 
 
 def publish(client: Client, account: Account, over: Over) -> None:
-    """One batch after the other, each retried by `Client.publish` with more or less patience."""
+    """One batch after the other, each retried by `Client.publish` with a short or a long timeout."""
     chance = random.Random(account.stream)
     for number in count(1):
         if over():
@@ -214,7 +214,7 @@ def publish(client: Client, account: Account, over: Over) -> None:
         keys, values = planned(account.stream, number)
         account.sent.append(number)
         try:
-            timeout = chance.choice((0.2, PATIENCE_S))
+            timeout = chance.choice((0.2, OUTAGE_MAX_S))
             ack = client.publish(account.topic, values, key=keys, timeout=timeout)
         except (Disconnected, BrokerFailure):
             continue
@@ -230,8 +230,8 @@ def send(client: Client, account: Account, over: Over) -> None:
     """A `quoth.Producer`, whose batches are full each time, so that all know what is in them."""
     chance = random.Random(account.stream)
     waiting: deque[tuple[int, Future[Ack]]] = deque()
-    options = {"batch": SENT_ROWS, "linger": PATIENCE_S, "max_buffer": 60 * SENT_ROWS}
-    with client.producer(account.topic, timeout=PATIENCE_S, **options) as producer:  # type: ignore[arg-type]
+    options = {"batch": SENT_ROWS, "linger": OUTAGE_MAX_S, "max_buffer": 60 * SENT_ROWS}
+    with client.producer(account.topic, timeout=OUTAGE_MAX_S, **options) as producer:  # type: ignore[arg-type]
         for number in count(1):
             if over():
                 break
@@ -260,7 +260,7 @@ class Streams:
     def __init__(self, url: str, accounts: Sequence[Account]) -> None:
         self._over = threading.Event()
         self._stack = ExitStack()
-        client = self._stack.enter_context(quoth.connect(url, timeout=PATIENCE_S))
+        client = self._stack.enter_context(quoth.connect(url, timeout=OUTAGE_MAX_S))
         pool = self._stack.enter_context(ThreadPoolExecutor(len(accounts)))
         self._running = [
             pool.submit(send if one.stream.startswith("send") else publish, client, one, self._over.is_set)

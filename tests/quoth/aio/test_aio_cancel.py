@@ -221,15 +221,15 @@ async def test_cancelled_publish_is_stored_once_or_not_at_all_and_disturbs_no_ot
 ) -> None:
     rng, stored_by = random.Random(seed), set[bytes]()
 
-    async def publish(value: bytes, patience: float | None) -> None:
+    async def publish(value: bytes, timeout: float | None) -> None:
         try:
-            await asyncio.wait_for(client.publish(topic, value), patience)
+            await asyncio.wait_for(client.publish(topic, value), timeout)
         except TimeoutError:
             return
         stored_by.add(value)
 
-    patience = [None if number % 2 else rng.uniform(0, 0.01) for number in range(times(600, 10_000))]
-    waiting = list(enumerate(patience))
+    timeouts = [None if number % 2 else rng.uniform(0, 0.01) for number in range(times(600, 10_000))]
+    waiting = list(enumerate(timeouts))
     rng.shuffle(waiting)
     for begin in range(0, len(waiting), 50):
         portion = waiting[begin : begin + 50]

@@ -84,15 +84,15 @@ def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
 @pytest.mark.parametrize("code", sorted(RETRIED))
 def test_a_refusal_that_passes_is_waited_out_in_the_beginning_and_an_answer_later(code: str) -> None:
     reading = reader_of("a", ordered=False)
-    refusal = answer(error(code, "of the test"))
+    answered = answer(error(code, "of the test"))
     end = asked(reading)["fetch a"]
-    assert not end.is_settled_by(refusal, NOW)
+    assert not end.is_settled_by(answered, NOW)
     reading.take(end, answer(NOTHING), NOW)
     now, pause = NOW, BACKOFF_S
     for _ in range(10):
         fetch = asked(reading, now)["fetch a"]
-        assert fetch.is_settled_by(refusal, now)
-        reading.take(fetch, refusal, now)
+        assert fetch.is_settled_by(answered, now)
+        reading.take(fetch, answered, now)
         assert reading.due == now + pause
         assert asked(reading, now + 0.9 * pause) == {}
         now, pause = now + pause, min(2 * pause, BACKOFF_MAX_S)
@@ -103,13 +103,13 @@ def test_tail_waits_for_ever_and_a_read_does_not() -> None:
     reading = reader_of("a", follow=False, start=0)
     fetch = asked(reading)["fetch a"]
     assert fetch.deadline == NOW + 3.0
-    refusal = answer(error("recovering", "of the test"))
-    reading.take(fetch, refusal, NOW)
+    answered = answer(error("recovering", "of the test"))
+    reading.take(fetch, answered, NOW)
     fetch = asked(reading, NOW + 2.9)["fetch a"]
-    reading.take(fetch, refusal, NOW + 2.9)
+    reading.take(fetch, answered, NOW + 2.9)
     fetch = asked(reading, NOW + 3.5)["fetch a"]
     with pytest.raises(QuothError, match="of the test"):
-        reading.take(fetch, refusal, NOW + 3.5)
+        reading.take(fetch, answered, NOW + 3.5)
 
 
 def begun_with_nothing() -> MultiReader:

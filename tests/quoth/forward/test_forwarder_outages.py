@@ -29,7 +29,7 @@ from quothwire.protocol.binary_codec import Call
 from quothwire.protocol.messages import Operation
 
 SIZE = 120_000
-REFUSALS = 8
+ERRORS = 8
 """In a row: more than it takes until a pause is as long as it gets."""
 RATE = 150_000
 
@@ -109,7 +109,7 @@ def test_pauses_after_refusals_of_an_outage_stay_short(
     watching = Watching()
 
     def refuse(call: Call) -> QuothError | bool:
-        if call.operation is not Operation.HELLO and watching.repeats(code) < REFUSALS:
+        if call.operation is not Operation.HELLO and watching.repeats(code) < ERRORS:
             return error(code, "of the test")
         return False
 

@@ -23,7 +23,7 @@ from quothwire.protocol.messages import Operation
 
 
 def brief(client: Client) -> Client:
-    """Let tails of a client ask again every fifth of a second, and soon after a refusal."""
+    """Let tails of a client ask again every fifth of a second, and soon after an error."""
     client._timing.tail_wait, client._timing.away_pause = 0.2, 0.02
     return client
 
@@ -92,14 +92,14 @@ def asks_again(meddler: Meddler) -> None:
 def test_a_tail_goes_on_after_silence_and_refusals(
     meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
 ) -> None:
-    """The silence is longer than a broker waits; a refusal lasts longer than the timeout of a request."""
+    """The silence is longer than a broker waits; an error lasts longer than the timeout of a request."""
     impatient = brief(connect(meddler))
     tail = impatient.tail(topic)
     impatient.timeout = 0.1
-    refusals = [error(code, "of the test") for code in ("busy", "recovering", "stopping")]
-    for number, refusal in enumerate((False, *refusals)):
+    errors = [error(code, "of the test") for code in ("busy", "recovering", "stopping")]
+    for number, problem in enumerate((False, *errors)):
         waiting = pool.submit(values_of, tail, 1)
-        meddler.on_request = partial(lambda refusal, _: refusal, refusal)
+        meddler.on_request = partial(lambda problem, _: problem, problem)
         asks_again(meddler)
         meddler.on_request = pass_on
         client.publish(topic, b"%d" % number)

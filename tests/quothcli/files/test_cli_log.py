@@ -241,12 +241,12 @@ def test_ls_prints_segments(alone: Command, directory: Path) -> None:
 
 def test_damage_is_reported_and_stepped_over(alone: Command, directory: Path, tmp_path: Path) -> None:
     found = alone("log", "dump", str(directory), "--format", "json").objects
-    harmed = tmp_path / "torn"
-    shutil.copytree(directory, harmed)
-    last = segments(harmed)[-1]
+    torn = tmp_path / "torn"
+    shutil.copytree(directory, torn)
+    last = segments(torn)[-1]
     truncate(last, last.stat().st_size - 10)
     last.with_suffix(".idx").unlink()  # it claims that the end was synced
-    told = alone("log", "dump", str(harmed), "--format", "raw")
+    told = alone("log", "dump", str(torn), "--format", "raw")
     assert (told.status, told.lines) == (0, VALUES[:25])
     assert "are no whole batch" in told.err
     damage(segments(directory)[1], b"2.02.1")

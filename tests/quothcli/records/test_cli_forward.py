@@ -240,7 +240,7 @@ def test_too_large_batch_is_reported(forward: Forwarding, start_broker: StartBro
 # -- kills ----------------------------------------------------------------------------------------
 
 
-BLOWS = 8
+FAILURES = 8
 
 WRITER = """
 import random, sys, time
@@ -294,7 +294,7 @@ class Device:
         self._process.communicate()
 
 
-class Siege:
+class Failures:
     """Kills a forwarder and its broker, and cuts the connection between them."""
 
     def __init__(
@@ -319,14 +319,14 @@ class Siege:
         typed = ("forward", source, self._wire.url, "--topic", self._topic, "--timeout", "1")
         return self._alone.start(*typed, *options)
 
-    def lay(self, blows: int, *others: Callable[[], None]) -> None:
-        """Strike a number of times, at random, also in other ways."""
-        for _ in range(blows):
+    def run(self, count: int, *others: Callable[[], None]) -> None:
+        """Cause a number of random failures; others: ways to do so beside those of this class."""
+        for _ in range(count):
             pause(self._rng.random() * 0.4)  # as long as it takes to start; and in the middle of work
             choice = (self.kill_forwarder, self.kill_target, self._wire.cut, self.swallow, *others)
-            blow = self._rng.choice(choice)
-            print(blow)
-            blow()
+            fail = self._rng.choice(choice)
+            print(fail)
+            fail()
 
     def kill_forwarder(self) -> None:
         """Kill the forwarder and start it again."""
@@ -355,13 +355,13 @@ class Siege:
 def test_every_record_of_a_device_arrives_once(
     alone: Command, broker: BrokerProcess, client: Client, topic: str, rng: random.Random, tmp_path: Path
 ) -> None:
-    blows = times(BLOWS, 60 * BLOWS)
-    goal = blows * 400
+    count = times(FAILURES, 60 * FAILURES)
+    goal = count * 400
     log = tmp_path / "readings"
     with closing(Device(log, rng, goal)) as device, Wire(broker.url) as wire:
-        siege = Siege(alone, broker, wire, rng, topic, str(log), "--trim")
-        siege.lay(blows, device.kill)
+        failures = Failures(alone, broker, wire, rng, topic, str(log), "--trim")
+        failures.run(count, device.kill)
         device.finish()
-        assert siege.end(client, goal) == values(goal)
+        assert failures.end(client, goal) == values(goal)
     left = sum(path.stat().st_size for path in segments(log))
-    assert left < 64_000, "the writer has let go of what is forwarded"
+    assert left < 64_000, "the writer has removed forwarded segments"

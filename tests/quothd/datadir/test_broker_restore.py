@@ -185,19 +185,19 @@ def endless(path: Path) -> None:
 
 @pytest.mark.parametrize("which", ["backup.json", "full~*", "*.seg", "*.idx"])
 def test_a_backup_with_another_kind_of_file_is_refused(backup: Path, tmp_path: Path, which: str) -> None:
-    for harm in (link, fifo, folder, remove, endless):
-        harmed = tmp_path / harm.__name__
-        shutil.copytree(backup, harmed)
-        path = next(harmed.rglob(which))
-        if path.is_dir() and harm is endless:
+    for change in (link, fifo, folder, remove, endless):
+        changed = tmp_path / change.__name__
+        shutil.copytree(backup, changed)
+        path = next(changed.rglob(which))
+        if path.is_dir() and change is endless:
             continue
-        harm(path)
+        change(path)
         with pytest.raises((QuothError, FileNotFoundError)) as caught:
-            restored(harmed, tmp_path / "restored")
+            restored(changed, tmp_path / "restored")
         if isinstance(caught.value, QuothError):
             assert caught.value.code == "damaged"
         else:
-            assert (harm, which) == (remove, "backup.json")
+            assert (change, which) == (remove, "backup.json")
         assert not (tmp_path / "restored").exists()
 
 

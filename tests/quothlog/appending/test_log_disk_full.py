@@ -34,11 +34,11 @@ def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open
     told = fill(log, 2, size=100)
     for size, free in ((2_000, 10_000), (10, 8_000), (10, 0)):
         disk.free = free
-        with pytest.raises(Unavailable) as refusal:
+        with pytest.raises(Unavailable) as raised:
             log.append(bytes(size))
-        assert refusal.value.code == "disk_low"
-        assert refusal.value.retryable
-        have, needed = map(parse_size, re.findall(r"(\S+ \w+) are", refusal.value.text))
+        assert raised.value.code == "disk_low"
+        assert raised.value.retryable
+        have, needed = map(parse_size, re.findall(r"(\S+ \w+) are", raised.value.text))
         assert have == free
         assert 9_000 + size < needed < 9_000 + size + 200
         assert list(log.read()) == told

@@ -186,23 +186,23 @@ def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
 # -- segments that are not there, or are not what their names say ------------------------------------
 
 
-@pytest.mark.parametrize("harm", ["removed", "of a newer version", "a directory"])
+@pytest.mark.parametrize("problem", ["removed", "of a newer version", "a directory"])
 def test_segment_that_cannot_be_read_takes_no_other_with_it(
-    open_log: OpenLog, directory: Path, harm: str
+    open_log: OpenLog, directory: Path, problem: str
 ) -> None:
     """Not the one before it, whose end it would tell."""
     with open_log(options=LogOptions(count_limit=2)) as log:
         told = fill(log, 10)
     third = segments(directory)[2]
-    if harm == "of a newer version":
+    if problem == "of a newer version":
         block = bytearray(third.read_bytes()[: file_format.BLOCK_BYTES])
         block[8:12] = (7).to_bytes(4, "little")
         block[88:96] = xxh3_64_intdigest(bytes(block[:88])).to_bytes(8, "little")
         third.write_bytes(bytes(block) + third.read_bytes()[file_format.BLOCK_BYTES :])
     log = open_log()
-    if harm != "of a newer version":
+    if problem != "of a newer version":
         third.unlink()
-    if harm == "a directory":
+    if problem == "a directory":
         third.mkdir()
     for row in (0, 1, 3, 4):
         after = told[2 * row].pointer - 1

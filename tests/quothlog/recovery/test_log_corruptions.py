@@ -1,6 +1,6 @@
 """Each corruption of a log and its cost, the same through opening, offline verification and repair.
 
-The wreck of a log has two sealed segments with three batches of three records each, and a tail of four
+The crashed log has two sealed segments with three batches of three records each, and a tail of four
 batches. The clock stands still all the while, so a pointer that came a second time would be noticed.
 """
 
@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from kit.disk import damage
+from kit.disk.crashed_log import LOG_ID, CrashedLog, assert_goes_on, restamped, torn_files
 from kit.disk.damage import cut, flip, insert, overwrite, truncate
 from kit.disk.logs import boundaries, copy, salvaged, segments
-from kit.disk.wreck import LOG_ID, Wreck, assert_goes_on, restamped, torn_files
 from kit.scale import some
 from quothlog.file_format import FOOTER_BYTES
 from quothlog.recovery.repair import repair
@@ -27,11 +27,11 @@ from quothwire.record import Record
 
 
 class Scene:
-    """A copy of a wreck to be damaged. spans: the file, start and end of each batch, as they were."""
+    """A copy of the crashed log to be damaged. spans: the file, start and end of each batch, as they were."""
 
-    def __init__(self, wreck: Wreck) -> None:
-        self.wreck = wreck
-        self.directory = copy(wreck.directory, next(wreck.copies))
+    def __init__(self, crashed_log: CrashedLog) -> None:
+        self.crashed_log = crashed_log
+        self.directory = copy(crashed_log.directory, next(crashed_log.copies))
         self.paths = segments(self.directory)
         self.spans = [
             (path, start, end) for path in self.paths for start, end in pairwise(boundaries(path, LOG_ID))
@@ -173,7 +173,7 @@ CORRUPTIONS: dict[str, Corruption] = {
         before(8, lambda scene: scene.raw(6)), set(), [(2, Wrong.REPEATED, 0)]
     ),
     "a batch of another log between": Corruption(
-        before(8, lambda scene: restamped(scene.wreck, LOG_ID + 1, 0)), set(), [(2, BYTES, 0)]
+        before(8, lambda scene: restamped(scene.crashed_log, LOG_ID + 1, 0)), set(), [(2, BYTES, 0)]
     ),
     "half a batch between": Corruption(before(8, lambda scene: scene.raw(7)[:-9]), set(), [(2, CUT, 0)]),
     "bytes removed": Corruption(
@@ -215,16 +215,16 @@ def is_kept(directory: Path, path: Path, content: bytes) -> bool:
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS.values(), ids=CORRUPTIONS)
 def test_corruption_costs_the_same_in_opening_verification_and_repair(
-    wreck: Wreck, corruption: Corruption
+    crashed_log: CrashedLog, corruption: Corruption
 ) -> None:
-    scene = Scene(wreck)
+    scene = Scene(crashed_log)
     corruption.harm(scene)
-    left = [record for i, one in enumerate(wreck.batches) if i not in corruption.lost for record in one]
+    left = [record for i, one in enumerate(crashed_log.batches) if i not in corruption.lost for record in one]
     assert told_by_verifying(scene.directory, scene.paths) == (left, corruption.told)
 
-    mended = copy(scene.directory, next(wreck.copies))
+    mended = copy(scene.directory, next(crashed_log.copies))
     contents = {path.name: path.read_bytes() for path in segments(mended)}
-    list(repair(mended, log_id=LOG_ID, clock=wreck.clock))
+    list(repair(mended, log_id=LOG_ID, clock=crashed_log.clock))
     assert all(is_kept(mended, mended / name, content) for name, content in contents.items())
     found = list(summaries(mended))
     assert not [damage for one in found for damage in one.damages if damage.end > damage.start]
@@ -232,23 +232,23 @@ def test_corruption_costs_the_same_in_opening_verification_and_repair(
     missing = sum(damage.records for one in found for damage in one.damages)
     told = sum(number for *_, number in corruption.told if number > 0)
     assert missing == (0 if torn_files(mended) else told), "a loss of what was synced is reported for good"
-    assert not any(one.kept for one in repair(mended, clock=wreck.clock))
-    with wreck.open(mended) as log:
+    assert not any(one.kept for one in repair(mended, clock=crashed_log.clock))
+    with crashed_log.open(mended) as log:
         assert salvaged(log) == left
 
-    log = wreck.open(scene.directory)
+    log = crashed_log.open(scene.directory)
     if 9 not in corruption.lost:
         info = log.info()
-        assert (info.last, info.end_ordinal) == (wreck.records[-1].pointer, len(wreck.records))
-    assert_goes_on(wreck, log, left, wreck.upto(corruption.last))
+        assert (info.last, info.end_ordinal) == (crashed_log.records[-1].pointer, len(crashed_log.records))
+    assert_goes_on(crashed_log, log, left, crashed_log.upto(corruption.last))
 
 
-def test_changed_byte_costs_its_batch_alone(wreck: Wreck, rng: random.Random) -> None:
+def test_changed_byte_costs_its_batch_alone(crashed_log: CrashedLog, rng: random.Random) -> None:
     """Whichever byte of whichever batch it is; verifying tells its place, and opening keeps the bytes."""
-    scene = Scene(wreck)
+    scene = Scene(crashed_log)
     no_index(scene)
     for number, (path, start, end) in enumerate(scene.spans):
-        left = [record for i, one in enumerate(wreck.batches) if i != number for record in one]
+        left = [record for i, one in enumerate(crashed_log.batches) if i != number for record in one]
         whole = path.read_bytes()
         inside = some(range(start + 1, end - 1), rng, 8)
         for place in sorted({start, start + HEADER_BYTES, end - 1, *inside}):
@@ -258,31 +258,33 @@ def test_changed_byte_costs_its_batch_alone(wreck: Wreck, rng: random.Random) ->
             (wrong,) = (one for one in found if isinstance(one, Damage | Unfinished))
             assert (wrong.path, wrong.start, wrong.end) == (path, start, end), place
             if place % 4 == 0:
-                log = wreck.open(copy(scene.directory, next(wreck.copies)))
+                log = crashed_log.open(copy(scene.directory, next(crashed_log.copies)))
                 findings, size = log.findings, end - start
-                is_active, is_last = number >= wreck.before_tail, number == len(wreck.batches) - 1
+                is_active, is_last = number >= crashed_log.before_tail, number == len(crashed_log.batches) - 1
                 assert findings.damaged_bytes == (size if is_active and not is_last else 0), place
                 assert findings.torn_bytes == (size if is_last else 0), place
-                assert_goes_on(wreck, log, left, wreck.records)
+                assert_goes_on(crashed_log, log, left, crashed_log.records)
             path.write_bytes(whole)
 
 
 @pytest.mark.parametrize("row", range(3))
 def test_changed_byte_of_a_header_block_or_a_footer_costs_no_batch(
-    wreck: Wreck, rng: random.Random, row: int
+    crashed_log: CrashedLog, rng: random.Random, row: int
 ) -> None:
     """The batches are read in every way, and the log goes on."""
-    scene = Scene(wreck)
+    scene = Scene(crashed_log)
     path, block = scene.paths[row], scene.block(row)
     size = path.stat().st_size
     footer = range(size - FOOTER_BYTES, size) if row < 2 else range(0)
     for place in (*some(range(block), rng, 12), *some(footer, rng, 8)):
-        target = copy(scene.directory, next(wreck.copies))
+        target = copy(scene.directory, next(crashed_log.copies))
         flip(segments(target)[row], place, 0x41)
-        log = wreck.open(target)
+        log = crashed_log.open(target)
         info = log.info()
-        assert (info.first, info.last) == (wreck.records[0].pointer, wreck.records[-1].pointer)
-        assert (info.first_ordinal, info.end_ordinal) == (0, len(wreck.records))
-        for i in range(0, len(wreck.records), 5):
-            assert list(log.read(wreck.records[i].pointer, limit=4)) == wreck.records[i + 1 : i + 5]
-        assert_goes_on(wreck, log, wreck.records, wreck.records)
+        assert (info.first, info.last) == (crashed_log.records[0].pointer, crashed_log.records[-1].pointer)
+        assert (info.first_ordinal, info.end_ordinal) == (0, len(crashed_log.records))
+        for i in range(0, len(crashed_log.records), 5):
+            assert (
+                list(log.read(crashed_log.records[i].pointer, limit=4)) == crashed_log.records[i + 1 : i + 5]
+            )
+        assert_goes_on(crashed_log, log, crashed_log.records, crashed_log.records)

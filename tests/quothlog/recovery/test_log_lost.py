@@ -48,7 +48,7 @@ def damages(directory: Path) -> list[Damage]:
     return [damage for one in verify.summaries(directory) for damage in one.damages]
 
 
-def cut_and_harm(path: Path, end: int) -> None:
+def cut_with_damaged_block(path: Path, end: int) -> None:
     truncate(path, end)
     flip(path, 20)
 
@@ -66,17 +66,22 @@ def take_both(path: Path) -> None:
     empty_footer(path)
 
 
-HARMS: dict[str, Callable[[Path, int], None]] = {
+CORRUPTIONS: dict[str, Callable[[Path, int], None]] = {
     "cut where a batch ends": truncate,
     "cut within a batch": lambda path, end: truncate(path, end + 70),
     "zeros": lambda path, end: zero(path, end, path.stat().st_size),
-    "cut where a batch ends, and no header block": cut_and_harm,
+    "cut where a batch ends, and no header block": cut_with_damaged_block,
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
 def test_synced_records_that_are_gone_are_reported_and_never_replaced(
-    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, stored: list[Record], harm: str
+    open_log: OpenLog,
+    directory: Path,
+    tmp_path: Path,
+    clock: ManualClock,
+    stored: list[Record],
+    corruption: str,
 ) -> None:
     """Inspection and opening report it, and afterwards the gap in the ordinals does, until it is repaired."""
     clock.step(-HOUR)  # or the clock alone would keep the pointers apart
@@ -85,10 +90,10 @@ def test_synced_records_that_are_gone_are_reported_and_never_replaced(
         path = segments(target)[-1]
         index = path.with_suffix(file_format.INDEX_SUFFIX)
         proof = index.read_bytes()
-        HARMS[harm](path, boundaries(path, LOG_ID)[kept])
+        CORRUPTIONS[corruption](path, boundaries(path, LOG_ID)[kept])
         lost = (BATCHES - kept) * RECORDS
         left, first = stored[:-lost], stored[-lost]
-        if "header block" not in harm:
+        if "header block" not in corruption:
             assert lost_in(target) == [(len(left), lost)]
         with open_log(target, log_id=LOG_ID) as log:
             assert log.findings.lost_records == log.info().counters["lost_records"] == lost

@@ -1,4 +1,4 @@
-"""Mending a log: readers get what they got before, every byte is kept, breaking it off does no harm."""
+"""Mending a log: readers get what they got before, every byte is kept, and it may be interrupted anywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quothlog.recovery.verify import summaries
 from quothwire.errors import Conflict, Damaged
 from quothwire.record import Record
 
-Harm = Callable[[Path], None]
+Corrupt = Callable[[Path], None]
 
 BATCHES, RECORDS = 3, 4
 LOG_ID = 77
@@ -95,8 +95,8 @@ def test_index_that_does_not_agree_is_made_anew(stored: list[Record], directory:
 def test_segment_that_is_damaged_again_is_kept_again(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
     copies = []
-    for number, harm in enumerate((middle_body, first_header), start=1):
-        harm(path)
+    for number, corrupt in enumerate((middle_body, first_header), start=1):
+        corrupt(path)
         copies.append(path.read_bytes())
         (mended,) = repair(directory)
         assert mended.kept == path.with_name(f"{path.name}.{number}.damaged")
@@ -145,12 +145,12 @@ def test_log_that_is_open_is_left_alone(open_log: OpenLog, directory: Path) -> N
 # -- broken off -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("harm", [middle_body, block], ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize("corrupt", [middle_body, block], ids=lambda corrupt: corrupt.__name__)
 def test_process_dies_at_each_change_of_the_disk(
-    stored: list[Record], directory: Path, tmp_path: Path, harm: Harm
+    stored: list[Record], directory: Path, tmp_path: Path, corrupt: Corrupt
 ) -> None:
     for path in segments(directory)[1:3]:
-        harm(path)
+        corrupt(path)
     damaged = {path.read_bytes() for path in segments(directory)[1:3]}
     readable = read(shutil.copytree(directory, tmp_path / "unmended"))
     nth = 0

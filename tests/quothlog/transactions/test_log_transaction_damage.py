@@ -47,7 +47,7 @@ def rot(path: Path, value: bytes) -> None:
 # -- what is staged -----------------------------------------------------------------------------------------
 
 
-HARMS: dict[str, Callable[[Path], None]] = {
+CORRUPTIONS: dict[str, Callable[[Path], None]] = {
     "rotten": lambda directory: rot(max(directory.glob("*.staged")), WHOLE[-1]),
     "shorter": lambda directory: truncate(first := min(directory.glob("*.staged")), _size(first) - 100),
     "gone": lambda directory: min(directory.glob("*.staged")).unlink(),
@@ -59,20 +59,20 @@ def _size(path: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("harm", "options"),
+    ("corruption", "options"),
     [("shorter", SMALL), ("rotten", SMALL), ("rotten", LARGE), ("gone", SMALL), ("gone", LARGE)],
 )
 def test_a_staged_file_that_is_harmed_costs_its_transaction_and_no_more(
-    open_log: OpenLog, directory: Path, harm: str, options: LogOptions
+    open_log: OpenLog, directory: Path, corruption: str, options: LogOptions
 ) -> None:
     """Rotten bytes get no checksum that says they are sound, and missing ones move nothing in the log."""
     log = open_log(options=options)
     loader = Loader(log)
     parts = stage_all(loader)
-    HARMS[harm](directory)
+    CORRUPTIONS[corruption](directory)
     with refused("damaged"):
         read_staged(loader, parts)
-    if harm == "gone":
+    if corruption == "gone":
         with refused("damaged"):
             loader.own.stage(loader.id, 1, 0, 7, 4, staged([b"one more"], 1))
     log.append(b"after")

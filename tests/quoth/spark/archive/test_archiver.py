@@ -103,12 +103,12 @@ def test_records_that_were_removed_before_the_first_run_are_no_loss(scene: Archi
     assert (tally.records, tally.lost) == (5, 0)
 
 
-def damage(scene: Archiving, broker: BrokerProcess, number: int, harm: Callable[[Any], None]) -> Any:
+def damage(scene: Archiving, broker: BrokerProcess, number: int, change: Callable[[Any], None]) -> Any:
     """Damage the n-th batch of the topic while its broker is away; returns the batch."""
     log_id = scene.client.topic(scene.topic).log
     broker.terminate()
     damaged = stored_batches(broker.topics_directory, log_id)[number]
-    harm(damaged)
+    change(damaged)
     broker.restart()
     return damaged
 

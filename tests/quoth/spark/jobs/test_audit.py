@@ -1,6 +1,6 @@
 """The audit on Spark: the same verdict as `quoth log verify`, for any number of logs, beside a broker.
 
-A job costs seconds, so each test harms copies of a log in many ways and looks at all of them in one job.
+A job costs seconds, so each test corrupts copies of a log in many ways and looks at all of them in one job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import StartBroker
-from kit.disk.corruptions import EVERY_HARM, Scene, leave_behind
+from kit.disk.corruptions import EVERY_CORRUPTION, Scene, leave_behind
 from kit.disk.damage import flip, truncate
 from kit.disk.logs import encoded, fill, put, segments
 from quoth import connect
@@ -125,12 +125,12 @@ def test_findings_beside_damaged_records_are_notes_and_an_unreadable_log_does_no
     spark: Any, log: Path, tmp_path: Path
 ) -> None:
     copies = [Path(shutil.copytree(log, tmp_path / f"copy {number}")) for number in range(len(BESIDE))]
-    for copy, harm in zip(copies, BESIDE, strict=True):
-        harm(copy)
+    for copy, change in zip(copies, BESIDE, strict=True):
+        change(copy)
     told = done(spark, copies)
-    for copy, (harm, expected) in zip(copies, BESIDE.items(), strict=True):
+    for copy, (change, expected) in zip(copies, BESIDE.items(), strict=True):
         kinds = {(one.kind, one.damage) for one in found(told)[str(copy)]}
-        assert kinds == set(expected), harm.__name__
+        assert kinds == set(expected), change.__name__
     summary = told.summary()
     assert not summary.good
     assert [row["damaged"] for row in summary.content["logs"]] == [0, 0, 1, 0, 0]
@@ -164,16 +164,16 @@ def test_the_same_verdict_as_log_verify(
     spark: Any, tmp_path: Path, rng: random.Random, capfd: pytest.CaptureFixture[str]
 ) -> None:
     left = leave_behind(tmp_path / "data", killed=True)
-    harmed: dict[str, Path] = {}
-    for number, (name, harm) in enumerate(EVERY_HARM.items()):
+    corrupted: dict[str, Path] = {}
+    for number, (name, corrupt) in enumerate(EVERY_CORRUPTION.items()):
         scene = Scene(left, tmp_path / f"{number:03d}")
-        harm(scene, rng)
-        harmed[name] = scene.directory
-    told = done(spark, harmed.values())
+        corrupt(scene, rng)
+        corrupted[name] = scene.directory
+    told = done(spark, corrupted.values())
     findings, content = found(told), told.summary().content
     rows = {row["directory"]: row for row in content["logs"]}
-    assert len(rows) == 2 * len(harmed)
-    for name, directory in harmed.items():
+    assert len(rows) == 2 * len(corrupted)
+    for name, directory in corrupted.items():
         status, topics = verdict(directory, capfd)
         here = [row for row in rows.values() if Path(row["directory"]).is_relative_to(directory)]
         assert bool(status) == any(row["damaged"] for row in here), name

@@ -217,12 +217,12 @@ def test_lost_staged_chunk_is_staged_again(scene: Replaying) -> None:
     assert scene.stored() == records
 
 
-@pytest.mark.parametrize("harm", ["missing", "flipped"])
-def test_damaged_file_ends_the_run_before_its_chunk_and_is_named(scene: Replaying, harm: str) -> None:
+@pytest.mark.parametrize("damage", ["missing", "flipped"])
+def test_damaged_file_ends_the_run_before_its_chunk_and_is_named(scene: Replaying, damage: str) -> None:
     records = scene.archived(200, 4)
     path = Path(archived_files(scene.root)[2])
     kept = path.read_bytes()
-    if harm == "missing":
+    if damage == "missing":
         path.unlink()
     else:
         column = pq.read_metadata(path).row_group(0).column(COLUMNS.index("value"))
