@@ -114,7 +114,7 @@ def assert_same_answers(log: Log, records: list[Record]) -> None:
 
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS.values(), ids=CORRUPTIONS)
-def test_harmed_indexes_change_no_answer(
+def test_corrupted_indexes_change_no_answer(
     records: list[Record], directory: Path, tmp_path: Path, open_log: OpenLog, corrupt: Callable[[Path], None]
 ) -> None:
     """Before the opening, and while the log is open."""
@@ -145,7 +145,7 @@ def test_index_is_none_if_any_byte_is_changed_or_missing(records: list[Record], 
 
 
 @pytest.mark.parametrize("tick", [0, 1_000], ids=["at the same time", "later"])
-def test_old_index_is_not_taken_for_that_of_other_batches_of_the_same_sizes(
+def test_old_index_is_not_used_for_other_batches_of_the_same_sizes(
     directory: Path, clock: ManualClock, open_log: OpenLog, tick: int
 ) -> None:
     """All that tells them apart is the checksum of the last header: bytes are where the index says."""
@@ -171,7 +171,7 @@ def test_old_index_is_not_taken_for_that_of_other_batches_of_the_same_sizes(
     assert not stranger.duplicate
 
 
-def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
+def test_damaged_log_returns_the_same_batches_after_a_clean_end(
     records: list[Record], directory: Path, open_log: OpenLog
 ) -> None:
     """Over a clean end and a new start the reader meets the same batches."""

@@ -33,7 +33,7 @@ def synced_fill(log: Log, batches: int, records: int = 1) -> list[Record]:
 # -- on demand ----------------------------------------------------------------------------------------------
 
 
-def test_trim_removes_what_lies_wholly_before(open_log: OpenLog, tmp_path: Path) -> None:
+def test_trim_removes_only_segments_wholly_before_the_pointer(open_log: OpenLog, tmp_path: Path) -> None:
     for keep in range(11):
         log = open_log(tmp_path / str(keep), options=LogOptions(count_limit=2))
         assert log.trim(POINTER_MAX) == (0, 0)
@@ -51,7 +51,7 @@ def test_trim_removes_what_lies_wholly_before(open_log: OpenLog, tmp_path: Path)
         assert log.info().first == (left[0].pointer if left else 0)
 
 
-def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clock: ManualClock) -> None:
+def test_trimmed_segments_stay_removed_after_a_loss_of_power(directory: Path, clock: ManualClock) -> None:
     """The directory is synced before the removal is reported."""
     for seed in range(12):
         disk = MemoryDisk()
@@ -70,7 +70,7 @@ def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clo
 # -- by age -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, clock: ManualClock) -> None:
+def test_no_record_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, clock: ManualClock) -> None:
     """A record a second, a sweep each time one is due; nothing young goes, nothing old stays."""
     log = open_log(options=LogOptions(max_age=40))
     clock.tick = 0
@@ -93,7 +93,7 @@ def test_a_record_from_the_future_keeps_only_its_own_segment(open_log: OpenLog, 
     assert list(log.read()) == told
 
 
-def test_nothing_goes_without_a_limit(open_log: OpenLog, clock: ManualClock) -> None:
+def test_nothing_is_removed_without_a_limit(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log(options=LogOptions(count_limit=1))
     stored = synced_fill(log, 5)
     clock.step(10_000 * DAY)
@@ -117,7 +117,7 @@ def test_age_limit_seals_the_active_segment(open_log: OpenLog, clock: ManualCloc
     assert list(log.read()) == told
 
 
-def test_retention_tells_when_it_will_next_be_due(open_log: OpenLog, clock: ManualClock) -> None:
+def test_retention_returns_when_it_is_next_due(open_log: OpenLog, clock: ManualClock) -> None:
     """One microsecond earlier it does nothing, at that moment it does."""
     log = open_log(options=LogOptions(max_age=100, count_limit=3))
     clock.tick = 0
@@ -204,7 +204,7 @@ def test_cursor_below_what_is_kept_resumes_there_and_learns_what_is_gone(open_lo
         assert missing(log, told[i].pointer, ordinal=i + 1) == 0
 
 
-def test_gone_is_known_after_everything_was_removed(open_log: OpenLog) -> None:
+def test_number_of_removed_records_is_known_after_all_were_removed(open_log: OpenLog) -> None:
     """Also over a restart."""
     log = open_log()
     told = fill(log, 3)
@@ -218,7 +218,7 @@ def test_gone_is_known_after_everything_was_removed(open_log: OpenLog) -> None:
     assert missing(log, told[2].pointer) == 0
 
 
-def test_lookup_into_a_segment_that_is_gone_leads_on(open_log: OpenLog) -> None:
+def test_lookup_in_a_removed_segment_returns_the_next_cursor(open_log: OpenLog) -> None:
     """Retention ran between the lookup and its reading, which another thread does later."""
     log = open_log(options=LogOptions(count_limit=2))
     told = fill(log, 7)
@@ -230,7 +230,7 @@ def test_lookup_into_a_segment_that_is_gone_leads_on(open_log: OpenLog) -> None:
         assert list(log.read(place.beyond)) == told[6:]
 
 
-def test_segment_file_that_was_taken_away_is_reported(open_log: OpenLog, directory: Path) -> None:
+def test_missing_segment_file_is_reported(open_log: OpenLog, directory: Path) -> None:
     """Damaged is never absent: what retention did not remove has to be there."""
     log = open_log(options=LogOptions(count_limit=2))
     fill(log, 7)

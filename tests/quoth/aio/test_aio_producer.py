@@ -28,7 +28,7 @@ async def fill(producer: Producer, number: int) -> None:
 
 
 @in_loop
-async def test_sending_without_a_pause_leaves_others_a_turn(client: Client, topic: str) -> None:
+async def test_sending_without_a_pause_lets_other_tasks_run(client: Client, topic: str) -> None:
     async with client.producer(topic) as producer:
         turns = 0
 
@@ -45,7 +45,7 @@ async def test_sending_without_a_pause_leaves_others_a_turn(client: Client, topi
 
 
 @in_loop
-async def test_cancelled_send_was_not_taken(meddler: Meddler, client: Client, topic: str) -> None:
+async def test_cancelled_send_is_not_stored(meddler: Meddler, client: Client, topic: str) -> None:
     meddler.on_request = publishes
     producer = client.producer(topic, batch=1, max_buffer=1)
     await producer.send(b"a")

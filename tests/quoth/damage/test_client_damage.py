@@ -195,14 +195,16 @@ def has_a_new_footer(before: bytes, now: bytes) -> bool:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_harm_of_any_kind_at_any_place(left: Left, tmp_path: Path, rng: random.Random, place: str) -> None:
+def test_byte_changes_of_any_kind_at_any_place_are_reported(
+    left: Left, tmp_path: Path, rng: random.Random, place: str
+) -> None:
     for how in rng.sample([*BYTE_CHANGES], times(1, len(BYTE_CHANGES))):
         for turn in range(times(1, 100)):
             name = f"{how} {place}"
             serve_corrupted(left, tmp_path / f"{how} {turn}", {name: EVERY_BYTE_CHANGE[name]}, rng)
 
 
-def test_damage_that_costs_no_record_and_what_is_not_in_its_place(
+def test_corruptions_without_loss_and_misplaced_batches_are_handled(
     left: Left, tmp_path: Path, rng: random.Random
 ) -> None:
     without_loss = {
@@ -218,7 +220,9 @@ def test_damage_that_costs_no_record_and_what_is_not_in_its_place(
 
 
 @pytest.mark.parametrize("chunk", range(times(1, 60)))
-def test_several_harms_together(left: Left, tmp_path: Path, rng: random.Random, chunk: int) -> None:
+def test_several_corruptions_together_are_reported(
+    left: Left, tmp_path: Path, rng: random.Random, chunk: int
+) -> None:
     for turn in range(times(8, 150)):
         chosen = dict(rng.sample([*EVERY_BYTE_CHANGE.items()], rng.randint(1, 2)))
         chosen |= dict(rng.sample([*chain(WITHOUT_LOSS.items(), MISPLACED.items())], rng.randrange(2)))
@@ -265,7 +269,7 @@ def serve(left: Left, directory: Path, number: int, at: int) -> Iterator[Client]
 
 @pytest.mark.parametrize("at", [0, -9], ids=["header", "body"])
 @pytest.mark.parametrize("number", [2, BATCHES - 1, BATCHES])
-def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, at: int, number: int) -> None:
+def test_no_cursor_misses_a_record_silently(left: Left, tmp_path: Path, at: int, number: int) -> None:
     """Also right in front of the damage, in it and behind it."""
     lost = left.published[number * RECORDS : (number + 1) * RECORDS]
     with serve(left, tmp_path / "data", number, at) as client:
@@ -305,7 +309,7 @@ def test_a_gap_is_counted_from_the_cursor_logged_and_raised_by_get(
     assert "reason=damaged" in record.getMessage()
 
 
-def test_a_callback_that_raises_stops_the_reading(left: Left, tmp_path: Path) -> None:
+def test_an_exception_of_a_gap_callback_ends_the_reading(left: Left, tmp_path: Path) -> None:
     """Everything in front of the gap was returned before."""
 
     def refuse(gap: Gap) -> None:

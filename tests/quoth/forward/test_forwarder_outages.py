@@ -100,7 +100,7 @@ def test_batches_slower_than_the_timeout_arrive_once(
 
 
 @pytest.mark.parametrize("code", ["busy", "disk_low"])
-def test_pauses_after_refusals_of_an_outage_stay_short(
+def test_pauses_after_errors_of_an_outage_stay_short(
     context: Context, broker: BrokerProcess, tmp_path: Path, topic: str, code: str
 ) -> None:
     """The pauses after other refusals grow."""
@@ -133,7 +133,7 @@ def test_pauses_after_refusals_of_an_outage_stay_short(
         assert [message.value for message in reader.read(topic)] == [b"value"]
 
 
-def test_quick_answers_open_the_window_and_slow_ones_make_patient() -> None:
+def test_quick_answers_widen_the_window_and_slow_ones_lengthen_the_timeout() -> None:
     learnt = AdaptiveTimeout()
     assert (learnt.seconds, learnt.window) == (TIMEOUT_S, WINDOW_BYTES)
     for _ in range(20):

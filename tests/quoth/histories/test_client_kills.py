@@ -233,7 +233,7 @@ def kill(broker: BrokerProcess, fast: FastPeer) -> None:
 
 
 @pytest.mark.parametrize("then", [sleep, stop, kill], ids=lambda then: then.__name__)
-def test_retry_is_recognised_though_its_original_is_in_another_segment_or_gone(
+def test_retry_is_recognised_although_its_original_is_in_another_segment_or_removed(
     start_broker: StartBroker, peers: Peers, then: Callable[[BrokerProcess, FastPeer], None]
 ) -> None:
     broker = start_broker(worker_timeout=0.05, check_interval=0.05)

@@ -62,7 +62,9 @@ def test_part_is_whole_though_the_broker_is_killed_while_it_is_written(
     check_stretch(own_client, "t", transaction.publish([part]), values)
 
 
-def test_writer_without_a_broker_says_what_is_kept(own_broker: BrokerProcess, own_client: Client) -> None:
+def test_writer_without_a_broker_reports_its_staged_batches(
+    own_broker: BrokerProcess, own_client: Client
+) -> None:
     transaction = own_client.transaction("t", "app", 0)
     writer = transaction.part(0, timeout=0.5)
     writer.write(planned("a", 200))
@@ -81,7 +83,7 @@ def test_writer_without_a_broker_says_what_is_kept(own_broker: BrokerProcess, ow
 # -- publishing ---------------------------------------------------------------------------------------------
 
 
-def test_publication_whose_answer_is_lost_is_asked_for_again(
+def test_publication_whose_answer_is_lost_is_requested_again(
     impatient: Client, meddler: Meddler, topic: str
 ) -> None:
     impatient._timing.publish_wait = 0.1
@@ -126,7 +128,9 @@ def test_transaction_is_whole_and_once_though_the_broker_is_killed_while_it_is_p
         check_stretch(own_client, topic, ack, values[::2] + values[1::2])
 
 
-def test_publications_at_the_same_time_are_one(client: Client, topic: str, transaction: Transaction) -> None:
+def test_concurrent_publications_store_a_transaction_once(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     """As by a driver that was believed to be dead."""
     values = planned("a", 1_000)
     parts = [staged(transaction, number, values) for number in range(2)]
@@ -137,7 +141,7 @@ def test_publications_at_the_same_time_are_one(client: Client, topic: str, trans
     check_stretch(client, topic, acks[0], values * 2)
 
 
-def test_publication_may_take_long_but_not_without_a_broker(
+def test_publication_may_take_long_only_while_a_broker_answers(
     start_broker: StartBroker, connect: Connect
 ) -> None:
     broker = start_broker()
@@ -158,7 +162,7 @@ def test_publication_may_take_long_but_not_without_a_broker(
 # -- much ---------------------------------------------------------------------------------------------------
 
 
-def test_writer_holds_no_more_than_what_is_on_its_way(transaction: Transaction) -> None:
+def test_writer_buffers_only_batches_in_flight(transaction: Transaction) -> None:
     """A hundred MiB through a window of sixteen."""
     portion = planned("a", 50)
 

@@ -96,7 +96,7 @@ def test_topics_are_views_in_sql(spark: Any, client: Client, topic: str, run: Ru
             spark.catalog.dropTempView(name)
 
 
-def test_a_stream_is_written_to_parquet_and_its_lag_is_told(
+def test_a_stream_is_written_to_parquet_and_its_lag_is_reported(
     spark: Any, client: Client, topic: str, tmp_path: Path, run: Run
 ) -> None:
     before = set(spark._jsparkSession.streams().listListeners())

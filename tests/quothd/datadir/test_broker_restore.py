@@ -219,7 +219,7 @@ FORMS: list[tuple[object, str, str]] = [
 ]
 
 
-def test_the_error_for_a_manifest_of_another_form_names_the_place(backup: Path) -> None:
+def test_the_error_for_a_malformed_manifest_quotes_the_wrong_part(backup: Path) -> None:
     unordered = content_of(backup)
     for row in unordered["topics"]:
         row["segments"].reverse()
@@ -230,7 +230,7 @@ def test_the_error_for_a_manifest_of_another_form_names_the_place(backup: Path) 
         assert (caught.value.code, text in caught.value.text) == (code, True), caught.value.text
 
 
-def test_topics_of_one_log_that_need_the_same_folder_are_refused(backup: Path, tmp_path: Path) -> None:
+def test_topics_of_one_log_with_the_same_folder_are_refused(backup: Path, tmp_path: Path) -> None:
     """A folder has the log's id and the beginning of the name. These two names differ behind it."""
     content = content_of(backup)
     (empty,) = [row for row in content["topics"] if row["name"] == "empty"]
@@ -273,7 +273,7 @@ def test_a_topic_that_is_deleted_during_the_first_backup_is_left_out(
     assert held(to) == {"others": 35}
 
 
-def test_a_topic_that_is_deleted_during_a_later_backup_stays_in_it_as_it_was(
+def test_a_topic_that_is_deleted_during_a_later_backup_keeps_its_earlier_copy(
     make: Make, tmp_path: Path
 ) -> None:
     orders, to = make("orders"), tmp_path / "to"
@@ -288,7 +288,7 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [damage, Path.unlink], ids=["damaged", "lost"])
-def test_a_topic_that_cannot_be_read_is_reported_and_stays_as_it_was(
+def test_a_topic_that_cannot_be_read_is_reported_and_keeps_its_earlier_copy(
     make: Make, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     """The backup may be all that is left of a topic that has lost its segments. Others are backed up."""

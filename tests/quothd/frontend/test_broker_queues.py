@@ -63,7 +63,7 @@ class Interrupted(Outbox[Any]):
         self.after()
 
 
-def test_an_event_around_a_ring_or_a_hush_is_taken_and_a_later_one_rings() -> None:
+def test_an_event_posted_around_a_wakeup_is_taken_and_a_later_one_wakes() -> None:
     """A ring may come after its event was taken."""
     for moment in ("before", "after", "instead"):
         outbox = Interrupted()
@@ -86,7 +86,7 @@ def test_an_event_around_a_ring_or_a_hush_is_taken_and_a_later_one_rings() -> No
         outbox.close()
 
 
-def test_leave_refuses_while_an_event_is_left() -> None:
+def test_leave_returns_false_while_an_event_is_queued() -> None:
     """The event was posted without a ring."""
     outbox: Outbox[Any] = Outbox()
     assert take(outbox) == []
@@ -98,7 +98,7 @@ def test_leave_refuses_while_an_event_is_left() -> None:
     outbox.close()
 
 
-def test_a_take_whose_time_is_over_takes_one_event_and_leaves_the_rest() -> None:
+def test_a_take_beyond_its_time_takes_one_event() -> None:
     """The front end looks at its sockets in between."""
     outbox: Outbox[Any] = Outbox()
     for i in range(100):
@@ -172,7 +172,7 @@ def router() -> Router:
     return Router()
 
 
-def test_replies_keep_their_order_whatever_the_room(router: Router, rng: random.Random) -> None:
+def test_replies_keep_their_order_when_the_socket_is_full(router: Router, rng: random.Random) -> None:
     """Of each client, with room that comes and goes; no client waits for another one."""
     clients = [b"a", b"b", b"c"]
     expected: dict[bytes, list[bytes]] = {client: [] for client in clients}
@@ -190,7 +190,7 @@ def test_replies_keep_their_order_whatever_the_room(router: Router, rng: random.
         assert [frames[1] for frames in router.sent if frames[0] == client] == expected[client]
 
 
-def test_a_client_that_takes_nothing_for_a_while_loses_its_replies(router: Router) -> None:
+def test_a_client_that_reads_nothing_for_a_while_loses_its_replies(router: Router) -> None:
     """The attempts become rarer. The client gets the next one once it takes again."""
     for _ in range(5):
         router.replies.send([b"a", b"x"])
@@ -208,7 +208,7 @@ def test_a_client_that_takes_nothing_for_a_while_loses_its_replies(router: Route
     assert router.sent == [[b"a", b"y"]]
 
 
-def test_replies_of_clients_alternate_when_the_time_of_a_turn_is_over(router: Router) -> None:
+def test_replies_alternate_between_clients_after_each_time_slice(router: Router) -> None:
     replies = router.replies
     for row in range(3):
         for client in (b"a", b"b"):

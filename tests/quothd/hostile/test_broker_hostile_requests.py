@@ -183,7 +183,7 @@ GOOD_NAMES = (
 )  # fmt: skip
 
 
-def test_a_bad_name_is_refused_by_every_operation_and_makes_no_file(
+def test_a_bad_name_is_refused_by_every_operation_and_creates_no_file(
     fast: FastPeer, simple: SimplePeer, broker: BrokerProcess
 ) -> None:
     files = listing(broker.directory.parent)

@@ -241,7 +241,7 @@ def test_a_stop_that_runs_out_of_time_keeps_the_lock_and_the_descriptors(
         broker.start()
 
 
-def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(tmp_path: Path) -> None:
+def test_a_thread_that_ends_does_not_write_to_a_closed_descriptor(tmp_path: Path) -> None:
     """Its last events may be taken before it rings, and the descriptor be the one of another file then."""
     found: list[bool] = []
 

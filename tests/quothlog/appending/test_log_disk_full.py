@@ -26,7 +26,7 @@ def dense(sequence: int) -> bytes:
 # -- a full disk --------------------------------------------------------------------------------------------
 
 
-def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open_log: OpenLog) -> None:
+def test_full_disk_is_reported_with_free_and_needed_bytes_and_writing_resumes(open_log: OpenLog) -> None:
     """`disk_low` from `disk_free_min` on; reads go on."""
     disk = FaultyDisk()
     disk.free = 10_000
@@ -47,7 +47,7 @@ def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open
     assert list(log.read()) == told
 
 
-def test_batches_of_one_burst_share_the_fate_of_their_write(open_log: OpenLog) -> None:
+def test_batches_of_one_burst_are_stored_or_refused_together(open_log: OpenLog) -> None:
     """None of what waited for a failed write is stored; what comes after it may be."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
@@ -61,9 +61,7 @@ def test_batches_of_one_burst_share_the_fate_of_their_write(open_log: OpenLog) -
 
 
 @pytest.mark.parametrize("kind", ["create", "write"])
-def test_full_disk_does_not_keep_retention_from_making_room(
-    open_log: OpenLog, clock: ManualClock, kind: Kind
-) -> None:
+def test_retention_removes_segments_on_a_full_disk(open_log: OpenLog, clock: ManualClock, kind: Kind) -> None:
     """The hint says: free some space or trim. So what is sealed goes before anything new is made."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk, options=LogOptions(max_age=100, count_limit=2))
@@ -145,7 +143,7 @@ def test_retention_goes_on_after_a_failure(open_log: OpenLog) -> None:
 
 
 @pytest.mark.parametrize("kind", ["write", "create", "rename", "sync", "sync_directory"])
-def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
+def test_interrupted_write_leaves_a_log_that_reports_it(
     open_log: OpenLog, clock: ManualClock, kind: Kind
 ) -> None:
     """Ctrl-C within an append or a roll: its progress is unknown, so the next start finds out."""
@@ -169,7 +167,7 @@ def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
     assert values(log) == VALUES[0] + VALUES[1]
 
 
-def test_append_broken_off_between_two_batches_is_forgotten(open_log: OpenLog) -> None:
+def test_append_interrupted_between_two_batches_is_discarded(open_log: OpenLog) -> None:
     """A batch whose write never came is not taken for stored when it is sent again."""
     log = open_log()
 

@@ -57,7 +57,7 @@ def test_clock_may_step_back(log: Log, clock: ManualClock, back: int) -> None:
     assert info.gauges["pointer_ahead_us"] == told[-1].pointer - (before - back)
 
 
-def test_boots_without_a_record_never_lead_to_a_second_use(open_log: OpenLog, clock: ManualClock) -> None:
+def test_boots_without_a_record_never_reuse_a_pointer(open_log: OpenLog, clock: ManualClock) -> None:
     """Every boot may have given out pointers that the loss of power took, so each adds its 10 s."""
     clock.tick = 0
     log = open_log()
@@ -122,7 +122,9 @@ def test_burst_that_borrows_more_than_ten_seconds_waits(open_log: OpenLog, clock
     assert log.newest == START + HORIZON_US + 100_000 - 1
 
 
-def test_sync_that_was_begun_earlier_shows_what_it_covers(open_log: OpenLog, clock: ManualClock) -> None:
+def test_earlier_sync_makes_only_the_records_visible_that_it_covers(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
     clock.tick = 0
     log = open_log()
     written(log, 1)

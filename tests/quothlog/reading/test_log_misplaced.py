@@ -78,7 +78,7 @@ MOVES = [
 
 
 @pytest.mark.parametrize("moves", MOVES, ids=str)
-def test_batches_out_of_place_cost_no_others(
+def test_misplaced_batches_hide_no_others(
     stored: list[Record], open_log: OpenLog, directory: Path, moves: dict[int, int]
 ) -> None:
     put_in_place(directory, moves)
@@ -116,7 +116,7 @@ def test_value_that_looks_like_a_footer_is_a_value(open_log: OpenLog, directory:
     assert (summary.damages, summary.records) == ((), 2)
 
 
-def test_value_that_looks_like_the_footer_that_had_no_room(open_log: OpenLog, directory: Path) -> None:
+def test_value_that_looks_like_the_missing_footer_is_a_value(open_log: OpenLog, directory: Path) -> None:
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     fill(log, 1)
@@ -160,7 +160,7 @@ def test_pointer_behind_two_damaged_batches_is_not_given_out_again(
     assert log.append(b"new").first > lost
 
 
-def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
+def test_retries_are_recognised_without_a_header_block_and_an_index(
     open_log: OpenLog, directory: Path
 ) -> None:
     """An index changes nothing but time, also where it would be of help."""
@@ -187,7 +187,7 @@ def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
 
 
 @pytest.mark.parametrize("problem", ["removed", "of a newer version", "a directory"])
-def test_segment_that_cannot_be_read_takes_no_other_with_it(
+def test_segment_that_cannot_be_read_hides_no_other_segment(
     open_log: OpenLog, directory: Path, problem: str
 ) -> None:
     """Not the one before it, whose end it would tell."""
@@ -211,7 +211,7 @@ def test_segment_that_cannot_be_read_takes_no_other_with_it(
         assert found.ordinal == 2 * row
 
 
-def test_stranger_in_front_of_all_changes_no_count(open_log: OpenLog, directory: Path) -> None:
+def test_misplaced_segment_before_all_others_changes_no_count(open_log: OpenLog, directory: Path) -> None:
     """Trimmed records are no damage, and a trim never removes less than nothing."""
     with open_log(options=LogOptions(count_limit=2)) as log:
         told = fill(log, 10)
@@ -241,7 +241,7 @@ def test_header_blocks_of_a_long_history_are_not_kept_in_memory(open_log: OpenLo
     assert peak_of(lambda: sum(1 for _ in log.read())) < 20 * block_bytes
 
 
-def test_a_cut_batch_at_the_end_still_tells_that_one_before_it_is_out_of_place(
+def test_cut_batch_at_the_end_shows_that_the_one_before_it_is_misplaced(
     open_log: OpenLog, directory: Path
 ) -> None:
     """The last batch of three stands first and is broken, the second one is cut: the first one is whole."""
@@ -260,7 +260,7 @@ def test_a_cut_batch_at_the_end_still_tells_that_one_before_it_is_out_of_place(
     assert [record.value for record in found] == [told[0].value, told[3].value]
 
 
-def test_file_named_within_a_segment_hides_nothing_of_it(open_log: OpenLog, directory: Path) -> None:
+def test_copy_named_within_a_segment_hides_no_record_of_it(open_log: OpenLog, directory: Path) -> None:
     """A copy of another segment: whatever the cursor, a read goes on in the segment around its name."""
     with open_log(options=LogOptions(count_limit=4)) as log:
         told = fill(log, 12)

@@ -76,7 +76,7 @@ every_log = given(st.integers(0, 2**32 - 1))
 
 @settings(max_examples=times(12, 300), deadline=None)
 @every_log
-def test_a_range_is_counted_as_by_looking_at_every_record(seed: int) -> None:
+def test_count_of_a_range_equals_the_records_read_from_it(seed: int) -> None:
     with grown(seed) as (log, told):
         rng, kept = random.Random(seed), records_of(log, told)
         for _ in range(30):
@@ -96,7 +96,7 @@ def test_a_range_is_counted_as_by_looking_at_every_record(seed: int) -> None:
 
 @settings(max_examples=times(12, 300), deadline=None)
 @every_log
-def test_advancing_takes_what_fits_and_all_in_the_end(seed: int) -> None:
+def test_advancing_takes_as_much_as_fits_until_all_is_taken(seed: int) -> None:
     """As many records as asked for; by bytes whole batches, and one at least."""
     with grown(seed) as (log, told):
         rng, kept = random.Random(seed), records_of(log, told)
@@ -154,7 +154,7 @@ def test_parts_hold_the_same_records_and_none_is_empty_or_too_large(seed: int) -
                 assert parts[0].until == min(until, log.newest)
 
 
-def test_few_parts_are_alike_wherever_segments_end(open_log: OpenLog, directory: Path) -> None:
+def test_few_parts_have_similar_sizes_wherever_segments_end(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(size_limit=10_000))
     for _ in range(400):
         put(log, encoded([bytes(10)] * 10))
@@ -199,9 +199,7 @@ def assert_consistent(log: Log) -> None:
 
 
 @pytest.mark.parametrize("chance", range(times(12, 400)))
-def test_what_is_damaged_counts_and_nothing_is_counted_twice(
-    open_log: OpenLog, directory: Path, chance: int, seed: int
-) -> None:
+def test_damaged_records_are_counted_once(open_log: OpenLog, directory: Path, chance: int, seed: int) -> None:
     """Bytes anywhere in sealed segments are changed or zeros; the last segment tells where all of it ends."""
     rng = random.Random(seed + chance)
     with open_log(options=LogOptions(size_limit=2_000)) as log:
@@ -225,7 +223,7 @@ def test_what_is_damaged_counts_and_nothing_is_counted_twice(
     assert_consistent(log)
 
 
-def test_a_damaged_batch_is_passed_over_whole(open_log: OpenLog, directory: Path) -> None:
+def test_advance_skips_a_damaged_batch_completely(open_log: OpenLog, directory: Path) -> None:
     """An advance ends in front of it or takes all of it, and what is behind it is exact again."""
     with open_log() as log:
         told = fill(log, 6, records=10)
@@ -250,7 +248,7 @@ def test_a_damaged_batch_is_passed_over_whole(open_log: OpenLog, directory: Path
     )
 
 
-def test_files_that_bear_the_names_of_others_are_passed_over(open_log: OpenLog, directory: Path) -> None:
+def test_swapped_segments_are_counted_consistently(open_log: OpenLog, directory: Path) -> None:
     with open_log() as log:
         for _ in range(5):
             fill(log, 10)
@@ -266,7 +264,7 @@ def test_files_that_bear_the_names_of_others_are_passed_over(open_log: OpenLog, 
 # -- meanwhile ----------------------------------------------------------------------------------------------
 
 
-def test_what_retention_removes_meanwhile_is_answered_for_what_is_left(open_log: OpenLog) -> None:
+def test_query_during_retention_covers_the_records_that_are_left(open_log: OpenLog) -> None:
     log = open_log()
     told = []
     for _ in range(10):
@@ -283,7 +281,7 @@ def test_what_retention_removes_meanwhile_is_answered_for_what_is_left(open_log:
     )
 
 
-def test_a_survey_stays_what_it_was(open_log: OpenLog) -> None:
+def test_survey_is_unchanged_by_later_appends_and_trims(open_log: OpenLog) -> None:
     log = open_log()
     told = fill(log, 5)
     survey = log.survey(0)

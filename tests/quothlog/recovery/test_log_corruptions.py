@@ -243,7 +243,7 @@ def test_corruption_costs_the_same_in_opening_verification_and_repair(
     assert_goes_on(crashed_log, log, left, crashed_log.upto(corruption.last))
 
 
-def test_changed_byte_costs_its_batch_alone(crashed_log: CrashedLog, rng: random.Random) -> None:
+def test_changed_byte_costs_only_its_batch(crashed_log: CrashedLog, rng: random.Random) -> None:
     """Whichever byte of whichever batch it is; verifying tells its place, and opening keeps the bytes."""
     scene = Scene(crashed_log)
     no_index(scene)

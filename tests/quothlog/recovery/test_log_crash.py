@@ -110,7 +110,7 @@ def test_bytes_that_are_no_next_batch_are_quarantined(
     assert_goes_on(crashed_log, log, crashed_log.records, crashed_log.records)
 
 
-def test_tail_of_this_boot_is_damaged_if_it_is_rubbish(open_log: OpenLog, directory: Path) -> None:
+def test_rubbish_at_the_end_of_this_boot_is_damage(open_log: OpenLog, directory: Path) -> None:
     """Without a loss of power nothing but zeros or the beginning of a batch can stand there."""
     with open_log(clock=SystemClock()) as log:
         fill(log, 2, 4)
@@ -139,7 +139,7 @@ def test_pointers_in_a_torn_tail_are_not_given_out_again(crashed_log: CrashedLog
 # -- what readers learn about damage, and what it must not lead to ------------------------------------------
 
 
-def test_damage_is_told_with_its_number_of_records_and_the_cursor_behind_it(crashed_log: CrashedLog) -> None:
+def test_damage_is_reported_with_its_records_and_the_next_cursor(crashed_log: CrashedLog) -> None:
     """Damaged records before an extract are counted apart from removed ones."""
     data = bytearray(crashed_log.tail)
     data[crashed_log.offsets[2] - 1] ^= 1
@@ -267,7 +267,7 @@ class Overtaken(PosixFileSystem):
         return files
 
 
-def test_log_that_another_process_began_just_before_is_that_log(open_log: OpenLog) -> None:
+def test_log_that_another_process_has_just_created_is_opened(open_log: OpenLog) -> None:
     """Two programs begin a log at the same moment: there is one log."""
     log = open_log(filesystem=Overtaken())
     stored = fill(log, 1)

@@ -45,7 +45,7 @@ FALSE_SEGMENTS: dict[str, Callable[[Path, Path], object]] = {
 def test_false_segment_moves_no_clock(
     open_log: OpenLog, directory: Path, tmp_path: Path, name: str, add: Callable[[Path, Path], object]
 ) -> None:
-    """It is quarantined once; before that a reader without the lock skips it, and reports its name."""
+    """Quarantined once; before that a reader without the lock skips it, and reports its name."""
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
         stored = fill(log, 5, 2)
     add(directory / name, directory)

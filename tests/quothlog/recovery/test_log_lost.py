@@ -75,7 +75,7 @@ CORRUPTIONS: dict[str, Callable[[Path, int], None]] = {
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
-def test_synced_records_that_are_gone_are_reported_and_never_replaced(
+def test_missing_synced_records_are_reported_and_their_pointers_never_reused(
     open_log: OpenLog,
     directory: Path,
     tmp_path: Path,
@@ -179,7 +179,7 @@ def test_newest_segment_overwritten_by_another_is_no_false_segment(
 
 
 @pytest.mark.parametrize("log_id", [0, LOG_ID])
-def test_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
+def test_emptied_only_segment_of_an_embedded_log_begins_no_new_log(
     open_log: OpenLog, directory: Path, log_id: int
 ) -> None:
     with open_log(log_id=LOG_ID) as log:
@@ -196,7 +196,7 @@ def test_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
         assert fill(log, 1)[0].pointer > stored[-1].pointer
 
 
-def test_full_disk_keeps_the_proof_of_a_loss(
+def test_full_disk_preserves_the_evidence_of_a_loss(
     directory: Path, clock: ManualClock, stored: list[Record]
 ) -> None:
     """Closing a log that has no room to go on above lost records does not hide the loss."""
@@ -254,7 +254,7 @@ CUTS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_derived_parts_taken_by_a_power_cut_are_no_damage_and_are_rebuilt(
+def test_derived_parts_lost_in_a_power_cut_are_no_damage_and_are_rebuilt(
     open_log: OpenLog, directory: Path, clock: ManualClock, cut: str
 ) -> None:
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
@@ -333,7 +333,7 @@ class UnwritableFile(PosixFileSystem):
         return super().open(path, append=append, overwrite=overwrite)
 
 
-def test_segment_that_cannot_be_rebuilt_keeps_no_other_from_it(
+def test_segment_that_cannot_be_rebuilt_does_not_prevent_others(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     """Without a header block the one in front of it does without, too: nothing tells where that one ended."""

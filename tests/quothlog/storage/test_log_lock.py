@@ -65,7 +65,7 @@ def in_child(act: Callable[[], object]) -> str:
     return text
 
 
-def test_failed_opening_keeps_neither_the_lock_nor_a_descriptor(open_log: OpenLog, directory: Path) -> None:
+def test_failed_opening_releases_the_lock_and_its_descriptors(open_log: OpenLog, directory: Path) -> None:
     with open_log() as log:
         fill(log, 1)
     disk = FaultyDisk()
@@ -134,7 +134,7 @@ def test_a_deleted_lock_file_admits_no_second_owner(open_log: OpenLog, directory
     assert values(open_log()) == [b"from another process"]
 
 
-def test_program_that_locks_the_file_alone_keeps_others_out(open_log: OpenLog, directory: Path) -> None:
+def test_program_that_locks_the_file_itself_excludes_others(open_log: OpenLog, directory: Path) -> None:
     """Version 1 says what is locked: the file. So an older program and this one exclude each other."""
     open_log().close()
     with (directory / "lock").open("r+") as file:
@@ -165,7 +165,7 @@ KINDS = ("symbolic link", "FIFO", "directory")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_neither_read_nor_written(
+def test_special_file_is_neither_read_nor_written(
     open_log: OpenLog, directory: Path, tmp_path: Path, kind: str
 ) -> None:
     """In place of a derived file of a log, which does without it, or of a lock file, through which nothing is
@@ -191,7 +191,7 @@ def test_what_is_no_file_is_neither_read_nor_written(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
+def test_special_file_named_like_a_segment_or_a_plan_is_refused(
     open_log: OpenLog, directory: Path, tmp_path: Path, kind: str
 ) -> None:
     """The opening and a reader without the lock raise the same error, and what proves the records stays."""
@@ -276,7 +276,7 @@ def test_logs_in_one_data_directory_without_a_broker_do_not_exclude_each_other(t
         lock.release()
 
 
-def test_a_path_that_leads_out_of_an_owned_directory_is_below_it_no_more(tmp_path: Path) -> None:
+def test_path_that_leads_out_of_an_owned_directory_is_not_below_it(tmp_path: Path) -> None:
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()
     lock = DirectoryLock(own)

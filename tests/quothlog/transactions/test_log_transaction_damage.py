@@ -62,7 +62,7 @@ def _size(path: Path) -> int:
     ("corruption", "options"),
     [("shorter", SMALL), ("rotten", SMALL), ("rotten", LARGE), ("gone", SMALL), ("gone", LARGE)],
 )
-def test_a_staged_file_that_is_harmed_costs_its_transaction_and_no_more(
+def test_damaged_staged_file_costs_its_transaction_only(
     open_log: OpenLog, directory: Path, corruption: str, options: LogOptions
 ) -> None:
     """Rotten bytes get no checksum that says they are sound, and missing ones move nothing in the log."""
@@ -82,7 +82,7 @@ def test_a_staged_file_that_is_harmed_costs_its_transaction_and_no_more(
     assert values(log) == [b"after", *WHOLE]
 
 
-def test_what_was_broken_off_does_not_hide_the_next_file(
+def test_torn_staged_file_does_not_hide_the_next_one(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     """Or what was acknowledged behind it would be gone at the opening after the next."""
@@ -119,7 +119,7 @@ def test_staged_files_are_bounded(open_log: OpenLog, restart: bool) -> None:
 # -- one fault beside another -------------------------------------------------------------------------------
 
 
-def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> None:
+def test_transaction_is_published_although_the_log_fails_meanwhile(open_log: OpenLog) -> None:
     """Refusing others then does not make the log forget what it has just stored."""
     log = open_log(options=LARGE)
     loader = Loader(log)
@@ -162,7 +162,7 @@ def test_transaction_without_its_end_is_quarantined_behind_a_damaged_header_bloc
 
 
 @pytest.mark.parametrize("rotten", [0, 5])
-def test_one_that_is_whole_stays_behind_a_damaged_header_block(
+def test_complete_transaction_is_kept_behind_a_damaged_header_block(
     open_log: OpenLog, directory: Path, tmp_path: Path, rotten: int
 ) -> None:
     """Damage costs what is damaged, also where it is a batch behind which others have to follow."""
@@ -228,7 +228,7 @@ def drained(reader: Reader) -> list[bytes]:
 
 
 @sizes
-def test_a_reader_never_sees_a_part(
+def test_reader_never_sees_a_part_of_a_transaction(
     tmp_path: Path, clock: ManualClock, options: LogOptions, rng: random.Random
 ) -> None:
     """Wherever publishing breaks off: nothing, or all of it, and nothing is reported as missing."""
@@ -268,7 +268,7 @@ def test_a_reader_never_sees_a_part(
 
 
 @sizes
-def test_a_backup_has_it_whole_and_knows_it(
+def test_backup_has_a_complete_transaction_and_its_version(
     open_log: OpenLog, directory: Path, tmp_path: Path, options: LogOptions
 ) -> None:
     """Staged batches are not in a backup; publishing again after a restore is recognised."""
@@ -290,7 +290,7 @@ def test_a_backup_has_it_whole_and_knows_it(
 
 
 @sizes
-def test_a_repair_leaves_what_is_whole_and_what_is_staged(
+def test_repair_keeps_intact_and_staged_batches(
     open_log: OpenLog, directory: Path, options: LogOptions
 ) -> None:
     """Only the damaged batch is gone, and the version is known."""
@@ -310,7 +310,7 @@ def test_a_repair_leaves_what_is_whole_and_what_is_staged(
     assert loader.publish(2, named).count == 1
 
 
-def test_a_plan_that_does_not_check_is_told(open_log: OpenLog, directory: Path) -> None:
+def test_damaged_plan_is_reported(open_log: OpenLog, directory: Path) -> None:
     open_log().close()
     (directory / "publication.plan").write_text("no plan\n")
     with refused("damaged"):
@@ -319,9 +319,7 @@ def test_a_plan_that_does_not_check_is_told(open_log: OpenLog, directory: Path) 
     open_log().append(b"goes on")
 
 
-def test_a_stranger_s_staged_files_are_no_part_of_this_log(
-    open_log: OpenLog, directory: Path, tmp_path: Path
-) -> None:
+def test_staged_files_of_another_log_are_ignored(open_log: OpenLog, directory: Path, tmp_path: Path) -> None:
     """Copied files have batches with another log's id, or none."""
     other = Loader(open_log(tmp_path / "other"))
     part = other.stage(1, 0, PARTS[0])

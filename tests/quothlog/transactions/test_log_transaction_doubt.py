@@ -59,7 +59,7 @@ def test_a_transaction_is_not_reported_as_stored_before_it_is_synced(
         loader.stage(1, 0, PARTS[0])
 
 
-def test_an_abort_takes_nothing_from_a_transaction_that_may_be_stored(
+def test_abort_removes_nothing_of_a_transaction_that_may_be_stored(
     open_log: OpenLog, directory: Path, tmp_path: Path
 ) -> None:
     """Its files have not got their names yet, and the next opening gives them those."""
@@ -83,7 +83,7 @@ def test_an_abort_takes_nothing_from_a_transaction_that_may_be_stored(
     assert Loader(other).own.standing(loader.id, 1).state == "published"
 
 
-def test_what_a_failed_sync_did_not_reach_is_told_as_failed(open_log: OpenLog) -> None:
+def test_transaction_without_a_successful_sync_is_reported_as_failed(open_log: OpenLog) -> None:
     disk = FaultyDisk()
     log = open_log(options=SMALL, filesystem=disk)
     loader = Loader(log)
@@ -98,7 +98,7 @@ def test_what_a_failed_sync_did_not_reach_is_told_as_failed(open_log: OpenLog) -
         loader.own.standing(loader.id, 1)
 
 
-def test_a_publication_that_was_broken_off_lets_nothing_expire_sooner(
+def test_interrupted_publication_shortens_no_expiry(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     """Its files say where they were to stand, and no more when they were begun."""
@@ -119,7 +119,7 @@ def test_a_publication_that_was_broken_off_lets_nothing_expire_sooner(
     assert loader.publish(1, [first, last]).count == 24
 
 
-def test_a_file_that_has_lost_its_batches_does_not_take_the_end_along(
+def test_transaction_is_completed_without_a_staged_file_that_lost_its_batches(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     """The part is published as it is, and the transaction has its end."""
@@ -142,7 +142,9 @@ def test_a_file_that_has_lost_its_batches_does_not_take_the_end_along(
     assert batch.parse_header(last, loader.log.log_id).flags & Flag.END
 
 
-def test_a_snapshot_has_no_application_too_many(open_log: OpenLog, clock: ManualClock) -> None:
+def test_snapshot_of_the_transaction_table_has_no_application_beyond_its_limit(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
     """Or the next new one would make two others go, of which one was not silent."""
     applications = TransactionTable()
     for number in range(APPLICATIONS_MAX + 1):
@@ -157,7 +159,7 @@ def test_a_snapshot_has_no_application_too_many(open_log: OpenLog, clock: Manual
 
 
 @sizes
-def test_a_backup_of_now_never_has_a_part_of_it(
+def test_backup_of_the_present_never_has_a_part_of_a_transaction(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, options: LogOptions
 ) -> None:
     """Wherever in it the moment lies at which the backup of all topics began."""
@@ -177,7 +179,7 @@ def test_a_backup_of_now_never_has_a_part_of_it(
 
 
 @pytest.mark.parametrize("how", ["cut", "damaged"])
-def test_others_are_known_behind_a_large_transaction(
+def test_producers_and_applications_are_known_behind_a_large_transaction(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, how: str
 ) -> None:
     """Its segments have no table of producers: where no index helps, those before it tell."""

@@ -50,7 +50,7 @@ def log(tmp_path: Path) -> Path:
     return directory
 
 
-def test_undamaged_log_is_whole_and_is_not_changed_and_is_read_once_under_all_its_names(
+def test_intact_log_is_reported_whole_unchanged_and_read_once_under_all_its_names(
     spark: Any, log: Path
 ) -> None:
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in log.iterdir()}
@@ -136,7 +136,7 @@ def test_findings_beside_damaged_records_are_notes_and_an_unreadable_log_does_no
     assert [row["damaged"] for row in summary.content["logs"]] == [0, 0, 1, 0, 0]
 
 
-def test_job_names_the_damage_in_a_line_and_keeps_it_as_parquet(
+def test_job_prints_the_damage_in_a_line_and_writes_it_as_parquet(
     spark: Any, log: Path, tmp_path: Path
 ) -> None:
     damaged, out = segments(log)[1], tmp_path / "out"
@@ -191,7 +191,7 @@ def test_the_same_verdict_as_log_verify(
 # -- beside a broker ----------------------------------------------------------------------------------------
 
 
-def test_segments_that_are_written_sealed_or_removed_meanwhile_are_no_damage(
+def test_segments_written_sealed_or_removed_during_an_audit_are_no_damage(
     spark: Any, start_broker: StartBroker
 ) -> None:
     broker = start_broker(count_limit=50)

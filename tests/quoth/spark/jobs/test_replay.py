@@ -103,7 +103,7 @@ def test_worker_that_is_killed_is_replaced(
     assert replayed(client, topic) == records
 
 
-def test_pace_is_that_of_the_records_times_the_speed(
+def test_replay_rate_is_that_of_the_records_times_the_speed(
     client: Client, run: Run, root: Path, topic: str
 ) -> None:
     seconds = [0, 0, 1, 4, 4, 7, 8]

@@ -44,7 +44,7 @@ def test_outages_and_hangs_are_reported_once_each_with_their_end(
 
 
 @pytest.mark.parametrize(("code", "says"), [("disconnected", True), ("damaged", False)])
-def test_job_that_fails_says_what_is_kept_if_it_may_be_run_again(code: str, says: bool) -> None:
+def test_failing_job_prints_what_is_kept_if_it_may_be_run_again(code: str, says: bool) -> None:
     def work(_: Any) -> JobSummary:
         raise error(code, "it is", "look")
 

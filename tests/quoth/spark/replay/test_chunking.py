@@ -98,7 +98,7 @@ def test_continued_run_divides_the_rest_as_the_first_run_did(files: Positions) -
 
 @examples
 @given(files(), st.integers(1, 11))
-def test_archive_that_has_grown_is_cut_as_before_up_to_the_last_chunk(files: Positions, count: int) -> None:
+def test_grown_archive_has_the_same_chunks_up_to_the_last_one(files: Positions, count: int) -> None:
     before = dict(list(files.items())[:count])
     early, late = (list(by_size(some, 0, 10_000, LIMITS)) for some in (before, files))
     assert early[:-1] == late[: len(early) - 1]

@@ -29,7 +29,9 @@ def clock() -> Clock:
 
 
 @pytest.mark.parametrize("speed", [0.1, 1.0, 2.5, 3_600.0])
-def test_so_many_seconds_of_original_time_pass_in_one(clock: Clock, speed: float) -> None:
+def test_rate_limit_lets_speed_seconds_of_original_time_pass_in_one_second(
+    clock: Clock, speed: float
+) -> None:
     limit, came = clock.limit(speed), []
     for seconds in (0, 1, 5, 5, 100):
         limit.await_(BEGAN + seconds * 1_000_000)
@@ -39,7 +41,7 @@ def test_so_many_seconds_of_original_time_pass_in_one(clock: Clock, speed: float
     assert clock.limit(1e-9).tick == 1
 
 
-def test_time_that_was_spent_is_waited_for_less_and_delays_are_made_up(clock: Clock) -> None:
+def test_rate_limit_subtracts_spent_time_and_makes_up_delays(clock: Clock) -> None:
     limit = clock.limit(1)
     for passes, at, due in ((0, 0, 0.0), (0.75, 1, 1.0), (3, 2, 4.0), (0, 5, 5.0)):
         clock.pass_(passes)
@@ -47,7 +49,7 @@ def test_time_that_was_spent_is_waited_for_less_and_delays_are_made_up(clock: Cl
         assert clock.now == pytest.approx(due)
 
 
-def test_being_late_is_told_once_it_matters_and_again_when_it_is_twice_as_bad(clock: Clock) -> None:
+def test_delay_is_reported_above_a_limit_and_again_when_it_has_doubled(clock: Clock) -> None:
     limit = clock.limit(10)
     limit.await_(BEGAN)
     for late in (1.5, 2.5, 3.0, 4.0, 5.5):

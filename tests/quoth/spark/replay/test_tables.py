@@ -77,7 +77,7 @@ def test_table_is_replayed_within_a_time_whatever_its_order(scene: Replaying, rn
         assert [int(one.value) for one in found] == expected, name
 
 
-def test_interrupted_table_is_gone_on_with_by_rows(scene: Replaying, broker: BrokerProcess) -> None:
+def test_interrupted_replay_of_a_table_continues_by_rows(scene: Replaying, broker: BrokerProcess) -> None:
     for name in ("a", "b", "c"):
         write_table(scene.root / f"{name}.parquet", rows=50)
     assert replay_and_die(broker.url, scene.root, scene.topic, "published", 2, 40) == DIED

@@ -92,7 +92,7 @@ def test_records_are_the_rows_in_their_order(portions: list[list[Row]], text: pa
     assert found == [row for portion in portions for row in portion[skip:]]
 
 
-def test_what_lies_under_a_null_is_not_written() -> None:
+def test_bytes_under_a_null_are_not_written() -> None:
     """Arrow allows anything there."""
     bits = pa.py_buffer(bytes([0b101]))
     offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 1, 3, 4)))

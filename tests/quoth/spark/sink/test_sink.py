@@ -58,7 +58,7 @@ def test_records_are_the_rows_as_they_were(spark: Any, client: Client, write: Wr
     ]
 
 
-def test_rows_are_one_stretch_in_the_order_of_the_partitions(
+def test_rows_are_contiguous_and_in_the_order_of_the_partitions(
     spark: Any, client: Client, write: Write, topic: str
 ) -> None:
     write(numbered(spark, 50_000, partitions=5), topic=topic)
@@ -134,7 +134,7 @@ def written(spark: Any, broker: BrokerProcess, folder: Path, topic: str) -> Any:
     return files.writeStream.format("quoth").option("url", broker.url).option("topic", topic)
 
 
-def test_stream_goes_on_where_its_checkpoint_says(
+def test_stream_continues_at_its_checkpoint(
     spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     put(tmp_path / "in", range(100))
@@ -198,7 +198,7 @@ def test_overwriting_is_refused_with_the_mode_that_works(spark: Any, client: Cli
     assert topic not in client.topics()
 
 
-def test_row_that_cannot_be_written_ends_the_job_and_nothing_of_it_is_there(
+def test_row_that_cannot_be_written_ends_the_job_and_no_row_is_stored(
     spark: Any, client: Client, write: Write, topic: str
 ) -> None:
     rows = spark.range(1_000).selectExpr("CASE WHEN id < 999 THEN 'x' END AS value")

@@ -134,7 +134,7 @@ def test_small_batches_are_joined_and_large_ones_are_not() -> None:
     assert [one.num_rows for one in read(batches)] == [4, 4, 1]
 
 
-def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> None:
+def test_damage_is_reported_before_arrow_follows_an_offset(rng: random.Random) -> None:
     """Any offsets give rows of bytes within the batch, fewer rows, or `Damaged`."""
     good = stored([(rng.randbytes(9), rng.randbytes(3), {"h": b"1"}) for _ in range(5)], 1_000, 0)
     told: list[str] = []
@@ -152,7 +152,7 @@ def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> No
     assert all(text.startswith("topic 'orders', the batch at 1000: ") for text in told)
 
 
-def test_headers_that_are_none_are_one_without_a_name_that_holds_their_bytes() -> None:
+def test_malformed_headers_become_one_unnamed_header_with_their_bytes() -> None:
     rows: list[Row] = [(b"%d" % row, None, {"h": b"1"}) for row in range(3)]
     good, none = [{"key": "h", "value": b"1"}], [{"key": None, "value": b"\x81\xc1h\xc4\x011"}]
     for place in range(3):

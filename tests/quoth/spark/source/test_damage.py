@@ -61,7 +61,7 @@ class Query:
         return self
 
 
-def test_every_record_is_read_once_or_told_as_damaged(start_broker: StartBroker, connect: Any) -> None:
+def test_every_record_is_read_once_or_reported_as_damaged(start_broker: StartBroker, connect: Any) -> None:
     broker = start_broker()
     with connect(broker) as client:
         for topic in DAMAGED:

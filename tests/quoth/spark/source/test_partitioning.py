@@ -138,7 +138,9 @@ def test_named_topics_exist_a_pattern_may_match_none_and_ending_offsets_name_all
         pointers(model, endingOffsets='{"a": -1}')
 
 
-def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read(model: BrokerModel) -> None:
+def test_records_removed_before_a_batch_is_planned_are_a_loss_and_the_others_are_read(
+    model: BrokerModel,
+) -> None:
     for topic in "abc":
         model.append(topic, 5)
     extents = [
@@ -156,7 +158,7 @@ def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read(mod
     ]
 
 
-def test_what_goes_between_counting_and_dividing_is_a_loss(model: BrokerModel) -> None:
+def test_records_removed_between_counting_and_dividing_are_a_loss(model: BrokerModel) -> None:
     for _ in range(3):
         model.append("a", 5)
     (extent,) = extents_now(model, options(), nothing_lost)

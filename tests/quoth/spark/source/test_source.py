@@ -113,7 +113,7 @@ def test_a_table_of_a_catalog_is_refused_with_a_way_around(
     assert not spark.catalog.tableExists("lasting")
 
 
-def test_two_tables_of_one_topic_keep_apart(load: Load, client: Client, topic: str) -> None:
+def test_two_tables_of_one_topic_are_independent(load: Load, client: Client, topic: str) -> None:
     first = client.publish(topic, [b"%d" % number for number in range(10)]).first
     early, late = load(until=str(first + 5)), load(since=str(first + 5))
     assert values(early.union(late)) == [b"%d" % number for number in range(10)]
@@ -140,7 +140,7 @@ def test_schema_chooses_columns_and_only_those_that_exist(
         assert told in str(caught.value)
 
 
-def test_what_is_wrong_is_told_before_anything_is_read(load: Load) -> None:
+def test_wrong_options_are_reported_before_a_read(load: Load) -> None:
     for options, told in (
         ({"endingOfsets": "latest"}, "there is no option 'endingofsets' (did you mean endingOffsets?)"),
         ({"subscribe": "no-such-topic"}, "unknown_topic"),
@@ -151,7 +151,7 @@ def test_what_is_wrong_is_told_before_anything_is_read(load: Load) -> None:
         assert told in str(caught.value)
 
 
-def test_what_retention_takes_between_plan_and_read_is_an_error_or_told_in_a_topic(
+def test_records_removed_between_plan_and_read_are_an_error_or_reported_in_a_topic(
     load: Load, client: Client, topic: str
 ) -> None:
     for number in range(4):

@@ -60,7 +60,7 @@ class BusyReader(StreamReader):
         return found
 
 
-def test_what_comes_while_a_query_begins_is_read_also_after_a_crash_in_the_first_batch(
+def test_records_published_while_a_query_begins_are_read_also_after_a_crash(
     spark: Spark, load: Load, queries: Queries, client: Client, topic: str, by_value: None
 ) -> None:
     spark.dataSource.register(Busy)
@@ -97,7 +97,7 @@ def test_a_batch_that_failed_is_read_again_as_it_was_whatever_the_options_say(
     assert (end["ordinal"], end["lost"]) == (170, 0)
 
 
-def test_what_retention_took_ends_the_query_or_is_counted_in_its_offsets(
+def test_records_removed_by_retention_end_the_query_or_are_counted_in_its_offsets(
     load: Load, queries: Queries, client: Client, topic: str
 ) -> None:
     client.publish(topic, numbers(0, 10))
@@ -114,7 +114,7 @@ def test_what_retention_took_ends_the_query_or_is_counted_in_its_offsets(
     assert (told["topic"], told["records"], told["reason"]) == (topic, 15, "trimmed")
 
 
-def test_a_listener_tells_how_far_a_query_is_behind_and_never_ends_it(
+def test_a_listener_reports_the_lag_of_a_query_and_never_ends_it(
     spark: Spark, load: Load, queries: Queries, client: Client, topic: str
 ) -> None:
     told: list[Lag] = []

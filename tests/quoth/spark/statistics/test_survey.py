@@ -73,7 +73,7 @@ def publish(client: Client, topic: str, rng: random.Random, batches: int) -> Non
         client.publish(topic, values, key=keys if rng.random() < 0.7 else None)
 
 
-def test_windows_are_those_of_who_counts_by_hand(client: Client, topic: str, rng: random.Random) -> None:
+def test_windows_equal_those_counted_by_hand(client: Client, topic: str, rng: random.Random) -> None:
     publish(client, topic, rng, times(4, 80))
     messages = client.read(topic, limit=10**9)
     for width, slots in [(GIANT, 1), (GIANT, 7), (MILLISECOND, 1), (MILLISECOND, 7), (3_333, 50), (1, 2)]:
@@ -100,7 +100,7 @@ def test_keys_of_a_window_in_two_ranges_are_those_of_both(client: Client, topic:
     assert told(seen.rows) == by_hand(client.read(topic, limit=10**6), width)
 
 
-def test_lag_is_what_lies_behind_a_window(client: Client, topic: str) -> None:
+def test_lag_is_the_number_of_records_behind_a_window(client: Client, topic: str) -> None:
     client.publish(topic, [b"x"] * 5_000)
     seen = look(client, topic, MILLISECOND)
     newest = seen.rows[-1].last
@@ -111,7 +111,7 @@ def test_lag_is_what_lies_behind_a_window(client: Client, topic: str) -> None:
     assert behind == 0
 
 
-def test_rates_are_over_what_was_looked_at(client: Client, topic: str) -> None:
+def test_rates_cover_the_surveyed_time(client: Client, topic: str) -> None:
     first = client.publish(topic, [b"1234"] * 5_000, key=[b"k"] * 5_000).first
     inner = look(client, topic, MILLISECOND).rows[1]
     assert (inner.records, inner.records_per_s, inner.bytes_per_s) == (1_000, 1e6, 5e6)
@@ -119,9 +119,7 @@ def test_rates_are_over_what_was_looked_at(client: Client, topic: str) -> None:
     assert (whole.records, whole.records_per_s) == (2_000, 1e6)
 
 
-def test_topics_are_told_one_after_the_other_and_an_empty_one_has_no_windows(
-    client: Client, topic: str
-) -> None:
+def test_topics_are_reported_in_turn_and_an_empty_one_has_no_windows(client: Client, topic: str) -> None:
     names = [f"{topic}-{letter}" for letter in "abc"]
     ends = [client.publish(name, [b"x"] * (100 * count)).last for count, name in enumerate(names, 1)]
     stretches = [SurveyRange(name, 0, end) for name, end in zip(names, ends, strict=True)]
@@ -135,7 +133,7 @@ def test_topics_are_told_one_after_the_other_and_an_empty_one_has_no_windows(
         survey(client, Workers(1), [SurveyRange(f"{topic}-d", 0, 5)], GIANT)
 
 
-def test_what_retention_took_is_told_with_its_place(client: Client, topic: str) -> None:
+def test_records_removed_by_retention_are_reported_with_their_place(client: Client, topic: str) -> None:
     client.publish(topic, [b"gone"] * 70)
     client.roll(topic)
     kept = client.publish(topic, [b"kept"] * 30).first
@@ -178,7 +176,7 @@ def test_damaged_records_are_missing_in_their_window_and_the_others_count(
         assert summary.lines[-1].endswith("; 20 missing")
 
 
-def test_gaps_for_people_hold_nothing_for_a_terminal() -> None:
+def test_printed_gaps_have_no_control_characters() -> None:
     assert gap_line(Gap("a\x1bb", 0, 7, 3, "trimmed")) == "a\\x1bb: 3 records missing before 7: trimmed"
     unknown = Gap("a", 5, 7, -1, "recreated")
     assert gap_line(unknown) == "a: an unknown number of records missing behind 5 and before 7: recreated"
