@@ -41,10 +41,10 @@ class Outbox(Generic[Poster]):
         with suppress(BlockingIOError):
             os.write(self._wakeup, b"\0")
 
-    def attend(self, *, rung: bool) -> None:
-        """The front end is awake: posting needs no wakeup. rung: `fd` is readable."""
+    def attend(self, *, readable: bool) -> None:
+        """The front end is awake: posting needs no wakeup. readable: whether `fd` is."""
         self._attended = True
-        if rung:
+        if readable:
             self._drain()
 
     def leave(self) -> bool:

@@ -61,7 +61,7 @@ _DERIVED = frozenset((Wrong.FOOTER, Wrong.TORN))
 
 
 class Damage(NamedTuple):
-    """A stretch of a file that is no batch of the log, and the records that are missing there.
+    """A range of a file that is no batch of the log, and the records that are missing there.
 
     start, end: offsets in the file; equal where records are missing and no byte lies in their place, as where
     a whole segment is gone. records: how many are missing, -1 if that is unknown. ordinal: that of the first

@@ -1,7 +1,7 @@
 """Writes that a disk refuses: for want of room, which passes, and failures, after which nothing is written.
 
-A refusal for want of room, descriptors or memory stores nothing. After any other failed write or fsync the
-contents of the disk are unknown, so a log takes no more writes until it is opened again.
+A write refused for want of room, descriptors or memory stores nothing. After any other failed write or fsync
+the contents of the disk are unknown, so a log takes no more writes until it is opened again.
 """
 
 from __future__ import annotations

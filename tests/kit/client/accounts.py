@@ -200,7 +200,7 @@ def _compare_stream(told: Account, stored: dict[int, int], unseen: _Unseen) -> N
 
 OUTAGE_MAX_S = 60.0
 """How long a broker may be away, kills in a row included."""
-PACE_S = 0.05
+PAUSE_MAX_S = 0.05
 
 Over = Callable[[], bool]
 
@@ -223,7 +223,7 @@ def publish(client: Client, account: Account, over: Over) -> None:
         else:
             assert (ack.count, ack.last) == (len(values), ack.first + len(values) - 1)
             account.stored[number] = ack.first
-        pause(chance.random() * PACE_S)
+        pause(chance.random() * PAUSE_MAX_S)
 
 
 def send(client: Client, account: Account, over: Over) -> None:
@@ -241,7 +241,7 @@ def send(client: Client, account: Account, over: Over) -> None:
             for key, value in zip(keys, values, strict=True):
                 producer.send(value, key=key)
             _settle(waiting, account)
-            pause(chance.random() * PACE_S)
+            pause(chance.random() * PAUSE_MAX_S)
     _settle(waiting, account)
     assert not waiting
 

@@ -47,7 +47,7 @@ def put(log: Log, *raws: bytes) -> list[Appended]:
 
 
 def outcome_of(log: Log, raw: bytes) -> Appended | str:
-    """Append one batch: where it stands, or the code of its refusal."""
+    """Append one batch; returns its pointers, or the code of its error."""
     (outcome,) = log.append_batches([raw])
     return outcome.code if isinstance(outcome, QuothError) else outcome
 

@@ -109,7 +109,7 @@ class Meanwhile(LocalWorkers):
 
 
 def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
-    """Records in so many stretches."""
+    """Records in so many ranges."""
     bounds = [len(records) * number // count for number in range(count + 1)]
     return [records[begin:end] for begin, end in pairwise(bounds)]
 

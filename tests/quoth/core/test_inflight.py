@@ -88,7 +88,7 @@ def stored(call: Call, *, duplicate: bool = False) -> Answer:
 
 
 def refused(call: Call, code: str) -> Answer:
-    """A refusal."""
+    """An error."""
     return Answer(call.correlation, error(code, "of the test"), b"")
 
 

@@ -1,4 +1,4 @@
-"""Gathering several topics: what is asked when, and what the answers mean, without a broker and a clock."""
+"""The reader of several topics: which requests it sends when, and how it handles answers; without a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def reader_of(
 
 def asked(reader: MultiReader, now: float = NOW, every: float = math.inf) -> dict[str, RequestState]:
     """Return its requests now, by name."""
-    return {exchange.what: exchange for exchange in reader.ask(now, every)}
+    return {request.what: request for request in reader.ask(now, every)}
 
 
 def answer(reply: Reply | QuothError) -> Answer:
@@ -76,9 +76,9 @@ def test_a_list_of_topics_is_requested_page_by_page() -> None:
 def test_an_error_in_the_beginning_ends_a_multi_reader() -> None:
     for topics in ("a", "*"):
         reading = reader_of(topics)
-        (exchange,) = reading.ask(NOW, math.inf)
+        (request,) = reading.ask(NOW, math.inf)
         with pytest.raises(QuothError, match="of the test"):
-            reading.take(exchange, answer(error("internal", "of the test")), NOW)
+            reading.take(request, answer(error("internal", "of the test")), NOW)
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED))

@@ -115,7 +115,7 @@ def test_a_request_is_due_by_its_deadline() -> None:
     request.expect(NOW + 2)
     assert (request.deadline, request.due) == (NOW + 2, NOW + 2)
     request.expect(NOW + 60)
-    assert (request.deadline, request.due) == (NOW + 60, NOW + 2), "once too early does no harm"
+    assert (request.deadline, request.due) == (NOW + 60, NOW + 2), "one check too early is allowed"
 
 
 def test_a_request_that_begins_again_has_no_unanswered_copies() -> None:

@@ -44,7 +44,7 @@ def number_of(asked: RequestState) -> int:
 
 
 def answer(staging: PartStaging, asked: RequestState, code: str = "") -> None:
-    """Answer one, with a refusal if there is a code."""
+    """Answer one, with an error if there is a code."""
     staging.take(asked, Answer(0, error(code, "of the test") if code else OK, b""))
 
 

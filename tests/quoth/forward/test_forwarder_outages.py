@@ -103,7 +103,7 @@ def test_batches_slower_than_the_timeout_arrive_once(
 def test_pauses_after_errors_of_an_outage_stay_short(
     context: Context, broker: BrokerProcess, tmp_path: Path, topic: str, code: str
 ) -> None:
-    """The pauses after other refusals grow."""
+    """The pauses after other errors grow."""
     with Log.open(tmp_path / "log") as log:
         log.append(b"value")
     watching = Watching()

@@ -122,7 +122,7 @@ class KillSeries:
 
     def _kill(self) -> None:
         self.broker.kill()
-        assert not self.broker.complaints, self.broker.stderr
+        assert not self.broker.logged_problems, self.broker.stderr
         self.broker.settings["port"] = int(self.broker.url.rpartition(":")[2])
 
     def _acknowledged(self) -> int:

@@ -55,7 +55,7 @@ def test_failures_hold_the_records_to_send_again_and_are_reported_once(
     ]
 
 
-# -- refusals, lost requests and lost replies ---------------------------------------------------------------
+# -- errors, lost requests and lost replies -----------------------------------------------------------------
 
 
 def test_a_pipeline_with_errors_and_lost_messages_is_stored_once_and_in_order(

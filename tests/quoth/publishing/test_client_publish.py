@@ -144,7 +144,7 @@ def test_a_publish_during_which_the_broker_is_killed_is_stored_once(
     with Wire(broker.url) as wire:
         client, witness = connect(wire), connect(broker)
         client.publish("t", b"before")
-        wire.turn_deaf()
+        wire.lose_answers()
         if when == "before it is stored":
             broker.freeze()
         publishing = pool.submit(client.publish, "t", [b"a", b"b"])
@@ -163,7 +163,7 @@ def test_the_outcome_is_unknown_when_the_broker_stays_away(
     wire: Wire, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
 ) -> None:
     cut_off, witness = connect(wire), client
-    wire.turn_deaf()
+    wire.lose_answers()
     publishing: Future[Ack] = pool.submit(cut_off.publish, topic, b"a", timeout=0.5)
     eventually(lambda: topic in witness.topics() and values(witness, topic), "stored")
     with pytest.raises(Disconnected) as caught:

@@ -1,4 +1,4 @@
-"""Ranges through a client: how far records reach, what a stretch holds, its batches as they are stored."""
+"""Ranges through a client: counts, advances and splits, and the stored batches of a range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quoth pipeline` without Spark: refusals of every job, dry runs, nothing left to replay."""
+"""`quoth pipeline` without Spark: errors of every job, dry runs, nothing left to replay."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ class Failures:
 
     def swallow(self) -> None:
         """Lose the answers of the broker for a while, then cut the connection."""
-        self._wire.turn_deaf()
+        self._wire.lose_answers()
         pause(self._rng.random() * 0.2)
         self._wire.cut()
 

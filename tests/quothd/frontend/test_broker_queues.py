@@ -32,12 +32,12 @@ def event(number: int) -> Posted:
     return cast(Executor, "a topic"), (Answered(cast(Any, number), []),)
 
 
-def is_ringing(fd: int) -> bool:
+def is_readable(fd: int) -> bool:
     return bool(select.select([fd], [], [], 0)[0])
 
 
 def take(outbox: Outbox[Any]) -> list[Posted]:
-    outbox.attend(rung=is_ringing(outbox.fd))
+    outbox.attend(readable=is_readable(outbox.fd))
     return list(outbox.take(math.inf, time.monotonic))
 
 
@@ -64,7 +64,7 @@ class Interrupted(Outbox[Any]):
 
 
 def test_an_event_posted_around_a_wakeup_is_taken_and_a_later_one_wakes() -> None:
-    """A ring may come after its event was taken."""
+    """A wakeup may come after its event was taken."""
     for moment in ("before", "after", "instead"):
         outbox = Interrupted()
         taken: list[Posted] = []
@@ -73,25 +73,25 @@ def test_an_event_posted_around_a_wakeup_is_taken_and_a_later_one_wakes() -> Non
         else:
             setattr(outbox, moment, lambda outbox=outbox: outbox.post(*event(2)))
         outbox.post(*event(1))
-        assert is_ringing(outbox.fd)
+        assert is_readable(outbox.fd)
         outbox.instead = nothing
         taken += take(outbox)
         outbox.before = outbox.after = nothing
         assert taken == ([event(1)] if moment == "instead" else [event(1), event(2)]), moment
         assert outbox.leave()
-        assert not is_ringing(outbox.fd)
+        assert not is_readable(outbox.fd)
         outbox.post(*event(3))
-        assert is_ringing(outbox.fd)
+        assert is_readable(outbox.fd)
         assert take(outbox) == [event(3)]
         outbox.close()
 
 
 def test_leave_returns_false_while_an_event_is_queued() -> None:
-    """The event was posted without a ring."""
+    """The event was posted without a wakeup."""
     outbox: Outbox[Any] = Outbox()
     assert take(outbox) == []
     outbox.post(*event(1))
-    assert not is_ringing(outbox.fd)
+    assert not is_readable(outbox.fd)
     assert not outbox.leave()
     assert take(outbox) == [event(1)]
     assert outbox.leave()
@@ -105,10 +105,10 @@ def test_a_take_beyond_its_time_takes_one_event() -> None:
         outbox.post(*event(i))
     for i in range(100):
         assert not outbox.leave()
-        outbox.attend(rung=is_ringing(outbox.fd))
+        outbox.attend(readable=is_readable(outbox.fd))
         assert list(outbox.take(time.monotonic(), time.monotonic)) == [event(i)]
     assert outbox.leave()
-    assert not is_ringing(outbox.fd)
+    assert not is_readable(outbox.fd)
     outbox.close()
 
 

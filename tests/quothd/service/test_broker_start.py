@@ -179,9 +179,9 @@ def test_pending_fetches_are_refused_as_stopping(start_broker: StartBroker, peer
     fast = peers.fast(broker)
     for _ in range(8):
         fast.publish("large", [bytes(2**20)])
-    deaf = peers.fast(broker, unread_max=1)
+    slow = peers.fast(broker, unread_max=1)
     for _ in range(300):
-        deaf.send_fetch("large", 0)
+        slow.send_fetch("large", 0)
     last = fast.publish("t", [b"x"]).last
     asked = [fast.send_fetch("t", last, wait_ms=60_000) for _ in range(100)]
     asked += [fast.send_fetch("unknown", 0, wait_ms=60_000) for _ in range(100)]

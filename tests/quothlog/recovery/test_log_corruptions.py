@@ -46,46 +46,46 @@ class Scene:
         return next(start for path, start, _ in self.spans if path == self.paths[row])
 
 
-Harm = Callable[[Scene], object]
+Change = Callable[[Scene], object]
 
 
-def flip_in(number: int, offset: int) -> Harm:
+def flip_in(number: int, offset: int) -> Change:
     """Change one byte of a batch. offset: from its start, or from its end if it is negative."""
 
-    def harm(scene: Scene) -> None:
+    def change(scene: Scene) -> None:
         path, start, end = scene.spans[number]
         flip(path, (end if offset < 0 else start) + offset)
 
-    return harm
+    return change
 
 
-def fill(first: int, last: int, byte: bytes) -> Harm:
+def fill(first: int, last: int, byte: bytes) -> Change:
     """Write over some batches of one segment."""
 
-    def harm(scene: Scene) -> None:
+    def change(scene: Scene) -> None:
         path, start, _ = scene.spans[first]
         overwrite(path, start, byte * (scene.spans[last][2] - start))
 
-    return harm
+    return change
 
 
-def before(number: int, data: Callable[[Scene], bytes]) -> Harm:
+def before(number: int, data: Callable[[Scene], bytes]) -> Change:
     return lambda scene: insert(*scene.spans[number][:2], data(scene))
 
 
-def swap(one: int, other: int) -> Harm:
+def swap(one: int, other: int) -> Change:
     return lambda scene: damage.swap(scene.spans[one][0], scene.spans[one][1:], scene.spans[other][1:])
 
 
-def together(*harms: Harm) -> Harm:
-    return lambda scene: [harm(scene) for harm in harms]
+def together(*changes: Change) -> Change:
+    return lambda scene: [change(scene) for change in changes]
 
 
-def end_at(row: int, size: Callable[[Scene], int]) -> Harm:
+def end_at(row: int, size: Callable[[Scene], int]) -> Change:
     return lambda scene: truncate(scene.paths[row], size(scene))
 
 
-def emptied(row: int, byte: bytes = b"\0") -> Harm:
+def emptied(row: int, byte: bytes = b"\0") -> Change:
     return lambda scene: overwrite(scene.paths[row], 0, byte * scene.paths[row].stat().st_size)
 
 
@@ -99,18 +99,18 @@ def size_of(row: int, less: int) -> Callable[[Scene], int]:
 
 
 UNFINISHED = "unfinished"
-Told = tuple[int, str, int]
+Reported = tuple[int, str, int]
 
 
 class Corruption(NamedTuple):
-    """A harm, the batches that it costs, and (segment, kind, missing records) as verifying reports it.
+    """A change, the batches that it costs, and (segment, kind, missing records) as verifying reports it.
 
     last: batches of which a pointer is left somewhere, so that none of theirs is given out again.
     """
 
-    harm: Harm
+    change: Change
     lost: set[int]
-    told: list[Told]
+    reported: list[Reported]
     last: int = 10
 
 
@@ -188,7 +188,7 @@ CORRUPTIONS: dict[str, Corruption] = {
 }
 
 
-def told_by_verifying(directory: Path, paths: list[Path]) -> tuple[list[Record], list[Told]]:
+def reported_by_verify(directory: Path, paths: list[Path]) -> tuple[list[Record], list[Reported]]:
     """Read a log without its lock: the records, and what is wrong between them."""
     found = list(records(directory, log_id=LOG_ID))
     wrong = [one for one in found if not isinstance(one, Record)]
@@ -218,9 +218,9 @@ def test_corruption_costs_the_same_in_opening_verification_and_repair(
     crashed_log: CrashedLog, corruption: Corruption
 ) -> None:
     scene = Scene(crashed_log)
-    corruption.harm(scene)
+    corruption.change(scene)
     left = [record for i, one in enumerate(crashed_log.batches) if i not in corruption.lost for record in one]
-    assert told_by_verifying(scene.directory, scene.paths) == (left, corruption.told)
+    assert reported_by_verify(scene.directory, scene.paths) == (left, corruption.reported)
 
     mended = copy(scene.directory, next(crashed_log.copies))
     contents = {path.name: path.read_bytes() for path in segments(mended)}
@@ -230,8 +230,10 @@ def test_corruption_costs_the_same_in_opening_verification_and_repair(
     assert not [damage for one in found for damage in one.damages if damage.end > damage.start]
     assert all(one.indexed or not one.sealed for one in found)
     missing = sum(damage.records for one in found for damage in one.damages)
-    told = sum(number for *_, number in corruption.told if number > 0)
-    assert missing == (0 if torn_files(mended) else told), "a loss of what was synced is reported for good"
+    expected = sum(number for *_, number in corruption.reported if number > 0)
+    assert missing == (0 if torn_files(mended) else expected), (
+        "a loss of what was synced is reported for good"
+    )
     assert not any(one.kept for one in repair(mended, clock=crashed_log.clock))
     with crashed_log.open(mended) as log:
         assert salvaged(log) == left

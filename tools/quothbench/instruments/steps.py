@@ -127,7 +127,7 @@ def thread_steps(_: Path) -> Iterator[Step]:
 
     def wake_and_drain() -> None:
         outbox.wake()
-        outbox.attend(rung=True)
+        outbox.attend(readable=True)
 
     yield Step("threads: ring and hush, no thread sleeps", "both", wake_and_drain)
     outbox.close()

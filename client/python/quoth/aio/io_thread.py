@@ -147,7 +147,7 @@ class IOThread:
         return ticket
 
     async def outcome(self, ticket: Ticket) -> Answer | QuothError:
-        """Wait for the outcome of a request: an answer, which may be a refusal, or the error that none came.
+        """Wait for the outcome of a request: an answer, which may be an error, or the error that none came.
 
         A task that is cancelled here may wait again.
         """

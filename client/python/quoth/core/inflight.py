@@ -11,7 +11,7 @@ them are sent again in order: the next *round*.
     refused for good  +--> settled, and the later ones get new sequences of a new producer id
 
 A broker takes the requests of one connection in order, so when the newest copy of a batch is answered, the
-older ones have had their effect. An acknowledgement therefore counts whichever copy it is for, a refusal only
+older ones have had their effect. An acknowledgement therefore counts whichever copy it is for, an error only
 if it is for the newest one.
 """
 

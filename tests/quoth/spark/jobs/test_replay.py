@@ -1,4 +1,4 @@
-"""The replay on Spark: from a topic into an archive and back, whatever is killed, and at its own pace."""
+"""The replay on Spark: from a topic into an archive and back, whatever is killed, and at its own rate."""
 
 from __future__ import annotations
 

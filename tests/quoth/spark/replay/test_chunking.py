@@ -51,7 +51,7 @@ def everything(files: Positions) -> list[int]:
     return [one for positions in files.values() for one in positions]
 
 
-stretches = st.tuples(st.integers(0, 4_000), st.integers(0, 4_000)).map(sorted)
+ranges = st.tuples(st.integers(0, 4_000), st.integers(0, 4_000)).map(sorted)
 
 
 any_limits = st.sampled_from(
@@ -60,11 +60,11 @@ any_limits = st.sampled_from(
 
 
 @examples
-@given(files(), stretches, any_limits)
+@given(files(), ranges, any_limits)
 def test_each_record_of_a_range_is_in_one_chunk_and_chunks_follow_each_other_without_a_hole(
-    files: Positions, stretch: list[int], limits: ChunkLimits
+    files: Positions, bounds: list[int], limits: ChunkLimits
 ) -> None:
-    after, until = stretch
+    after, until = bounds
     chunks = list(by_size(files, after, until, limits))
     taken = [one for chunk in records_of(chunks, files) for one in chunk]
     assert taken == [one for one in everything(files) if after < one <= until]

@@ -49,10 +49,10 @@ def arrow(rows: list[Row], text: pa.DataType) -> pa.RecordBatch:
     )
 
 
-def decoded(gathering: BatchBuilder, *portions: pa.RecordBatch) -> list[batch.DecodedBatch]:
+def decoded(builder: BatchBuilder, *portions: pa.RecordBatch) -> list[batch.DecodedBatch]:
     """The batches that portions become."""
-    found = [one for portion in portions for one in gathering.put(portion)]
-    found += gathering.rest()
+    found = [one for portion in portions for one in builder.put(portion)]
+    found += builder.rest()
     return [batch.decode(encode_columns(*one)) for one in found]
 
 

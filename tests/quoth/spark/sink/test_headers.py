@@ -1,4 +1,4 @@
-"""Headers encoded at once: the same bytes as one by one, and the same refusals."""
+"""Headers encoded at once: the same bytes as one by one, and the same errors."""
 
 from __future__ import annotations
 

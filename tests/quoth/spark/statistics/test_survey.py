@@ -34,8 +34,8 @@ class Workers(LocalWorkers):
 
 def look(client: Client, topic: str, width: int = GIANT, after: int = 0, slots: int = 3) -> Survey:
     """Survey all of a topic."""
-    stretch = SurveyRange(topic, after, max(now(), client.topic(topic).last))
-    return survey(client, Workers(slots), [stretch], width)
+    whole = SurveyRange(topic, after, max(now(), client.topic(topic).last))
+    return survey(client, Workers(slots), [whole], width)
 
 
 def told(rows: Iterable[WindowRow]) -> list[tuple[int, ...]]:
@@ -122,8 +122,8 @@ def test_rates_cover_the_surveyed_time(client: Client, topic: str) -> None:
 def test_topics_are_reported_in_turn_and_an_empty_one_has_no_windows(client: Client, topic: str) -> None:
     names = [f"{topic}-{letter}" for letter in "abc"]
     ends = [client.publish(name, [b"x"] * (100 * count)).last for count, name in enumerate(names, 1)]
-    stretches = [SurveyRange(name, 0, end) for name, end in zip(names, ends, strict=True)]
-    rows = survey(client, Workers(2), stretches, GIANT).rows
+    ranges = [SurveyRange(name, 0, end) for name, end in zip(names, ends, strict=True)]
+    rows = survey(client, Workers(2), ranges, GIANT).rows
     assert [(row.topic, row.records) for row in rows] == list(zip(names, [100, 200, 300], strict=True))
     client.create_topic(topic)
     seen = look(client, topic)
