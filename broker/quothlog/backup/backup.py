@@ -48,7 +48,7 @@ class KeptFile(NamedTuple):
         return f"{self.floor:017d}-{self.hash:016x}{self.suffix}"
 
     def check(self, directory: Path) -> None:
-        """Read it. Raises `Damaged` if it is not what it was."""
+        """Read and verify it. Raises `Damaged` if it has changed."""
         path = directory / self.name
         try:
             file = DISK.open(path)
@@ -108,7 +108,7 @@ class Archive:
 
 
 class Archiver:
-    """Copies one log into a folder; `archive` tells what is in it then, `copied` the bytes that were not yet.
+    """Copies one log into a folder; `archive` has its content then, `copied` the number of new bytes.
 
     log_id: that of the log. until: the moment, as a pointer. exact: else everything counts that is there in a
     log whose newest pointer lies ahead of the clock, or records that a reader has seen would be missing; and

@@ -37,11 +37,11 @@ _SETTLED_US = 3 * 10**6
 
 
 class DirectoryWatch:
-    """Tells whether the names in a directory may have changed, so that it is not listed again and again.
+    """Detects whether the names in a directory may have changed, so that it is listed only then.
 
-    Not thread-safe. A directory's time of change tells, which is as fine as the system's clock tick, or as
-    two seconds on the FAT of a memory card: two changes within one tick look like one. So a change is trusted
-    to be the last of its tick only once it is three seconds old.
+    Not thread-safe. The time of change of a directory shows it, which is as fine as the system's clock tick,
+    or as two seconds on the FAT of a memory card: two changes within one tick look like one. So a change is
+    trusted to be the last of its tick only once it is three seconds old.
     """
 
     def __init__(self, directory: Path, clock: Clock) -> None:

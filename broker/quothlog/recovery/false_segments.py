@@ -1,4 +1,4 @@
-"""Files that bear the name of a segment, and cannot be one of this log: FORMAT.md has the rules.
+"""Finds false segments: files with the name of one that cannot be one of this log; FORMAT.md has the rules.
 
 The last segment says above which pointer a log goes on, its name included. So a file that a person has put
 there would move the log's clock for good. A disk that rots can leave a segment without a block, too; so a

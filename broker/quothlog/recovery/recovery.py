@@ -1,4 +1,4 @@
-"""Opening a directory after anything that may have happened to it.
+"""Opens a directory after any crash or damage.
 
 Only the last segment is read, from its checkpoint or its header block to its end, every checksum verified.
 FORMAT.md has a table of what may be found there, and what is done about it. Where the log goes on in a new
@@ -89,8 +89,8 @@ def open_directory(
 ) -> OpenedDirectory:
     """Open the log in a directory, or begin one if there is none.
 
-    log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
-    segment says an id, or all that say one say another; ``storage_failed`` if a segment or the plan is no
+    log_id: 0 takes the id in the header blocks, or a new one for a new log. Raises `Damaged` if no header
+    block has an id, or all have another one; ``storage_failed`` if a segment or the plan is no
     regular file.
     """
     for name in filesystem.strange(directory):
@@ -160,7 +160,7 @@ def new_log_id() -> int:
 
 
 def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:
-    """The wanted id if a segment says it or none says any; 0 wanted: the oldest one that is said, 0 if none.
+    """The wanted id if a header block has it or none has an id; 0 wanted: the oldest id, 0 if there is none.
 
     The oldest, since a file of another log that gets into a directory would stand behind it as a rule.
     """
@@ -228,7 +228,7 @@ class _Tail:
     def _behind_the_lost(self, end: LogPosition) -> LogPosition:
         """Return where the log has to go on if the segment ends before its checkpoint, which was synced.
 
-        The ordinals and pointers of what is lost are not used again, so readers find the gap.
+        The ordinals and pointers of the lost records are not used again, so readers find the gap.
         """
         point = self._claim
         if point is None or point.end.ordinal <= end.ordinal:
@@ -241,8 +241,8 @@ class _Tail:
     def _end_for_readers(self, start: LogPosition, end: LogPosition) -> LogPosition:
         """Return the boundary above which the log has to go on.
 
-        Readers walk by headers: one in a wrong place, whose body does not check, would hide from them what
-        follows it in this segment.
+        Readers walk by headers: a misplaced one with a damaged body would hide the batches behind it in this
+        segment.
         """
         if not self._findings.damaged_bytes:
             return end

@@ -1,4 +1,4 @@
-"""The segment with which a log goes on where the last one is not to be written any more.
+"""The segment in which a log continues if its last one must not be written any more.
 
 It begins 10 s above every pointer that a reader may have seen. Torn bytes are quarantined first: copied into
 a file of their own, and cut off only once nothing is appended to the old segment any more. So a crash in
@@ -25,7 +25,7 @@ from quothwire.pointer import POINTER_MAX
 
 @dataclass
 class RecoveryReport:
-    """All that an opening has found and done."""
+    """The findings and the changes of an opening."""
 
     unknown_files: list[str] = field(default_factory=list)
     """Names of files that are not a log's: left alone."""
@@ -89,7 +89,7 @@ class RecoverySegment:
     def begin(
         self, clock: Clock, producers: bytes, findings: RecoveryReport
     ) -> tuple[list[Segment], ActiveSegment]:
-        """Begin the new segment; returns what is left of the last one, and the new one.
+        """Begin the new segment; returns the last one unless it was removed, and the new one.
 
         Raises OSError, or `Conflict` ``pointers_exhausted``.
         """

@@ -241,7 +241,7 @@ class _Mender:
         return following.block.ordinal > self._mended.end.ordinal
 
     def _append_footer(self, following: Segment) -> None:
-        """Append a footer that says where the segment ended once."""
+        """Append a footer with the former end of the segment."""
         with closing(self._filesystem.open(self._segment.path, append=True)) as file:
             file.append([file_format.encode_footer(self._new_footer(following))])
             sync_file(file)
@@ -272,7 +272,7 @@ class _Mender:
             yield file_format.encode_footer(self._new_footer(self._following))
 
     def _new_footer(self, following: Segment) -> Footer:
-        """Make a footer that says of the log what the old one said, though not all of it can be read."""
+        """Make a footer with the state in the old one, although not all batches can be read."""
         end, chain = self._mended.end, self._mended.chain
         if self._footer is not None:
             end, chain = self._footer.end._replace(offset=end.offset), self._footer.chain

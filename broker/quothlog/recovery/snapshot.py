@@ -27,7 +27,7 @@ DISK = PosixFileSystem()
 
 
 def holds(directory: Path, log_id: int) -> bool:
-    """Return True if a segment in a directory says that it is one of this log."""
+    """Return True if a segment in a directory has the id of this log."""
     try:
         return listing(directory, log_id).log_id == log_id
     except (FileNotFoundError, Damaged):
@@ -35,7 +35,7 @@ def holds(directory: Path, log_id: int) -> bool:
 
 
 def logs_in(directory: Path) -> set[int]:
-    """The ids that the header blocks of a directory's segments say."""
+    """The log ids in the header blocks of a directory's segments."""
     named = (Segment(DISK, directory, floor, 0, 0).named for floor in _listed(directory))
     return {one[0] for one in named if one is not None}
 
@@ -105,7 +105,7 @@ class Part(NamedTuple):
 
     @property
     def end(self) -> LogPosition | None:
-        """The boundary behind its last batch, as far as footer or next segment say."""
+        """The boundary behind its last batch, from its footer or the next segment."""
         return self.footer.end if self.footer else self.following
 
     @property

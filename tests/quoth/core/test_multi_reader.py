@@ -1,4 +1,4 @@
-"""The reader of several topics: which requests it sends when, and how it handles answers; without a broker."""
+"""The reader of several topics: its requests and how it handles answers, without a broker."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ class IOThread:
         return link
 
     def _renew(self, requests: LinkRequests) -> None:
-        """Replace a stale connection, and send again what is not given up."""
+        """Replace a stale connection, and send the pending requests again."""
         for socket in (requests.link.socket, requests.link.monitor):
             self._poller.unregister(socket)
         requests.link.close()

@@ -65,7 +65,7 @@ class LinkRequests:
         return settled
 
     def _check(self, now: float, *, found: bool) -> Settled:
-        """Send again what may be lost; remove and return what is over."""
+        """Send requests again that may be lost; remove and return those that are over."""
         over: Settled = []
         for request in list(self.asked.values()):
             if request.is_over(now):
