@@ -105,11 +105,11 @@ def assert_same_answers(log: Log, records: list[Record]) -> None:
     assert list(log.read()) == records
     for i in range(0, len(records), 7):
         assert list(log.read(records[i].pointer - 1, limit=2)) == records[i : i + 2]
-    told = {record.value: record.pointer for record in records}
+    stored = {record.value: record.pointer for record in records}
     for i in range(6):
         outcome = outcome_of(log, RAWS[i])
         assert isinstance(outcome, Appended)
-        assert (outcome.first, outcome.duplicate) == (told[b"p%d" % (i + 1)], True)
+        assert (outcome.first, outcome.duplicate) == (stored[b"p%d" % (i + 1)], True)
     assert log.end_ordinal == len(records)
 
 
@@ -129,8 +129,8 @@ def test_corrupted_indexes_change_no_answer(
             corrupt(target)
         assert log.findings.torn_bytes == log.findings.damaged_bytes == 0
         assert_same_answers(log, records)
-        told = fill(log, 2)
-        assert list(log.read()) == records + told
+        stored = fill(log, 2)
+        assert list(log.read()) == records + stored
 
 
 def test_index_is_none_if_any_byte_is_changed_or_missing(records: list[Record], directory: Path) -> None:
@@ -148,7 +148,7 @@ def test_index_is_none_if_any_byte_is_changed_or_missing(records: list[Record], 
 def test_old_index_is_not_used_for_other_batches_of_the_same_sizes(
     directory: Path, clock: ManualClock, open_log: OpenLog, tick: int
 ) -> None:
-    """All that tells them apart is the checksum of the last header: bytes are where the index says."""
+    """They differ only in the checksum of the last header: bytes are where the index says."""
     clock.tick = 0
     log = open_log()
     empty = segments(directory)[0].read_bytes()
@@ -159,12 +159,12 @@ def test_old_index_is_not_used_for_other_batches_of_the_same_sizes(
     indexes(directory)[-1].unlink()
     clock.tick = tick
     log = open_log()
-    told = [put(log, encoded([b"new"], producer, 1))[0] for producer in (7, 8)]
+    stored = [put(log, encoded([b"new"], producer, 1))[0] for producer in (7, 8)]
     log.sync()
     log._lock.release()
     (directory / segments(directory)[0].with_suffix(".idx").name).write_bytes(index)
     again = open_log()
-    assert [record.pointer for record in again.read()] == [one.first for one in told]
+    assert [record.pointer for record in again.read()] == [one.first for one in stored]
     (known,) = put(again, encoded([b"new"], 8, 1))
     assert known.duplicate
     (stranger,) = put(again, encoded([b"old"], 6, 1))
@@ -180,9 +180,9 @@ def test_damaged_log_returns_the_same_batches_after_a_clean_end(
     indexes(directory)[-1].unlink()
     log = open_log()
     assert log.findings.damaged_bytes > 0
-    told = salvaged(log)
+    stored = salvaged(log)
     log.close()
-    assert salvaged(open_log()) == told
+    assert salvaged(open_log()) == stored
 
 
 def test_sparse_index_finds_the_boundary_before_every_pointer() -> None:

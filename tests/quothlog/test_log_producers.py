@@ -70,12 +70,12 @@ def test_retries_are_stored_once_and_get_the_first_pointers(open_log: OpenLog, e
     """Every one of the last 64, over restarts, rolls and retention."""
     log = open_log()
     raws = [dense(5, n) for n in range(1, RESULTS_MAX + 11)] + [sparse(6, 3, start=True), sparse(6, 700)]
-    told = [put(log, raw)[0] for raw in raws]
+    stored = [put(log, raw)[0] for raw in raws]
     log.sync()
     for event in events:
         log = after(event, log, open_log)
     ordinal = log.end_ordinal
-    for raw, first in list(zip(raws, told, strict=True))[10:]:
+    for raw, first in list(zip(raws, stored, strict=True))[10:]:
         assert outcome_of(log, raw) == repeated(first)
     for raw in raws[:10]:
         assert outcome_of(log, raw) == "forgotten_sequence"

@@ -165,10 +165,10 @@ def test_reader_reports_damage_and_skips_it(open_log: OpenLog, directory: Path) 
     log.close()
     path = segments(directory)[1]
     flip(path, path.read_bytes().index(records[7].value))
-    told: list[Missing] = []
-    with Reader(directory, on_missing=told.append) as reader:
+    gaps: list[Missing] = []
+    with Reader(directory, on_missing=gaps.append) as reader:
         assert list(reader) == records[:6] + records[9:]
-    (missing,) = told
+    (missing,) = gaps
     assert missing.reason == "damaged"
     assert (missing.records, missing.ordinal) == (3, 6)
     assert missing.after < records[6].pointer <= records[8].pointer < missing.next
@@ -181,21 +181,21 @@ def test_damage_at_the_end_is_reported_once_a_batch_follows_it(open_log: OpenLog
     log.append([b"b"])
     path = segments(directory)[-1]
     flip(path, path.read_bytes().index(b"b", BLOCK_BYTES + 96))
-    told: list[Missing] = []
-    with Reader(directory, on_missing=told.append) as reader:
+    missing: list[Missing] = []
+    with Reader(directory, on_missing=missing.append) as reader:
         assert values_of(list(reader)) == [b"a"]
-        assert not told
+        assert not missing
         log.append([b"c"])
         assert values_of(list(reader)) == [b"c"]
-    assert [(one.reason, one.records, one.ordinal) for one in told] == [("damaged", 1, 1)]
+    assert [(one.reason, one.records, one.ordinal) for one in missing] == [("damaged", 1, 1)]
 
 
 def test_damage_of_unknown_extent_is_reported_once(open_log: OpenLog, directory: Path) -> None:
-    """The end of a segment and the beginning of the next one: what follows tells how many there were."""
+    """The end of a segment and the beginning of the next one: the next batch shows how many there were."""
     log = open_log(options=LogOptions(count_limit=4))
     log.append(b"0")
-    told: list[Missing] = []
-    with Reader(directory, on_missing=told.append) as reader:
+    gaps: list[Missing] = []
+    with Reader(directory, on_missing=gaps.append) as reader:
         assert values_of(list(reader)) == [b"0"]
         pointers = [log.append(b"%d" % number).first for number in range(1, 12)]
         first, second, _ = segments(directory)
@@ -203,7 +203,7 @@ def test_damage_of_unknown_extent_is_reported_once(open_log: OpenLog, directory:
         for path, offset in ((first, footer - 8), (first, footer + 20), (second, 20)):
             flip(path, offset)
         assert values_of(list(reader)) == [b"%d" % number for number in range(1, 12) if number != 3]
-    (missing,) = told
+    (missing,) = gaps
     assert (missing.reason, missing.records) == ("damaged", 1)
     assert missing.after < pointers[2] < missing.next
     assert str(directory) in missing.text
@@ -214,17 +214,17 @@ def test_reader_in_progress_reports_exactly_the_records_that_retention_removed(
 ) -> None:
     log = open_log(options=LogOptions(count_limit=2))
     records = fill(log, 12, size=1)
-    told: list[Missing] = []
-    with Reader(directory, on_missing=told.append) as reader:
+    missing: list[Missing] = []
+    with Reader(directory, on_missing=missing.append) as reader:
         assert values_of(reader.read(1)) == [b"0"]
         reader.seek(reader.pointer)
         assert values_of(reader.read(1)) == [b"1"]
         log.trim(records[9].pointer)
         rest = values_of(list(reader))
-        gone = sum(one.records for one in told)
+        gone = sum(one.records for one in missing)
         assert [b"%d" % number for number in range(2, 12)][gone:] == rest
         assert gone > 0
-        assert {one.reason for one in told} == {"trimmed"}
+        assert {one.reason for one in missing} == {"trimmed"}
     assert values_of(read_all(directory)) == [b"8", b"9", b"10", b"11"]
 
 
@@ -233,10 +233,10 @@ def test_resumed_reader_reports_that_retention_removed_records(open_log: OpenLog
     log = open_log(options=LogOptions(count_limit=2))
     records = fill(log, 12, size=1)
     log.trim(records[8].pointer)
-    told: list[Missing] = []
-    with Reader(directory, records[3].pointer, on_missing=told.append) as reader:
+    missing: list[Missing] = []
+    with Reader(directory, records[3].pointer, on_missing=missing.append) as reader:
         assert list(reader) == records[8:]
-    assert told == [Missing(records[3].pointer, records[8].pointer, -1, -1, "trimmed")]
+    assert missing == [Missing(records[3].pointer, records[8].pointer, -1, -1, "trimmed")]
     assert read_all(directory, records[7].pointer) == records[8:]
 
 

@@ -105,14 +105,14 @@ class Restless(Segment):
 def test_read_survives_the_release_of_its_segment_at_any_time(open_log: OpenLog, directory: Path) -> None:
     """A request that races with going to sleep is served."""
     log = open_log()
-    told = fill(log, 3)
+    stored = fill(log, 3)
     log.roll()
     path = segments(directory)[0]
     restless = Restless(PosixFileSystem(), directory, int(path.stem), log.log_id, path.stat().st_size)
     restless.keep()
     found = ReadRequest(restless, None, 0, 0, 10, 10_000).read()
     assert found is not None
-    assert found.next == told[-1].pointer
+    assert found.next == stored[-1].pointer
     assert restless.kept_view is None
 
 
@@ -165,8 +165,8 @@ def test_readers_in_other_threads_get_all_written_records(open_log: OpenLog) -> 
 def test_late_readers_leave_no_more_files_open_than_the_limit(open_log: OpenLog) -> None:
     """The owner may have let a segment rest between the lookup and the reading of another thread."""
     log = open_log(options=LogOptions(count_limit=1))
-    told = fill(log, 3 * VIEWS_MAX)
-    lookups = [log.lookup(record.pointer - 1) for record in told]
+    stored = fill(log, 3 * VIEWS_MAX)
+    lookups = [log.lookup(record.pointer - 1) for record in stored]
     for lookup in lookups:
         assert lookup is not None
         assert lookup.read() is not None

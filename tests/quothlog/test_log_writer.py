@@ -123,13 +123,13 @@ def test_killed_writer_loses_at_most_unflushed_records(directory: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         for _ in range(50):
-            told = int(process.stdout.readline())
+            printed = int(process.stdout.readline())
         os.kill(process.pid, signal.SIGKILL)
         for line in process.stdout:
-            told = int(line)
+            printed = int(line)
     found = stored(directory)
     assert found == [b"%d" % number for number in range(len(found))]
-    assert len(found) > told
+    assert len(found) > printed
 
 
 @pytest.mark.parametrize(

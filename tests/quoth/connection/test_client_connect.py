@@ -1,4 +1,4 @@
-"""Connecting and parting: who is there, who is not, how long that takes, and what is left afterwards."""
+"""Connecting and disconnecting: present and absent brokers, timeouts, and released resources."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
 
 
 def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
-    """The work of a task: it tells which process asks the broker, and asks."""
+    """The work of a task: it reports its process, and calls the broker."""
     (directory / f"part {part}").write_text(str(os.getpid()))
     connections.client(url, wait).ping()
     return 2 * part

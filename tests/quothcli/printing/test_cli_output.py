@@ -265,11 +265,11 @@ def test_read_tail_and_get_take_a_template(
 
 
 def test_dump_takes_a_template(alone: Command, directory: Path) -> None:
-    told = alone("log", "dump", str(directory), "--limit", "2", "--template", "{key}={value}")
-    assert told.lines == ["k=0.0", "k=0.1"]
+    result = alone("log", "dump", str(directory), "--limit", "2", "--template", "{key}={value}")
+    assert result.lines == ["k=0.0", "k=0.1"]
 
 
 def test_jsonl_and_json_are_the_same(alone: Command, directory: Path) -> None:
-    told = alone("log", "ls", str(directory), "--format", "jsonl")
-    assert told.objects
-    assert told == alone("log", "ls", str(directory), "--format", "json")
+    result = alone("log", "ls", str(directory), "--format", "jsonl")
+    assert result.objects
+    assert result == alone("log", "ls", str(directory), "--format", "json")

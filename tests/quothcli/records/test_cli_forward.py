@@ -34,8 +34,8 @@ def test_records_arrive_as_they_are_under_the_name_of_the_directory(forward: For
         for number in range(10):
             log.append([value(number), b""], keys=[b"k", None], headers=[{"n": value(number)}, {}])
         records = [(one.value, one.key, dict(one.headers)) for one in log.read()]
-    told = forward("--format", "json")
-    assert (told.status, told.objects[0]["records"], told.objects[0]["topic"]) == (0, 20, forward.topic)
+    result = forward("--format", "json")
+    assert (result.status, result.objects[0]["records"], result.objects[0]["topic"]) == (0, 20, forward.topic)
     found = forward.client.read(forward.topic)
     assert [(one.value, one.key, dict(one.headers)) for one in found] == records
 
@@ -57,9 +57,9 @@ def test_records_with_wrong_headers_arrive_without_them(forward: Forwarding, tmp
             log.append([value(number), b"x", b""], keys=[b"k", None, b""], headers=[{"n": b"v"}, own, {}])
         (tmp_path / f"log~{log.log_id:016x}").symlink_to(forward.log)
     with_headers(tmp_path, log.log_id, replaced, bad)
-    told = forward("--format", "raw")
-    assert (told.status, told.lines) == (0, ["18"])
-    assert told.err.count("had headers that cannot be decoded: sent without them") == 2
+    result = forward("--format", "raw")
+    assert (result.status, result.lines) == (0, ["18"])
+    assert result.err.count("had headers that cannot be decoded: sent without them") == 2
     found = forward.client.read(forward.topic)
     assert [(one.value, one.key) for one in found] == [
         pair for number in range(6) for pair in ((value(number), b"k"), (b"x", None), (b"", b""))
@@ -72,9 +72,9 @@ def test_records_with_wrong_headers_arrive_without_them(forward: Forwarding, tmp
 
 def test_folder_without_a_log_is_named(forward: Forwarding) -> None:
     forward.log.mkdir()
-    told = forward("--format", "raw")
-    assert (told.status, told.lines) == (0, ["0"])
-    assert f"there is no log in {forward.log} yet" in told.err
+    result = forward("--format", "raw")
+    assert (result.status, result.lines) == (0, ["0"])
+    assert f"there is no log in {forward.log} yet" in result.err
 
 
 def test_follows_a_writer_and_ends_when_it_is_asked_to(forward: Forwarding) -> None:
@@ -96,9 +96,9 @@ def test_damage_at_the_source_is_reported_and_the_rest_arrives(forward: Forwardi
     forward.fill(70, batch=7)
     (path,) = segments(forward.log)
     flip(path, path.read_bytes().index(b"282930"))
-    told = forward()
-    assert told.status == 1
-    assert "7 records behind pointer" in told.err
+    result = forward()
+    assert result.status == 1
+    assert "7 records behind pointer" in result.err
     assert forward.stored == [*values(28), *values(35, 70)]
 
 
@@ -200,8 +200,8 @@ def test_mistyped_forward_is_refused(forward: Forwarding, broker: BrokerProcess)
         line = typed
         for name, meant in names.items():
             line = line.replace(name, str(meant))
-        told = forward.command("forward", *line.split(), "--once")
-        assert (told.status, said in told.err) == (status, True), (typed, told)
+        result = forward.command("forward", *line.split(), "--once")
+        assert (result.status, said in result.err) == (status, True), (typed, result)
     assert forward.stored == [b"stays"]
 
 
@@ -210,8 +210,8 @@ def test_state_belongs_to_one_process_and_one_log(forward: Forwarding) -> None:
     client, typed = forward.client, ("forward", str(forward.log), forward.client.url)
     running = forward.command.start(*typed)
     eventually(lambda: count_of(client, forward.topic) == 10, "it has done what there is")
-    told = forward()
-    assert (told.status, "locked" in told.err) == (1, True), told
+    result = forward()
+    assert (result.status, "locked" in result.err) == (1, True), result
     running.end(signal.SIGINT)
     state = forward.mark
     text = state.read_text()
@@ -219,8 +219,8 @@ def test_state_belongs_to_one_process_and_one_log(forward: Forwarding) -> None:
     shutil.rmtree(forward.log)
     forward.fill(10)
     state.write_text(text)
-    told = forward()
-    assert (told.status, "another log" in told.err) == (1, True), told
+    result = forward()
+    assert (result.status, "another log" in result.err) == (1, True), result
     state.write_text("{}")
     assert forward().status == 1
     assert client.topic(forward.topic).count == 10
@@ -231,8 +231,8 @@ def test_too_large_batch_is_reported(forward: Forwarding, start_broker: StartBro
     with Log.open(forward.log) as log:
         log.append([b"small"])
         log.append([bytes(200_000)])
-    told = forward("--timeout", "2", url=small.url)
-    assert (told.status, "too_large: a batch of 200072 bytes" in told.err) == (1, True), told
+    result = forward("--timeout", "2", url=small.url)
+    assert (result.status, "too_large: a batch of 200072 bytes" in result.err) == (1, True), result
     with connect(small.url) as there:
         assert [one.value for one in there.read(forward.topic)] == [b"small"]
 

@@ -31,7 +31,7 @@ def test_full_disk_is_reported_with_free_and_needed_bytes_and_writing_resumes(op
     disk = FaultyDisk()
     disk.free = 10_000
     log = open_log(filesystem=disk, options=LogOptions(disk_free_min=9_000))
-    told = fill(log, 2, size=100)
+    stored = fill(log, 2, size=100)
     for size, free in ((2_000, 10_000), (10, 8_000), (10, 0)):
         disk.free = free
         with pytest.raises(Unavailable) as raised:
@@ -41,10 +41,10 @@ def test_full_disk_is_reported_with_free_and_needed_bytes_and_writing_resumes(op
         have, needed = map(parse_size, re.findall(r"(\S+ \w+) are", raised.value.text))
         assert have == free
         assert 9_000 + size < needed < 9_000 + size + 200
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
     disk.free = 10_000
-    told += fill(log, 2, size=100)
-    assert list(log.read()) == told
+    stored += fill(log, 2, size=100)
+    assert list(log.read()) == stored
 
 
 def test_batches_of_one_burst_are_stored_or_refused_together(open_log: OpenLog) -> None:
@@ -65,14 +65,14 @@ def test_retention_removes_segments_on_a_full_disk(open_log: OpenLog, clock: Man
     """The hint says: free some space or trim. So what is sealed goes before anything new is made."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk, options=LogOptions(max_age=100, count_limit=2))
-    told = fill(log, 7)
+    stored = fill(log, 7)
     log.sync()
     clock.step(1_000 * 1_000_000)
-    for act in (log.retain, lambda: log.trim(told[-1].pointer + 1)):
+    for act in (log.retain, lambda: log.trim(stored[-1].pointer + 1)):
         disk.fail(kind, problem=errno.ENOSPC)
         with pytest.raises(Unavailable, match="disk_low"):
             act()
-        assert list(log.read()) == told[6:]
+        assert list(log.read()) == stored[6:]
         disk.heal()
     log.retain()
     assert values(log) == []
@@ -114,7 +114,7 @@ def test_failed_sync_is_never_followed_by_one_that_seems_to_succeed(open_log: Op
 def test_sync_that_failed_in_another_thread_is_never_followed_by_one_that_succeeds(
     open_log: OpenLog, tmp_path: Path
 ) -> None:
-    """The system tells a descriptor of it once: another ticket, or a roll, would promise too much."""
+    """The system reports it once to a descriptor: another ticket, or a roll, would promise too much."""
     for number, act in enumerate(("another ticket", "roll")):
         disk = FaultyDisk()
         log = open_log(tmp_path / str(number), filesystem=disk)
@@ -136,10 +136,10 @@ def test_sync_that_failed_in_another_thread_is_never_followed_by_one_that_succee
 
 def test_retention_goes_on_after_a_failure(open_log: OpenLog) -> None:
     log = open_log(options=LogOptions(count_limit=1))
-    told = fill(log, 4)
+    stored = fill(log, 4)
     log.appender.write_failure.fail(OSError(errno.EIO, "failed"))
-    assert log.trim(told[2].pointer)[0] == 2
-    assert list(log.read()) == told[2:]
+    assert log.trim(stored[2].pointer)[0] == 2
+    assert list(log.read()) == stored[2:]
 
 
 @pytest.mark.parametrize("kind", ["write", "create", "rename", "sync", "sync_directory"])

@@ -148,7 +148,7 @@ def test_backup_interrupted_anywhere_is_continued_by_the_next_one(
     open_log: OpenLog, clock: ManualClock, tmp_path: Path
 ) -> None:
     log = open_log(options=SMALL)
-    told = fill(log, 35)
+    stored = fill(log, 35)
     until = clock.now()
     for nth in count(1):
         kept, disk = tmp_path / f"kept-{nth}", FaultyDisk(syncs=False)
@@ -161,7 +161,7 @@ def test_backup_interrupted_anywhere_is_continued_by_the_next_one(
         assert copied == archive.bytes - whole, "what was finished is not copied again"
         assert sorted(path.name for path in kept.iterdir()) == sorted(file.name for file in archive.files)
         with restored(kept, archive, tmp_path / f"back-{nth}", log.log_id, clock) as back:
-            assert list(back.read()) == told
+            assert list(back.read()) == stored
     assert nth > 20
 
 
@@ -188,26 +188,26 @@ def test_changed_backup_file_is_detected(log: Log, clock: ManualClock, tmp_path:
 def test_backup_beside_a_writing_owner_has_no_hole(
     open_log: OpenLog, clock: ManualClock, tmp_path: Path, what: str
 ) -> None:
-    """Of a log of which nothing stays that, as it is then, is copied: it begins where all of it had ended."""
+    """If retention removes the whole log, the new state is copied: it begins where the old one ended."""
     log = open_log(options=SMALL)
-    told = fill(log, 35)
+    stored = fill(log, 35)
     later: list[Record] = []
 
     def act(_size: int) -> None:
         if what == "appends and rolls":
             fill(log, 7)
         elif what == "retention of some":
-            log.trim(told[25].pointer)
+            log.trim(stored[25].pointer)
         elif not later:
             log.roll()
-            log.trim(told[-1].pointer + 1)
+            log.trim(stored[-1].pointer + 1)
             later.extend(fill(log, 15))
 
     archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=act)
     first = {"retention of some": 20, "retention of all": 35}.get(what, 0)
     assert (damages, archive.first_ordinal, archive.end_ordinal) == ([], first, 35)
     with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
-        assert list(back.read()) == told[first:]
+        assert list(back.read()) == stored[first:]
         assert (back.first_ordinal, back.end_ordinal) == (first, 35)
 
 

@@ -32,14 +32,14 @@ BATCHES = 20
 def stored(request: pytest.FixtureRequest, open_log: OpenLog, directory: Path) -> list[Record]:
     """The records of `BATCHES` equal batches that lie in one segment, of each kind. It is not open."""
     log = open_log(log_id=LOG_ID)
-    told = fill(log, BATCHES)
+    records = fill(log, BATCHES)
     if request.param != "active":
         log.roll()
-        told += fill(log, 1)
+        records += fill(log, 1)
     log.close()
     if request.param.endswith("without it"):
         segments(directory)[0].with_suffix(file_format.INDEX_SUFFIX).unlink()
-    return told
+    return records
 
 
 def put_in_place(directory: Path, moves: dict[int, int]) -> None:
@@ -106,12 +106,12 @@ def test_value_that_looks_like_a_footer_is_a_value(open_log: OpenLog, directory:
     log = open_log()
     fill(log, 1)
     put(log, ending_in_a_footer(log))
-    told = list(log.read())
+    records = list(log.read())
     log.sync()
     log.discard()
     log = open_log()
-    assert (log.findings.torn_bytes, list(log.read())) == (0, told)
-    assert [one for one in verify.records(directory) if isinstance(one, Record)] == told
+    assert (log.findings.torn_bytes, list(log.read())) == (0, records)
+    assert [one for one in verify.records(directory) if isinstance(one, Record)] == records
     (summary,) = verify.summaries(directory)
     assert (summary.damages, summary.records) == ((), 2)
 
@@ -125,11 +125,11 @@ def test_value_that_looks_like_the_missing_footer_is_a_value(open_log: OpenLog, 
     assert log.roll()
     disk.heal()
     log.append(b"behind")
-    told = list(log.read())
-    assert len(told) == 3
+    records = list(log.read())
+    assert len(records) == 3
     log.rest()
-    assert list(log.read()) == told
-    assert [one for one in verify.records(directory) if isinstance(one, Record)] == told
+    assert list(log.read()) == records
+    assert [one for one in verify.records(directory) if isinstance(one, Record)] == records
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -190,9 +190,9 @@ def test_retries_are_recognised_without_a_header_block_and_an_index(
 def test_segment_that_cannot_be_read_hides_no_other_segment(
     open_log: OpenLog, directory: Path, problem: str
 ) -> None:
-    """Not the one before it, whose end it would tell."""
+    """Nor the one before it, whose end it would show."""
     with open_log(options=LogOptions(count_limit=2)) as log:
-        told = fill(log, 10)
+        records = fill(log, 10)
     third = segments(directory)[2]
     if problem == "of a newer version":
         block = bytearray(third.read_bytes()[: file_format.BLOCK_BYTES])
@@ -205,7 +205,7 @@ def test_segment_that_cannot_be_read_hides_no_other_segment(
     if problem == "a directory":
         third.mkdir()
     for row in (0, 1, 3, 4):
-        after = told[2 * row].pointer - 1
+        after = records[2 * row].pointer - 1
         found = log.fetch(after, bytes_max=1)
         assert found is not None
         assert found.ordinal == 2 * row
@@ -214,19 +214,19 @@ def test_segment_that_cannot_be_read_hides_no_other_segment(
 def test_misplaced_segment_before_all_others_changes_no_count(open_log: OpenLog, directory: Path) -> None:
     """Trimmed records are no damage, and a trim never removes less than nothing."""
     with open_log(options=LogOptions(count_limit=2)) as log:
-        told = fill(log, 10)
-        log.trim(told[4].pointer)
+        appended = fill(log, 10)
+        log.trim(appended[4].pointer)
     newest = segments(directory)[-1]
-    shutil.copy(newest, directory / f"{told[0].pointer - 5:017d}.seg")
+    shutil.copy(newest, directory / f"{appended[0].pointer - 5:017d}.seg")
     log = open_log()
     assert log.first_ordinal == 4
     found = log.fetch(0)
     assert found is not None
     assert log.loss(0, 0, found).damaged == 0
-    records, _ = log.trim(told[6].pointer)
+    records, _ = log.trim(appended[6].pointer)
     assert records >= 0
     assert log.first_ordinal == 6
-    assert list(log.read()) == told[6:]
+    assert list(log.read()) == appended[6:]
 
 
 def test_header_blocks_of_a_long_history_are_not_kept_in_memory(open_log: OpenLog, directory: Path) -> None:
@@ -246,9 +246,9 @@ def test_cut_batch_at_the_end_shows_that_the_one_before_it_is_misplaced(
 ) -> None:
     """The last batch of three stands first and is broken, the second one is cut: the first one is whole."""
     log = open_log(log_id=LOG_ID)
-    told = fill(log, 3)
+    records = fill(log, 3)
     log.roll()
-    told += fill(log, 1)
+    records += fill(log, 1)
     log.close()
     path = segments(directory)[0]
     data = path.read_bytes()
@@ -257,16 +257,16 @@ def test_cut_batch_at_the_end_shows_that_the_one_before_it_is_misplaced(
     block = data[: boundaries(path, LOG_ID)[0]]
     path.write_bytes(block + broken + first + second[: batch.HEADER_BYTES])
     found = salvaged(open_log())
-    assert [record.value for record in found] == [told[0].value, told[3].value]
+    assert [record.value for record in found] == [records[0].value, records[3].value]
 
 
 def test_copy_named_within_a_segment_hides_no_record_of_it(open_log: OpenLog, directory: Path) -> None:
     """A copy of another segment: whatever the cursor, a read goes on in the segment around its name."""
     with open_log(options=LogOptions(count_limit=4)) as log:
-        told = fill(log, 12)
-    shutil.copy(segments(directory)[1], directory / file_format.segment_name(told[1].pointer + 1))
+        records = fill(log, 12)
+    shutil.copy(segments(directory)[1], directory / file_format.segment_name(records[1].pointer + 1))
     log = open_log()
-    for row, record in enumerate(told):
-        assert list(log.read(record.pointer)) == told[row + 1 :]
+    for row, record in enumerate(records):
+        assert list(log.read(record.pointer)) == records[row + 1 :]
         found = [one for one in verify.records(directory, record.pointer) if isinstance(one, Record)]
-        assert found == told[row + 1 :]
+        assert found == records[row + 1 :]

@@ -194,13 +194,13 @@ def reported_by_verify(directory: Path, paths: list[Path]) -> tuple[list[Record]
     wrong = [one for one in found if not isinstance(one, Record)]
     in_summaries = [one for summary in summaries(directory, log_id=LOG_ID) for one in summary.damages]
     assert in_summaries == [one for one in wrong if isinstance(one, Damage)]
-    told = [
+    reported = [
         (paths.index(one.path), one.kind, one.records)
         if isinstance(one, Damage)
         else (paths.index(one.path), UNFINISHED, 0)
         for one in wrong
     ]
-    return [one for one in found if isinstance(one, Record)], told
+    return [one for one in found if isinstance(one, Record)], reported
 
 
 def is_kept(directory: Path, path: Path, content: bytes) -> bool:
@@ -246,7 +246,7 @@ def test_corruption_costs_the_same_in_opening_verification_and_repair(
 
 
 def test_changed_byte_costs_only_its_batch(crashed_log: CrashedLog, rng: random.Random) -> None:
-    """Whichever byte of whichever batch it is; verifying tells its place, and opening keeps the bytes."""
+    """Whichever byte of whichever batch it is; `verify` reports its place, and opening keeps the bytes."""
     scene = Scene(crashed_log)
     no_index(scene)
     for number, (path, start, end) in enumerate(scene.spans):

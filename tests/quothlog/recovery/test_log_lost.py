@@ -228,7 +228,7 @@ def test_index_of_another_segment_proves_no_loss(
 def test_segment_closed_or_removed_during_a_verify_has_lost_nothing(
     open_log: OpenLog, directory: Path
 ) -> None:
-    """The index tells of records that were not there when the inspection began."""
+    """The index counts records that were not there when the inspection began."""
     for removed in (False, True):
         log = open_log()
         fill(log, 2)
@@ -336,7 +336,7 @@ class UnwritableFile(PosixFileSystem):
 def test_segment_that_cannot_be_rebuilt_does_not_prevent_others(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """Without a header block the one in front of it does without, too: nothing tells where that one ended."""
+    """Without its header block the one before it is not rebuilt either: its end is unknown."""
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
     stored = fill(log, 13, 2)
     lose_power(log, clock)

@@ -33,7 +33,7 @@ from quothwire.protocol.transaction import is_once, producer_of
 
 
 def full(table: ProducerTable, newest: int) -> None:
-    """Let a table know as many producers and applications as it may, with all that it tells of each."""
+    """Fill a table with producers and applications up to its limits, with all results of each."""
     rng = random.Random(5)
     header = batch.parse_header(encoded([b"x"], producer=1, sequence=1), 0)
     for producer in range(1, PRODUCERS_MAX + 1):

@@ -126,17 +126,17 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 
 
 def test_short_write_of_the_real_disk_leaves_whole_batches(open_log: OpenLog, directory: Path) -> None:
-    """Told as `disk_low`, cut back, and writing resumes as soon as there is room."""
+    """Reported as `disk_low`, cut back, and writing resumes as soon as there is room."""
     log = open_log()
-    told = fill(log, 3, size=1_000)
+    stored = fill(log, 3, size=1_000)
     size = log.info().bytes
     with no_file_larger_than(size + 500):
         with pytest.raises(Unavailable, match="disk_low"):
             log.append(bytes(1_000))
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
         (segment,) = directory.glob("*.seg")
         assert segment.stat().st_size == size
-        told += fill(log, 1, size=10)
-    told += fill(log, 2, size=1_000)
+        stored += fill(log, 1, size=10)
+    stored += fill(log, 2, size=1_000)
     log.close()
-    assert list(open_log().read()) == told
+    assert list(open_log().read()) == stored

@@ -98,7 +98,7 @@ def test_forked_child_does_not_keep_the_lock(open_log: OpenLog, directory: Path)
 
 
 def test_forked_child_cannot_write_into_its_parents_log(log: Log, directory: Path) -> None:
-    told = fill(log, 2)
+    stored = fill(log, 2)
 
     def write() -> None:
         log.append(b"from a child")
@@ -108,8 +108,8 @@ def test_forked_child_cannot_write_into_its_parents_log(log: Log, directory: Pat
     assert in_child(log.roll).startswith("closed: ")
     assert in_child(log.close) == "None"
     assert in_child(lambda: len(list(log.read()))) == "2"
-    told += fill(log, 1)
-    assert list(log.read()) == told
+    stored += fill(log, 1)
+    assert list(log.read()) == stored
     with pytest.raises(Conflict):
         Log.open(directory)
 
@@ -173,14 +173,14 @@ def test_special_file_is_neither_read_nor_written(
     target = tmp_path / "another file"
     target.write_bytes(b"of another program")
     with open_log() as log:
-        told = fill(log, 1)
+        stored = fill(log, 1)
     (path,) = directory.glob("*.seg")
     for name in (f"{path.stem}.idx", f"{path.name}.tmp", "x.forward"):
         strange(directory / name, kind, target)
         with open_log() as again:
-            told += fill(again, 1)
+            stored += fill(again, 1)
             assert forwarding_progress.released(directory) == 0
-            assert list(again.read()) == told
+            assert list(again.read()) == stored
         strange(directory / name, "none", target)
     strange(directory / "lock", kind, target)
     strange(directory / "cursor.lock", kind, target)
@@ -196,9 +196,9 @@ def test_special_file_named_like_a_segment_or_a_plan_is_refused(
 ) -> None:
     """The opening and a reader without the lock raise the same error, and what proves the records stays."""
     with open_log() as log:
-        told = fill(log, 2)
+        stored = fill(log, 2)
         log.roll()
-        told += fill(log, 2)
+        stored += fill(log, 2)
     for path in (*segments(directory), directory / file_format.PLAN_NAME):
         target = tmp_path / "another file"
         if path.exists():
@@ -213,7 +213,7 @@ def test_special_file_named_like_a_segment_or_a_plan_is_refused(
         if target.exists():
             target.rename(path)
     with open_log() as log:
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
 
 
 # -- a topic's folder in a data directory -------------------------------------------------------------------

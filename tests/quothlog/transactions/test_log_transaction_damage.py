@@ -100,7 +100,7 @@ def test_torn_staged_file_does_not_hide_the_next_one(
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_staged_files_are_bounded(open_log: OpenLog, restart: bool) -> None:
-    """However small: each has to be looked at when the topic is opened. Who adds to one goes on."""
+    """However small: each has to be looked at when the topic is opened. Adding to one is still possible."""
     log = open_log()
     loader = Loader(log, files_max=5)
     parts = stage_all(loader)
@@ -130,8 +130,8 @@ def test_transaction_is_published_although_the_log_fails_meanwhile(open_log: Ope
     log.appender.write_failure.fail(OSError(errno.EIO, "an fsync of what others had written"))
     assert outcome_of(log, encoded([b"x"])) == "storage_failed"
     publication.commit()
-    told = loader.own.adopt(publication)
-    assert loader.own.standing(loader.id, 1)[:3] == ("published", told.first, told.count)
+    published = loader.own.adopt(publication)
+    assert loader.own.standing(loader.id, 1)[:3] == ("published", published.first, published.count)
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -156,8 +156,8 @@ def test_transaction_without_its_end_is_quarantined_behind_a_damaged_header_bloc
     assert [record.value for record in salvaged(loader.log)] == there
     assert loader.log.end_ordinal == len(there)
     assert len(loader.log.findings.quarantined) == 1
-    told = loader.publish(1, parts)
-    assert (told.count, told.duplicate) == (len(WHOLE), False)
+    published = loader.publish(1, parts)
+    assert (published.count, published.duplicate) == (len(WHOLE), False)
     assert [record.value for record in salvaged(loader.log)] == [*there, *WHOLE]
 
 
@@ -211,9 +211,9 @@ def test_a_transaction_without_its_end_is_quarantined(
         assert values(again.log) == [b"before"], cut
         assert again.log.findings.torn_bytes == cut - start
         assert again.own.standing(again.id, 1).state == "staged"
-        told = again.publish(1, parts)
+        published = again.publish(1, parts)
         assert values(again.log) == [b"before", *WHOLE]
-        assert cut == start or told.first > appended.first
+        assert cut == start or published.first > appended.first
 
 
 # -- who looks without the lock -----------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_backup_has_a_complete_transaction_and_its_version(
     log = open_log(options=options)
     loader = Loader(log)
     log.append(b"before")
-    told = loader.publish(1, stage_all(loader))
+    published = loader.publish(1, stage_all(loader))
     loader.stage(2, 0, [[b"not published"]])
     archiver = Archiver(directory, log.log_id, tmp_path / "backup", log.newest, exact=True)
     assert list(archiver.run(lambda _bytes: None)) == []
@@ -285,7 +285,7 @@ def test_backup_has_a_complete_transaction_and_its_version(
     restore(tmp_path / "backup", archiver.archive, restored, log.log_id)
     other = Loader(open_log(restored, options=options))
     assert values(other.log) == [b"before", *WHOLE]
-    assert other.publish(1, []).first == told.first
+    assert other.publish(1, []).first == published.first
     assert other.own.standing(other.id, 2).state == "unknown"
 
 
@@ -296,7 +296,7 @@ def test_repair_keeps_intact_and_staged_batches(
     """Only the damaged batch is gone, and the version is known."""
     log = open_log(options=options)
     loader = Loader(log)
-    told = loader.publish(1, stage_all(loader))
+    published = loader.publish(1, stage_all(loader))
     log.roll()
     named = [loader.stage(2, 0, [[b"staged"]])]
     log.close()
@@ -306,7 +306,7 @@ def test_repair_keeps_intact_and_staged_batches(
     loader = Loader(open_log(options=options))
     there = [record.value for record in loader.log.read()]
     assert there == [value for value in WHOLE if not value.startswith(b"2.1.")]
-    assert loader.publish(1, []).first == told.first
+    assert loader.publish(1, []).first == published.first
     assert loader.publish(2, named).count == 1
 
 

@@ -71,8 +71,8 @@ def test_abort_removes_nothing_of_a_transaction_that_may_be_stored(
     disk.fail("rename", 4)  # behind the plan and the segment that decides
     with pytest.raises(OSError, match="names of a transaction's segments") as problem:
         publication.commit()
-    told = loader.own.withdraw(publication, problem.value)
-    assert told.code == "storage_failed"
+    published = loader.own.withdraw(publication, problem.value)
+    assert published.code == "storage_failed"
     disk.heal()
     for ask in (loader.own.abort, loader.own.standing):
         with refused("storage_failed"):
@@ -134,9 +134,9 @@ def test_transaction_is_completed_without_a_staged_file_that_lost_its_batches(
     clock.reboot()
     loader = Loader(open_log(later, options=options))
     _, batches, records, _ = loader.own.standing(loader.id, 1).staged
-    told = loader.publish(1, [StagedPart(0, 7, batches, records)])
-    assert (told.count, len(values(loader.log))) == (records, records)
-    extract = loader.log.fetch(told.last - 1)
+    published = loader.publish(1, [StagedPart(0, 7, batches, records)])
+    assert (published.count, len(values(loader.log))) == (records, records)
+    extract = loader.log.fetch(published.last - 1)
     assert extract is not None
     *_, last = batch.split(extract.data, loader.log.log_id)
     assert batch.parse_header(last, loader.log.log_id).flags & Flag.END
@@ -166,14 +166,14 @@ def test_backup_of_the_present_never_has_a_part_of_a_transaction(
     log = open_log(options=options)
     loader = Loader(log)
     log.append(b"before")
-    told = loader.publish(1, stage_all(loader))
+    published = loader.publish(1, stage_all(loader))
     log.append(b"after")
     clock.step(HOUR)
-    for until in range(told.first, told.last + 1, 3):
+    for until in range(published.first, published.last + 1, 3):
         archiver = Archiver(directory, log.log_id, tmp_path / f"{until}", until, exact=False, clock=clock)
         assert list(archiver.run(lambda _bytes: None)) == []
-        assert archiver.archive.records == 1 + len(WHOLE), until - told.first
-    archiver = Archiver(directory, log.log_id, tmp_path / "x", told.first - 1, exact=False, clock=clock)
+        assert archiver.archive.records == 1 + len(WHOLE), until - published.first
+    archiver = Archiver(directory, log.log_id, tmp_path / "x", published.first - 1, exact=False, clock=clock)
     assert list(archiver.run(lambda _bytes: None)) == []
     assert archiver.archive.records == 1
 
@@ -182,17 +182,17 @@ def test_backup_of_the_present_never_has_a_part_of_a_transaction(
 def test_producers_and_applications_are_known_behind_a_large_transaction(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, how: str
 ) -> None:
-    """Its segments have no table of producers: where no index helps, those before it tell."""
+    """Its segments have no table of producers: without an index, those before it are used."""
     log = open_log(options=LARGE)
     other = Loader(log, "other")
     kept = other.publish(1, [other.stage(1, 0, [[b"of another"]])])
     retried = encoded([b"x"], 5, 1)
     (stored,) = put(log, retried)
     loader = Loader(log)
-    told = loader.publish(1, stage_all(loader))
+    published = loader.publish(1, stage_all(loader))
     later = tmp_path / "later"
     if how == "cut":
-        archiver = Archiver(directory, log.log_id, tmp_path / "to", told.last - 1, exact=True)
+        archiver = Archiver(directory, log.log_id, tmp_path / "to", published.last - 1, exact=True)
         assert list(archiver.run(lambda _bytes: None)) == []
         later.mkdir()
         restore(tmp_path / "to", archiver.archive, later, log.log_id, clock=clock)

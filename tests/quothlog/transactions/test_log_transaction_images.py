@@ -117,7 +117,7 @@ class Life(PowerCuts):
         assert state in ("staged", "unknown")
         parts = [part_of(part, 7, batches) for part, batches in enumerate(batches_of(version))]
         try:
-            told = loader.publish(version, parts)
+            published = loader.publish(version, parts)
             self.fates.add("published again")
         except Conflict as problem:
             if problem.code != "not_staged":
@@ -126,10 +126,10 @@ class Life(PowerCuts):
             parts = [
                 loader.stage(version, part, batches, 9) for part, batches in enumerate(batches_of(version))
             ]
-            told = loader.publish(version, parts)
-        assert told.first > self.seen
+            published = loader.publish(version, parts)
+        assert published.first > self.seen
         left = {one.pointer: one.value for one in salvaged(loader.log)}
-        assert [left[told.first + i] for i in range(told.count)] == wanted
+        assert [left[published.first + i] for i in range(published.count)] == wanted
 
 
 @pytest.mark.parametrize(("options", "samples"), [(APPENDED, 4), (SEGMENTS, 1)], ids=["appended", "segments"])

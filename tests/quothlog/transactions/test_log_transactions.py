@@ -48,13 +48,13 @@ def test_parts_are_stored_in_the_order_in_which_they_are_named(
     parts = stage_all(loader)
     loader.stage(1, 2, [[b"by a task that died"]], attempt=8)
     assert values(log) == [record.value for record in before]
-    told = loader.publish(1, parts[::-1])
+    published = loader.publish(1, parts[::-1])
     log.append(b"after")
     found = list(log.read())
     ours = found[3:-1]
     assert [record.value for record in ours] == [v for part in PARTS[::-1] for b in part for v in b]
-    assert [record.pointer for record in ours] == list(range(told.first, told.last + 1))
-    assert (told.count, told.duplicate, log.end_ordinal) == (len(WHOLE), False, len(WHOLE) + 4)
+    assert [record.pointer for record in ours] == list(range(published.first, published.last + 1))
+    assert (published.count, published.duplicate, log.end_ordinal) == (len(WHOLE), False, len(WHOLE) + 4)
     headers = [
         batch.parse_header(raw, log.log_id)
         for at in _cursors(log)
@@ -194,7 +194,7 @@ def test_versions_of_an_application_are_published_one_after_another(open_log: Op
 def test_the_last_versions_of_an_application_are_known(open_log: OpenLog) -> None:
     log = open_log()
     loader = Loader(log)
-    told = [
+    published = [
         loader.publish(version, [loader.stage(version, 0, [[b"%d" % version]])])
         for version in range(VERSIONS_MAX + 2)
     ]
@@ -204,7 +204,9 @@ def test_the_last_versions_of_an_application_are_known(open_log: OpenLog) -> Non
     for version in (0, 1):
         with refused("forgotten_sequence"):
             loader.publish(version, [])
-    assert [loader.publish(2 + i, []).first for i in range(VERSIONS_MAX)] == [one.first for one in told[2:]]
+    assert [loader.publish(2 + i, []).first for i in range(VERSIONS_MAX)] == [
+        one.first for one in published[2:]
+    ]
     assert loader.own.standing(loader.id, 1_000).newest == VERSIONS_MAX + 1
 
 
@@ -217,8 +219,8 @@ def test_repeated_batch_is_staged_once(open_log: OpenLog) -> None:
     loader = Loader(log)
     first, second = staged([b"1"], 1), staged([b"2"], 1)
     for number, raw in ((0, first), (0, first), (1, second), (0, first), (1, second)):
-        told = loader.own.stage(loader.id, 1, 0, 7, number, raw)
-    assert (told.batches, told.records, told.bytes) == (2, 2, len(first) + len(second))
+        published = loader.own.stage(loader.id, 1, 0, 7, number, raw)
+    assert (published.batches, published.records, published.bytes) == (2, 2, len(first) + len(second))
     with refused("sequence_reused"):
         loader.own.stage(loader.id, 1, 0, 7, 0, second)
     with refused("out_of_sequence"):

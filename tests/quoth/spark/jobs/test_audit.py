@@ -33,10 +33,10 @@ def done(spark: Any, directories: Iterable[Path], topic: str | None = None) -> A
     return audit.audit(spark, logs_in(directories, topic))
 
 
-def found(told: Audit) -> dict[str, list[AuditFinding]]:
+def found(report: Audit) -> dict[str, list[AuditFinding]]:
     """The findings by directory, in the order of files and offsets."""
-    rows = [AuditFinding(*row) for row in told.findings.orderBy("path", "start").collect()]
-    directories = [str(log.place.directory) for log in told.logs]
+    rows = [AuditFinding(*row) for row in report.findings.orderBy("path", "start").collect()]
+    directories = [str(log.place.directory) for log in report.logs]
     return {directory: [row for row in rows if row.directory == directory] for directory in directories}
 
 
@@ -55,8 +55,8 @@ def test_intact_log_is_reported_whole_unchanged_and_read_once_under_all_its_name
 ) -> None:
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in log.iterdir()}
     (log.parent / "link").symlink_to(log)
-    told = done(spark, [log, log.parent / "link", log.parent / "other" / ".." / "log"])
-    rows = told.segments.orderBy("floor").collect()
+    report = done(spark, [log, log.parent / "link", log.parent / "other" / ".." / "log"])
+    rows = report.segments.orderBy("floor").collect()
     expected = list(summaries(log))
     assert [(row.path, row.floor, row.first, row["last"], row.ordinal, row.batches) for row in rows] == [
         (str(one.path), one.floor, one.first, one.last, 12 * number, 3) for number, one in enumerate(expected)
@@ -65,7 +65,7 @@ def test_intact_log_is_reported_whole_unchanged_and_read_once_under_all_its_name
         (12, one.bytes, one.sealed, one.indexed, "log") for one in expected
     ]
     assert {row["log"] for row in rows} == {f"{expected[0].log_id:016x}"}
-    summary = told.summary()
+    summary = report.summary()
     size = sum(path.stat().st_size for path in segments(log))
     assert summary.lines == [f"log: 4 segments, 12 batches, 48 records, {size:,} bytes: whole"]
     assert (summary.good, summary.content["whole"], summary.content["records"]) == (True, True, 48)
@@ -127,11 +127,11 @@ def test_findings_beside_damaged_records_are_notes_and_an_unreadable_log_does_no
     copies = [Path(shutil.copytree(log, tmp_path / f"copy {number}")) for number in range(len(BESIDE))]
     for copy, change in zip(copies, BESIDE, strict=True):
         change(copy)
-    told = done(spark, copies)
+    report = done(spark, copies)
     for copy, (change, expected) in zip(copies, BESIDE.items(), strict=True):
-        kinds = {(one.kind, one.damage) for one in found(told)[str(copy)]}
+        kinds = {(one.kind, one.damage) for one in found(report)[str(copy)]}
         assert kinds == set(expected), change.__name__
-    summary = told.summary()
+    summary = report.summary()
     assert not summary.good
     assert [row["damaged"] for row in summary.content["logs"]] == [0, 0, 1, 0, 0]
 
@@ -141,13 +141,13 @@ def test_job_prints_the_damage_in_a_line_and_writes_it_as_parquet(
 ) -> None:
     damaged, out = segments(log)[1], tmp_path / "out"
     flip(damaged, damaged.read_bytes().index(b"4.0"))
-    told = audit.job([log], out=str(out))(spark)
-    damage, total = told.lines
+    report = audit.job([log], out=str(out))(spark)
+    damage, total = report.lines
     assert damage.startswith(f"damage  body        {damaged}: bytes ")
     assert damage.endswith("; 4 records missing, from ordinal 16 on")
     assert total.startswith("log: 4 segments, 11 batches, 44 records, ")
     assert total.endswith(" bytes: 1 damaged, 4 records missing")
-    assert not told.good
+    assert not report.good
     assert {path.name for path in out.iterdir()} == {"segments", "findings"}
     assert list(out.glob("findings/*.parquet"))
     with pytest.raises(FileExistsError, match="exists already"):
@@ -169,8 +169,8 @@ def test_the_same_verdict_as_log_verify(
         scene = Scene(left, tmp_path / f"{number:03d}")
         corrupt(scene, rng)
         corrupted[name] = scene.directory
-    told = done(spark, corrupted.values())
-    findings, content = found(told), told.summary().content
+    report = done(spark, corrupted.values())
+    findings, content = found(report), report.summary().content
     rows = {row["directory"]: row for row in content["logs"]}
     assert len(rows) == 2 * len(corrupted)
     for name, directory in corrupted.items():

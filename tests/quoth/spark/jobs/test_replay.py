@@ -83,7 +83,7 @@ def test_worker_that_is_killed_is_replaced(
     write_archive(root, "orders", parts_of(records, 20))
 
     class Mortal(SparkWorkers):
-        """Two tasks kill their worker when they have done their work, before they can tell."""
+        """Two tasks kill their worker when they have done their work, before they can report it."""
 
         def each(self, work: Any, parts: Any) -> Any:
             marks = [str(tmp_path / name) for name in ("first", "second")]

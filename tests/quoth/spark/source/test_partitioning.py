@@ -22,7 +22,7 @@ def options(**given: str) -> Options:
 
 
 def nothing_lost(loss: DataLoss) -> None:
-    """Whom to tell where there is nothing to tell."""
+    """Receive losses where there are none."""
     raise AssertionError(loss)
 
 

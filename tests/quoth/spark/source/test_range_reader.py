@@ -1,4 +1,4 @@
-"""The reader of a range: what it hands out and what it tells as lost are all that was planned."""
+"""The reader of a range: returned and lost records are together all that was planned."""
 
 from __future__ import annotations
 

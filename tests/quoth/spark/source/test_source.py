@@ -127,7 +127,7 @@ def test_schema_chooses_columns_and_only_those_that_exist(
     reader = spark.read.format("quoth").options(url=broker.url, subscribe=topic)
     (row,) = reader.schema("ordinal long, value binary not null").load().collect()
     assert (row.ordinal, bytes(row.value)) == (0, b"x")
-    for fields, told in (
+    for fields, reported in (
         (
             [StructField("value", StringType())],
             "column value string: there is no such column (name any of: key binary, value binary,",
@@ -137,18 +137,18 @@ def test_schema_chooses_columns_and_only_those_that_exist(
     ):
         with pytest.raises(RequestError) as caught:
             check_schema(StructType(fields))
-        assert told in str(caught.value)
+        assert reported in str(caught.value)
 
 
 def test_wrong_options_are_reported_before_a_read(load: Load) -> None:
-    for options, told in (
+    for options, reported in (
         ({"endingOfsets": "latest"}, "there is no option 'endingofsets' (did you mean endingOffsets?)"),
         ({"subscribe": "no-such-topic"}, "unknown_topic"),
         ({"url": "tcp://127.0.0.1:1", "timeout": "200ms"}, "disconnected"),
     ):
         with pytest.raises(Exception, match=r"PYTHON_DATA_SOURCE_ERROR") as caught:
             load(**options).collect()
-        assert told in str(caught.value)
+        assert reported in str(caught.value)
 
 
 def test_records_removed_between_plan_and_read_are_an_error_or_reported_in_a_topic(
@@ -167,6 +167,6 @@ def test_records_removed_between_plan_and_read_are_an_error_or_reported_in_a_top
     assert f"topic '{topic}': 15 records after" in str(caught.value)
     assert "failOnDataLoss=false" in str(caught.value)
     assert values(lenient) == [b"3"] * 5
-    told = [json.loads(one.value) for one in client.read(losses)]
-    assert len({one["after"] for one in told}) == 3
-    assert [(one["topic"], one["records"], one["reason"]) for one in told] == [(topic, 5, "trimmed")] * 3
+    reported = [json.loads(one.value) for one in client.read(losses)]
+    assert len({one["after"] for one in reported}) == 3
+    assert [(one["topic"], one["records"], one["reason"]) for one in reported] == [(topic, 5, "trimmed")] * 3

@@ -36,7 +36,7 @@ def load(spark: Spark, broker: BrokerProcess, topic: str) -> Load:
 
 
 def numbers(begin: int, end: int) -> list[bytes]:
-    """Values that tell their order."""
+    """Values that show their order."""
     return [b"%06d" % number for number in range(begin, end)]
 
 
@@ -110,33 +110,33 @@ def test_records_removed_by_retention_end_the_query_or_are_counted_in_its_offset
     query = queries.run(load(failOnDataLoss="false", lossTopic=f"{topic}-losses"))
     assert queries.values == [*numbers(0, 10), *numbers(25, 30)]
     assert json.loads(query.lastProgress.sources[0].endOffset)["topics"][topic]["lost"] == 15
-    (told,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
-    assert (told["topic"], told["records"], told["reason"]) == (topic, 15, "trimmed")
+    (reported,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
+    assert (reported["topic"], reported["records"], reported["reason"]) == (topic, 15, "trimmed")
 
 
 def test_a_listener_reports_the_lag_of_a_query_and_never_ends_it(
     spark: Spark, load: Load, queries: Queries, client: Client, topic: str
 ) -> None:
-    told: list[Lag] = []
+    reported: list[Lag] = []
 
-    def tell(lag: Lag) -> None:
-        told.append(lag)
+    def report(lag: Lag) -> None:
+        reported.append(lag)
         raise ValueError("what a listener does is no matter of the query")
 
-    listener = LagListener(tell)
+    listener = LagListener(report)
     spark.streams.addListener(listener)
     try:
         client.publish(topic, numbers(0, 40))
         first, last = client.topic(topic).first, client.publish(topic, numbers(40, 100)).last
         queries.run(load(maxOffsetsPerTrigger="40"))
-        eventually(lambda: len(told) >= 3, "three batches are reported")
+        eventually(lambda: len(reported) >= 3, "three batches are reported")
     finally:
         spark.streams.removeListener(listener)
-    assert [(lag.topic, lag.batch, lag.records, lag.lost) for lag in told] == [
+    assert [(lag.topic, lag.batch, lag.records, lag.lost) for lag in reported] == [
         (topic, 0, 60, 0), (topic, 1, 20, 0), (topic, 2, 0, 0)
     ]  # fmt: skip
-    assert told[0].seconds == (last - (first + 39)) / 1e6
-    assert told[2].seconds == 0
+    assert reported[0].seconds == (last - (first + 39)) / 1e6
+    assert reported[2].seconds == 0
     assert queries.values == numbers(0, 100)
 
 

@@ -1,4 +1,4 @@
-"""Windows of topics are those that one gets who reads every record himself, whatever the ranges are."""
+"""Windows of topics equal those computed from every record, for any division into ranges."""
 
 from __future__ import annotations
 
