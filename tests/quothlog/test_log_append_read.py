@@ -111,7 +111,9 @@ def test_retry_of_an_unchecked_stored_batch_is_a_duplicate(
     assert following.code == "bad_batch"
 
 
-def test_fetch_gives_whole_batches_at_least_one_and_as_many_as_fit(open_log: OpenLog, tmp_path: Path) -> None:
+def test_fetch_returns_whole_batches_at_least_one_and_as_many_as_fit(
+    open_log: OpenLog, tmp_path: Path
+) -> None:
     """Limits are soft by less than a batch."""
     for roll_every in (0, 4):
         log = open_log(tmp_path / str(roll_every), options=LogOptions(count_limit=roll_every))

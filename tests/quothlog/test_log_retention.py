@@ -187,7 +187,9 @@ def test_large_producer_table_does_not_make_every_batch_a_segment(open_log: Open
 # -- readers ------------------------------------------------------------------------------------------------
 
 
-def test_cursor_below_what_is_kept_resumes_there_and_learns_what_is_gone(open_log: OpenLog) -> None:
+def test_cursor_below_the_kept_records_continues_there_and_reports_the_removed_ones(
+    open_log: OpenLog,
+) -> None:
     """Exactly, if the reader knows its ordinal, else at most so many; never silently."""
     log = open_log(options=LogOptions(count_limit=2))
     stored = fill(log, 10)

@@ -157,7 +157,7 @@ async def test_two_tasks_cannot_wait_for_one_iterator(client: Client, topic: str
 
 @tailings
 @in_loop
-async def test_iterators_that_are_left_early_leave_nothing_behind(
+async def test_iterators_that_are_left_early_release_all_resources(
     client: Client, topic: str, tailing: Tailing
 ) -> None:
     await client.publish(topic, b"a")

@@ -73,7 +73,7 @@ def test_client_works_in_uvloop(broker: BrokerProcess, topic: str) -> None:
 
 
 @in_loop
-async def test_restarts_lose_nothing_and_repeat_nothing_for_many_tasks(
+async def test_restarts_lose_and_repeat_no_record_of_many_tasks(
     start_broker: StartBroker, rng: random.Random
 ) -> None:
     broker = start_broker()

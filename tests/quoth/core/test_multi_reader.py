@@ -128,7 +128,7 @@ def test_a_round_settles_records_up_to_the_clock_of_the_broker() -> None:
     assert reading.watermark == 50
 
 
-def test_a_round_whose_list_is_refused_settles_nothing() -> None:
+def test_a_round_without_a_list_of_topics_settles_no_record() -> None:
     reading = begun_with_nothing()
     reading.take(asked(reading, every=0.0)["ping"], answer(Pong(50)), NOW)
     reading.take(asked(reading)["list"], answer(error("busy", "of the test")), NOW)

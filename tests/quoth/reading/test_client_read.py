@@ -58,7 +58,7 @@ def test_after_until_and_limit_are_exact_at_every_record(
             assert client.read(topic, after=message.pointer, limit=limit) == stored[row + 1 :][:limit]
 
 
-def test_a_read_that_goes_on_behind_the_last_record_returns_each_once(
+def test_reads_that_continue_behind_the_last_record_return_each_once(
     client: Client, topic: str, stored: list[Message]
 ) -> None:
     for limit in (1, 2, 3, 7, 10):

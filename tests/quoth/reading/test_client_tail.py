@@ -110,7 +110,7 @@ def test_a_tail_continues_after_silence_and_temporary_errors(
 
 
 @every_way
-def test_restarts_lose_nothing_and_repeat_nothing(
+def test_restarts_lose_and_repeat_no_record_of_a_tail(
     start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, way: str
 ) -> None:
     broker = start_broker()

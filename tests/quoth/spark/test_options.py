@@ -14,7 +14,7 @@ from quothwire import pointer
 HERE = {"url": "tcp://127.0.0.1:5555", "subscribe": "a,b"}
 
 
-def test_names_are_taken_whatever_their_case_and_values_with_blanks() -> None:
+def test_option_names_are_case_insensitive_and_values_may_have_blanks() -> None:
     options = parse({"URL": " tcp://h:1 ", "SUBSCRIBE": "a, b ,a", "MinPartitions": " 7 "}, stream=False)
     assert (options.url, options.topics, options.partitions_min) == ("tcp://h:1", ("a", "b"), 7)
     assert parse({"quoth.bootstrap.servers": "h:1", "subscribe": "a"}, stream=True).url == "tcp://h:1"

@@ -77,7 +77,7 @@ def checked(alone: Command, *arguments: str) -> list[Ended]:
     ]
 
 
-def test_check_prints_ok_and_what_differs(alone: Command, file: Path, tmp_path: Path) -> None:
+def test_check_prints_ok_and_the_keys_that_differ(alone: Command, file: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for told in checked(alone, "--config", str(file), "--dir", str(data), "--port", "5555"):
         assert (told.status, told.err) == (0, "")
@@ -100,7 +100,7 @@ WRONG = {
 }
 
 
-def test_check_names_what_is_wrong_in_a_line(alone: Command, file: Path) -> None:
+def test_check_prints_each_error_in_a_line(alone: Command, file: Path) -> None:
     for text, said in WRONG.items():
         file.write_text(text)
         for told in checked(alone, "--config", str(file)):

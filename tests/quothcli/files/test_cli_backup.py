@@ -336,7 +336,7 @@ def test_restore_does_not_write_through_a_link_or_a_pipe(
         assert list(at.glob("topics/*~*")) == [at / which for _ in range(which != "lock")]
 
 
-def test_restore_clears_away_what_an_unfinished_one_has_left(
+def test_restore_removes_the_files_of_an_unfinished_one(
     place: DataAndBackup, copied: Path, precious: Path, tmp_path: Path
 ) -> None:
     (segment,) = (path.name for path in copied.glob("*.seg"))

@@ -201,7 +201,7 @@ def test_job_with_a_missing_or_damaged_file_of_the_manifest_fails(
 
 @long_form
 @starts_spark
-def test_job_that_is_ended_together_with_its_java_ends_as_the_signal_says(
+def test_job_that_is_ended_together_with_its_java_has_the_status_of_the_signal(
     quoth: Command, topic: str, tmp_path: Path
 ) -> None:
     with connect(quoth.url) as client:
@@ -213,7 +213,7 @@ def test_job_that_is_ended_together_with_its_java_ends_as_the_signal_says(
 
 
 @starts_spark
-def test_job_that_is_ended_with_java_and_its_tasks_at_work_ends_as_the_signal_says(
+def test_job_that_is_ended_with_java_and_running_tasks_has_the_status_of_the_signal(
     quoth: Command, topic: str, tmp_path: Path
 ) -> None:
     with connect(quoth.url) as client:

@@ -40,7 +40,7 @@ def test_records_arrive_as_they_are_under_the_name_of_the_directory(forward: For
     assert [(one.value, one.key, dict(one.headers)) for one in found] == records
 
 
-def test_goes_on_where_it_was_and_takes_what_has_come_since(forward: Forwarding) -> None:
+def test_forwarding_continues_at_its_mark_and_sends_new_records(forward: Forwarding) -> None:
     for begin in range(0, 300, 100):
         forward.fill(begin, begin + 100, count_limit=30)
         assert forward.count() == 100
@@ -92,7 +92,7 @@ def test_follows_a_writer_and_ends_when_it_is_asked_to(forward: Forwarding) -> N
     assert client.topic(name).count == 50
 
 
-def test_damage_at_the_source_is_reported_and_the_rest_arrives(forward: Forwarding) -> None:
+def test_damage_at_the_source_is_reported_and_intact_records_arrive(forward: Forwarding) -> None:
     forward.fill(70, batch=7)
     (path,) = segments(forward.log)
     flip(path, path.read_bytes().index(b"282930"))

@@ -346,7 +346,7 @@ def test_a_shorter_age_of_staged_batches_holds_for_hibernating_topics(
     assert "version=1 parts=4 batches=12 records=12" in caplog.text
 
 
-def test_a_broker_that_has_ended_takes_no_configuration(tmp_path: Path) -> None:
+def test_a_stopped_broker_refuses_a_configuration(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     for _ in range(2):
         with pytest.raises(Disconnected) as caught:

@@ -36,7 +36,7 @@ LINE = re.compile(
 # -- the table --------------------------------------------------------------------------------------------
 
 
-def test_the_table_lists_the_events_of_the_code_and_nothing_else() -> None:
+def test_the_table_lists_exactly_the_events_of_the_code() -> None:
     """Except for the event of other libraries. The code has no other call of logging."""
     texts = {path.name: path.read_text() for path in QUOTHD.rglob("*.py")}
     ours = [text for name, text in texts.items() if name not in ("log_events.py", "log_handler.py")]

@@ -186,7 +186,7 @@ def test_readers_during_a_trim_get_records_in_order_up_to_the_last(
         fast.call(TrimTopic(before=2**55), topic)
 
 
-def test_a_deleted_topic_is_gone(broker: BrokerProcess, peers: Peers, topic: str) -> None:
+def test_a_deleted_topic_and_its_files_are_removed(broker: BrokerProcess, peers: Peers, topic: str) -> None:
     """No reply and no folder has it, before and after a crash. The next one of its name has another log."""
     fast = peers.fast(broker)
     fast.publish(topic, [b"1", b"2"])

@@ -78,7 +78,7 @@ def test_retention_removes_segments_on_a_full_disk(open_log: OpenLog, clock: Man
     assert values(log) == []
 
 
-def test_nothing_of_a_burst_is_written_behind_a_write_that_failed(open_log: OpenLog) -> None:
+def test_no_batch_of_a_burst_is_written_after_a_failed_write(open_log: OpenLog) -> None:
     """Though the next batch would have had room where the failed one does not lie now."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk, options=LogOptions(count_limit=3))
@@ -134,7 +134,7 @@ def test_sync_that_failed_in_another_thread_is_never_followed_by_one_that_succee
         assert outcome_of(log, encoded([b"x"])) == "storage_failed"
 
 
-def test_retention_goes_on_after_a_failure(open_log: OpenLog) -> None:
+def test_retention_continues_after_a_failure(open_log: OpenLog) -> None:
     log = open_log(options=LogOptions(count_limit=1))
     stored = fill(log, 4)
     log.appender.write_failure.fail(OSError(errno.EIO, "failed"))

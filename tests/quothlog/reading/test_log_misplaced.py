@@ -138,7 +138,7 @@ def test_value_that_looks_like_the_missing_footer_is_a_value(open_log: OpenLog, 
 # -- what damage must not lead to ----------------------------------------------------------------------------
 
 
-def test_pointer_behind_two_damaged_batches_is_not_given_out_again(
+def test_pointer_behind_two_damaged_batches_is_not_reused(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
     """Also if a value behind them holds an old batch of this very log."""

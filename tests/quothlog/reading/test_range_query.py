@@ -96,7 +96,7 @@ def test_count_of_a_range_equals_the_records_read_from_it(seed: int) -> None:
 
 @settings(max_examples=times(12, 300), deadline=None)
 @every_log
-def test_advancing_takes_as_much_as_fits_until_all_is_taken(seed: int) -> None:
+def test_advances_return_the_largest_range_within_the_limits(seed: int) -> None:
     """As many records as asked for; by bytes whole batches, and one at least."""
     with grown(seed) as (log, stored):
         rng, kept = random.Random(seed), records_of(log, stored)

@@ -126,7 +126,7 @@ def test_rubbish_at_the_end_of_this_boot_is_damage(open_log: OpenLog, directory:
         assert last == Unfinished(path, len(whole), len(whole) + len(unfinished))
 
 
-def test_pointers_in_a_torn_tail_are_not_given_out_again(crashed_log: CrashedLog) -> None:
+def test_pointers_in_a_torn_tail_are_not_reused(crashed_log: CrashedLog) -> None:
     """The next pointer lies above any that can be read in the quarantined bytes, or 10 s after a boot."""
     torn = restamped(crashed_log, LOG_ID, 3 * DAY)[:-1]
     with crashed_log.open(crashed_log.with_tail(crashed_log.tail + torn)) as log:

@@ -225,9 +225,7 @@ def test_index_of_another_segment_proves_no_loss(
     assert open_log().findings.lost_records == 0
 
 
-def test_segment_closed_or_removed_during_a_verify_has_lost_nothing(
-    open_log: OpenLog, directory: Path
-) -> None:
+def test_segment_closed_or_removed_during_a_verify_has_no_loss(open_log: OpenLog, directory: Path) -> None:
     """The index counts records that were not there when the inspection began."""
     for removed in (False, True):
         log = open_log()

@@ -256,7 +256,7 @@ def test_a_deleted_lock_file_of_a_topic_admits_no_second_owner_beside_its_broker
         assert values(log) == [b"from a broker"]
 
 
-def test_deleted_lock_file_of_a_topic_lets_no_broker_in(topic: Path) -> None:
+def test_deleted_lock_file_of_a_topic_admits_no_broker(topic: Path) -> None:
     with Log.open(topic) as log:
         fill(log, 1)
         (topic / "lock").unlink()

@@ -34,7 +34,7 @@ def test_written_manifest_is_read_back() -> None:
     assert decoded(ArchiveManifest().encoded(0), "here") == ArchiveManifest()
 
 
-def test_one_changed_byte_is_noticed_or_changes_nothing(rng: random.Random) -> None:
+def test_one_changed_byte_is_detected_or_has_no_effect(rng: random.Random) -> None:
     content = FULL.encoded(1)
     for at in rng.sample(range(len(content)), 300):
         changed = content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]

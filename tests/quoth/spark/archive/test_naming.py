@@ -42,7 +42,7 @@ def test_folder_of_a_topic_has_a_unique_name_from_which_the_topic_is_decoded(one
         assert (name_in(folder) == topic) == ("~" not in folder)
 
 
-def test_only_names_that_cannot_fit_or_mean_nothing_to_others_are_changed() -> None:
+def test_only_names_that_are_too_long_or_reserved_are_changed() -> None:
     assert topic_folder("orders-2026.eu") == "topic=orders-2026.eu"
     for name in ("x" * 200, "\N{SNOWMAN}" * 66):
         assert name_in(topic_folder(name)) == name

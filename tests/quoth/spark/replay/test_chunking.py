@@ -90,7 +90,7 @@ def test_only_a_group_that_cannot_be_divided_exceeds_the_limits(files: Positions
 
 @examples
 @given(files())
-def test_continued_run_divides_the_rest_as_the_first_run_did(files: Positions) -> None:
+def test_continued_run_has_the_remaining_chunks_of_the_first_run(files: Positions) -> None:
     whole = list(by_size(files, 0, 10_000, LIMITS))
     for number, chunk in enumerate(whole, 1):
         assert list(by_size(files, chunk.until, 10_000, LIMITS)) == whole[number:]

@@ -145,7 +145,7 @@ def test_paced_chunk_of_an_archive_holds_the_records_of_one_tick(tmp_path: Path,
     assert list(read(stream, 10_000)) == list(map(as_read, records[20:170]))
 
 
-def test_paced_table_leaves_out_what_is_not_of_the_time(tmp_path: Path) -> None:
+def test_paced_table_leaves_out_rows_outside_of_the_time(tmp_path: Path) -> None:
     columns: dict[str, list[Any]] = {
         "value": [str(row) for row in range(100)],
         "at": list(range(0, 1_000, 10)),

@@ -60,7 +60,7 @@ def test_usual_columns_need_no_names_and_can_be_left_out(scene: Replaying) -> No
     assert scene.stored() == [Record(0, b"k", b"a", {}), Record(0, None, b"a", {})]
 
 
-def test_table_is_replayed_within_a_time_whatever_its_order(scene: Replaying, rng: random.Random) -> None:
+def test_unordered_table_is_replayed_within_a_time(scene: Replaying, rng: random.Random) -> None:
     seconds = rng.sample(range(1_000), 200)
     columns: dict[str, Any] = {"value": [str(second) for second in seconds]}
     for name, kind, unit in (

@@ -29,7 +29,7 @@ def column(rows: list[dict[str, bytes] | None]) -> pa.Array:
 
 @settings(deadline=None)
 @given(ROWS, st.data())
-def test_the_same_bytes_as_of_each_row_by_itself(
+def test_headers_encoded_together_have_the_bytes_of_single_rows(
     rows: list[dict[str, bytes] | None], data: st.DataObject
 ) -> None:
     begin = data.draw(st.integers(0, len(rows)))

@@ -67,7 +67,7 @@ def test_rows_are_contiguous_and_in_the_order_of_the_partitions(
     assert pointers == list(range(pointers[0], pointers[0] + 50_000))
 
 
-def test_rows_of_a_column_go_where_it_says_unless_the_option_says_it(
+def test_rows_are_written_to_the_topic_of_the_option_or_else_of_their_column(
     spark: Any, client: Client, write: Write, topic: str
 ) -> None:
     rows = spark.range(1_000, numPartitions=3).selectExpr(
@@ -80,9 +80,7 @@ def test_rows_of_a_column_go_where_it_says_unless_the_option_says_it(
     assert numbers(client, topic) == list(range(1_000))
 
 
-def test_rows_for_more_topics_than_a_task_takes_are_refused_with_what_helps(
-    client: Client, topic: str
-) -> None:
+def test_rows_for_more_topics_than_a_task_takes_are_refused_with_a_remedy(client: Client, topic: str) -> None:
     schema = StructType([StructField("value", StringType()), StructField("topic", StringType())])
     names = [f"{topic}-{number}" for number in range(TOPICS_MAX + 1)]
     named = {"url": client.url, "txnAppId": "app", "txnVersion": "0"}

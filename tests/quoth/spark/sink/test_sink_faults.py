@@ -161,7 +161,7 @@ def test_rows_of_tasks_that_are_tried_again_are_there_once(
     [(spoilt("write", after=fail_in_one_partition), 0), (spoilt("commit", after=fail), ROWS)],
     ids=["of a task", "after the commit"],
 )
-def test_job_that_fails_leaves_nothing_or_all_and_may_be_started_again(
+def test_failed_job_stores_no_row_or_all_and_may_be_started_again(
     spark: Any, broker: BrokerProcess, topic: str, spoil: Spoil, count: int
 ) -> None:
     """The abort after a commit that took effect removes nothing."""

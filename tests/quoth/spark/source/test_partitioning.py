@@ -43,7 +43,7 @@ def pointers(model: BrokerModel, **given: str) -> dict[str, list[int]]:
     st.integers(1, 12),
 )
 @settings(deadline=None)
-def test_tasks_are_as_many_as_asked_for_cover_everything_once_and_are_alike(
+def test_tasks_have_the_requested_number_similar_sizes_and_every_record_once(
     topics: list[list[int]], wanted: int
 ) -> None:
     model = BrokerModel()

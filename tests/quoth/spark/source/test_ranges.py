@@ -55,7 +55,7 @@ def left_to_collect(one: TopicRange) -> int:
     return len(gc.get_objects())
 
 
-def test_ranges_are_alike_and_have_every_record_once(client: Client, topic: str) -> None:
+def test_ranges_have_similar_sizes_and_every_record_once(client: Client, topic: str) -> None:
     for name in ("a", "b"):
         publish(client, f"{topic}.{name}", [20] * 10)
     ranges = planned(client, f"{topic}.*", parts=6)

@@ -73,7 +73,7 @@ def test_rows_are_those_that_a_client_reads(load: Load, client: Client, topic: s
     assert load(subscribe=f"{topic}-empty").collect() == []
 
 
-def test_number_of_tasks_that_an_option_gives_is_kept(spark: Spark, client: Client, topic: str) -> None:
+def test_number_of_tasks_is_that_of_its_option(spark: Spark, client: Client, topic: str) -> None:
     fill(client, topic, 20)
     for name in ("minPartitions", "minpartitions"):
         options: dict[str, Any] = {name: "5"}

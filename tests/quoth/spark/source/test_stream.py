@@ -78,7 +78,7 @@ def test_records_published_while_a_query_begins_are_read_also_after_a_crash(
     assert sorted(row.offset for row in queries.rows) == expected
 
 
-def test_a_batch_that_failed_is_read_again_as_it_was_whatever_the_options_say(
+def test_a_failed_batch_is_read_again_with_the_same_rows_for_any_options(
     load: Load, queries: Queries, client: Client, topic: str
 ) -> None:
     """With AvailableNow a run ends where the topic ended, and a producer goes on meanwhile."""
