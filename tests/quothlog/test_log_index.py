@@ -148,7 +148,7 @@ def test_index_is_none_if_any_byte_is_changed_or_missing(records: list[Record], 
 def test_old_index_is_not_used_for_other_batches_of_the_same_sizes(
     directory: Path, clock: ManualClock, open_log: OpenLog, tick: int
 ) -> None:
-    """They differ only in the checksum of the last header: bytes are where the index says."""
+    """The indexes differ only in the checksum of the last header: bytes are where each says."""
     clock.tick = 0
     log = open_log()
     empty = segments(directory)[0].read_bytes()
