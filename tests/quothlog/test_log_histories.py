@@ -61,7 +61,7 @@ class History:
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.rng = rng = random.Random(seed)
-        self.told: list[str] = [f"QUOTH_SEED={seed}"]
+        self.events: list[str] = [f"QUOTH_SEED={seed}"]
         self.memory = MemoryDisk() if rng.random() < 0.9 else None
         self.disk = FaultyDisk(self.memory, syncs=self.memory is not None)
         self.clock = ManualClock(tick=rng.choice([0, 3, 1_000]))
@@ -106,10 +106,10 @@ class History:
                     fail_one_of(self.disk, self.rng, KINDS)
                 self.open()
             event = self.rng.choice(EVENTS)
-            self.told.append(event)
+            self.events.append(event)
             getattr(self, f"then_{event}")(self.log)
         except (Died, OSError, QuothError) as problem:
-            self.told.append(f"{problem}")
+            self.events.append(f"{problem}")
             self.disk.heal()
             if isinstance(problem, Died) or (self.log is not None and self.log.failure is not None):
                 self.end()
@@ -120,7 +120,7 @@ class History:
 
     def open(self) -> None:
         """Open the log, hold it against what was promised, and take over what it says of the doubtful."""
-        self.told.append("open")
+        self.events.append("open")
         log = Log.open(self.directory, filesystem=self.disk, clock=self.clock, options=self.options)
         self.disk.heal()
         self.log, self.loader = log, Loader(log)
@@ -204,7 +204,7 @@ class History:
     def then_write(self, log: Log) -> None:
         """Let something happen that changes the disk."""
         event = self.rng.choice(("append", "burst", "produce", "transaction", "roll", "sync", "trim"))
-        self.told.append(event)
+        self.events.append(event)
         getattr(self, f"then_{event}")(log)
 
     def then_burst(self, log: Log) -> None:
@@ -413,7 +413,7 @@ def test_random_histories_keep_every_promise(tmp_path: Path, part: int) -> None:
         try:
             history.live()
         except AssertionError as problem:
-            problem.add_note(", ".join(history.told))
+            problem.add_note(", ".join(history.events))
             raise
         finally:
             history.end()

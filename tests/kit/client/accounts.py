@@ -181,20 +181,20 @@ class _Unseen:
         assert sum(surplus) <= self._possible, (self._gaps, self._certain)
 
 
-def _compare_stream(told: Account, stored: dict[int, int], unseen: _Unseen) -> None:
+def _compare_stream(account: Account, stored: dict[int, int], unseen: _Unseen) -> None:
     """Check that each batch has its acknowledged pointer, and the order."""
-    label = f"{told.topic} {told.stream}"
-    assert stored.keys() <= {*told.sent}, f"{label}: batches that were never sent"
-    assert not stored.keys() & told.refused, f"{label}: refused batches are stored"
-    for number, first in told.stored.items():
+    label = f"{account.topic} {account.stream}"
+    assert stored.keys() <= {*account.sent}, f"{label}: batches that were never sent"
+    assert not stored.keys() & account.refused, f"{label}: refused batches are stored"
+    for number, first in account.stored.items():
         if number in stored:
             assert stored[number] == first, f"{label}: batch {number} is at {stored[number]}, not at {first}"
         else:
-            unseen.take(first, len(planned(told.stream, number).keys))
-    for number in told.unanswered - stored.keys():
-        unseen.may_hold(len(planned(told.stream, number).keys))
-    in_order = not told.stream.startswith("publish")  # there one that was given up may still arrive, later
-    places = stored | told.stored if in_order else told.stored
+            unseen.take(first, len(planned(account.stream, number).keys))
+    for number in account.unanswered - stored.keys():
+        unseen.may_hold(len(planned(account.stream, number).keys))
+    in_order = not account.stream.startswith("publish")  # there one that was given up may still arrive, later
+    places = stored | account.stored if in_order else account.stored
     assert all(places[one] < places[other] for one, other in pairwise(sorted(places))), f"{label}: order"
 
 

@@ -50,7 +50,7 @@ def test_options_travel_to_other_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"subscrib": "a"}, "bad_request: there is no option 'subscrib' (did you mean subscribe?)"),
         ({"kafka.bootstrap.servers": "h:1"}, "'kafka.bootstrap.servers' (did you mean url?)"),
@@ -86,17 +86,19 @@ def test_options_travel_to_other_processes() -> None:
         ({"since": "-1h", "startingOffsets": "earliest"}, "both say where to begin (set one of them)"),
     ],
 )
-def test_the_error_for_a_wrong_option_names_it_and_the_right_values(given: dict[str, str], told: str) -> None:
+def test_the_error_for_a_wrong_option_names_it_and_the_right_values(
+    given: dict[str, str], expected: str
+) -> None:
     for stream in (True, False):
         if not stream and any(name.startswith(("max", "min")) and "Trigger" in name for name in given):
-            told = "a batch query reads all up to its end"
+            expected = "a batch query reads all up to its end"
         with pytest.raises(QuothError) as caught:
             parse({**HERE, **given}, stream=stream)
-        assert told in str(caught.value)
+        assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "stream", "told"),
+    ("given", "stream", "expected"),
     [
         ({"endingOffsets": "latest"}, True, "option endingOffsets: a stream has no end (leave it out)"),
         ({"until": "now"}, True, "option until: a stream has no end"),
@@ -107,7 +109,7 @@ def test_the_error_for_a_wrong_option_names_it_and_the_right_values(given: dict[
         ({"until": "now", "endingTimestamp": "5"}, False, "both say where to end"),
     ],
 )
-def test_options_without_a_meaning_are_refused(given: dict[str, str], stream: bool, told: str) -> None:
+def test_options_without_a_meaning_are_refused(given: dict[str, str], stream: bool, expected: str) -> None:
     with pytest.raises(QuothError) as caught:
         parse({**HERE, **given}, stream=stream)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)

@@ -49,7 +49,7 @@ def test_a_daemon_reports_its_states_in_order(
     file.write_text("worker_timeout = 0.5\n")
     broker = start_broker("--config", str(file), environment=supervisor.environment(), stop_timeout=7)
     supervisor.wait_for("READY")
-    assert supervisor.told[0].fields["STATUS"].startswith("locking ")
+    assert supervisor.received[0].fields["STATUS"].startswith("locking ")
     fast = peers.fast(broker)
     fast.publish("t", [b"x"])
     supervisor.wait_for("STATUS", f"serving 1 topic at {broker.url}")

@@ -42,14 +42,14 @@ class Life(PowerCuts):
 
     def __init__(self, directory: Path, options: LogOptions, samples: int, seed: int) -> None:
         super().__init__(directory, options, piece=512, samples=samples, share=0.2, seed=seed)
-        self.told: dict[int, Appended] = {}
+        self.acknowledged: dict[int, Appended] = {}
         self.begun = 0  # versions of which something was staged
         self.synced: list[bytes] = []
         self.fates: set[str] = set()
         self.open()
 
     def promised(self) -> tuple[Hashable, ...]:
-        return tuple(self.told), len(self.synced), self.seen
+        return tuple(self.acknowledged), len(self.synced), self.seen
 
     def open(self) -> None:
         self.log = self.opened_on(self.disk, self.clock, self.directory)
@@ -78,7 +78,7 @@ class Life(PowerCuts):
             outcome = self.loader.own.adopt(outcome)
         else:
             self.log.sync()
-        self.told[version] = outcome
+        self.acknowledged[version] = outcome
         self.seen = max(self.seen, outcome.last)
         self.loader.own.tidy()
         self.fail_here()
@@ -110,7 +110,9 @@ class Life(PowerCuts):
             assert state == "published"
             again = loader.publish(version, [])
             assert (again.first, again.duplicate) == (there[0], True)
-        assert version not in self.told or there[:1] == [self.told[version].first], "lost, or elsewhere"
+        assert version not in self.acknowledged or there[:1] == [self.acknowledged[version].first], (
+            "lost, or elsewhere"
+        )
         if there or with_newer:
             self.fates.add("published" if there else "overtaken")
             return

@@ -188,7 +188,7 @@ def test_jobs_report_missing_and_damaged_files_and_fail(scene: Archiving, files:
     archive = scene.archiver()
     for _ in range(2):
         archive.run()
-    assert [line.split(":")[0] for line in scene.told] == ["missing", "damaged"], "once"
+    assert [line.split(":")[0] for line in scene.reports] == ["missing", "damaged"], "once"
     assert archive.tally.records == 1, "the new ones are archived all the same"
     merged = jobs.compacted(scene.compact(), scene.root, 1.0)
     for found in (jobs.archived(archive.tally, scene.root, 1.0), merged):

@@ -14,13 +14,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.told: list[str] = []
+        self.reports: list[str] = []
 
     def pass_(self, seconds: float) -> None:
         self.now += seconds
 
     def limit(self, speed: float) -> RateLimit:
-        return RateLimit(speed, self.told.append, lambda: self.now, self.pass_)
+        return RateLimit(speed, self.reports.append, lambda: self.now, self.pass_)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_rate_limit_lets_speed_seconds_of_original_time_pass_in_one_second(
         limit.await_(BEGAN + seconds * 1_000_000)
         came.append(clock.now)
     assert came == pytest.approx([0, 1 / speed, 5 / speed, 5 / speed, 100 / speed])
-    assert (limit.behind, clock.told, limit.tick) == (0.0, [], speed * 1_000_000)
+    assert (limit.behind, clock.reports, limit.tick) == (0.0, [], speed * 1_000_000)
     assert clock.limit(1e-9).tick == 1
 
 
@@ -56,6 +56,6 @@ def test_delay_is_reported_above_a_limit_and_again_when_it_has_doubled(clock: Cl
         clock.now = 1 + late
         limit.await_(BEGAN + 10_000_000)
     assert limit.behind == pytest.approx(5.5)
-    assert clock.told == [
+    assert clock.reports == [
         "it cannot keep up: 2.5 s behind a speed of 10", "it cannot keep up: 5.5 s behind a speed of 10"
     ]  # fmt: skip

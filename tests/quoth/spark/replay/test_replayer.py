@@ -189,7 +189,7 @@ def test_run_that_another_one_overtakes_within_a_chunk_continues_behind_it(scene
 
     scene.replay(workers=Meanwhile(2, overtake))
     assert scene.stored() == records
-    assert "it goes on behind what is there" in scene.told[-1]
+    assert "it goes on behind what is there" in scene.reports[-1]
 
 
 def test_compaction_meanwhile_does_not_disturb(scene: Replaying) -> None:
@@ -197,7 +197,7 @@ def test_compaction_meanwhile_does_not_disturb(scene: Replaying) -> None:
     scene.replay(workers=Meanwhile(5, lambda: work_on("compact", scene.client, scene.root)))
     assert scene.stored() == records
     assert len(archived_files(scene.root)) == 1
-    assert "it goes on behind what is there" in scene.told[0]
+    assert "it goes on behind what is there" in scene.reports[0]
 
 
 def test_lost_staged_chunk_is_staged_again(scene: Replaying) -> None:

@@ -38,7 +38,7 @@ def look(client: Client, topic: str, width: int = GIANT, after: int = 0, slots: 
     return survey(client, Workers(slots), [whole], width)
 
 
-def told(rows: Iterable[WindowRow]) -> list[tuple[int, ...]]:
+def fields(rows: Iterable[WindowRow]) -> list[tuple[int, ...]]:
     """The fields of rows that do not depend on the clock."""
     return [
         (
@@ -78,11 +78,11 @@ def test_windows_equal_those_counted_by_hand(client: Client, topic: str, rng: ra
     messages = client.read(topic, limit=10**9)
     for width, slots in [(GIANT, 1), (GIANT, 7), (MILLISECOND, 1), (MILLISECOND, 7), (3_333, 50), (1, 2)]:
         seen = look(client, topic, width, slots=slots)
-        assert told(seen.rows) == by_hand(messages, width), (width, slots)
+        assert fields(seen.rows) == by_hand(messages, width), (width, slots)
         assert seen.gaps == []
     after = rng.choice(messages).pointer
     rest = [one for one in messages if one.pointer > after]
-    assert told(look(client, topic, MILLISECOND, after).rows) == by_hand(rest, MILLISECOND)
+    assert fields(look(client, topic, MILLISECOND, after).rows) == by_hand(rest, MILLISECOND)
 
 
 def test_keys_of_a_window_in_two_ranges_are_those_of_both(client: Client, topic: str) -> None:
@@ -97,7 +97,7 @@ def test_keys_of_a_window_in_two_ranges_are_those_of_both(client: Client, topic:
         if first.first // width < first.last // width == second.first // width < second.last // width
     )
     seen = look(client, topic, width, slots=2)
-    assert told(seen.rows) == by_hand(client.read(topic, limit=10**6), width)
+    assert fields(seen.rows) == by_hand(client.read(topic, limit=10**6), width)
 
 
 def test_lag_is_the_number_of_records_behind_a_window(client: Client, topic: str) -> None:
