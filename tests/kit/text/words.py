@@ -131,6 +131,8 @@ TEXTS = {
     "happenings?": "transition",
     "couriers?": "I/O thread",
     "(?:set|sets|setting) aside": "quarantined",
+    "refusals?": "error",
+    "wrecks?": "crashed log",
 }
 """Patterns of words that no text has, and what can stand there."""
 
