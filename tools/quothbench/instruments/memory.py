@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
 
@@ -22,11 +21,11 @@ import typer
 import zmq
 
 from quothbench import options
-from quothbench.figures import Goal, Spread, alternate
+from quothbench.figures import NO_GOAL, Goal, alternate, spreads
 from quothbench.load import driver
 from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE
-from quothbench.load.servers import Target, own_broker, private_bytes
+from quothbench.load.servers import Target, difference, own_broker, private_bytes
 from quothbench.load.topics import fill
 from quothbench.report import Report, ReportColumn, count, goal_columns, spread
 from quothcli.cli.command import command, group
@@ -79,13 +78,6 @@ COLUMNS = (
 )
 
 
-class FewMany(NamedTuple):
-    """A small and a large number of the same things."""
-
-    few: int
-    many: int
-
-
 class MemoryBench(NamedTuple):
     """Measures one figure after the other, each with a broker of its own below a directory.
 
@@ -98,8 +90,8 @@ class MemoryBench(NamedTuple):
     batches: int
     topics: int
     waits: int
-    sizes: FewMany
-    records: FewMany
+    sizes: tuple[int, int]
+    records: tuple[int, int]
     pairs: int
 
     def run(self) -> None:
@@ -145,7 +137,7 @@ class MemoryBench(NamedTuple):
             def make(first: int, end: int) -> None:
                 for part in _parts(end - first, 100):
                     names = [f"topic {first + row:06}" for row in range(part)]
-                    driver.keep_window(socket, [driver.repeated(one, [VALUE], 1)[0] for one in names], BURST)
+                    driver.keep_window(socket, [driver.repeated(one, [VALUE], 1)[0] for one in names])
                     advance(part, part * len(VALUE))
                     first += part
                 _wait_until(socket, lambda status: not status.active, "all topics hibernate")
@@ -187,10 +179,11 @@ class MemoryBench(NamedTuple):
             pairs = alternate(lambda: _start(few), lambda: _start(many), self.pairs)
         for part, until in enumerate(("ready", "read and published")):
             seconds = [(few_s[part], many_s[part]) for few_s, many_s in pairs]
-            self._compare(f"start-up until {until}", "ms", self.sizes.many, seconds, 1e3, Goal())
+            self._compare(f"start-up until {until}", "ms", self.sizes[1], seconds, 1e3, NO_GOAL)
 
     def _appends(self) -> None:
         """Publish to a topic with few and to one with many records in turn."""
+        few, many = self.records
         with (
             self._broker("appends") as (broker, _),
             Clients(1) as client,
@@ -207,12 +200,12 @@ class MemoryBench(NamedTuple):
 
             def append_to_few() -> float:
                 topic = f"few records {secrets.token_hex(4)}"
-                store(topic, self.records.few)
+                store(topic, few)
                 return append(topic)
 
-            store(TOPIC, self.records.many)
+            store(TOPIC, many)
             pairs = alternate(append_to_few, lambda: append(TOPIC), self.pairs)
-        self._compare("publish of 100 x 100 B", "us", self.records.many, pairs, 1e6, APPEND_GOAL)
+        self._compare("publish of 100 x 100 B", "us", many, pairs, 1e6, APPEND_GOAL)
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[Path]:
@@ -238,16 +231,15 @@ class MemoryBench(NamedTuple):
         self, figure: str, unit: str, many: int, pairs: list[tuple[float, float]], scale: float, goal: Goal
     ) -> None:
         """Print a row for seconds with few and with many. scale: units in a second."""
-        few_seconds, many_seconds = (median(side) * scale for side in zip(*pairs, strict=True))
-        self.report.row(figure, unit, many, many_seconds, few_seconds, Spread.of_ratios(pairs), *goal)
+        few_s, many_s, ratios = spreads(pairs)
+        self.report.row(figure, unit, many, many_s.median * scale, few_s.median * scale, ratios, *goal)
 
 
-def _growth(broker: Target, act: Callable[[], object]) -> int | None:
+def _growth(broker: Target, act: Callable[[], object]) -> float | None:
     """Return the bytes by which a call makes the broker's own memory grow; None if they are unknown."""
     before = private_bytes(broker.pid)
     act()
-    after = private_bytes(broker.pid)
-    return None if before is None or after is None else after - before
+    return difference(private_bytes(broker.pid), before)
 
 
 def _start(directory: Path) -> tuple[float, float]:
@@ -321,9 +313,9 @@ def memory(
         MemoryBench(made, report, batches, topics, waits, *few_many, pairs).run()
 
 
-def _ascending(option: str, numbers: tuple[int, int], unit: int = 1) -> FewMany:
+def _ascending(option: str, numbers: tuple[int, int], unit: int = 1) -> tuple[int, int]:
     """Check two numbers and multiply them by a unit. Raises typer.BadParameter."""
     few, many = numbers
     if not 0 < few <= many:
         raise typer.BadParameter(f"{few} {many} are not a small number and a large one", param_hint=option)
-    return FewMany(few * unit, many * unit)
+    return few * unit, many * unit
