@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -107,8 +106,7 @@ class MemoryBench(NamedTuple):
 
         It is the growth of its sparse index, and of all of it.
         """
-        options = LogOptions(size_limit=SEGMENT_BYTES_MAX)
-        with self._folder("log") as made, progress("records of an embedded log") as advance:
+        with options.folder(self.directory) as made, progress("records of an embedded log") as advance:
 
             def append(log: Log) -> tuple[int, int]:
                 for size in _parts(self.batches, BURST):
@@ -118,7 +116,7 @@ class MemoryBench(NamedTuple):
                 taken = tracemalloc.take_snapshot()
                 return _allocated(taken, index.__file__), _allocated(taken, *_LOG_FILES)
 
-            with Log.open(made, options=options) as log:
+            with Log.open(made, options=LogOptions(size_limit=SEGMENT_BYTES_MAX)) as log:
                 tracemalloc.start()
                 try:
                     before, after = append(log), append(log)
@@ -132,7 +130,7 @@ class MemoryBench(NamedTuple):
         topics = self.topics
         warm = min(WARM_MAX, topics)
         settings = {"worker_timeout": HIBERNATING_S, "topics_max": warm + topics}
-        with self._broker("topics", **settings) as (broker, socket), progress("topics") as advance:
+        with self._broker(**settings) as (broker, socket), progress("topics") as advance:
 
             def make(first: int, end: int) -> None:
                 for part in _parts(end - first, 100):
@@ -151,7 +149,7 @@ class MemoryBench(NamedTuple):
         waits, topic = self.waits, "polled"
         warm = min(WARM_MAX, waits)
         settings = {"worker_timeout": HIBERNATING_S, "waits_max": warm + waits}
-        with self._broker(topic, **settings) as (broker, socket):
+        with self._broker(**settings) as (broker, socket):
             driver.keep_window(socket, driver.repeated(topic, [VALUE], 1))
             end = driver.ask(socket, Fetch(after=POINTER_MAX), topic).reply
             assert isinstance(end, Fetched)
@@ -171,7 +169,7 @@ class MemoryBench(NamedTuple):
     def _starts(self) -> None:
         """Start brokers on a small and on a large topic in turn."""
         values = [bytes(1_000)] * 64
-        with self._folder("starts") as made, progress("data to start with") as advance:
+        with options.folder(self.directory) as made, progress("data to start with") as advance:
             few, many = (made / f"{size} bytes" for size in self.sizes)
             for path, size in zip((few, many), self.sizes, strict=True):
                 with own_broker(path) as broker:
@@ -185,7 +183,7 @@ class MemoryBench(NamedTuple):
         """Publish to a topic with few and to one with many records in turn."""
         few, many = self.records
         with (
-            self._broker("appends") as (broker, _),
+            self._broker() as (broker, _),
             Clients(1) as client,
             progress("records to append to") as advance,
         ):
@@ -208,15 +206,10 @@ class MemoryBench(NamedTuple):
         self._compare("publish of 100 x 100 B", "us", many, pairs, 1e6, APPEND_GOAL)
 
     @contextmanager
-    def _folder(self, name: str) -> Iterator[Path]:
-        with TemporaryDirectory(prefix=name, dir=self.directory) as made:
-            yield Path(made)
-
-    @contextmanager
-    def _broker(self, name: str, **settings: object) -> Iterator[tuple[Target, zmq.Socket[bytes]]]:
+    def _broker(self, **settings: object) -> Iterator[tuple[Target, zmq.Socket[bytes]]]:
         """Run a broker and connect a socket to it; its data is removed at the end."""
         with (
-            self._folder(name) as made,
+            options.folder(self.directory) as made,
             own_broker(made, **settings) as broker,
             driver.dealer(broker.url) as socket,
         ):
