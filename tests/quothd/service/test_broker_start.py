@@ -242,7 +242,7 @@ def test_a_stop_that_runs_out_of_time_keeps_the_lock_and_the_descriptors(
 
 
 def test_a_thread_that_ends_does_not_write_to_a_closed_descriptor(tmp_path: Path) -> None:
-    """Its last events may be taken before it rings, and the descriptor be the one of another file then."""
+    """Its last events may be taken before its wakeup, and the descriptor be the one of another file then."""
     found: list[bool] = []
 
     def slow_down(outbox: Outbox[Any]) -> None:
@@ -256,8 +256,8 @@ def test_a_thread_that_ends_does_not_write_to_a_closed_descriptor(tmp_path: Path
 
         outbox.wake = wake  # type: ignore[method-assign]
 
-    def ends_with_a_ring() -> bool:
-        """Return True if a thread has rung: it rings only while the front end polls."""
+    def ends_with_a_wakeup() -> bool:
+        """Return True if a thread has woken the front end, which it does only while that polls."""
         broker = Broker(tmp_path, check_interval=0.01, worker_timeout=60.0).start()
         with FastPeer(broker.context, broker.url) as fast:
             fast.publish("t", [b"x"])
@@ -266,7 +266,7 @@ def test_a_thread_that_ends_does_not_write_to_a_closed_descriptor(tmp_path: Path
         broker.stop()
         return bool(found)
 
-    eventually(ends_with_a_ring, "the last events ring")
+    eventually(ends_with_a_wakeup, "the last events wake the front end")
     assert set(found) == {True}
 
 

@@ -188,7 +188,7 @@ def test_changed_backup_file_is_detected(log: Log, clock: ManualClock, tmp_path:
 def test_backup_beside_a_writing_owner_has_no_hole(
     open_log: OpenLog, clock: ManualClock, tmp_path: Path, what: str
 ) -> None:
-    """If retention removes the whole log, the new state is copied: it begins where the old one ended."""
+    """The new state is copied if retention removes the whole log: it begins where the old one ended."""
     log = open_log(options=SMALL)
     stored = fill(log, 35)
     later: list[Record] = []
