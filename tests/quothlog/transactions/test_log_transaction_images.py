@@ -134,7 +134,7 @@ class Life(PowerCuts):
         assert [left[published.first + i] for i in range(published.count)] == wanted
 
 
-@pytest.mark.parametrize(("options", "samples"), [(APPENDED, 4), (SEGMENTS, 1)], ids=["appended", "segments"])
+@pytest.mark.parametrize(("options", "samples"), [(APPENDED, 8), (SEGMENTS, 1)], ids=["appended", "segments"])
 def test_a_transaction_is_whole_or_not_there_on_every_disk_that_a_loss_of_power_may_leave(
     tmp_path: Path, options: LogOptions, samples: int, seed: int
 ) -> None:
