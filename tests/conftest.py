@@ -54,7 +54,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def _end(broker: BrokerProcess) -> None:
     broker.close()
-    assert not broker.complaints, broker.stderr
+    assert not broker.logged_problems, broker.stderr
 
 
 @pytest.fixture(scope="session")

@@ -121,7 +121,7 @@ class Broker:
             if problem.errno in WITHHELD:
                 raise storage_failed(problem, directory) from problem
             raise
-        for name in found.strays:
+        for name in found.unknown:
             note("stray_ignored", directory=directory / "topics", file=name)
         return found
 

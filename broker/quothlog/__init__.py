@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
 
-_HOMES = {
+_MODULES = {
     "Appended": "appender",
     "Log": "log",
     "LogInfo": "log",
@@ -52,9 +52,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"quothlog.{_HOMES[name]}"), name)
+    found = globals()[name] = getattr(import_module(f"quothlog.{_MODULES[name]}"), name)
     return found
 
 

@@ -34,7 +34,7 @@ class ActiveSegment(Segment):
         self._set_head(block)
         self.file = file
         self.index = SparseIndex([block.start])
-        self._marks: dict[int, LogPosition] = {}
+        self._extract_ends: dict[int, LogPosition] = {}
         self.end = block.start
         self.chain = block.chain
         self._last_offset, self._last_stamped = 0, b""
@@ -58,8 +58,8 @@ class ActiveSegment(Segment):
         return self.view_up_to(self.end)
 
     def view_up_to(self, end: LogPosition) -> SegmentView:
-        """Return what a read needs that is to see nothing behind a boundary."""
-        return SegmentView(self.file, self.index, self._marks, end, POINTER_MAX + 1, end.offset)
+        """Return the view of a read that must not see past a boundary."""
+        return SegmentView(self.file, self.index, self._extract_ends, end, POINTER_MAX + 1, end.offset)
 
     def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
         """Write (header, stamped header, body) of batches in one go, all of them or none.
@@ -138,7 +138,7 @@ class ActiveSegment(Segment):
 
     @property
     def footer_bytes(self) -> bytes:
-        """The footer for what is in the file."""
+        """The footer for the batches in the file."""
         return file_format.encode_footer(Footer(self.log_id, self.end, self.chain))
 
     def seal(self, producers: bytes, following: int) -> Segment:

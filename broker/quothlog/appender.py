@@ -245,7 +245,7 @@ class Appender:
         return SyncRequest(self.active, self.active.end)
 
     def finish_sync(self, request: SyncRequest) -> None:
-        """Take note of an fsync that has succeeded."""
+        """Record a successful fsync."""
         if self.write_failure.failure is not None:
             return
         if request.segment is self.active and request.end > self.synced:
@@ -388,7 +388,7 @@ class Appender:
         return WriteGroup(group.outcomes)
 
     def _show(self) -> None:
-        """Make visible what readers may see by now: nothing of a transaction before it is synced."""
+        """Advance the visible end: a transaction is visible once it is synced."""
         self.is_hiding = self.is_placed or self._barrier > self.synced.pointer
         end = self.active.end
         horizon = max(self.synced.pointer, self.active.floor - 1) + HORIZON_US

@@ -133,7 +133,7 @@ class ProducerTable:
         self.applications.add(application, stored)
 
     def commit(self) -> None:
-        """Keep what was stored, which has reached the disk, and forget results beyond the window."""
+        """Keep the stored results, whose batches are on disk, and forget results beyond the window."""
         for identity in self._stored:
             producer = self._producers.get(identity)
             if producer is not None and len(producer.results) > _WINDOW_BYTES:
@@ -146,7 +146,7 @@ class ProducerTable:
             self._producers.popitem(last=False)
 
     def undo(self) -> None:
-        """Remove what was stored since the last commit, which has not reached the disk."""
+        """Remove the results stored since the last commit, whose batches are not on disk."""
         self.applications.undo()
         self.is_changed = False
         if not self._stored:

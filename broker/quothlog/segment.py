@@ -129,7 +129,7 @@ class Segment:
             return None
 
     def _set_head(self, block: Block) -> None:
-        """Take what a header block says, without reading it."""
+        """Set the values of a header block that was read already."""
         self.has_block, self.named, self.start = True, (block.log_id, block.floor, block.start), block.start
 
     @property

@@ -232,6 +232,6 @@ def _with_warnings(opened: Log) -> Log:
         log.warning("%s: pointers run %d s ahead of the clock", opened.directory, ahead // 1_000_000)
     if found.lost_records:
         log.error("%s: %d synced records are lost", opened.directory, found.lost_records)
-    for name in found.strays_set_aside:
+    for name in found.false_segments:
         log.warning("%s: no segment of this log, kept as %s", opened.directory, name)
     return opened

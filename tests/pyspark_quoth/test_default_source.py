@@ -23,7 +23,7 @@ def test_looking_it_up_imports_nothing_that_could_fail() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_it_becomes_the_real_source_when_it_is_made() -> None:
+def test_default_source_creates_the_real_source() -> None:
     made = pyspark_quoth.DefaultSource({"url": "tcp://127.0.0.1:1"})
     assert type(made) is QuothDataSource
     assert made.options == {"url": "tcp://127.0.0.1:1"}

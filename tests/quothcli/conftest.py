@@ -31,9 +31,9 @@ def fill(quoth: Command, topic: str) -> Callable[..., list[int]]:
     """Publishes values to the topic of this test; returns their pointers."""
 
     def publish(*values: bytes) -> list[int]:
-        told = quoth("pub", topic, "--format", "json", stdin=b"\n".join(values))
-        (ack,) = told.objects
-        assert ack["count"] == len(values), told
+        result = quoth("pub", topic, "--format", "json", stdin=b"\n".join(values))
+        (ack,) = result.objects
+        assert ack["count"] == len(values), result
         return list(range(ack["first"], ack["last"] + 1))
 
     return publish

@@ -96,7 +96,7 @@ def refuse(tmp_path: Path) -> Callable[..., str]:
         try:
             broker.launch()
             assert broker.wait() == status, broker.stderr
-            assert not broker.complaints, broker.stderr
+            assert not broker.logged_problems, broker.stderr
             return broker.stderr
         finally:
             broker.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kit.clocks import ManualClock
-from kit.disk.wreck import Wreck, make_wreck
+from kit.disk.crashed_log import CrashedLog, make_crashed_log
 from quothlog import Log
 
 
@@ -46,6 +46,6 @@ def log(open_log: Callable[..., Log]) -> Log:
 
 
 @pytest.fixture
-def wreck(tmp_path: Path, directory: Path, clock: ManualClock) -> Wreck:
+def crashed_log(tmp_path: Path, directory: Path, clock: ManualClock) -> CrashedLog:
     """A log of three segments as a crash left it."""
-    return make_wreck(tmp_path, directory, clock)
+    return make_crashed_log(tmp_path, directory, clock)

@@ -20,7 +20,7 @@ from quothwire.pointer import POINTER_MAX
 
 
 @pytest.mark.parametrize("after", [-1, -(2**56), POINTER_MAX + 1, 2**64, 2**200])
-def test_what_is_no_pointer_is_refused(log: Log, after: int) -> None:
+def test_invalid_pointer_is_refused(log: Log, after: int) -> None:
     """Out of range never wraps to the beginning."""
     fill(log, 2)
     for ask in (log.fetch, log.lookup, log.trim, lambda pointer: list(log.read(pointer))):
@@ -62,14 +62,14 @@ def test_bad_batch_is_refused_and_the_rest_of_its_burst_is_stored(log: Log, bad:
     assert values(log) == [b"before", b"after"]
 
 
-def test_no_records_are_refused(log: Log) -> None:
+def test_append_without_records_is_refused(log: Log) -> None:
     with pytest.raises(RequestError, match="bad_batch"):
         log.append([])
     assert log.append_batches([]) == []
     assert log.info().end_ordinal == 0
 
 
-def test_largest_batches_are_taken(log: Log) -> None:
+def test_largest_batches_are_accepted(log: Log) -> None:
     room = BATCH_BYTES_MAX - batch.HEADER_BYTES - 8
     largest, most = bytes(room), [b""] * BATCH_RECORDS_MAX
     log.append(largest)
@@ -81,7 +81,7 @@ def test_largest_batches_are_taken(log: Log) -> None:
     assert values(log) == [largest, *most]
 
 
-def test_stored_headers_that_are_none_come_as_they_are_with_the_value(log: Log, directory: Path) -> None:
+def test_malformed_stored_headers_are_returned_as_bytes_with_the_value(log: Log, directory: Path) -> None:
     """The value beside them is as good as any."""
     put(log, batch.encode([b"1", b"2"], headers=[MAP, encode_headers({"h": b"x"})]))
     replace_headers(segments(directory), log.log_id)
@@ -94,7 +94,7 @@ def test_stored_headers_that_are_none_come_as_they_are_with_the_value(log: Log, 
 @pytest.mark.parametrize(
     "flags", [0, Flag.START, Flag.ORDINAL | Flag.START], ids=lambda flags: f"flags={flags:d}"
 )
-def test_retry_of_what_was_stored_before_it_was_checked_is_a_duplicate(
+def test_retry_of_an_unchecked_stored_batch_is_a_duplicate(
     open_log: OpenLog, directory: Path, flags: int
 ) -> None:
     raws = [
@@ -111,7 +111,9 @@ def test_retry_of_what_was_stored_before_it_was_checked_is_a_duplicate(
     assert following.code == "bad_batch"
 
 
-def test_fetch_gives_whole_batches_at_least_one_and_as_many_as_fit(open_log: OpenLog, tmp_path: Path) -> None:
+def test_fetch_returns_whole_batches_at_least_one_and_as_many_as_fit(
+    open_log: OpenLog, tmp_path: Path
+) -> None:
     """Limits are soft by less than a batch."""
     for roll_every in (0, 4):
         log = open_log(tmp_path / str(roll_every), options=LogOptions(count_limit=roll_every))
@@ -132,7 +134,7 @@ def test_fetch_gives_whole_batches_at_least_one_and_as_many_as_fit(open_log: Ope
             assert found_values == [record.value for record in stored]
 
 
-def test_info_counts(open_log: OpenLog, directory: Path) -> None:
+def test_info_has_the_counts_of_records_bytes_and_segments(open_log: OpenLog, directory: Path) -> None:
     """Size, count, first and last; an empty log has neither first nor last."""
     log = open_log(log_id=4711, options=LogOptions(count_limit=5))
     empty = log.info()
@@ -162,7 +164,7 @@ def test_reader_between_two_writes_sees_whole_batches_only(log: Log) -> None:
     assert batch.decode(only, log.log_id).values == [b"a", b"b"]
 
 
-def test_closed_log_takes_no_more(open_log: OpenLog, directory: Path) -> None:
+def test_closed_log_refuses_appends(open_log: OpenLog, directory: Path) -> None:
     log = open_log()
     stored = fill(log, 2)
     log.close()

@@ -1,7 +1,7 @@
 """Random histories of one log against a plain model of it: whatever happens in whatever order, both agree.
 
 The model is a list of records, the batches that every producer may send again, and a few numbers. A history
-is a random sequence of appends, retries, transactions, rolls, syncs, retention, turns of the clock, harmed
+is a random sequence of appends, retries, transactions, rolls, syncs, retention, turns of the clock, corrupted
 indexes, failing disks, deaths, losses of power and openings. After each step readers get the records of the
 model. After each opening every batch that was acknowledged is there, as far as it was promised for what has
 happened, a batch without an answer is there or not, and no pointer that a reader has seen ever belongs to
@@ -61,7 +61,7 @@ class History:
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.rng = rng = random.Random(seed)
-        self.told: list[str] = [f"QUOTH_SEED={seed}"]
+        self.events: list[str] = [f"QUOTH_SEED={seed}"]
         self.memory = MemoryDisk() if rng.random() < 0.9 else None
         self.disk = FaultyDisk(self.memory, syncs=self.memory is not None)
         self.clock = ManualClock(tick=rng.choice([0, 3, 1_000]))
@@ -106,10 +106,10 @@ class History:
                     fail_one_of(self.disk, self.rng, KINDS)
                 self.open()
             event = self.rng.choice(EVENTS)
-            self.told.append(event)
+            self.events.append(event)
             getattr(self, f"then_{event}")(self.log)
         except (Died, OSError, QuothError) as problem:
-            self.told.append(f"{problem}")
+            self.events.append(f"{problem}")
             self.disk.heal()
             if isinstance(problem, Died) or (self.log is not None and self.log.failure is not None):
                 self.end()
@@ -120,7 +120,7 @@ class History:
 
     def open(self) -> None:
         """Open the log, hold it against what was promised, and take over what it says of the doubtful."""
-        self.told.append("open")
+        self.events.append("open")
         log = Log.open(self.directory, filesystem=self.disk, clock=self.clock, options=self.options)
         self.disk.heal()
         self.log, self.loader = log, Loader(log)
@@ -159,14 +159,14 @@ class History:
         log.close()
         self.synced = len(self.records)
         self.log = None
-        harm_an_index(self.disk, self.directory, self.rng)
+        corrupt_an_index(self.disk, self.directory, self.rng)
         if self.rng.random() < 0.5:
             self.clock.reboot()
 
     def then_crash(self, log: Log) -> None:
         self.disk.heal()
         self.end()
-        harm_an_index(self.disk, self.directory, self.rng)
+        corrupt_an_index(self.disk, self.directory, self.rng)
 
     def then_power(self, log: Log) -> None:
         self.disk.heal()
@@ -204,7 +204,7 @@ class History:
     def then_write(self, log: Log) -> None:
         """Let something happen that changes the disk."""
         event = self.rng.choice(("append", "burst", "produce", "transaction", "roll", "sync", "trim"))
-        self.told.append(event)
+        self.events.append(event)
         getattr(self, f"then_{event}")(log)
 
     def then_burst(self, log: Log) -> None:
@@ -364,21 +364,21 @@ def fail_one_of(disk: FaultyDisk, rng: random.Random, kinds: Sequence[Kind]) -> 
         disk.fail("truncate")  # so that what was written cannot be cut off again
 
 
-def harm_an_index(disk: FaultyDisk, directory: Path, rng: random.Random) -> None:
+def corrupt_an_index(disk: FaultyDisk, directory: Path, rng: random.Random) -> None:
     """Nothing, or one index deleted, emptied, changed in one bit, or put in place of another."""
     disk.heal()
     names = sorted(name for name in disk.list(directory) if name.endswith(".idx"))
-    harm = rng.randrange(5) if names else 0
-    if not harm:
+    corruption = rng.randrange(5) if names else 0
+    if not corruption:
         return
     path, other = directory / rng.choice(names), directory / rng.choice(names)
     content = bytearray(disk.open(other).read(2**20, 0))
-    if harm == 1:
+    if corruption == 1:
         disk.remove(path)
         return
-    if harm == 2:
+    if corruption == 2:
         content.clear()
-    if harm == 3 and content:
+    if corruption == 3 and content:
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     file = disk.create(path)
     file.append([content])
@@ -404,7 +404,7 @@ def _encoded(contents: list[Content]) -> bytes:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_every_history_keeps_what_was_promised(tmp_path: Path, part: int) -> None:
+def test_random_histories_keep_every_promise(tmp_path: Path, part: int) -> None:
     """Also a death in the middle of opening, and a loss of power after that."""
     given = os.environ.get("QUOTH_SEED")
     seeds = [secrets.randbits(32) for _ in range(times(9, 1_500))] if given is None else [int(given)]
@@ -413,7 +413,7 @@ def test_every_history_keeps_what_was_promised(tmp_path: Path, part: int) -> Non
         try:
             history.live()
         except AssertionError as problem:
-            problem.add_note(", ".join(history.told))
+            problem.add_note(", ".join(history.events))
             raise
         finally:
             history.end()

@@ -40,14 +40,14 @@ def indexes(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.idx"))
 
 
-def each(harm: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Return a harm that changes every index of a log likewise."""
+def each(corrupt: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Return a function that corrupts every index of a log."""
 
-    def harm_each(directory: Path) -> None:
+    def corrupt_each(directory: Path) -> None:
         for path in indexes(directory):
-            harm(path)
+            corrupt(path)
 
-    return harm_each
+    return corrupt_each
 
 
 def swapped(directory: Path) -> None:
@@ -68,7 +68,7 @@ def of_another_log(path: Path) -> None:
     path.write_bytes(file_format.encode_checkpoint(point._replace(log_id=98)))
 
 
-def leading_astray(path: Path) -> None:
+def with_a_false_offset(path: Path) -> None:
     """A valid checkpoint whose last batch lies elsewhere."""
     point = file_format.decode_checkpoint(path.read_bytes())
     point = point._replace(last_offset=point.last_offset - 8)
@@ -86,13 +86,13 @@ def from_the_beginning(path: Path) -> None:
     path.write_bytes(file_format.encode_checkpoint(point))
 
 
-HARMS: dict[str, Callable[[Path], None]] = {
+CORRUPTIONS: dict[str, Callable[[Path], None]] = {
     "deleted": each(Path.unlink),
     "emptied": each(lambda path: path.write_bytes(b"")),
     "made a directory": each(made_a_directory),
     "swapped": swapped,
     "of another log": each(of_another_log),
-    "leading astray": each(leading_astray),
+    "with a false offset": each(with_a_false_offset),
     "from the beginning": each(from_the_beginning),
 }
 
@@ -105,32 +105,32 @@ def assert_same_answers(log: Log, records: list[Record]) -> None:
     assert list(log.read()) == records
     for i in range(0, len(records), 7):
         assert list(log.read(records[i].pointer - 1, limit=2)) == records[i : i + 2]
-    told = {record.value: record.pointer for record in records}
+    stored = {record.value: record.pointer for record in records}
     for i in range(6):
         outcome = outcome_of(log, RAWS[i])
         assert isinstance(outcome, Appended)
-        assert (outcome.first, outcome.duplicate) == (told[b"p%d" % (i + 1)], True)
+        assert (outcome.first, outcome.duplicate) == (stored[b"p%d" % (i + 1)], True)
     assert log.end_ordinal == len(records)
 
 
-@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-def test_harmed_indexes_change_no_answer(
-    records: list[Record], directory: Path, tmp_path: Path, open_log: OpenLog, harm: Callable[[Path], None]
+@pytest.mark.parametrize("corrupt", CORRUPTIONS.values(), ids=CORRUPTIONS)
+def test_corrupted_indexes_change_no_answer(
+    records: list[Record], directory: Path, tmp_path: Path, open_log: OpenLog, corrupt: Callable[[Path], None]
 ) -> None:
     """Before the opening, and while the log is open."""
     for is_open in (False, True):
         target = copy(directory, tmp_path / f"open {is_open}")
         if not is_open:
-            harm(target)
-            is_sound = harm is HARMS["from the beginning"]
+            corrupt(target)
+            is_sound = corrupt is CORRUPTIONS["from the beginning"]
             assert {one.indexed for one in verify.summaries(target)} == {is_sound}
         log = open_log(target)
         if is_open:
-            harm(target)
+            corrupt(target)
         assert log.findings.torn_bytes == log.findings.damaged_bytes == 0
         assert_same_answers(log, records)
-        told = fill(log, 2)
-        assert list(log.read()) == records + told
+        stored = fill(log, 2)
+        assert list(log.read()) == records + stored
 
 
 def test_index_is_none_if_any_byte_is_changed_or_missing(records: list[Record], directory: Path) -> None:
@@ -145,10 +145,10 @@ def test_index_is_none_if_any_byte_is_changed_or_missing(records: list[Record], 
 
 
 @pytest.mark.parametrize("tick", [0, 1_000], ids=["at the same time", "later"])
-def test_old_index_is_not_taken_for_that_of_other_batches_of_the_same_sizes(
+def test_old_index_is_not_used_for_other_batches_of_the_same_sizes(
     directory: Path, clock: ManualClock, open_log: OpenLog, tick: int
 ) -> None:
-    """All that tells them apart is the checksum of the last header: bytes are where the index says."""
+    """The indexes differ only in the checksum of the last header: bytes are where each says."""
     clock.tick = 0
     log = open_log()
     empty = segments(directory)[0].read_bytes()
@@ -159,19 +159,19 @@ def test_old_index_is_not_taken_for_that_of_other_batches_of_the_same_sizes(
     indexes(directory)[-1].unlink()
     clock.tick = tick
     log = open_log()
-    told = [put(log, encoded([b"new"], producer, 1))[0] for producer in (7, 8)]
+    stored = [put(log, encoded([b"new"], producer, 1))[0] for producer in (7, 8)]
     log.sync()
     log._lock.release()
     (directory / segments(directory)[0].with_suffix(".idx").name).write_bytes(index)
     again = open_log()
-    assert [record.pointer for record in again.read()] == [one.first for one in told]
+    assert [record.pointer for record in again.read()] == [one.first for one in stored]
     (known,) = put(again, encoded([b"new"], 8, 1))
     assert known.duplicate
     (stranger,) = put(again, encoded([b"old"], 6, 1))
     assert not stranger.duplicate
 
 
-def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
+def test_damaged_log_returns_the_same_batches_after_a_clean_end(
     records: list[Record], directory: Path, open_log: OpenLog
 ) -> None:
     """Over a clean end and a new start the reader meets the same batches."""
@@ -180,9 +180,9 @@ def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
     indexes(directory)[-1].unlink()
     log = open_log()
     assert log.findings.damaged_bytes > 0
-    told = salvaged(log)
+    stored = salvaged(log)
     log.close()
-    assert salvaged(open_log()) == told
+    assert salvaged(open_log()) == stored
 
 
 def test_sparse_index_finds_the_boundary_before_every_pointer() -> None:

@@ -70,12 +70,12 @@ def test_retries_are_stored_once_and_get_the_first_pointers(open_log: OpenLog, e
     """Every one of the last 64, over restarts, rolls and retention."""
     log = open_log()
     raws = [dense(5, n) for n in range(1, RESULTS_MAX + 11)] + [sparse(6, 3, start=True), sparse(6, 700)]
-    told = [put(log, raw)[0] for raw in raws]
+    stored = [put(log, raw)[0] for raw in raws]
     log.sync()
     for event in events:
         log = after(event, log, open_log)
     ordinal = log.end_ordinal
-    for raw, first in list(zip(raws, told, strict=True))[10:]:
+    for raw, first in list(zip(raws, stored, strict=True))[10:]:
         assert outcome_of(log, raw) == repeated(first)
     for raw in raws[:10]:
         assert outcome_of(log, raw) == "forgotten_sequence"
@@ -155,7 +155,7 @@ def test_out_of_sequence_can_be_tried_again(log: Log) -> None:
     assert values(log) == [b"5/1", b"5/2", b"5/3", b"5/4"]
 
 
-def test_log_of_ones_own_numbers_its_batches_by_its_ordinals(log: Log) -> None:
+def test_embedded_log_numbers_its_batches_by_ordinals(log: Log) -> None:
     """Also behind batches of others: a forwarder changes nothing but where there is a hole."""
     log.append([b"a", b"b"])
     put(log, dense(7, 1))
@@ -190,7 +190,7 @@ def test_retry_in_the_same_burst_as_a_write_that_fails_is_not_called_stored(open
     assert values(log) == [b"5/1", b"5/2"]
 
 
-def test_one_more_than_a_thousand_has_to_wait_while_all_are_at_work(
+def test_producer_beyond_the_table_is_busy_while_all_others_are_active(
     open_log: OpenLog, clock: ManualClock
 ) -> None:
     """The table is full of producers that may be retrying: `busy`, retryable, nothing stored."""
@@ -209,7 +209,7 @@ def test_one_more_than_a_thousand_has_to_wait_while_all_are_at_work(
     assert log.info().gauges["producers"] == PRODUCERS_MAX
 
 
-def test_newcomers_of_one_burst_push_out_only_who_was_silent(open_log: OpenLog, clock: ManualClock) -> None:
+def test_new_producers_of_one_burst_replace_silent_ones_only(open_log: OpenLog, clock: ManualClock) -> None:
     clock.tick = 0
     log = open_log()
     put(log, dense(1, 1), dense(2, 1))
@@ -222,9 +222,7 @@ def test_newcomers_of_one_burst_push_out_only_who_was_silent(open_log: OpenLog, 
     assert all(isinstance(outcome_of(log, dense(producer, 1)), Appended) for producer in others)
 
 
-def test_refused_write_does_not_make_a_silent_producer_look_busy(
-    open_log: OpenLog, clock: ManualClock
-) -> None:
+def test_refused_write_does_not_make_a_silent_producer_active(open_log: OpenLog, clock: ManualClock) -> None:
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     clock.tick = 0
@@ -238,7 +236,7 @@ def test_refused_write_does_not_make_a_silent_producer_look_busy(
     assert isinstance(outcome_of(log, dense(2, 2)), Appended)
 
 
-def test_clock_that_steps_back_does_not_keep_newcomers_out(open_log: OpenLog, clock: ManualClock) -> None:
+def test_clock_that_steps_back_does_not_exclude_new_producers(open_log: OpenLog, clock: ManualClock) -> None:
     """Comparisons with the clock clamp: producers from the future are not all at work now."""
     log = open_log()
     put(log, *(dense(producer, 1) for producer in range(1, PRODUCERS_MAX + 1)))
@@ -247,7 +245,9 @@ def test_clock_that_steps_back_does_not_keep_newcomers_out(open_log: OpenLog, cl
     assert outcome_of(log, dense(1, 2)) == "unknown_producer"
 
 
-def test_producer_that_was_silent_for_a_week_is_told_so(open_log: OpenLog, clock: ManualClock) -> None:
+def test_producer_that_was_silent_for_a_week_gets_unknown_producer(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
     """Never silently accepted: it may have been stored before."""
     log = open_log()
     put(log, dense(5, 1), dense(6, 1))
@@ -260,7 +260,7 @@ def test_producer_that_was_silent_for_a_week_is_told_so(open_log: OpenLog, clock
     assert isinstance(outcome_of(log, dense(6, 3)), Appended)
 
 
-def test_log_as_its_own_producer_goes_on_after_a_month(open_log: OpenLog, clock: ManualClock) -> None:
+def test_embedded_log_is_a_known_producer_after_a_month(open_log: OpenLog, clock: ManualClock) -> None:
     """Its batches carry its id and its ordinals, so they can be forwarded exactly once."""
     log = open_log()
     log.append([b"a", b"b"])

@@ -52,7 +52,7 @@ def read_all(directory: Path, after: int = 0) -> list[Record]:
         return list(reader)
 
 
-def test_begins_behind_any_pointer_also_one_inside_a_batch(open_log: OpenLog, directory: Path) -> None:
+def test_reader_begins_behind_any_pointer_also_inside_a_batch(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(count_limit=7))
     records = fill(log, 5, 4)
     for skip, record in enumerate(records, 1):
@@ -65,7 +65,7 @@ def test_begins_behind_any_pointer_also_one_inside_a_batch(open_log: OpenLog, di
         reader.close()
 
 
-def test_end_of_the_log_is_no_error_and_what_comes_later_is_read_once(log: Log, directory: Path) -> None:
+def test_reader_at_the_end_raises_no_error_and_reads_later_records_once(log: Log, directory: Path) -> None:
     """Reading at the end gives nothing, and then exactly what was written since: also the same values."""
     with Reader(directory, on_missing=unexpected) as reader:
         assert reader.read() == []
@@ -81,7 +81,7 @@ def test_end_of_the_log_is_no_error_and_what_comes_later_is_read_once(log: Log, 
         assert reader.pointer == log.newest
 
 
-def test_seek_to_end_waits_for_what_is_new(log: Log, directory: Path) -> None:
+def test_seek_to_end_reads_new_records_only(log: Log, directory: Path) -> None:
     log.append([b"old"])
     with Reader(directory, on_missing=unexpected) as reader:
         reader.seek_to_end()
@@ -113,7 +113,7 @@ def test_tail_ends_after_its_silence_only(log: Log, directory: Path) -> None:
         assert list(reader.tail(timeout=0.02)) == []
 
 
-def test_tails_a_process_that_is_killed_again_and_again(
+def test_reader_follows_a_writer_that_is_killed_repeatedly(
     directory: Path, seed: int, rng: random.Random
 ) -> None:
     """A reader beside a writer that is killed again and again sees what each opening finds."""
@@ -159,45 +159,43 @@ def test_torn_end_of_a_dead_writer_is_the_end_until_it_is_cut_off(open_log: Open
     assert list(log.read()) == read_all(directory)
 
 
-def test_damage_is_told_and_stepped_over(open_log: OpenLog, directory: Path) -> None:
+def test_reader_reports_damage_and_skips_it(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(count_limit=6))
     records = fill(log, 8, 3)
     log.close()
     path = segments(directory)[1]
     flip(path, path.read_bytes().index(records[7].value))
-    told: list[Missing] = []
-    with Reader(directory, on_missing=told.append) as reader:
+    gaps: list[Missing] = []
+    with Reader(directory, on_missing=gaps.append) as reader:
         assert list(reader) == records[:6] + records[9:]
-    (missing,) = told
+    (missing,) = gaps
     assert missing.reason == "damaged"
     assert (missing.records, missing.ordinal) == (3, 6)
     assert missing.after < records[6].pointer <= records[8].pointer < missing.next
     assert str(path) in missing.text
 
 
-def test_damage_behind_which_nothing_lies_yet_is_told_once_something_does(
-    open_log: OpenLog, directory: Path
-) -> None:
+def test_damage_at_the_end_is_reported_once_a_batch_follows_it(open_log: OpenLog, directory: Path) -> None:
     log = open_log()
     log.append([b"a"])
     log.append([b"b"])
     path = segments(directory)[-1]
     flip(path, path.read_bytes().index(b"b", BLOCK_BYTES + 96))
-    told: list[Missing] = []
-    with Reader(directory, on_missing=told.append) as reader:
+    missing: list[Missing] = []
+    with Reader(directory, on_missing=missing.append) as reader:
         assert values_of(list(reader)) == [b"a"]
-        assert not told
+        assert not missing
         log.append([b"c"])
         assert values_of(list(reader)) == [b"c"]
-    assert [(one.reason, one.records, one.ordinal) for one in told] == [("damaged", 1, 1)]
+    assert [(one.reason, one.records, one.ordinal) for one in missing] == [("damaged", 1, 1)]
 
 
-def test_damage_that_does_not_say_how_much_it_took_is_told_once(open_log: OpenLog, directory: Path) -> None:
-    """The end of a segment and the beginning of the next one: what follows tells how many there were."""
+def test_damage_of_unknown_extent_is_reported_once(open_log: OpenLog, directory: Path) -> None:
+    """The end of a segment and the beginning of the next one: the next batch shows how many there were."""
     log = open_log(options=LogOptions(count_limit=4))
     log.append(b"0")
-    told: list[Missing] = []
-    with Reader(directory, on_missing=told.append) as reader:
+    gaps: list[Missing] = []
+    with Reader(directory, on_missing=gaps.append) as reader:
         assert values_of(list(reader)) == [b"0"]
         pointers = [log.append(b"%d" % number).first for number in range(1, 12)]
         first, second, _ = segments(directory)
@@ -205,42 +203,40 @@ def test_damage_that_does_not_say_how_much_it_took_is_told_once(open_log: OpenLo
         for path, offset in ((first, footer - 8), (first, footer + 20), (second, 20)):
             flip(path, offset)
         assert values_of(list(reader)) == [b"%d" % number for number in range(1, 12) if number != 3]
-    (missing,) = told
+    (missing,) = gaps
     assert (missing.reason, missing.records) == ("damaged", 1)
     assert missing.after < pointers[2] < missing.next
     assert str(directory) in missing.text
 
 
-def test_reader_that_had_begun_learns_exactly_what_retention_removed(
+def test_reader_in_progress_reports_exactly_the_records_that_retention_removed(
     open_log: OpenLog, directory: Path
 ) -> None:
     log = open_log(options=LogOptions(count_limit=2))
     records = fill(log, 12, size=1)
-    told: list[Missing] = []
-    with Reader(directory, on_missing=told.append) as reader:
+    missing: list[Missing] = []
+    with Reader(directory, on_missing=missing.append) as reader:
         assert values_of(reader.read(1)) == [b"0"]
         reader.seek(reader.pointer)
         assert values_of(reader.read(1)) == [b"1"]
         log.trim(records[9].pointer)
         rest = values_of(list(reader))
-        gone = sum(one.records for one in told)
+        gone = sum(one.records for one in missing)
         assert [b"%d" % number for number in range(2, 12)][gone:] == rest
         assert gone > 0
-        assert {one.reason for one in told} == {"trimmed"}
+        assert {one.reason for one in missing} == {"trimmed"}
     assert values_of(read_all(directory)) == [b"8", b"9", b"10", b"11"]
 
 
-def test_reader_that_comes_back_learns_that_retention_removed_records(
-    open_log: OpenLog, directory: Path
-) -> None:
+def test_resumed_reader_reports_that_retention_removed_records(open_log: OpenLog, directory: Path) -> None:
     """Their number is unknown then; a reader that has had all of them gets no report."""
     log = open_log(options=LogOptions(count_limit=2))
     records = fill(log, 12, size=1)
     log.trim(records[8].pointer)
-    told: list[Missing] = []
-    with Reader(directory, records[3].pointer, on_missing=told.append) as reader:
+    missing: list[Missing] = []
+    with Reader(directory, records[3].pointer, on_missing=missing.append) as reader:
         assert list(reader) == records[8:]
-    assert told == [Missing(records[3].pointer, records[8].pointer, -1, -1, "trimmed")]
+    assert missing == [Missing(records[3].pointer, records[8].pointer, -1, -1, "trimmed")]
     assert read_all(directory, records[7].pointer) == records[8:]
 
 
@@ -265,7 +261,7 @@ def settle(directory: Path) -> None:
     os.utime(directory, (1, 1))
 
 
-def test_names_of_a_settled_directory_stay_until_one_comes_or_goes(tmp_path: Path) -> None:
+def test_listing_of_an_unchanged_directory_is_reused(tmp_path: Path) -> None:
     settle(tmp_path)
     names = DirectoryWatch(tmp_path, SystemClock())
     assert [names.may_differ(), names.may_differ()] == [True, False]

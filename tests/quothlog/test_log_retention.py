@@ -25,24 +25,24 @@ def missing(log: Log, after: int, ordinal: int = -1) -> int:
 
 
 def synced_fill(log: Log, batches: int, records: int = 1) -> list[Record]:
-    told = fill(log, batches, records)
+    stored = fill(log, batches, records)
     log.sync()
-    return told
+    return stored
 
 
 # -- on demand ----------------------------------------------------------------------------------------------
 
 
-def test_trim_removes_what_lies_wholly_before(open_log: OpenLog, tmp_path: Path) -> None:
+def test_trim_removes_only_segments_wholly_before_the_pointer(open_log: OpenLog, tmp_path: Path) -> None:
     for keep in range(11):
         log = open_log(tmp_path / str(keep), options=LogOptions(count_limit=2))
         assert log.trim(POINTER_MAX) == (0, 0)
-        told = fill(log, 10)
-        assert log.trim(0) == log.trim(told[0].pointer) == log.trim(told[1].pointer) == (0, 0)
+        stored = fill(log, 10)
+        assert log.trim(0) == log.trim(stored[0].pointer) == log.trim(stored[1].pointer) == (0, 0)
         held, size = len(segments(log.directory)), log.info().bytes
-        records, freed = log.trim(told[10 - keep].pointer if keep else POINTER_MAX)
+        records, freed = log.trim(stored[10 - keep].pointer if keep else POINTER_MAX)
         left = list(log.read())
-        assert left == told[records:]
+        assert left == stored[records:]
         assert records == (10 - keep) // 2 * 2
         assert freed == size - log.info().bytes or not keep, "an empty segment has come for the active one"
         assert len(segments(log.directory)) == max(1, held - records // 2 + (keep == 0))
@@ -51,26 +51,26 @@ def test_trim_removes_what_lies_wholly_before(open_log: OpenLog, tmp_path: Path)
         assert log.info().first == (left[0].pointer if left else 0)
 
 
-def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clock: ManualClock) -> None:
+def test_trimmed_segments_stay_removed_after_a_loss_of_power(directory: Path, clock: ManualClock) -> None:
     """The directory is synced before the removal is reported."""
     for seed in range(12):
         disk = MemoryDisk()
         log = Log.open(directory, filesystem=disk, clock=clock, options=LogOptions(count_limit=1))
-        told = fill(log, 6)
+        stored = fill(log, 6)
         log.sync()
-        assert log.trim(told[4].pointer)[0] == 4
+        assert log.trim(stored[4].pointer)[0] == 4
         assert sum(name.endswith(".idx") for name in disk.list(directory)) == 1
         log._lock.release()
         disk.lose_power(random.Random(seed))
         with Log.open(directory, filesystem=disk, clock=clock) as again:
-            assert list(again.read()) == told[4:]
+            assert list(again.read()) == stored[4:]
             assert again.first_ordinal == 4
 
 
 # -- by age -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, clock: ManualClock) -> None:
+def test_no_record_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, clock: ManualClock) -> None:
     """A record a second, a sweep each time one is due; nothing young goes, nothing old stays."""
     log = open_log(options=LogOptions(max_age=40))
     clock.tick = 0
@@ -87,13 +87,13 @@ def test_nothing_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, cloc
 
 def test_a_record_from_the_future_keeps_only_its_own_segment(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log(options=DISTANT)
-    told = synced_fill(log, 4)
+    stored = synced_fill(log, 4)
     clock.step(-10 * DAY)
     assert log.retain()[0] == 0
-    assert list(log.read()) == told
+    assert list(log.read()) == stored
 
 
-def test_nothing_goes_without_a_limit(open_log: OpenLog, clock: ManualClock) -> None:
+def test_nothing_is_removed_without_a_limit(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log(options=LogOptions(count_limit=1))
     stored = synced_fill(log, 5)
     clock.step(10_000 * DAY)
@@ -105,19 +105,19 @@ def test_nothing_goes_without_a_limit(open_log: OpenLog, clock: ManualClock) -> 
 def test_age_limit_seals_the_active_segment(open_log: OpenLog, clock: ManualClock) -> None:
     """Roll by age."""
     log = open_log(options=LogOptions(age_limit=60))
-    told = synced_fill(log, 1)
-    assert log.retention_due() == told[0].pointer + 60 * SECOND
-    clock.set(told[0].pointer + 59 * SECOND)
+    stored = synced_fill(log, 1)
+    assert log.retention_due() == stored[0].pointer + 60 * SECOND
+    clock.set(stored[0].pointer + 59 * SECOND)
     log.retain()
     assert log.info().segments == 1
-    clock.set(told[0].pointer + 60 * SECOND)
+    clock.set(stored[0].pointer + 60 * SECOND)
     log.retain()
     assert log.info().segments == 2
     assert log.retention_due() is None
-    assert list(log.read()) == told
+    assert list(log.read()) == stored
 
 
-def test_retention_tells_when_it_will_next_be_due(open_log: OpenLog, clock: ManualClock) -> None:
+def test_retention_returns_when_it_is_next_due(open_log: OpenLog, clock: ManualClock) -> None:
     """One microsecond earlier it does nothing, at that moment it does."""
     log = open_log(options=LogOptions(max_age=100, count_limit=3))
     clock.tick = 0
@@ -146,17 +146,17 @@ def test_log_stays_below_its_bytes(open_log: OpenLog, tmp_path: Path) -> None:
     """Whole segments go, so up to a quarter more than necessary, and the newest batch always stays."""
     for max_bytes in (1, 2_000, 10_000):
         log = open_log(tmp_path / str(max_bytes), options=LogOptions(max_bytes=max_bytes))
-        told = []
+        stored = []
         for i in range(100):
-            told.append(b"%0*d" % (100 + i % 7, i))
-            put(log, encoded([told[-1]]))
+            stored.append(b"%0*d" % (100 + i % 7, i))
+            put(log, encoded([stored[-1]]))
             log.retain()
             left = values(log)
             assert left
-            assert left == told[-len(left) :]
+            assert left == stored[-len(left) :]
             size = sum(path.stat().st_size for path in segments(log.directory))
             assert size == log.info().bytes <= max(max_bytes, 500)
-            assert size > max_bytes * 0.6 or len(left) == len(told)
+            assert size > max_bytes * 0.6 or len(left) == len(stored)
 
 
 def test_newest_records_outlive_a_limit_that_they_exceed_alone(open_log: OpenLog) -> None:
@@ -187,50 +187,52 @@ def test_large_producer_table_does_not_make_every_batch_a_segment(open_log: Open
 # -- readers ------------------------------------------------------------------------------------------------
 
 
-def test_cursor_below_what_is_kept_resumes_there_and_learns_what_is_gone(open_log: OpenLog) -> None:
+def test_cursor_below_the_kept_records_continues_there_and_reports_the_removed_ones(
+    open_log: OpenLog,
+) -> None:
     """Exactly, if the reader knows its ordinal, else at most so many; never silently."""
     log = open_log(options=LogOptions(count_limit=2))
-    told = fill(log, 10)
-    log.trim(told[6].pointer)
-    assert list(log.read(0)) == told[6:]
+    stored = fill(log, 10)
+    log.trim(stored[6].pointer)
+    assert list(log.read(0)) == stored[6:]
     for i in range(10):
-        assert list(log.read(told[i].pointer)) == told[max(6, i + 1) :]
+        assert list(log.read(stored[i].pointer)) == stored[max(6, i + 1) :]
     assert missing(log, 0) == 6
     assert missing(log, 0, ordinal=0) == 6
-    assert missing(log, told[2].pointer, ordinal=3) == 3
-    assert 3 <= missing(log, told[2].pointer) <= 6
+    assert missing(log, stored[2].pointer, ordinal=3) == 3
+    assert 3 <= missing(log, stored[2].pointer) <= 6
     for i in range(5, 9):
-        assert missing(log, told[i].pointer) == 0
-        assert missing(log, told[i].pointer, ordinal=i + 1) == 0
+        assert missing(log, stored[i].pointer) == 0
+        assert missing(log, stored[i].pointer, ordinal=i + 1) == 0
 
 
-def test_gone_is_known_after_everything_was_removed(open_log: OpenLog) -> None:
+def test_number_of_removed_records_is_known_after_all_were_removed(open_log: OpenLog) -> None:
     """Also over a restart."""
     log = open_log()
-    told = fill(log, 3)
+    stored = fill(log, 3)
     log.trim(POINTER_MAX)
     assert log.fetch(0) is None
     log.close()
     log = open_log()
     fill(log, 2)
     assert missing(log, 0) == 3
-    assert missing(log, told[0].pointer, ordinal=1) == 2
-    assert missing(log, told[2].pointer) == 0
+    assert missing(log, stored[0].pointer, ordinal=1) == 2
+    assert missing(log, stored[2].pointer) == 0
 
 
-def test_lookup_into_a_segment_that_is_gone_leads_on(open_log: OpenLog) -> None:
+def test_lookup_in_a_removed_segment_returns_the_next_cursor(open_log: OpenLog) -> None:
     """Retention ran between the lookup and its reading, which another thread does later."""
     log = open_log(options=LogOptions(count_limit=2))
-    told = fill(log, 7)
-    places = [log.lookup(record.pointer - 1) for record in told[:4]]
-    log.trim(told[6].pointer)
+    stored = fill(log, 7)
+    places = [log.lookup(record.pointer - 1) for record in stored[:4]]
+    log.trim(stored[6].pointer)
     for place in places:
         assert place is not None
         assert place.read() is None
-        assert list(log.read(place.beyond)) == told[6:]
+        assert list(log.read(place.beyond)) == stored[6:]
 
 
-def test_segment_file_that_was_taken_away_is_reported(open_log: OpenLog, directory: Path) -> None:
+def test_missing_segment_file_is_reported(open_log: OpenLog, directory: Path) -> None:
     """Damaged is never absent: what retention did not remove has to be there."""
     log = open_log(options=LogOptions(count_limit=2))
     fill(log, 7)

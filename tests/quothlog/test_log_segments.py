@@ -63,7 +63,7 @@ def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, directory: Pat
 
 
 @needs_proc
-def test_log_that_rolls_leaves_no_file_open(log: Log) -> None:
+def test_rolling_leaves_no_file_open(log: Log) -> None:
     """Not of the segment that it began with either: a removed file takes its room until it is closed."""
     log.append(b"first")
     before = descriptors(os.getpid())
@@ -74,7 +74,7 @@ def test_log_that_rolls_leaves_no_file_open(log: Log) -> None:
 
 
 @pytest.mark.parametrize("offset", [2**31, 2**32, 2**40 - 1, 2**40, 2**40 + 8, 2**62])
-def test_offsets_above_every_bound_of_the_past_are_kept(offset: int) -> None:
+def test_offsets_of_64_bits_are_stored(offset: int) -> None:
     """64 bits wherever an offset is kept."""
     start, far = LogPosition(96, 5, 0), LogPosition(offset, 2**56 - 2, 2**50)
     index = SparseIndex([start])
@@ -102,21 +102,21 @@ class Restless(Segment):
             self.rest()
 
 
-def test_segment_may_be_let_rest_at_any_moment_of_a_read(open_log: OpenLog, directory: Path) -> None:
+def test_read_survives_the_release_of_its_segment_at_any_time(open_log: OpenLog, directory: Path) -> None:
     """A request that races with going to sleep is served."""
     log = open_log()
-    told = fill(log, 3)
+    stored = fill(log, 3)
     log.roll()
     path = segments(directory)[0]
     restless = Restless(PosixFileSystem(), directory, int(path.stem), log.log_id, path.stat().st_size)
     restless.keep()
     found = ReadRequest(restless, None, 0, 0, 10, 10_000).read()
     assert found is not None
-    assert found.next == told[-1].pointer
+    assert found.next == stored[-1].pointer
     assert restless.kept_view is None
 
 
-def test_readers_in_other_threads_get_what_was_written(open_log: OpenLog) -> None:
+def test_readers_in_other_threads_get_all_written_records(open_log: OpenLog) -> None:
     """An extract is whole batches, or its segment is gone, whatever the owner does meanwhile."""
     log = open_log(options=LogOptions(count_limit=20))
     asked: SimpleQueue[ReadRequest | None] = SimpleQueue()
@@ -162,11 +162,11 @@ def test_readers_in_other_threads_get_what_was_written(open_log: OpenLog) -> Non
     assert gone < lookups / 2
 
 
-def test_readers_that_come_late_leave_no_more_open_than_is_kept(open_log: OpenLog) -> None:
+def test_late_readers_leave_no_more_files_open_than_the_limit(open_log: OpenLog) -> None:
     """The owner may have let a segment rest between the lookup and the reading of another thread."""
     log = open_log(options=LogOptions(count_limit=1))
-    told = fill(log, 3 * VIEWS_MAX)
-    lookups = [log.lookup(record.pointer - 1) for record in told]
+    stored = fill(log, 3 * VIEWS_MAX)
+    lookups = [log.lookup(record.pointer - 1) for record in stored]
     for lookup in lookups:
         assert lookup is not None
         assert lookup.read() is not None

@@ -68,7 +68,7 @@ def holds(directory: Path, count: int) -> bool:
     return len(stored(directory)) == count
 
 
-def test_flushes_after_so_many_records_as_one_batch(directory: Path) -> None:
+def test_writer_flushes_after_a_number_of_records_as_one_batch(directory: Path) -> None:
     with Writer(directory, flush_records=3, flush_seconds=LATE) as writer:
         for number in range(7):
             writer.write(b"%d" % number, key=b"k", headers={"n": b"%d" % number})
@@ -82,7 +82,7 @@ def test_flushes_after_so_many_records_as_one_batch(directory: Path) -> None:
         ]
 
 
-def test_flushes_after_so_long_without_being_asked(directory: Path) -> None:
+def test_writer_flushes_after_its_interval_without_a_call(directory: Path) -> None:
     with Writer(directory, flush_records=1_000, flush_seconds=0.02) as writer:
         for number in range(3):
             writer.write(b"%d" % number)
@@ -90,7 +90,7 @@ def test_flushes_after_so_long_without_being_asked(directory: Path) -> None:
             eventually(lambda: writer.log.unsynced_records == 0, "and synced")
 
 
-def test_nothing_is_flushed_before_its_time(directory: Path) -> None:
+def test_writer_flushes_nothing_before_its_interval(directory: Path) -> None:
     writer = Writer(directory, flush_seconds=LATE)
     writer.write(b"x")
     assert stored(directory) == []
@@ -101,7 +101,7 @@ def test_nothing_is_flushed_before_its_time(directory: Path) -> None:
         writer.write(b"y")
 
 
-def test_any_thread_may_write_and_each_keeps_its_order(directory: Path) -> None:
+def test_records_of_each_writing_thread_keep_their_order(directory: Path) -> None:
     with Writer(directory, flush_records=7, flush_seconds=0.001) as writer:
 
         def write(name: int) -> None:
@@ -119,17 +119,17 @@ def test_any_thread_may_write_and_each_keeps_its_order(directory: Path) -> None:
         assert [number for one, number in found if one == name] == list(range(500))
 
 
-def test_killed_it_loses_at_most_what_was_not_flushed(directory: Path) -> None:
+def test_killed_writer_loses_at_most_unflushed_records(directory: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         for _ in range(50):
-            told = int(process.stdout.readline())
+            printed = int(process.stdout.readline())
         os.kill(process.pid, signal.SIGKILL)
         for line in process.stdout:
-            told = int(line)
+            printed = int(line)
     found = stored(directory)
     assert found == [b"%d" % number for number in range(len(found))]
-    assert len(found) > told
+    assert len(found) > printed
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,7 @@ def test_killed_it_loses_at_most_what_was_not_flushed(directory: Path) -> None:
     ],
     ids=["value", "key", "size"],
 )
-def test_what_is_no_record_is_refused_and_nothing_else_is_hurt(
-    directory: Path, value: Any, key: Any, code: str
-) -> None:
+def test_invalid_record_is_refused_alone(directory: Path, value: Any, key: Any, code: str) -> None:
     with Writer(directory, flush_seconds=LATE) as writer:
         writer.write(b"before")
         with refused(code):
@@ -160,7 +158,7 @@ def test_large_records_are_batches_of_their_own(directory: Path) -> None:
     assert stored(directory) == [b"a", large[0], b"b", large[1], b"c"]
 
 
-def test_on_a_full_disk_records_wait_and_nothing_is_lost(directory: Path) -> None:
+def test_on_a_full_disk_records_stay_buffered_and_none_is_lost(directory: Path) -> None:
     """As many as fit into one batch; then writing is refused, until there is room."""
     writer = Writer(directory, flush_records=10, flush_seconds=LATE)
     writer.write(b"first")
@@ -168,12 +166,12 @@ def test_on_a_full_disk_records_wait_and_nothing_is_lost(directory: Path) -> Non
     options, writer.log.options = writer.log.options, LogOptions(disk_free_min=2**62)
     value = bytes(2**20)
     taken = count()
-    with pytest.raises(QuothError) as refusal:  # noqa: PT012
+    with pytest.raises(QuothError) as raised:  # noqa: PT012
         while True:
             writer.write(value)
             next(taken)
-    assert refusal.value.code == "disk_low"
-    assert writer.problem is refusal.value
+    assert raised.value.code == "disk_low"
+    assert writer.problem is raised.value
     assert next(taken) == BUFFER_BYTES_MAX // (len(value) + 16)
     with pytest.raises(QuothError, match="disk_low"):
         writer.flush()
@@ -185,7 +183,7 @@ def test_on_a_full_disk_records_wait_and_nothing_is_lost(directory: Path) -> Non
     assert stored(directory) == [b"first", *[value] * (next(taken) - 1), b"last"]
 
 
-def test_on_a_full_disk_what_is_forwarded_makes_room(tmp_path: Path) -> None:
+def test_on_a_full_disk_forwarded_segments_are_removed(tmp_path: Path) -> None:
     """Though the mark finds none either: it is written over the old one."""
     with mounted("tmpfs", tmp_path) as disk:
         log = disk.path / "log"
@@ -209,7 +207,7 @@ def test_on_a_full_disk_what_is_forwarded_makes_room(tmp_path: Path) -> None:
             assert len(left) < len(records)
 
 
-def test_time_is_kept_though_descriptors_were_short(directory: Path) -> None:
+def test_writer_flushes_on_time_without_free_descriptors(directory: Path) -> None:
     with Writer(directory, flush_seconds=0.02) as writer:
         with no_more_descriptors():
             for number in range(1, 4):
@@ -220,7 +218,7 @@ def test_time_is_kept_though_descriptors_were_short(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"flush_records": 0}, {"flush_seconds": 0}, {"flush_records": 100_001}])
-def test_settings_that_make_no_sense_are_refused(directory: Path, wrong: dict[str, Any]) -> None:
+def test_invalid_writer_settings_are_refused(directory: Path, wrong: dict[str, Any]) -> None:
     with refused("bad_setting"):
         Writer(directory, **wrong)
 
@@ -233,7 +231,7 @@ def test_second_writer_is_refused_with_the_pid_of_the_first(directory: Path) -> 
         assert OWNER_S <= time.monotonic() - began < DEADLINE_S
 
 
-def test_lets_go_of_what_a_mark_says_is_safe(directory: Path) -> None:
+def test_writer_removes_segments_below_every_forwarding_mark(directory: Path) -> None:
     """Once one asks for it, and up to where the last of them is."""
     with Writer(directory, flush_records=1, options=LogOptions(count_limit=5)) as writer:
         for number in range(30):
@@ -256,10 +254,10 @@ def test_lets_go_of_what_a_mark_says_is_safe(directory: Path) -> None:
         writer.write(b"30")
     with Log.open(directory) as log:
         assert [record.value for record in log.read()] == [b"30"]
-        assert log.findings.strays == []
+        assert log.findings.unknown_files == []
 
 
-def test_a_log_without_an_owner_is_trimmed_up_to_its_marks(directory: Path) -> None:
+def test_log_without_an_owner_is_trimmed_up_to_its_forwarding_marks(directory: Path) -> None:
     """And of nothing else, though a copy of a segment seems to be where the next one begins."""
     with Log.open(directory, options=LogOptions(count_limit=5)) as log:
         for number in range(13):
@@ -275,7 +273,7 @@ def test_a_log_without_an_owner_is_trimmed_up_to_its_marks(directory: Path) -> N
         assert stored(directory) == [b"%d" % number for number in range(first or 5, 13)]
 
 
-def test_an_opening_warns_of_pointers_ahead_of_the_clock_and_of_strays(
+def test_an_opening_warns_of_pointers_ahead_of_the_clock_and_of_false_segments(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Log.open(directory, clock=ManualClock(time.time_ns() // 1_000 + HOUR, tick=1)) as log:
@@ -283,6 +281,6 @@ def test_an_opening_warns_of_pointers_ahead_of_the_clock_and_of_strays(
     (directory / segment_name(FAR)).touch()
     with Writer(directory):
         pass
-    ahead, stray = (record.getMessage() for record in caplog.records)
+    ahead, false_segment = (record.getMessage() for record in caplog.records)
     assert re.fullmatch(r".*: pointers run 3[56]\d\d s ahead of the clock", ahead)
-    assert f"no segment of this log, kept as {segment_name(FAR)}" in stray
+    assert f"no segment of this log, kept as {segment_name(FAR)}" in false_segment

@@ -26,7 +26,7 @@ from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance, Damage
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
-from quothlog.storage.write_failure import tell_if_full
+from quothlog.storage.write_failure import report_full_disk
 from quothwire.errors import QuothError, error
 
 
@@ -66,7 +66,7 @@ def backup(
                 whole[folder.path.name] = outcome.saved
                 saved.append(outcome.saved)
             yield outcome
-        with tell_if_full(DISK, to, manifest.NAME, _AFTER_A_FULL_DISK):
+        with report_full_disk(DISK, to, manifest.NAME, _AFTER_A_FULL_DISK):
             manifest.save(to, whole)
         for one in saved:
             with contextlib.suppress(OSError):  # the next backup removes it
@@ -95,7 +95,7 @@ def _save(folder: TopicFolder, to: Path, until: int, advance: Advance, *, exact:
     outcome = Outcome(folder)
     target = to / folder.path.name
     try:
-        with tell_if_full(DISK, to, repr(folder.topic.name), _AFTER_A_FULL_DISK):
+        with report_full_disk(DISK, to, repr(folder.topic.name), _AFTER_A_FULL_DISK):
             archiver = Archiver(folder.path, folder.topic.log_id, target, until, exact=exact)
             outcome.damages += archiver.run(advance)
         archive, outcome.copied = archiver.archive, archiver.copied

@@ -43,10 +43,10 @@ _TRIAL = 2**64 - 1
 
 @dataclass
 class Catalog:
-    """The topics of a data directory. strays: the names of unknown files and folders."""
+    """The topics of a data directory. unknown: the names of unknown files and folders."""
 
     folders: list[TopicFolder] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
 
 def scan(directory: Path, filesystem: FileSystem = DISK) -> Catalog:
@@ -58,7 +58,7 @@ def scan(directory: Path, filesystem: FileSystem = DISK) -> Catalog:
     for path in sorted(topics.iterdir()):
         text, log_id = path.name.rpartition("~")[0], topic_folder.log_id_of(path)
         if not log_id or not _is_folder(path):
-            catalog.strays.append(path.name)
+            catalog.unknown.append(path.name)
         elif text in (topic_folder.NEW, topic_folder.GONE):
             remove(path)
         else:

@@ -24,7 +24,7 @@ from quothlog.file_format import LogPosition
 from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance
 from quothlog.storage.dirlock import DirectoryLock
-from quothlog.storage.write_failure import need_room, tell_if_full
+from quothlog.storage.write_failure import need_room, report_full_disk
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
 from quothwire.topic import check_topic
@@ -95,7 +95,7 @@ def restore(
         _check_free(directory, [one.topic for one in topics])
         need_room(DISK, directory, sum(one.archive.bytes for one in topics))
         for one in topics:
-            with tell_if_full(DISK, directory, repr(one.topic.name), _AFTER_A_FULL_DISK):
+            with report_full_disk(DISK, directory, repr(one.topic.name), _AFTER_A_FULL_DISK):
                 restored = _restore_one(backup / one.folder, one, directory, until, advance)
             yield restored
     finally:

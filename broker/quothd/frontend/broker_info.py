@@ -30,7 +30,7 @@ from quothwire.topic import TOPIC_BYTES_MAX, check_topic
 
 SERVER = f"quothd {VERSION}"
 DISK_LOW_S = 10.0
-"""The disk counts as low for so long after a refusal. A producer that was refused tries again."""
+"""The disk counts as low for so long after a refused write. A producer that was refused tries again."""
 
 
 class BrokerInfo:

@@ -175,7 +175,7 @@ class FrontEnd:
             wait = min(due for due in dues if due is not None) - now
             more = not self._outbox.leave() or more
             ready = dict(poller.poll(0 if more else max(0, int(wait * 1_000) + 1)))
-            self._outbox.attend(rung=self._outbox.fd in ready)
+            self._outbox.attend(readable=self._outbox.fd in ready)
             self._take_events(monotonic() + TURN_S)
             more = self._router.socket in ready and self._receive()
             if self._replies.kept:

@@ -41,7 +41,7 @@ class SyncDone(NamedTuple):
 
 
 class CommitStepDone(NamedTuple):
-    """A step of a commit has ended; `problem` is what it raised."""
+    """A step of a commit has ended; `problem` is the exception that it raised."""
 
     commit: Commit
     problem: Exception | None

@@ -101,7 +101,7 @@ class Executor:
     # -- for the front end ----------------------------------------------------------------------------------
 
     def run(self, now: float) -> Sequence[Event]:
-        """Handle what was given and is quick, or give all of it to the topic's thread; returns the events.
+        """Handle the given items if they are quick, or give all to the topic's thread; returns the events.
 
         Raises `TakenOver` if a disk has stalled this thread, which is the front end no more.
         """
@@ -150,8 +150,10 @@ class Executor:
             self._send()
 
     def take_late(self, events: Sequence[Event]) -> None:
-        """Give the topic's thread what it needs to close the log. For any thread, once the front end has
-        ended."""
+        """Give the topic's thread late results, and the token that it needs to close the log.
+
+        For any thread, once the front end has ended.
+        """
         for event in events:
             if isinstance(event, Brought):
                 self.thread.give([event.item])

@@ -23,8 +23,8 @@ class Outbox(Generic[Poster]):
         self._posted: deque[tuple[Poster, Sequence[Event]]] = deque()
         self._attended = False
         self._deliver: Callable[[Poster, Sequence[Event]], None] | None = None
-        self.fd, self._bell = os.pipe()
-        for end in (self.fd, self._bell):
+        self.fd, self._wakeup = os.pipe()
+        for end in (self.fd, self._wakeup):
             os.set_blocking(end, False)
 
     def post(self, poster: Poster, events: Sequence[Event]) -> None:
@@ -39,13 +39,13 @@ class Outbox(Generic[Poster]):
     def wake(self) -> None:
         """Wake the front end, also without an event."""
         with suppress(BlockingIOError):
-            os.write(self._bell, b"\0")
+            os.write(self._wakeup, b"\0")
 
-    def attend(self, *, rung: bool) -> None:
-        """The front end is awake: posting needs no wakeup. rung: `fd` is readable."""
+    def attend(self, *, readable: bool) -> None:
+        """The front end is awake: posting needs no wakeup. readable: whether `fd` is."""
         self._attended = True
-        if rung:
-            self._hush()
+        if readable:
+            self._drain()
 
     def leave(self) -> bool:
         """The front end will wait: posting wakes it. False if there are events already."""
@@ -68,9 +68,9 @@ class Outbox(Generic[Poster]):
 
     def close(self) -> None:
         """Close its descriptors; no thread posts any more."""
-        for end in (self.fd, self._bell):
+        for end in (self.fd, self._wakeup):
             os.close(end)
 
-    def _hush(self) -> None:
+    def _drain(self) -> None:
         with suppress(BlockingIOError):
             os.read(self.fd, 4_096)

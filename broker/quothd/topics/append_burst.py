@@ -31,7 +31,7 @@ class PublishOutcome(NamedTuple):
 
 
 def check_first(request: PendingRequest) -> None:
-    """Raise what is wrong with the first publish, or stage, of a topic, as far as that shows without its log.
+    """Raise the errors of the first publish, or stage, of a topic that can be found without its log.
 
     It reads all of the batch, as the log does again: 20 ns a record, once in the life of a topic.
     """

@@ -34,18 +34,18 @@ def as_error(problem: Exception, what: str, place: Path) -> QuothError:
             return error("internal", f"{what}: {str(problem) or 'an unexpected failure'}")
 
 
-def broken_off(told: QuothError) -> QuothError:
+def broken_off(problem: QuothError) -> QuothError:
     """The error of something that was broken off. It may have been done, so it is never retryable."""
-    return error("storage_failed", told.text) if told.retryable else told
+    return error("storage_failed", problem.text) if problem.retryable else problem
 
 
 def log_failure(problem: Exception, topic: str, place: Path) -> QuothError:
     """Log what went wrong, with the traceback of a defect; returns the error for clients."""
-    told = as_error(problem, topic, place)
+    failure = as_error(problem, topic, place)
     withheld = isinstance(problem, OSError) and problem.errno in WITHHELD  # the path says it all
-    foreseen = isinstance(problem, QuothError) or told.retryable or withheld
-    note("topic_failed", None if foreseen else problem, topic=topic, problem=told)
-    return told
+    foreseen = isinstance(problem, QuothError) or failure.retryable or withheld
+    note("topic_failed", None if foreseen else problem, topic=topic, problem=failure)
+    return failure
 
 
 def shortage(problem: Exception, what: str) -> QuothError:

@@ -77,15 +77,15 @@ def open_topic(
 
 def _log_findings(name: str, log: Log) -> None:
     findings = log.findings
-    for file in findings.strays:
+    for file in findings.unknown_files:
         note("stray_ignored", topic=name, file=file)
-    for file in findings.strays_set_aside:
+    for file in findings.false_segments:
         note("stray_set_aside", topic=name, file=file)
     if (ahead := log.ahead_us) > AHEAD_US:
         note("pointers_ahead", topic=name, seconds=ahead // 1_000_000)
     if findings.torn_bytes or findings.damaged_bytes:
         found = {key: findings.counters()[key] for key in ("torn_bytes", "damaged_bytes")}
-        note("topic_recovered", topic=name, **found, set_aside=findings.set_aside)
+        note("topic_recovered", topic=name, **found, set_aside=findings.quarantined)
     if findings.rebuilt:
         note("derived_rebuilt", topic=name, segments=findings.rebuilt)
     if findings.lost_records:

@@ -55,7 +55,7 @@ ANSWER_BYTES_MAX = 2**20
 
 
 class Services(Protocol):
-    """The threads that work for a topic. What they have done comes back as an item."""
+    """The threads that work for a topic. Their results come back as items."""
 
     def sync(self, request: SyncRequest) -> None:
         """Execute an fsync; `SyncDone` comes back."""
@@ -183,7 +183,7 @@ class Topic:
             self._settle()
 
     def _settle(self) -> None:
-        """Begin the fsync that is due, answer what one has reached, report what is visible."""
+        """Begin a due fsync, answer the requests that one has reached, report the visible records."""
         self._syncing.begin_if_due(self._now)
         if self._syncing.waiting:
             self._answer_reached()

@@ -76,7 +76,7 @@ class Transactions:
         return outcome or Appended(0, 0, 0, False)
 
     def abort(self, request: PendingRequest) -> TransactionInfo:
-        """Remove what is staged for a transaction."""
+        """Remove the staged batches of a transaction."""
         decoded: AbortTransaction = request.decode()
         return self._described(self.log_transactions.abort(application_of(decoded), decoded.version))
 

@@ -6,8 +6,8 @@
 FLOOR is the smallest pointer that it can hold, HASH the xxh3-64 of the file in hex. Another content has
 another name, so a file is never written to again, and what is there already is not copied twice.
 
-A batch belongs to the moment of its first record. What does not check is copied as it is and told. Segments
-that retention removes meanwhile are left out, and with them those before, so no hole is made.
+A batch belongs to the moment of its first record. Damaged bytes are copied as they are, and
+reported. Segments that retention removes meanwhile are left out, with all segments before them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class KeptFile(NamedTuple):
         return f"{self.floor:017d}-{self.hash:016x}{self.suffix}"
 
     def check(self, directory: Path) -> None:
-        """Read it. Raises `Damaged` if it is not what it was."""
+        """Read and verify it. Raises `Damaged` if it has changed."""
         path = directory / self.name
         try:
             file = DISK.open(path)
@@ -108,7 +108,7 @@ class Archive:
 
 
 class Archiver:
-    """Copies one log into a folder; `archive` tells what is in it then, `copied` the bytes that were not yet.
+    """Copies one log into a folder; `archive` has its content then, `copied` the number of new bytes.
 
     log_id: that of the log. until: the moment, as a pointer. exact: else everything counts that is there in a
     log whose newest pointer lies ahead of the clock, or records that a reader has seen would be missing; and
@@ -146,7 +146,7 @@ class Archiver:
                 self._there.setdefault(kept.floor, []).append(kept)
 
     def run(self, advance: Advance) -> Iterator[Damage]:
-        """Copy; tells what does not check. Raises OSError."""
+        """Copy; yields the damage that it finds. Raises OSError."""
         yield from self._take_all(advance)
         while self._is_overtaken():
             yield from self._take_all(advance)

@@ -123,11 +123,11 @@ class LogSurvey:
 
     # -- the queries ------------------------------------------------------------------------------------
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _ask(self, query: Callable[[], T]) -> T:
         """Execute a query; again on what is left, if retention removes segments meanwhile."""
         while True:
             try:
-                return question()
+                return query()
             except FileNotFoundError:
                 left = [one for one in self._segments if not one.removed]
                 if len(left) == len(self._segments):
@@ -324,38 +324,38 @@ class LogSurvey:
         return _Edge(len(self._segments) - 1, *self._visible)
 
     def _row_of_pointer(self, pointer: int) -> int:
-        row = self._told(bisect_right(self._segments, pointer + 1, key=lambda one: one.floor) - 1)
+        row = self._located(bisect_right(self._segments, pointer + 1, key=lambda one: one.floor) - 1)
         while row > self._first_row() and pointer < self._start(row).pointer:
-            row = self._told(row - 1)  # the damage before its first batch is counted from there
+            row = self._located(row - 1)  # the damage before its first batch is counted from there
         return row
 
     def _row_of_ordinal(self, ordinal: int) -> int:
         rows = range(len(self._segments))
         first = self._first_row()
-        return self._told(bisect_right(rows, ordinal, lo=first, key=self._ordinal_at) - 1)
+        return self._located(bisect_right(rows, ordinal, lo=first, key=self._ordinal_at) - 1)
 
     def _ordinal_at(self, row: int) -> int:
-        return self._start(self._told(row)).ordinal
+        return self._start(self._located(row)).ordinal
 
     def _first_row(self) -> int:
-        """The oldest segment that tells where it belongs."""
+        """The oldest segment with a known place."""
         if self._oldest < 0:
-            self._oldest = next(row for row in range(len(self._segments)) if self._tells(row))
+            self._oldest = next(row for row in range(len(self._segments)) if self._is_located(row))
         return self._oldest
 
-    def _told(self, row: int) -> int:
-        """The segment, or the last one before it that tells where it belongs."""
+    def _located(self, row: int) -> int:
+        """The segment, or the last one before it with a known place."""
         first = self._first_row()
-        while row > first and not self._tells(row):
+        while row > first and not self._is_located(row):
             row -= 1
         return max(row, first)
 
     def _following(self, row: int) -> int | None:
-        """The next segment that tells where it belongs."""
+        """The next segment with a known place."""
         rows = range(row + 1, len(self._segments))
-        return next((row for row in rows if self._tells(row)), None)
+        return next((row for row in rows if self._is_located(row)), None)
 
-    def _tells(self, row: int) -> bool:
-        """True for a segment of this log whose header block or first batch says where it belongs."""
+    def _is_located(self, row: int) -> bool:
+        """True for a segment of this log whose place its header block or its first batch shows."""
         one = self._segments[row]
         return not one.is_misplaced and one.begin is not None

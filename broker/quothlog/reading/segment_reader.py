@@ -21,7 +21,7 @@ GUESS_BYTES = 2**12
 """Read beyond what records take on average: a header and some records more cost nothing."""
 AT_HAND_BYTES = 2**16
 """More than that is copied in a reader thread, where it delays no other request."""
-MARKS_MAX = 256
+EXTRACT_ENDS_MAX = 256
 """Ends of extracts that are remembered for one segment, 200 bytes each: as many consumers read on at once."""
 
 
@@ -54,14 +54,14 @@ def _head(data: Bytes, size: int) -> Bytes:
 class SegmentView(NamedTuple):
     """All that a read of a segment needs.
 
-    marks: ends of extracts, by their last pointers. below: exclusive upper bound of its pointers. sight: the
-    offset up to which batches were searched when the end was found: what lies behind the last batch shows
-    whether one before it is in its place.
+    extract_ends: of earlier extracts, by their last pointers. below: exclusive upper bound of its pointers.
+    sight: the offset up to which batches were searched when the end was found: what lies behind the last
+    batch shows whether one before it is in its place.
     """
 
     file: File
     sparse: SparseIndex
-    marks: dict[int, LogPosition]
+    extract_ends: dict[int, LogPosition]
     end: LogPosition
     below: int
     sight: int
@@ -111,7 +111,7 @@ def _extract_next(
 
     at_hand: only a small extract, and only from memory.
     """
-    start = view.marks.get(after)
+    start = view.extract_ends.get(after)
     if start is None:
         return None
     most = min(bytes_max, view.end.offset - start.offset)
@@ -169,9 +169,9 @@ def _sound(
         size, last, ordinal = batch.whole(data, *bounds)
         if not size:  # the file is shorter than when it was opened
             return None
-    if len(view.marks) >= MARKS_MAX:
-        view.marks.clear()
-    view.marks[last] = LogPosition(start.offset + size, last, ordinal)
+    if len(view.extract_ends) >= EXTRACT_ENDS_MAX:
+        view.extract_ends.clear()
+    view.extract_ends[last] = LogPosition(start.offset + size, last, ordinal)
     return Extract(_head(data, size), start.ordinal, last, start.ordinal)
 
 
@@ -190,7 +190,7 @@ def _start(view: SegmentView, log_id: int, after: int) -> tuple[LogPosition, Hea
 
     None if there is none, or if the batches on the way there do not follow each other as they should.
     """
-    here, step = view.marks.get(after), batch.HEADER_BYTES
+    here, step = view.extract_ends.get(after), batch.HEADER_BYTES
     if here is None:
         here, step = view.sparse.before(after), INDEX_STEP_BYTES
     passed = 1

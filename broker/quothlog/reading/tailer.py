@@ -37,11 +37,11 @@ _SETTLED_US = 3 * 10**6
 
 
 class DirectoryWatch:
-    """Tells whether the names in a directory may have changed, so that it is not listed again and again.
+    """Detects whether the names in a directory may have changed, so that it is listed only then.
 
-    Not thread-safe. A directory's time of change tells, which is as fine as the system's clock tick, or as
-    two seconds on the FAT of a memory card: two changes within one tick look like one. So a change is trusted
-    to be the last of its tick only once it is three seconds old.
+    Not thread-safe. The time of change of a directory shows it, which is as fine as the system's clock tick,
+    or as two seconds on the FAT of a memory card: two changes within one tick look like one. So a change is
+    trusted to be the last of its tick only once it is three seconds old.
     """
 
     def __init__(self, directory: Path, clock: Clock) -> None:
@@ -248,12 +248,12 @@ class Tailer:
         return True
 
     def _find(self) -> bool:
-        """Look for the next batch, wherever it lies, and tell what is missing before it."""
+        """Look for the next batch, wherever it lies, and report what is missing before it."""
         wrong: list[Damage | Unfinished] = []
         for part, step in verify.steps(self.directory, self.after, log_id=self.log_id, bodies=True):
             if isinstance(step, Found):
                 self._open(part, step)
-                self._tell(wrong, part, step.header)
+                self._report_missing(wrong, part, step.header)
                 return True
             wrong.append(step)
         return False
@@ -265,8 +265,8 @@ class Tailer:
         self.log_id, self._floor = part.log_id, part.floor
         self._here = LogPosition(found.offset, found.header.base - 1, found.header.ordinal)
 
-    def _tell(self, wrong: list[Damage | Unfinished], part: Part, first: Header) -> None:
-        """Tell what is missing between the cursor and a batch."""
+    def _report_missing(self, wrong: list[Damage | Unfinished], part: Part, first: Header) -> None:
+        """Report the records that are missing between the cursor and a batch."""
         expected = self._ordinal
         reason: Literal["trimmed", "damaged"] = "trimmed"
         text = ""

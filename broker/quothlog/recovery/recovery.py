@@ -1,4 +1,4 @@
-"""Opening a directory after anything that may have happened to it.
+"""Opens a directory after any crash or damage.
 
 Only the last segment is read, from its checkpoint or its header block to its end, every checksum verified.
 FORMAT.md has a table of what may be found there, and what is done about it. Where the log goes on in a new
@@ -20,9 +20,9 @@ from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.file_format import Block, Checkpoint, LogPosition
 from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
+from quothlog.recovery.false_segments import false_segments_among
 from quothlog.recovery.recovery_segment import RecoveryReport, RecoverySegment, cut, finish_cuts
 from quothlog.recovery.scan import Found, Hole, batches, is_open, is_zero, newest_pointer_in, settled, walk
-from quothlog.recovery.strays import strays_among
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
@@ -89,16 +89,16 @@ def open_directory(
 ) -> OpenedDirectory:
     """Open the log in a directory, or begin one if there is none.
 
-    log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
-    segment says an id, or all that say one say another; ``storage_failed`` if a segment or the plan is no
+    log_id: 0 takes the id in the header blocks, or a new one for a new log. Raises `Damaged` if no header
+    block has an id, or all have another one; ``storage_failed`` if a segment or the plan is no
     regular file.
     """
     for name in filesystem.strange(directory):
         if file_format.floor_of(name) or name == file_format.PLAN_NAME:
             refuse_strange(filesystem, directory / name)
     files = filesystem.list(directory)
-    strays = sorted(name for name in files if not file_format.is_ours(name) and name not in others)
-    findings = RecoveryReport(strays=strays)
+    unknown = sorted(name for name in files if not file_format.is_ours(name) and name not in others)
+    findings = RecoveryReport(unknown_files=unknown)
     for name in filter(file_format.is_ours, files):
         unfinished = name.endswith(TEMPORARY_SUFFIX)
         if unfinished or (
@@ -107,7 +107,7 @@ def open_directory(
             filesystem.remove(directory / name)
     sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
     finish_plan(filesystem, directory, files)
-    log_id = _without_strays(filesystem, directory, files, log_id, findings, clock)
+    log_id = _without_false_segments(filesystem, directory, files, log_id, findings, clock)
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if file_format.staged_name_of(name)}
     findings.quarantined_bytes = sum(size for name, size in files.items() if file_format.is_quarantined(name))
@@ -127,7 +127,7 @@ def open_directory(
     )
 
 
-def _without_strays(
+def _without_false_segments(
     filesystem: FileSystem,
     directory: Path,
     files: dict[str, int],
@@ -141,16 +141,16 @@ def _without_strays(
     """
     sizes = file_format.segment_sizes(files)
     log_id = _log_id(filesystem, directory, sorted(sizes), log_id)
-    strays = strays_among(filesystem, directory, log_id, sizes, clock)
-    if not log_id and len(strays) < len(sizes):
+    floors = false_segments_among(filesystem, directory, log_id, sizes, clock)
+    if not log_id and len(floors) < len(sizes):
         raise error("damaged", f"no segment in {directory} has a header block that checks")
-    if strays:
+    if floors:
         with durable_names(filesystem, directory):
-            for name in map(file_format.segment_name, strays):
-                aside = next(one for n in count(1) if (one := file_format.damaged_name(name, n)) not in files)
-                filesystem.rename(directory / name, directory / aside)
-                files[aside] = files.pop(name)
-                findings.strays_set_aside.append(aside)
+            for name in map(file_format.segment_name, floors):
+                new = next(one for n in count(1) if (one := file_format.damaged_name(name, n)) not in files)
+                filesystem.rename(directory / name, directory / new)
+                files[new] = files.pop(name)
+                findings.false_segments.append(new)
     return log_id
 
 
@@ -160,7 +160,7 @@ def new_log_id() -> int:
 
 
 def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:
-    """The wanted id if a segment says it or none says any; 0 wanted: the oldest one that is said, 0 if none.
+    """The wanted id if a header block has it or none has an id; 0 wanted: the oldest id, 0 if there is none.
 
     The oldest, since a file of another log that gets into a directory would stand behind it as a rule.
     """
@@ -228,7 +228,7 @@ class _Tail:
     def _behind_the_lost(self, end: LogPosition) -> LogPosition:
         """Return where the log has to go on if the segment ends before its checkpoint, which was synced.
 
-        The ordinals and pointers of what is lost are not used again, so readers find the gap.
+        The ordinals and pointers of the lost records are not used again, so readers find the gap.
         """
         point = self._claim
         if point is None or point.end.ordinal <= end.ordinal:
@@ -241,8 +241,8 @@ class _Tail:
     def _end_for_readers(self, start: LogPosition, end: LogPosition) -> LogPosition:
         """Return the boundary above which the log has to go on.
 
-        Readers walk by headers: one in a wrong place, whose body does not check, would hide from them what
-        follows it in this segment.
+        Readers walk by headers: a misplaced one with a damaged body would hide the batches behind it in this
+        segment.
         """
         if not self._findings.damaged_bytes:
             return end
@@ -254,7 +254,7 @@ class _Tail:
     def _replay(self, active: ActiveSegment, is_sealed: bool, *, lost_power: bool) -> Hole | None:
         """Walk from the checkpoint to the end of the file; returns what follows the last whole batch."""
         size, log_id = self._segment.size, active.log_id
-        point = _told(self._segment, self._claim)
+        point = _with_producers(self._segment, self._claim)
         if point is not None and segment.last_batch_agrees(self._file, point):
             active.resume(point)
             self.producers = ProducerTable.decode(point.producers)
@@ -335,9 +335,9 @@ class _Tail:
         return view.end
 
 
-def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
-    """The checkpoint in the index of a segment, if it tells the producer table: of those of a large
-    transaction only the last one does."""
+def _with_producers(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
+    """The checkpoint in the index of a segment, if it has the producer table: of the segments of a large
+    transaction only the last one has."""
     if claim is None or claim.end.offset > one.size:
         return None
     return claim if claim.producers or not has_no_table(one) else None
@@ -345,5 +345,5 @@ def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
 
 def _covering(one: Segment) -> Checkpoint | None:
     """The checkpoint of a segment, if it has the producer table behind its last batch."""
-    point = _told(one, one.claim())
+    point = _with_producers(one, one.claim())
     return point if point is not None and point.end == one.view().end else None

@@ -1,4 +1,4 @@
-"""The segment with which a log goes on where the last one is not to be written any more.
+"""The segment in which a log continues if its last one must not be written any more.
 
 It begins 10 s above every pointer that a reader may have seen. Torn bytes are quarantined first: copied into
 a file of their own, and cut off only once nothing is appended to the old segment any more. So a crash in
@@ -25,14 +25,14 @@ from quothwire.pointer import POINTER_MAX
 
 @dataclass
 class RecoveryReport:
-    """All that an opening has found and done."""
+    """The findings and the changes of an opening."""
 
-    strays: list[str] = field(default_factory=list)
+    unknown_files: list[str] = field(default_factory=list)
     """Names of files that are not a log's: left alone."""
-    set_aside: list[str] = field(default_factory=list)
-    """Names of files in which this opening has quarantined bytes."""
-    strays_set_aside: list[str] = field(default_factory=list)
-    """Names under which this opening has quarantined files that were named like segments and are none."""
+    quarantined: list[str] = field(default_factory=list)
+    """Names of the files into which this opening has copied torn bytes."""
+    false_segments: list[str] = field(default_factory=list)
+    """Names that this opening has given to files that were named like segments and are none: quarantined."""
     quarantined_bytes: int = 0
     """Bytes of all quarantined files, of this opening and of earlier ones."""
     torn_bytes: int = 0
@@ -59,7 +59,7 @@ class RecoveryReport:
 
     def gauges(self) -> dict[str, int]:
         """Return the amounts of files that a person should look at, by name."""
-        return {"quarantined_bytes": self.quarantined_bytes, "unknown_files": len(self.strays)}
+        return {"quarantined_bytes": self.quarantined_bytes, "unknown_files": len(self.unknown_files)}
 
 
 @dataclass
@@ -89,7 +89,7 @@ class RecoverySegment:
     def begin(
         self, clock: Clock, producers: bytes, findings: RecoveryReport
     ) -> tuple[list[Segment], ActiveSegment]:
-        """Begin the new segment; returns what is left of the last one, and the new one.
+        """Begin the new segment; returns the last one unless it was removed, and the new one.
 
         Raises OSError, or `Conflict` ``pointers_exhausted``.
         """
@@ -125,8 +125,8 @@ class RecoverySegment:
         path = self.last.path.with_name(file_format.torn_name(self.last.path.name, torn.start))
         there = self.filesystem.list(path.parent).get(path.name, 0)  # a copy that was broken off
         write_durably(self.filesystem, path, parts(self.file, torn))
-        if path.name not in findings.set_aside:
-            findings.set_aside.append(path.name)
+        if path.name not in findings.quarantined:
+            findings.quarantined.append(path.name)
             findings.torn_bytes += torn.end - torn.start
             findings.quarantined_bytes += torn.end - torn.start - there
 

@@ -78,18 +78,18 @@ def repair(
         opened = open_directory(filesystem, directory, clock, log_id, others)
         active = opened.go_on(clock)
         active.file.close()
-        for name in opened.findings.set_aside:
+        for name in opened.findings.quarantined:
             source, _ = file_format.torn_from(name)
             size = filesystem.list(directory)[name]
             yield Mended(directory / source, directory / name, size)
-        for name in opened.findings.strays_set_aside:
-            stray = name.removesuffix(file_format.DAMAGED_SUFFIX).rpartition(".")[0]
-            yield Mended(directory / stray, directory / name, filesystem.list(directory)[name])
+        for name in opened.findings.false_segments:
+            former = name.removesuffix(file_format.DAMAGED_SUFFIX).rpartition(".")[0]
+            yield Mended(directory / former, directory / name, filesystem.list(directory)[name])
         for name in opened.findings.rebuilt:
             yield Mended(directory / name, None, 0)
         for one in opened.sealed[1:]:  # the first one is read, whatever name its header block says
             if one.is_misplaced:
-                yield _set_aside(filesystem, one)
+                yield _quarantine(filesystem, one)
         row = [*(one for one in opened.sealed if not one.is_misplaced), active]
         for earlier, later in pairwise(row):
             earlier.following = later
@@ -98,7 +98,7 @@ def repair(
             try:
                 mender = _Mender(filesystem, clock, one, before, following)
                 yield from mender.mend(advance or (lambda _bytes: None))
-                before = mender.end_told
+                before = mender.end
             except OSError as problem:
                 yield _failed(one, problem)
                 before = None
@@ -110,7 +110,7 @@ def _failed(one: Segment, problem: OSError) -> Mended:
     return Mended(one.path, None, 0, problem.strerror or str(problem))
 
 
-def _set_aside(filesystem: FileSystem, one: Segment) -> Mended:
+def _quarantine(filesystem: FileSystem, one: Segment) -> Mended:
     """Quarantine a segment of another log, or a copy of one."""
     try:
         file = filesystem.open(one.path)
@@ -125,17 +125,17 @@ def _set_aside(filesystem: FileSystem, one: Segment) -> Mended:
 
 
 def _keep(filesystem: FileSystem, path: Path, file: File) -> Path:
-    """Keep a segment as it is under a name of its own, durably."""
+    """Copy a segment to a quarantined file, durably; returns the path of the copy."""
     whole = Hole(0, file.size())
     for number in count(1):
-        aside = path.with_name(file_format.damaged_name(path.name, number))
-        size = filesystem.list(path.parent).get(aside.name)
+        copy = path.with_name(file_format.damaged_name(path.name, number))
+        size = filesystem.list(path.parent).get(copy.name)
         if size is None:
-            write_durably(filesystem, aside, parts(file, whole))
-            return aside
-        kept = filesystem.open(aside)
+            write_durably(filesystem, copy, parts(file, whole))
+            return copy
+        kept = filesystem.open(copy)
         if same_bytes(kept, Hole(0, size), file, whole):  # a repair was broken off behind this
-            return aside
+            return copy
     raise AssertionError("unreachable")
 
 
@@ -176,17 +176,17 @@ class _Mender:
             self._producers = before.producers
 
     @property
-    def end_told(self) -> _End:
-        """The state behind the segment, as its footer says, though not all of it can be read."""
-        told = self._footer or self._mended
-        return _End(told.end, told.chain, self._producers)
+    def end(self) -> _End:
+        """The state behind the segment, from its footer if it has one: not all of it may be readable."""
+        source = self._footer or self._mended
+        return _End(source.end, source.chain, self._producers)
 
     def mend(self, advance: Callable[[int], None]) -> Iterator[Mended]:
-        """Look through the segment, and write anew what does not check."""
+        """Verify the segment, and write it anew if a part of it is damaged."""
         try:
             damaged = self._look_through(advance)
-            if self._is_stray():
-                yield _set_aside(self._filesystem, self._segment)
+            if self._is_false():
+                yield _quarantine(self._filesystem, self._segment)
             elif damaged or not self._segment.has_block:
                 kept = _keep(self._filesystem, self._segment.path, self._file)
                 self._rewrite()
@@ -202,7 +202,7 @@ class _Mender:
             self._file.close()
 
     def _look_through(self, advance: Callable[[int], None]) -> int:
-        """Find the stretches of intact batches; returns the number of bytes that are nothing."""
+        """Find the ranges of intact batches; returns the number of all other bytes."""
         damaged = seen = 0
         one = self._segment
         for step in walk(self._file, one.start, self._size, one.log_id, bodies=True, below=one.below):
@@ -225,7 +225,7 @@ class _Mender:
         self._mended.take(self._mended.end.offset, header)
         self._producers.learn(header)
 
-    def _is_stray(self) -> bool:
+    def _is_false(self) -> bool:
         """Return True if nothing in it can be read, and its name lies within the segment before it."""
         within = self._before is not None and self._before.position.pointer >= self._segment.floor
         return within and not self._intact and not self._segment.has_block
@@ -241,13 +241,13 @@ class _Mender:
         return following.block.ordinal > self._mended.end.ordinal
 
     def _append_footer(self, following: Segment) -> None:
-        """Append a footer that says where the segment ended once."""
+        """Append a footer with the former end of the segment."""
         with closing(self._filesystem.open(self._segment.path, append=True)) as file:
             file.append([file_format.encode_footer(self._new_footer(following))])
             sync_file(file)
 
     def _new_block(self) -> Block:
-        """A header block in place of one that does not check: what the segment before it tells."""
+        """A header block in place of a damaged one, from the end of the segment before it."""
         one, before = self._segment, self._before
         if before is None:
             ordinal, following = one.start.ordinal, self._following
@@ -266,13 +266,13 @@ class _Mender:
 
     def _contents(self) -> Iterator[bytes]:
         yield file_format.encode_block(self._block)
-        for stretch in self._intact:
-            yield from parts(self._file, stretch)
+        for intact in self._intact:
+            yield from parts(self._file, intact)
         if self._following is not None:
             yield file_format.encode_footer(self._new_footer(self._following))
 
     def _new_footer(self, following: Segment) -> Footer:
-        """Make a footer that says of the log what the old one said, though not all of it can be read."""
+        """Make a footer with the state in the old one, although not all batches can be read."""
         end, chain = self._mended.end, self._mended.chain
         if self._footer is not None:
             end, chain = self._footer.end._replace(offset=end.offset), self._footer.chain

@@ -87,7 +87,7 @@ def walk(
 def batches(
     file: File, start: LogPosition, end: int, log_id: int, *, below: int = POINTER_MAX + 1
 ) -> Iterator[Found]:
-    """Walk over the batches alone, whatever lies between them."""
+    """Yield the batches only, without the damage between them."""
     return (step for step in walk(file, start, end, log_id, below=below) if isinstance(step, Found))
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from quothlog import file_format, segment
 from quothlog.file_format import Block, Footer, LogPosition
-from quothlog.recovery.strays import strays_among
+from quothlog.recovery.false_segments import false_segments_among
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothlog.storage.clock import SystemClock
@@ -27,7 +27,7 @@ DISK = PosixFileSystem()
 
 
 def holds(directory: Path, log_id: int) -> bool:
-    """Return True if a segment in a directory says that it is one of this log."""
+    """Return True if a segment in a directory has the id of this log."""
     try:
         return listing(directory, log_id).log_id == log_id
     except (FileNotFoundError, Damaged):
@@ -35,7 +35,7 @@ def holds(directory: Path, log_id: int) -> bool:
 
 
 def logs_in(directory: Path) -> set[int]:
-    """The ids that the header blocks of a directory's segments say."""
+    """The log ids in the header blocks of a directory's segments."""
     named = (Segment(DISK, directory, floor, 0, 0).named for floor in _listed(directory))
     return {one[0] for one in named if one is not None}
 
@@ -105,7 +105,7 @@ class Part(NamedTuple):
 
     @property
     def end(self) -> LogPosition | None:
-        """The boundary behind its last batch, as far as footer or next segment say."""
+        """The boundary behind its last batch, from its footer or the next segment."""
         return self.footer.end if self.footer else self.following
 
     @property
@@ -220,21 +220,21 @@ def floors_in(directory: Path, log_id: int = 0) -> list[int]:
         if not listed or not {floor for floor in again if floor < newest} - {*listed}:
             if plan is not None:
                 listed = {floor: size for floor, size in listed.items() if floor < plan.names[0][1]}
-            return sorted({*listed} - {*_strays_among(directory, listed, log_id)})
+            return sorted({*listed} - {*_false_segments_among(directory, listed, log_id)})
         listed = again
 
 
-def strays_in(directory: Path, log_id: int = 0) -> list[str]:
+def false_segments_in(directory: Path, log_id: int = 0) -> list[str]:
     """Return the names of files that are named like segments and that an opening would quarantine."""
-    return [*map(file_format.segment_name, _strays_among(directory, _listed(directory), log_id))]
+    return [*map(file_format.segment_name, _false_segments_among(directory, _listed(directory), log_id))]
 
 
-def _strays_among(directory: Path, sizes: Mapping[int, int], log_id: int) -> list[int]:
-    """The floors, lowest first, whose files are strays. sizes: of all segments' files, by their floors."""
+def _false_segments_among(directory: Path, sizes: Mapping[int, int], log_id: int) -> list[int]:
+    """The floors, lowest first, of false segments. sizes: of all files with names of segments, by floor."""
     if not log_id:  # the oldest segment that says its own name tells it
         named = ((floor, Segment(DISK, directory, floor, 0, 0).named) for floor in sorted(sizes))
         log_id = next((said[0] for floor, said in named if said is not None and said[1] == floor), 0)
-    return strays_among(DISK, directory, log_id, sizes, SystemClock())
+    return false_segments_among(DISK, directory, log_id, sizes, SystemClock())
 
 
 def _plan_in(directory: Path) -> CommitPlan | None:

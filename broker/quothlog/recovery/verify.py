@@ -61,7 +61,7 @@ _DERIVED = frozenset((Wrong.FOOTER, Wrong.TORN))
 
 
 class Damage(NamedTuple):
-    """A stretch of a file that is no batch of the log, and the records that are missing there.
+    """A range of a file that is no batch of the log, and the records that are missing there.
 
     start, end: offsets in the file; equal where records are missing and no byte lies in their place, as where
     a whole segment is gone. records: how many are missing, -1 if that is unknown. ordinal: that of the first
@@ -138,7 +138,7 @@ def summaries(
     sealed_only: bool = False,
     advance: Advance | None = None,
 ) -> Iterator[Summary]:
-    """Tell the segments of a log, oldest first.
+    """Summarize the segments of a log, oldest first.
 
     log_id: that of the log, if the directory holds segments of several; 0 for that of the oldest. Every byte
     is read and every checksum verified. quick: a sealed segment is believed its header block and its footer,
@@ -156,7 +156,7 @@ def summaries(
 
 
 def summaries_in(listed: Listing, rows: range) -> Iterator[Summary]:
-    """Tell some of the segments of a listing as `summaries` does, each as it is among all of them."""
+    """Summarize some segments of a listing, each with the same result as `summaries` of all of them."""
     for part in segments_in(listed, rows):
         yield _walked(part, verified(part, lambda _bytes: None))
 
@@ -176,9 +176,9 @@ def records(directory: Path, after: int = 0, *, log_id: int = 0) -> Iterator[Rec
 def steps(
     directory: Path, after: int = 0, *, log_id: int = 0, bodies: bool = False
 ) -> Iterator[tuple[Part, Found | Damage | Unfinished]]:
-    """Batches with records above `after` by their headers, and what is wrong between them, each in its part.
+    """Yield batches with records above `after` by their headers, and damage between them, with segments.
 
-    bodies: what does not check in its body is wrong, too. log_id, and what is raised: as in `summaries`.
+    bodies: verify the bodies, too. log_id, and the errors: as in `summaries`.
     """
     for part in segments(directory, log_id, after):
         wrong: list[Damage | Unfinished] = []
@@ -195,7 +195,7 @@ def steps(
 
 
 def _steps(part: Part, *, bodies: bool = False) -> Iterator[Found | Damage | Unfinished]:
-    """The batches of a segment, and what is wrong between them."""
+    """Yield the batches of a segment, and the damage between them."""
     if part.misplaced:
         text = "a segment of another log, or a copy of another segment"
         yield Damage(part.path, 0, part.size, 0, -1, part.start.pointer, 0, text, kind=Wrong.MISPLACED)
@@ -228,7 +228,7 @@ def _steps(part: Part, *, bodies: bool = False) -> Iterator[Found | Damage | Unf
 def _tail(
     part: Part, here: LogPosition, hole: Hole | None, expected: int | None
 ) -> Iterator[Damage | Unfinished]:
-    """Yield what is wrong behind the last batch of a segment."""
+    """Yield the damage behind the last batch of a segment."""
     footer = part.footer if part.footer and part.footer.end.offset >= here.offset else None
     if footer is not None and hole is not None:
         hole = hole._replace(end=footer.end.offset) if hole.start < footer.end.offset else None
@@ -390,7 +390,7 @@ def _believed(part: Part) -> Summary | None:
 
 
 def verified(part: Part, advance: Advance) -> Iterator[Found | Damage | Unfinished]:
-    """The batches of a segment whose bodies check too, and what is wrong between them."""
+    """Yield the batches of a segment with intact bodies, and the damage between them."""
     seen = 0
     for step in _steps(part):
         end = step.end.offset if isinstance(step, Found) else step.end
@@ -407,7 +407,7 @@ def verified(part: Part, advance: Advance) -> Iterator[Found | Damage | Unfinish
 
 
 def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary:
-    """The summary of a segment by what is in it."""
+    """Summarize a segment from its batches."""
     first = last = batches = count = unfinished = 0
     ordinal = -1 if part.expected is None else part.expected
     damages: list[Damage] = []

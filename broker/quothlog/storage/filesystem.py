@@ -312,7 +312,7 @@ def sync_directory(filesystem: FileSystem, path: Path) -> None:
 
 
 def sync_file(file: File) -> None:
-    """Return when what is in a file survives a loss of power. Raises `NotDurable`."""
+    """Sync a file: its content survives a loss of power afterwards. Raises `NotDurable`."""
     try:
         file.sync()
     except OSError as problem:

@@ -1,7 +1,7 @@
 """Writes that a disk refuses: for want of room, which passes, and failures, after which nothing is written.
 
-A refusal for want of room, descriptors or memory stores nothing. After any other failed write or fsync the
-contents of the disk are unknown, so a log takes no more writes until it is opened again.
+A write refused for want of room, descriptors or memory stores nothing. After any other failed write or fsync
+the contents of the disk are unknown, so a log takes no more writes until it is opened again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def refused_growth(problem: OSError, free: str = "", kept: str = "") -> QuothErr
 
 
 @contextmanager
-def tell_if_full(filesystem: FileSystem, directory: Path, what: str, kept: str) -> Iterator[None]:
+def report_full_disk(filesystem: FileSystem, directory: Path, what: str, kept: str) -> Iterator[None]:
     """Raise ``disk_low`` where the system says that the disk is full.
 
     what: names what has no room. kept: names what is as it was, for the hint.

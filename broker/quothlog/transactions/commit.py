@@ -92,7 +92,7 @@ class Commit:
         self._finals: list[_Final] = []
 
     def prepare(self) -> None:
-        """Sync what is staged, and copy what had better be. Raises ``disk_low`` or OSError."""
+        """Sync the staged files, and copy runs of small ones. Raises ``disk_low`` or OSError."""
         last = len(self._groups) - 1
         copied = [group for row, group in enumerate(self._groups) if len(group) > 1 or row == last]
         size = sum(file.size for group in copied for file in group)

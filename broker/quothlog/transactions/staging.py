@@ -131,8 +131,8 @@ class Staging:
         self.bytes = 0
         """Of the batches of all transactions."""
         self._files = 0
-        for told in sorted(filter(None, map(file_format.staged_name_of, files))):
-            self._find(told, files[str(told)], _gone_on_us(options))
+        for name in sorted(filter(None, map(file_format.staged_name_of, files))):
+            self._find(name, files[str(name)], _gone_on_us(options))
 
     def __iter__(self) -> Iterator[TransactionKey]:
         return iter(list(self._attempts))
@@ -230,9 +230,9 @@ class Staging:
 
     # -- files ----------------------------------------------------------------------------------------------
 
-    def _find(self, told: StagedName, size: int, gone_on_us: int) -> None:
+    def _find(self, name: StagedName, size: int, gone_on_us: int) -> None:
         """Take in a file that was there when the log was opened, and was gone on with for so long at most."""
-        key, path = TransactionKey(told.application, told.version), self._directory / str(told)
+        key, path = TransactionKey(name.application, name.version), self._directory / str(name)
         block = Block(self._log_id, 0, self._clock.now(), 0, 0, bytes(16), b"")
         try:
             with readable():
@@ -248,7 +248,7 @@ class Staging:
         attempts = self._attempts.setdefault(key, {})
         begun = block.floor or block.previous  # it has a floor if a publication was broken off
         found = StagedFile(path, begun, block.boot_id, size)
-        attempts.setdefault((told.part, told.attempt), Attempt()).files.append(found)
+        attempts.setdefault((name.part, name.attempt), Attempt()).files.append(found)
         self.bytes += found.bytes
         self._files += 1
         self._latest[key] = max(self.latest(key), begun + gone_on_us)
@@ -261,8 +261,8 @@ class Staging:
         one = Attempt(is_read=True)
         useless: list[Path] = []
         for row, found in enumerate(files):
-            told = file_format.staged_name_of(found.path.name)
-            is_next = told is not None and told.number == row
+            name = file_format.staged_name_of(found.path.name)
+            is_next = name is not None and name.number == row
             if useless or not is_next or (row and one.files[-1].size != files[row - 1].size):
                 useless.append(found.path)
                 continue

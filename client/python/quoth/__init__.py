@@ -71,7 +71,7 @@ __all__ = [
     "connect",
 ]
 
-_HOMES = {
+_MODULES = {
     "quoth.batch": ("Batch", "Messages", "StoredBatch"),
     "quoth.client": ("Client", "connect"),
     "quoth.cursor": ("Cursor", "Position"),
@@ -95,7 +95,7 @@ _HOMES = {
 }
 """The module of each name. A module is loaded when one of its names is used: all of them together take longer
 than a short program, and most programs use a few."""
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -156,7 +156,7 @@ class BrokerProcess:
             return "\n".join(self._lines)
 
     @property
-    def complaints(self) -> list[str]:
+    def logged_problems(self) -> list[str]:
         return [line for line in self.stderr.splitlines() if any(sign in line for sign in _WENT_WRONG)]
 
     def wait_for(self, text: str, seconds: float = DEADLINE_S) -> str:

@@ -32,7 +32,7 @@ class ErrorFrames(NamedTuple):
     correlation: int
 
 
-def refusal_of(fast: FastPeer, *frames: bytes) -> ErrorFrames:
+def error_of(fast: FastPeer, *frames: bytes) -> ErrorFrames:
     """Send frames behind the delimiter; returns the error that answers them, code empty for a reply."""
     fast.send_frames([b"", *frames])
     _, head, arguments, *_ = fast.receive_frames()

@@ -74,14 +74,14 @@ class _Pair:
 class Wire(_Thread):
     """A TCP connection to a broker that can be cut, or pass nothing in one direction.
 
-    deaf: bytes from the broker are thrown away. dead: nothing is read from either side. Use `cut` to end it:
-    a connection that has lost something cannot go on. rate: bytes a second that pass to the broker, 0 for as
-    many as there are. passed: how many have.
+    loses_answers: bytes from the broker are thrown away. dead: nothing is read from either side. Use `cut` to
+    end it: a connection that has lost something cannot go on. rate: bytes a second that pass to the broker, 0
+    for as many as there are. passed: how many have.
     """
 
     def __init__(self, broker_url: str) -> None:
         super().__init__("wire")
-        self.deaf = False
+        self.loses_answers = False
         self.dead = False
         self.cuts = 0
         self.rate = 0
@@ -101,9 +101,9 @@ class Wire(_Thread):
         """Cut every connection, and let new ones pass everything."""
         self.order(self._cut)
 
-    def turn_deaf(self) -> None:
+    def lose_answers(self) -> None:
         """Lose everything that the broker sends from now on."""
-        self.order(lambda: setattr(self, "deaf", True))
+        self.order(lambda: setattr(self, "loses_answers", True))
 
     def die(self) -> None:
         """Lose everything on either side from now on, without an end of the connections."""
@@ -113,7 +113,7 @@ class Wire(_Thread):
         for pair in set(self._pairs.values()):
             self._end(pair)
             self.cuts += 1
-        self.deaf = self.dead = False
+        self.loses_answers = self.dead = False
 
     def _run(self) -> None:
         while not self.over:
@@ -162,7 +162,7 @@ class Wire(_Thread):
                     pause(len(piece) / self.rate)
                 if end is pair.ends[0]:
                     self.passed += len(piece)
-                if end is pair.ends[0] or not self.deaf:
+                if end is pair.ends[0] or not self.loses_answers:
                     self._send(pair, pair.other[end], piece)
             if events & selectors.EVENT_WRITE:
                 self._send(pair, end, b"")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kit.deadlines import DEADLINE_S
 
 
-class Told(NamedTuple):
+class Datagram(NamedTuple):
     """One datagram: its fields, and its time on the monotonic clock in seconds."""
 
     fields: dict[str, str]
@@ -19,11 +19,11 @@ class Told(NamedTuple):
 
 
 class Supervisor:
-    """Listens at a path, or at an abstract name that begins with @. `told` holds all datagrams so far."""
+    """Listens at a path, or at an abstract name that begins with @. `received` holds all datagrams so far."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.told: list[Told] = []
+        self.received: list[Datagram] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
 
@@ -39,39 +39,41 @@ class Supervisor:
     def close(self) -> None:
         self._socket.close()
 
-    def wait_for(self, name: str, value: str = "1", seconds: float = DEADLINE_S) -> Told:
+    def wait_for(self, name: str, value: str = "1", seconds: float = DEADLINE_S) -> Datagram:
         """Wait for a new datagram with a field whose value contains this one."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            told = self._receive(left)
-            if told is not None and value in told.fields.get(name, ""):
-                return told
-        raise AssertionError(f"no datagram has {name}={value}: {self.told}")
+            received = self._receive(left)
+            if received is not None and value in received.fields.get(name, ""):
+                return received
+        raise AssertionError(f"no datagram has {name}={value}: {self.received}")
 
-    def listen(self, seconds: float) -> list[Told]:
-        deadline, before = time.monotonic() + seconds, len(self.told)
+    def listen(self, seconds: float) -> list[Datagram]:
+        deadline, before = time.monotonic() + seconds, len(self.received)
         while (left := deadline - time.monotonic()) > 0:
             self._receive(left)
-        return self.told[before:]
+        return self.received[before:]
 
     def forget(self) -> None:
         """Drop all datagrams so far, also those in the queue."""
         while self._receive(0.0) is not None:
             pass
-        self.told.clear()
+        self.received.clear()
 
     def names(self) -> list[str]:
-        return [next(iter(told.fields)) for told in self.told]
+        return [next(iter(one.fields)) for one in self.received]
 
-    def _receive(self, seconds: float) -> Told | None:
+    def _receive(self, seconds: float) -> Datagram | None:
         self._socket.settimeout(max(seconds, 1e-6))
         try:
             content = self._socket.recv(65_536).decode()
         except (TimeoutError, BlockingIOError):
             return None
-        told = Told(dict(line.split("=", 1) for line in content.split("\n") if line), time.monotonic())
-        self.told.append(told)
-        return told
+        received = Datagram(
+            dict(line.split("=", 1) for line in content.split("\n") if line), time.monotonic()
+        )
+        self.received.append(received)
+        return received
 
 
 def abstract_address() -> str:

@@ -115,7 +115,7 @@ class Job:
         return self.peer.send(request, self.topic, encode_parts(parts))
 
     def publish(self, version: int, parts: Sequence[StagedPart]) -> Published:
-        """Publish parts. Raises the refusal."""
+        """Publish parts. Raises the error of the broker."""
         reply = replied(self.peer.answer_to(self.send_publish(version, parts)))
         assert isinstance(reply, Published)
         return reply

@@ -181,32 +181,32 @@ class _Unseen:
         assert sum(surplus) <= self._possible, (self._gaps, self._certain)
 
 
-def _compare_stream(told: Account, stored: dict[int, int], unseen: _Unseen) -> None:
+def _compare_stream(account: Account, stored: dict[int, int], unseen: _Unseen) -> None:
     """Check that each batch has its acknowledged pointer, and the order."""
-    label = f"{told.topic} {told.stream}"
-    assert stored.keys() <= {*told.sent}, f"{label}: batches that were never sent"
-    assert not stored.keys() & told.refused, f"{label}: refused batches are stored"
-    for number, first in told.stored.items():
+    label = f"{account.topic} {account.stream}"
+    assert stored.keys() <= {*account.sent}, f"{label}: batches that were never sent"
+    assert not stored.keys() & account.refused, f"{label}: refused batches are stored"
+    for number, first in account.stored.items():
         if number in stored:
             assert stored[number] == first, f"{label}: batch {number} is at {stored[number]}, not at {first}"
         else:
-            unseen.take(first, len(planned(told.stream, number).keys))
-    for number in told.unanswered - stored.keys():
-        unseen.may_hold(len(planned(told.stream, number).keys))
-    in_order = not told.stream.startswith("publish")  # there one that was given up may still arrive, later
-    places = stored | told.stored if in_order else told.stored
+            unseen.take(first, len(planned(account.stream, number).keys))
+    for number in account.unanswered - stored.keys():
+        unseen.may_hold(len(planned(account.stream, number).keys))
+    in_order = not account.stream.startswith("publish")  # there one that was given up may still arrive, later
+    places = stored | account.stored if in_order else account.stored
     assert all(places[one] < places[other] for one, other in pairwise(sorted(places))), f"{label}: order"
 
 
-PATIENCE_S = 60.0
+OUTAGE_MAX_S = 60.0
 """How long a broker may be away, kills in a row included."""
-PACE_S = 0.05
+PAUSE_MAX_S = 0.05
 
 Over = Callable[[], bool]
 
 
 def publish(client: Client, account: Account, over: Over) -> None:
-    """One batch after the other, each retried by `Client.publish` with more or less patience."""
+    """One batch after the other, each retried by `Client.publish` with a short or a long timeout."""
     chance = random.Random(account.stream)
     for number in count(1):
         if over():
@@ -214,7 +214,7 @@ def publish(client: Client, account: Account, over: Over) -> None:
         keys, values = planned(account.stream, number)
         account.sent.append(number)
         try:
-            timeout = chance.choice((0.2, PATIENCE_S))
+            timeout = chance.choice((0.2, OUTAGE_MAX_S))
             ack = client.publish(account.topic, values, key=keys, timeout=timeout)
         except (Disconnected, BrokerFailure):
             continue
@@ -223,15 +223,15 @@ def publish(client: Client, account: Account, over: Over) -> None:
         else:
             assert (ack.count, ack.last) == (len(values), ack.first + len(values) - 1)
             account.stored[number] = ack.first
-        pause(chance.random() * PACE_S)
+        pause(chance.random() * PAUSE_MAX_S)
 
 
 def send(client: Client, account: Account, over: Over) -> None:
     """A `quoth.Producer`, whose batches are full each time, so that all know what is in them."""
     chance = random.Random(account.stream)
     waiting: deque[tuple[int, Future[Ack]]] = deque()
-    options = {"batch": SENT_ROWS, "linger": PATIENCE_S, "max_buffer": 60 * SENT_ROWS}
-    with client.producer(account.topic, timeout=PATIENCE_S, **options) as producer:  # type: ignore[arg-type]
+    options = {"batch": SENT_ROWS, "linger": OUTAGE_MAX_S, "max_buffer": 60 * SENT_ROWS}
+    with client.producer(account.topic, timeout=OUTAGE_MAX_S, **options) as producer:  # type: ignore[arg-type]
         for number in count(1):
             if over():
                 break
@@ -241,7 +241,7 @@ def send(client: Client, account: Account, over: Over) -> None:
             for key, value in zip(keys, values, strict=True):
                 producer.send(value, key=key)
             _settle(waiting, account)
-            pause(chance.random() * PACE_S)
+            pause(chance.random() * PAUSE_MAX_S)
     _settle(waiting, account)
     assert not waiting
 
@@ -260,7 +260,7 @@ class Streams:
     def __init__(self, url: str, accounts: Sequence[Account]) -> None:
         self._over = threading.Event()
         self._stack = ExitStack()
-        client = self._stack.enter_context(quoth.connect(url, timeout=PATIENCE_S))
+        client = self._stack.enter_context(quoth.connect(url, timeout=OUTAGE_MAX_S))
         pool = self._stack.enter_context(ThreadPoolExecutor(len(accounts)))
         self._running = [
             pool.submit(send if one.stream.startswith("send") else publish, client, one, self._over.is_set)

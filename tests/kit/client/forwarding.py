@@ -26,9 +26,9 @@ class Forwarding:
 
     def count(self, *options: str) -> int:
         """Forward the log until its end, silently; returns the number of records that were sent."""
-        told = self(*options, "--format", "raw")
-        assert (told.status, told.err) == (0, ""), told
-        return int(told.out)
+        result = self(*options, "--format", "raw")
+        assert (result.status, result.err) == (0, ""), result
+        return int(result.out)
 
     def fill(self, *numbers: int, batch: int = 5, count_limit: int = 0) -> None:
         values = [value(number) for number in range(*numbers)]

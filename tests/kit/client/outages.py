@@ -45,7 +45,7 @@ EVERY_S = 0.05
 REFUSED_S = 0.5
 """How long a broker that is gone refuses connections before its host does not react any more: clients have
 noticed its end by then, and try to connect."""
-PATIENCE_S = 30.0
+SERVED_MAX_S = 30.0
 """Far beyond what is asked for."""
 
 
@@ -353,7 +353,7 @@ class Trial:
                 return bool(self.served.problems) or enough()
 
             try:
-                eventually(fed, "all are served", PATIENCE_S)
+                eventually(fed, "all are served", SERVED_MAX_S)
             except AssertionError as hangs:
                 names = [one.name for one in self._threads if one.is_alive()]
                 raise AssertionError(f"not served: {self.served.waiting}; not ended: {names}") from hangs

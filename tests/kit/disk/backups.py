@@ -44,17 +44,17 @@ class DataAndBackup:
 
     def backup(self, *options: str, status: int = 0) -> list[Any]:
         """Back up; returns the objects of the topics."""
-        told = self.command("backup", str(self.data), str(self.to), *options, "--format", "json")
-        assert told.status == status, told
-        return told.objects
+        result = self.command("backup", str(self.data), str(self.to), *options, "--format", "json")
+        assert result.status == status, result
+        return result.objects
 
     def restore(self, at: Path, *options: str, status: int = 0) -> list[Any]:
         """Restore and verify; returns the objects of the topics."""
-        told = self.command("restore", str(self.to), str(at), *options, "--format", "json")
-        assert told.status == status, told
+        result = self.command("restore", str(self.to), str(at), *options, "--format", "json")
+        assert result.status == status, result
         verified = self.command("log", "verify", str(at), "--format", "json")
         assert status or all(row["whole"] and not row["missing"] for row in verified.objects)
-        return told.objects
+        return result.objects
 
 
 def everything(client: quoth.Client, topic: str) -> list[Message]:

@@ -1,7 +1,7 @@
 """A data directory that a broker left behind, and everything that may happen to its files.
 
 Twelve batches of three records lie in three segments, the last of which was being written. Where several
-harms come together, each finds its place by where it was at first, and meets what is there by then.
+corruptions come together, each finds its place by where it was at first, and changes what is there by then.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def leave_behind(directory: Path, *, killed: bool) -> Left:
 
 
 class Scene:
-    """A copy of what a broker left behind, to be harmed and then served."""
+    """A copy of what a broker left behind, to be damaged and then served."""
 
     def __init__(self, left: Left, directory: Path) -> None:
         shutil.copytree(left.directory, directory)
@@ -121,12 +121,12 @@ class Scene:
         return path.exists() and path.read_bytes().startswith(self._blocks[row])
 
 
-Harm = Callable[[Scene, random.Random], object]
+Corruption = Callable[[Scene, random.Random], object]
 ByteRange = tuple[Path, int, int]
-Blow = Callable[[Path, int, int, random.Random], None]
+ByteChange = Callable[[Path, int, int, random.Random], None]
 
 
-# -- harm to a stretch of bytes -----------------------------------------------------------------------------
+# -- changes of a range of bytes ----------------------------------------------------------------------------
 
 
 def _flip(path: Path, start: int, end: int, rng: random.Random) -> None:
@@ -150,14 +150,14 @@ def _swap(path: Path, start: int, end: int, rng: random.Random) -> None:
 
 
 def _part(start: int, end: int, rng: random.Random) -> tuple[int, int]:
-    """Some of a stretch, or all of it."""
+    """Some of a range, or all of it."""
     if rng.random() < 0.2:
         return start, end
     begin, stop = sorted(rng.sample(range(start, end + 1), 2))
     return begin, stop
 
 
-BLOWS: dict[str, Blow] = {
+BYTE_CHANGES: dict[str, ByteChange] = {
     "flip": _flip,
     "zero": lambda path, start, end, rng: zero(path, *_part(start, end, rng)),
     "overwrite": _overwrite,
@@ -209,63 +209,65 @@ PLACES: dict[str, Callable[[Scene], ByteRange]] = {
 }
 
 
-def blow(how: str, place: str) -> Harm:
-    """One of the `BLOWS` to one of the `PLACES`, if there is anything left of it."""
+def change_bytes(how: str, place: str) -> Corruption:
+    """Apply one of the `BYTE_CHANGES` to one of the `PLACES`, if there is anything left of it."""
 
-    def harm(scene: Scene, rng: random.Random) -> None:
+    def corrupt(scene: Scene, rng: random.Random) -> None:
         path, start, end = PLACES[place](scene)
         end = min(end, _size(path))
         if end - start > 3:
-            BLOWS[how](path, start, end, rng)
+            BYTE_CHANGES[how](path, start, end, rng)
 
-    return harm
+    return corrupt
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-EVERY_BLOW: dict[str, Harm] = {f"{how} {place}": blow(how, place) for how in BLOWS for place in PLACES}
+EVERY_BYTE_CHANGE: dict[str, Corruption] = {
+    f"{how} {place}": change_bytes(how, place) for how in BYTE_CHANGES for place in PLACES
+}
 
 
-# -- harm to whole batches and files ------------------------------------------------------------------------
+# -- corruptions of whole batches and files -----------------------------------------------------------------
 
 
-def _if_there(harm: Callable[[Scene], object]) -> Harm:
-    """Harm to files that may be gone by now."""
+def _if_there(corrupt: Callable[[Scene], object]) -> Corruption:
+    """Corrupt files that may be gone by now."""
 
     def do(scene: Scene, rng: random.Random) -> None:
         with suppress(FileNotFoundError):
-            harm(scene)
+            corrupt(scene)
 
     return do
 
 
-def _swap_batches(one: int, other: int) -> Harm:
-    def harm(scene: Scene) -> None:
+def _swap_batches(one: int, other: int) -> Corruption:
+    def corrupt(scene: Scene) -> None:
         first, second = scene.stored[one], scene.stored[other]
         swap(first.path, (first.start, first.end), (second.start, second.end))
 
-    return _if_there(harm)
+    return _if_there(corrupt)
 
 
-def _double_batch(one: int, before: int, *, instead: bool = False) -> Harm:
-    def harm(scene: Scene) -> None:
+def _double_batch(one: int, before: int, *, instead: bool = False) -> Corruption:
+    def corrupt(scene: Scene) -> None:
         place = scene.stored[before]
         end = place.end if instead else place.start
         cut(place.path, place.start, end, scene.left.written[one])
 
-    return _if_there(harm)
+    return _if_there(corrupt)
 
 
-def _delete_segments(*rows: int) -> Harm:
+def _delete_segments(*rows: int) -> Corruption:
     """The indexes are left."""
 
-    def harm(scene: Scene, rng: random.Random) -> None:
+    def corrupt(scene: Scene, rng: random.Random) -> None:
         for row in rows:
             scene.segments[row].unlink(missing_ok=True)
 
-    return harm
+    return corrupt
 
 
 def foreign_newest(scene: Scene, rng: random.Random) -> None:
@@ -274,12 +276,12 @@ def foreign_newest(scene: Scene, rng: random.Random) -> None:
     shutil.copy(segments(scene.other)[1], scene.folder / f"{floor:017d}.seg")
 
 
-def _to_each_index(act: Callable[[Path], object]) -> Harm:
-    def harm(scene: Scene, rng: random.Random) -> None:
+def _to_each_index(act: Callable[[Path], object]) -> Corruption:
+    def corrupt(scene: Scene, rng: random.Random) -> None:
         for path in scene.folder.glob("*.idx"):
             act(path)
 
-    return harm
+    return corrupt
 
 
 def _foreign_indexes(scene: Scene) -> None:
@@ -287,7 +289,7 @@ def _foreign_indexes(scene: Scene) -> None:
         shutil.copy(other, scene.index(row))
 
 
-HARMLESS: dict[str, Harm] = {
+WITHOUT_LOSS: dict[str, Corruption] = {
     "no index": _to_each_index(Path.unlink),
     "empty indexes": _to_each_index(lambda path: truncate(path, 0)),
     "swapped indexes": _if_there(lambda scene: swap_files(scene.index(0), scene.index(1))),
@@ -300,9 +302,9 @@ HARMLESS: dict[str, Harm] = {
         for one, before in ((5, 5), (5, 6), (4, 7), (8, 11), (9, 10), (0, 5), (3, 11))
     },
 }
-"""What costs no batch at all."""
+"""Corruptions that cost no batch."""
 
-MISPLACED: dict[str, Harm] = {
+MISPLACED: dict[str, Corruption] = {
     **{
         f"batches {one} and {other} swapped": _swap_batches(one, other)
         for one, other in ((0, 1), (0, 3), (4, 5), (4, 6), (5, 6), (4, 7), (8, 9), (8, 10), (8, 11), (10, 11))
@@ -316,20 +318,20 @@ MISPLACED: dict[str, Harm] = {
         for rows in ((0,), (1,), (2,), (0, 1), (1, 2))
     },
 }
-"""What costs batches, or makes them change places."""
+"""Corruptions that cost batches, or move them."""
 
 
-TOO_EARLY: dict[str, Harm] = {
+TOO_EARLY: dict[str, Corruption] = {
     "batch 9 once more before batch 1": _double_batch(9, 1),
     "batch 11 once more before batch 4": _double_batch(11, 4),
 }
-"""What costs nothing as long as the segment that it happens to has more batches behind it."""
+"""Corruptions that cost nothing as long as their segment has more batches behind them."""
 
 
-# -- harm to the settings -----------------------------------------------------------------------------------
+# -- corruptions of the settings ----------------------------------------------------------------------------
 
 
-SETTINGS: dict[str, Harm] = {
+SETTINGS: dict[str, Corruption] = {
     "no settings": lambda scene, rng: scene.settings.unlink(),
     "empty settings": lambda scene, rng: truncate(scene.settings, 0),
     "garbage as settings": lambda scene, rng: scene.settings.write_bytes(
@@ -338,11 +340,11 @@ SETTINGS: dict[str, Harm] = {
     "nested settings": lambda scene, rng: scene.settings.write_bytes(b"[" * 60_000),
     "cut settings": lambda scene, rng: truncate(scene.settings, rng.randrange(_size(scene.settings))),
 }
-"""What makes the settings of the topic unreadable. One of them at a time."""
+"""Corruptions that make the settings of the topic unreadable. One of them at a time."""
 
-EVERY_HARM: dict[str, Harm] = {
-    **EVERY_BLOW,
-    **HARMLESS,
+EVERY_CORRUPTION: dict[str, Corruption] = {
+    **EVERY_BYTE_CHANGE,
+    **WITHOUT_LOSS,
     **MISPLACED,
     **TOO_EARLY,
     **SETTINGS,

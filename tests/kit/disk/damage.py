@@ -95,7 +95,7 @@ def zero(path: Path, start: int, end: int) -> None:
 
 
 def cut(path: Path, start: int, end: int, instead: bytes = b"") -> None:
-    """Take a stretch out; what lay behind it moves up."""
+    """Remove a range; the bytes behind it move up."""
     data = path.read_bytes()
     path.write_bytes(data[:start] + instead + data[end:])
 
@@ -110,7 +110,7 @@ def truncate(path: Path, size: int) -> None:
 
 
 def swap(path: Path, one: tuple[int, int], other: tuple[int, int]) -> None:
-    """Let two stretches change places, the first of which ends before the other begins."""
+    """Swap two ranges, the first of which ends before the other begins."""
     data, (a, b), (c, d) = path.read_bytes(), one, other
     path.write_bytes(data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:])
 

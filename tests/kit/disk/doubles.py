@@ -295,13 +295,13 @@ class _Content:
 
 
 class MemoryDisk:
-    """A file system in memory for one log. moment: called after every change of it.
+    """A file system in memory for one log. on_change: called after every change of it.
 
     The directory is made on the real disk too, since a log locks it there.
     """
 
-    def __init__(self, files: Image | None = None, moment: Callable[[], None] = lambda: None) -> None:
-        self._moment = moment
+    def __init__(self, files: Image | None = None, on_change: Callable[[], None] = lambda: None) -> None:
+        self._on_change = on_change
         self._begin(files or {})
 
     def _begin(self, files: Image) -> None:
@@ -316,7 +316,7 @@ class MemoryDisk:
 
         All of it up to `SUBSETS_OF` pieces, else so many samples, the two extremes among them.
         """
-        told: set[tuple[tuple[Path, bytes], ...]] = set()
+        yielded: set[tuple[tuple[Path, bytes], ...]] = set()
         total = self._choices(piece)
         if total <= SUBSETS_OF:
             every: Iterator[Sequence[bool]] = product((False, True), repeat=total)
@@ -326,12 +326,12 @@ class MemoryDisk:
         for came in every:
             image = self._image(piece, came)
             key = tuple(image.items())
-            if key not in told:
-                told.add(key)
+            if key not in yielded:
+                yielded.add(key)
                 yield image
 
     def lose_power(self, rng: random.Random) -> None:
-        """Leave names as they were at some moment, and beginnings of files. No file may be open."""
+        """Leave names as they were at some time, and beginnings of files. No file may be open."""
         names = dict(self._certain)
         for change in self._changes[: rng.randint(0, len(self._changes))]:
             _apply(change, names)
@@ -372,12 +372,12 @@ class MemoryDisk:
     def create(self, path: Path) -> File:
         content = _Content()
         self._name({path: content})
-        return _MemoryFile(content, self._moment)
+        return _MemoryFile(content, self._on_change)
 
     def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
         if path not in self._now:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        return _MemoryFile(self._now[path], self._moment)
+        return _MemoryFile(self._now[path], self._on_change)
 
     def rename(self, old: Path, new: Path) -> None:
         self._name({old: None, new: self._now[old]})
@@ -392,7 +392,7 @@ class MemoryDisk:
     def _sync_names(self) -> None:
         self._certain = dict(self._now)
         self._changes.clear()
-        self._moment()
+        self._on_change()
 
     def free_bytes(self, path: Path) -> int:
         return 2**40
@@ -403,13 +403,13 @@ class MemoryDisk:
     def _name(self, change: dict[Path, _Content | None]) -> None:
         self._changes.append(change)
         _apply(change, self._now)
-        self._moment()
+        self._on_change()
 
 
 class _MemoryFile:
-    def __init__(self, content: _Content, moment: Callable[[], None]) -> None:
+    def __init__(self, content: _Content, on_change: Callable[[], None]) -> None:
         self._content = content
-        self._moment = moment
+        self._on_change = on_change
 
     def read(self, size: int, offset: int) -> bytes:
         return bytes(self._content.now[offset : offset + size])
@@ -424,7 +424,7 @@ class _MemoryFile:
     def overwrite(self, data: Buffer, offset: int) -> None:
         self._content.changes.append((offset, bytes(data)))
         self._content.now[offset : offset + len(data)] = data
-        self._moment()
+        self._on_change()
 
     def size(self) -> int:
         return len(self._content.now)
@@ -432,12 +432,12 @@ class _MemoryFile:
     def sync(self) -> None:
         self._content.certain = bytes(self._content.now)
         self._content.changes.clear()
-        self._moment()
+        self._on_change()
 
     def truncate(self, size: int) -> None:
         self._content.changes.append((size, None))
         del self._content.now[size:]
-        self._moment()
+        self._on_change()
 
     def close(self) -> None:
         pass

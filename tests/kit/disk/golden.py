@@ -7,7 +7,7 @@ in them.
     FOLDER/outbox        a log without a broker, with a mark of a forwarding
     FOLDER/backup        a backup of data's sound topics
     FOLDER/archive       two of its topics as Parquet
-    FOLDER/said.json     what all that holds, told by what was written
+    FOLDER/said.json     what all that holds, by what was written
 
 Neither chance nor the machine has a part in it: ids are given, the clock stands where it is put. So the same
 code makes the same bytes, apart from the archive, whose files pyarrow writes as its own version does.
@@ -77,7 +77,7 @@ class Writing:
     producers: list[Said] = field(default_factory=list)
     transactions: list[Said] = field(default_factory=list)
 
-    def note(self, told: Appended, columns: Columns) -> None:
+    def note(self, appended: Appended, columns: Columns) -> None:
         """These records got their pointers."""
         values, keys, headers = columns
         ordinal = self.records[-1]["ordinal"] + 1 if self.records else self.log.first_ordinal
@@ -85,7 +85,7 @@ class Writing:
             cells = {} if headers is None else {name: text(cell) for name, cell in headers[row].items()}
             key = None if keys is None else keys[row]
             found = {"value": text(value), "key": None if key is None else text(key), "headers": cells}
-            self.records.append({"pointer": told.first + row, "ordinal": ordinal + row, **found})
+            self.records.append({"pointer": appended.first + row, "ordinal": ordinal + row, **found})
 
     def put(
         self,
@@ -97,12 +97,12 @@ class Writing:
         """Append a batch. claims: producer, sequence, flags."""
         cells = None if headers is None else [encode_headers(one) for one in headers]
         raw = batch.encode(values, keys, cells, **claims)
-        (told,) = self.log.append_batches([raw])
-        assert isinstance(told, Appended), told
-        self.note(told, (values, keys, headers))
+        (appended,) = self.log.append_batches([raw])
+        assert isinstance(appended, Appended), appended
+        self.note(appended, (values, keys, headers))
         if claims:
             self.producers = [one for one in self.producers if one["producer"] != claims["producer"]]
-            found: Said = {"batch": text(raw), "first": told.first, "last": told.last}
+            found: Said = {"batch": text(raw), "first": appended.first, "last": appended.last}
             self.producers.append({"producer": claims["producer"], **found})
 
     def publish(self, application: str, version: int, parts: Parts) -> None:
@@ -111,10 +111,15 @@ class Writing:
         staged = [loader.stage(version, part, batches) for part, batches in parts.items()]
         self.published(application, version, loader.publish(version, staged), parts)
 
-    def published(self, application: str, version: int, told: Appended, parts: Parts) -> None:
+    def published(self, application: str, version: int, appended: Appended, parts: Parts) -> None:
         """A transaction got its pointers."""
-        self.note(told, (values_of(parts), None, None))
-        found = {"state": "published", "first": told.first, "last": told.last, "count": len(values_of(parts))}
+        self.note(appended, (values_of(parts), None, None))
+        found = {
+            "state": "published",
+            "first": appended.first,
+            "last": appended.last,
+            "count": len(values_of(parts)),
+        }
         self.transactions.append({"application": application, "version": version, **found})
 
     def stage(self, application: str, version: int, parts: Parts) -> None:
@@ -230,8 +235,8 @@ class Recorder:
         first = file_format.floor_of(segments(self._path(topic))[-1].name)
         count = sum(part.records for part in staged)
         assert first is not None
-        told = Appended(first - count, first - 1, count, False)
-        writing.published("loader", 1, told, LARGE)
+        appended = Appended(first - count, first - 1, count, False)
+        writing.published("loader", 1, appended, LARGE)
         return {**topic, **writing.said()}
 
     def undecided(self) -> Said:

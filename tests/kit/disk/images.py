@@ -29,7 +29,7 @@ class PowerCuts(ABC):
     ) -> None:
         self.rng = random.Random(seed)
         self.clock = ManualClock(tick=1)
-        self.disk = MemoryDisk(moment=self.fail_here)
+        self.disk = MemoryDisk(on_change=self.fail_here)
         self.seen = 0
         """The newest pointer that a reader saw."""
         self.opened: set[int] = set()
@@ -69,7 +69,7 @@ class PowerCuts(ABC):
         moved = {directory / path.name: data for path, data in image.items()}
         disk = MemoryDisk(moved)
         if not is_second and self.rng.random() < 0.02:
-            disk = MemoryDisk(moved, moment=lambda: self._fail_again(disk))
+            disk = MemoryDisk(moved, on_change=lambda: self._fail_again(disk))
         clock = ManualClock(self.clock.now() - self.rng.choice([0, HOUR]), tick=1)
         for _ in range(1 + is_second):
             clock.reboot()

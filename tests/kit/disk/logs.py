@@ -47,20 +47,20 @@ def put(log: Log, *raws: bytes) -> list[Appended]:
 
 
 def outcome_of(log: Log, raw: bytes) -> Appended | str:
-    """Append one batch: where it stands, or the code of its refusal."""
+    """Append one batch; returns its pointers, or the code of its error."""
     (outcome,) = log.append_batches([raw])
     return outcome.code if isinstance(outcome, QuothError) else outcome
 
 
 def fill(log: Log, batches: int, records: int = 1, size: int = 20) -> list[Record]:
-    """Append distinct records in batches and tell them."""
-    told = []
+    """Append distinct records in batches; returns them."""
+    appended = []
     for _ in range(batches):
         ordinal = log.end_ordinal
         values = [b"%0*d" % (size, ordinal + i) for i in range(records)]
         first = log.append(values).first
-        told += [Record(first + i, value, None, {}) for i, value in enumerate(values)]
-    return told
+        appended += [Record(first + i, value, None, {}) for i, value in enumerate(values)]
+    return appended
 
 
 def values(log: Log, after: int = 0) -> list[bytes]:

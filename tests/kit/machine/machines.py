@@ -125,8 +125,10 @@ class Machine:
         )  # fmt: skip
         try:
             supervisor.wait_for("READY", seconds=BOOT_S)
-            told = [one.fields["X_NSPAWN_LEADER_PID"] for one in supervisor.told if len(one.fields) > 1]
-            self._leader = told[-1]
+            received = [
+                one.fields["X_NSPAWN_LEADER_PID"] for one in supervisor.received if len(one.fields) > 1
+            ]
+            self._leader = received[-1]
         except (AssertionError, IndexError) as problem:
             self.close()
             raise Unbootable(f"it does not boot: {self.console[-1_000:] or problem}") from problem

@@ -117,7 +117,7 @@ def test_command_that_cannot_be_forked_is_executed() -> None:
 
 
 @pytest.mark.parametrize("state", ["running", "frozen"])
-def test_no_broker_outlives_a_test_process_that_is_killed(tmp_path: Path, state: str) -> None:
+def test_brokers_end_with_a_killed_test_process(tmp_path: Path, state: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTING, str(tmp_path), state],
         stdin=subprocess.PIPE,

@@ -81,7 +81,7 @@ class Archiving:
     client: Client
     root: Path
     topic: str
-    told: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
 
     def publish(self, batches: Sequence[int], mark: str = "") -> None:
         """See `publish`."""
@@ -91,7 +91,9 @@ class Archiving:
         """Make an archiver, of the topic if no others are named."""
         wanted = Policy(**{"file_bytes": FILE_BYTES, **policy})
         names = self.topic if topics is None else topics
-        return TopicArchiver(self.client, self.root, LocalWorkers(), names, wanted, self.told.append, sleep)
+        return TopicArchiver(
+            self.client, self.root, LocalWorkers(), names, wanted, self.reports.append, sleep
+        )
 
     def archive(self, topics: Any = None, **policy: Any) -> ArchiveTally:
         """Archive what is there; returns the counts."""

@@ -109,7 +109,7 @@ class Meanwhile(LocalWorkers):
 
 
 def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
-    """Records in so many stretches."""
+    """Records in so many ranges."""
     bounds = [len(records) * number // count for number in range(count + 1)]
     return [records[begin:end] for begin, end in pairwise(bounds)]
 
@@ -122,7 +122,7 @@ class Replaying:
     root: Path
     topic: str
     rng: random.Random = field(default_factory=random.Random)
-    told: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
 
     def archived(self, count: int, files: int) -> list[Record]:
         """Write an archive of so many records of the topic `orders`, in so many files."""
@@ -135,7 +135,7 @@ class Replaying:
     ) -> Replayer:
         """Make the replay of what lies there: `replayer(since=5)`."""
         source = input_of(path or self.root, ReplayRequest(**{"to": (self.topic,), **wish}))
-        return Replayer(self.client, source, workers or LocalWorkers(), self.told.append, limits)
+        return Replayer(self.client, source, workers or LocalWorkers(), self.reports.append, limits)
 
     def replay(self, path: Path | None = None, **how: Any) -> StreamTally:
         """Replay what lies there; returns the counts."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import gc
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -12,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 _TEXT_FOLDERS = ("broker", "client", "systemd", "tests", "tools", ".ci")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _CACHES = {".git", "__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -62,9 +65,16 @@ def _nodes(module: ast.Module) -> tuple[ast.AST, ...]:
 
 @cache
 def modules(folder: str) -> dict[str, ast.Module]:
-    """Return the Python files under a folder, as path and syntax tree."""
+    """Return the Python files under a folder, as path and syntax tree.
+
+    Without garbage collection meanwhile, which would take as long as the parser.
+    """
     paths = sorted((ROOT / folder).rglob("*.py"))
-    return {path.relative_to(ROOT).as_posix(): tree(path) for path in paths}
+    gc.disable()
+    try:
+        return {path.relative_to(ROOT).as_posix(): tree(path) for path in paths}
+    finally:
+        gc.enable()
 
 
 def lines(path: str) -> int:
@@ -140,6 +150,33 @@ def text_files() -> Iterator[tuple[str, str]]:
         if path.is_file() and _CACHES.isdisjoint(path.relative_to(ROOT).parts):
             with suppress(UnicodeDecodeError):
                 yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+
+
+def words_in(path: str) -> set[str]:
+    """Return the words of a file, names among them."""
+    return set(_WORD.findall((ROOT / path).read_text(encoding="utf-8")))
+
+
+def bound_names(path: str) -> set[str]:
+    """Return the names that a Python file binds. Parses it once more: `tree` has no variables."""
+    module = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return {name for node in ast.walk(module) for name in _bound(node)}
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Yield the name that a node binds."""
+    match node:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            yield name
+        case (
+            ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store())
+        ):
+            yield name
+
+
+def snake_case(name: str) -> str:
+    """Return a name in lower case, its parts joined by underscores."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def docstrings(module: ast.Module) -> Iterator[tuple[int, str]]:

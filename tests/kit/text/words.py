@@ -46,7 +46,55 @@ NAMES = {
     "upkeep": "verify",
     "voice": "event list",
 }
-"""Names of modules, classes and functions that meant something here alone, and the field's words."""
+"""Whole names of modules, classes and functions that meant something here alone, and the field's words."""
+
+PARTS = {
+    "aside": "quarantined",
+    "bell": "wakeup",
+    "blow": "change, damage, failure",
+    "complain": "log",
+    "complaint": "logged problem",
+    "courier": "I/O thread",
+    "dialogue": "operations",
+    "effort": "scale",
+    "exchange": "request",
+    "gathering": "builder, multi-reader",
+    "glance": "precheck",
+    "happening": "transition",
+    "harm": "corruption, change",
+    "hush": "drain",
+    "keeper": "topic",
+    "lane": "sequence pool",
+    "pace": "rate limit, pause",
+    "passage": "batch cursor",
+    "patience": "timeout",
+    "refusal": "error, problem",
+    "relay": "loop bridge",
+    "siege": "failures, series",
+    "standin": "stall guard",
+    "stand_in": "stall guard",
+    "stray": "unknown file, false segment",
+    "stretch": "range",
+    "trouble": "write failure",
+    "upkeep": "verify",
+    "voice": "event list",
+    "wreck": "crashed log",
+}
+"""Words that are no part of a name of a module, class, function, parameter, variable or attribute.
+
+Left out are words with an ordinary use: the cells of a table, the losses of an archive, `names` of topics,
+a `place` in a file, the `rest` of a list, `room` for a request, `steps` of a benchmark, a moment, a draft,
+marks, turns. `NAMES` and `NAMES_OF_PACKAGES` have those that meant something here alone as whole names. A
+ledger is a topic of the golden files.
+"""
+
+SUFFIXES = "s|es|ed|ing|ful|less"
+"""Endings with which a part of a name is still the same word."""
+
+ALLOWED_NAMES = {
+    "Stretch": "the former name of `quoth.PointerRange`, which programs may use",
+}
+"""Names with such a part that stay."""
 
 NAMES_OF_PACKAGES = {
     "quothlog": {
@@ -83,6 +131,8 @@ TEXTS = {
     "happenings?": "transition",
     "couriers?": "I/O thread",
     "(?:set|sets|setting) aside": "quarantined",
+    "refusals?": "error",
+    "wrecks?": "crashed log",
 }
 """Patterns of words that no text has, and what can stand there."""
 

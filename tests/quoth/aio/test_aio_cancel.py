@@ -60,7 +60,7 @@ async def test_iterator_that_another_task_closes_ends(client: Client, topic: str
 
 @pytest.mark.parametrize("how", ["tail", "tail_many", "ordered"])
 @in_loop
-async def test_tail_that_is_waited_for_in_bits_gives_every_message_once(
+async def test_tail_with_interrupted_waits_yields_every_message_once(
     client: Client, topic: str, rng: random.Random, how: str
 ) -> None:
     names = [topic] if how == "tail" else [f"{topic}.{letter}" for letter in "abc"]
@@ -88,7 +88,7 @@ async def test_tail_that_is_waited_for_in_bits_gives_every_message_once(
 
 
 @in_loop
-async def test_batches_that_are_waited_for_in_bits_give_every_batch_once(
+async def test_batches_with_interrupted_waits_yield_every_batch_once(
     client: Client, topic: str, rng: random.Random
 ) -> None:
     sent = [b"%d" % number * 100_000 for number in range(100)]
@@ -103,7 +103,7 @@ async def test_batches_that_are_waited_for_in_bits_give_every_batch_once(
 
 @tailings
 @in_loop
-async def test_wait_that_is_cancelled_leaves_its_message_to_the_next_one(
+async def test_cancelled_wait_leaves_its_message_to_the_next_one(
     meddler: Meddler, client: Client, topic: str, tailing: Tailing
 ) -> None:
     """Also when the reply comes while no task waits."""
@@ -119,7 +119,7 @@ async def test_wait_that_is_cancelled_leaves_its_message_to_the_next_one(
 
 @tailings
 @in_loop
-async def test_beginning_that_is_cancelled_is_the_same_beginning_later(
+async def test_cancelled_beginning_of_a_tail_begins_at_the_same_record_later(
     meddler: Meddler, client: Client, topic: str, tailing: Tailing
 ) -> None:
     await client.publish(topic, b"old")
@@ -157,7 +157,7 @@ async def test_two_tasks_cannot_wait_for_one_iterator(client: Client, topic: str
 
 @tailings
 @in_loop
-async def test_iterators_that_are_left_early_leave_nothing_behind(
+async def test_iterators_that_are_left_early_release_all_resources(
     client: Client, topic: str, tailing: Tailing
 ) -> None:
     await client.publish(topic, b"a")
@@ -176,7 +176,7 @@ async def _asks_nothing(client: Client) -> bool:
 
 
 @in_loop
-async def test_beginning_of_a_pattern_that_is_cancelled_at_any_moment_is_made_later(
+async def test_cancelled_beginning_of_a_pattern_is_completed_later(
     client: Client, topic: str, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -198,7 +198,7 @@ async def _begun(reading: Reading) -> None:
 
 
 @in_loop
-async def test_silence_lasts_between_two_waits(client: Client, topic: str) -> None:
+async def test_short_waits_do_not_extend_the_silence_of_a_portion(client: Client, topic: str) -> None:
     """Waits that are shorter than it do not put it off."""
     portions = client.tail_many(topic).portions(0.3)
     given_up = 0
@@ -221,15 +221,15 @@ async def test_cancelled_publish_is_stored_once_or_not_at_all_and_disturbs_no_ot
 ) -> None:
     rng, stored_by = random.Random(seed), set[bytes]()
 
-    async def publish(value: bytes, patience: float | None) -> None:
+    async def publish(value: bytes, timeout: float | None) -> None:
         try:
-            await asyncio.wait_for(client.publish(topic, value), patience)
+            await asyncio.wait_for(client.publish(topic, value), timeout)
         except TimeoutError:
             return
         stored_by.add(value)
 
-    patience = [None if number % 2 else rng.uniform(0, 0.01) for number in range(times(600, 10_000))]
-    waiting = list(enumerate(patience))
+    timeouts = [None if number % 2 else rng.uniform(0, 0.01) for number in range(times(600, 10_000))]
+    waiting = list(enumerate(timeouts))
     rng.shuffle(waiting)
     for begin in range(0, len(waiting), 50):
         portion = waiting[begin : begin + 50]
@@ -260,7 +260,7 @@ async def test_publish_behind_a_cancelled_one_is_another_publish(
 
 
 @in_loop
-async def test_cancelled_publishes_give_up_their_turns(meddler: Meddler, client: Client, topic: str) -> None:
+async def test_cancelled_publishes_leave_the_queue(meddler: Meddler, client: Client, topic: str) -> None:
     meddler.on_request = publishes
     many = [asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(2 * PUBLISHES_MAX)]
     await soon(lambda: _at_least(meddler, PUBLISHES_MAX), "all turns are taken")

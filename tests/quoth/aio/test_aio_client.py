@@ -25,7 +25,7 @@ from quoth.aio.io_thread import ASKED_MAX
 
 
 @in_loop
-async def test_publish_whose_turn_does_not_come_in_time_says_that_nothing_was_stored(
+async def test_publish_that_times_out_in_the_queue_reports_that_nothing_was_stored(
     meddler: Meddler, client: Client, topic: str
 ) -> None:
     meddler.on_request = publishes
@@ -54,7 +54,7 @@ async def test_a_connection_carries_as_many_requests_as_a_broker_keeps_replies_f
     assert min(4, links_max) <= len(client._io_thread._links) <= min(5, links_max)
 
 
-def test_uvloop_is_a_loop_like_any_other(broker: BrokerProcess, topic: str) -> None:
+def test_client_works_in_uvloop(broker: BrokerProcess, topic: str) -> None:
     uvloop = pytest.importorskip("uvloop")
 
     async def main() -> list[bytes]:
@@ -73,7 +73,7 @@ def test_uvloop_is_a_loop_like_any_other(broker: BrokerProcess, topic: str) -> N
 
 
 @in_loop
-async def test_restarts_lose_nothing_and_repeat_nothing_for_many_tasks(
+async def test_restarts_lose_and_repeat_no_record_of_many_tasks(
     start_broker: StartBroker, rng: random.Random
 ) -> None:
     broker = start_broker()
@@ -106,7 +106,7 @@ async def test_restarts_lose_nothing_and_repeat_nothing_for_many_tasks(
 
 @pytest.mark.parametrize("given_up", ["cancelled", "timed out"])
 @in_loop
-async def test_what_was_given_up_while_the_broker_was_away_is_not_sent_later(
+async def test_requests_given_up_during_an_outage_are_not_sent_later(
     start_broker: StartBroker, given_up: str
 ) -> None:
     """Neither is anything else lost that was on the same connection."""

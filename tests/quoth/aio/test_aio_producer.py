@@ -28,7 +28,7 @@ async def fill(producer: Producer, number: int) -> None:
 
 
 @in_loop
-async def test_sending_without_a_pause_leaves_others_a_turn(client: Client, topic: str) -> None:
+async def test_sending_without_a_pause_lets_other_tasks_run(client: Client, topic: str) -> None:
     async with client.producer(topic) as producer:
         turns = 0
 
@@ -45,7 +45,7 @@ async def test_sending_without_a_pause_leaves_others_a_turn(client: Client, topi
 
 
 @in_loop
-async def test_cancelled_send_was_not_taken(meddler: Meddler, client: Client, topic: str) -> None:
+async def test_cancelled_send_is_not_stored(meddler: Meddler, client: Client, topic: str) -> None:
     meddler.on_request = publishes
     producer = client.producer(topic, batch=1, max_buffer=1)
     await producer.send(b"a")
@@ -78,7 +78,7 @@ async def test_future_of_a_failed_batch_has_its_error_and_may_stay_unread(
 
 
 @in_loop
-async def test_future_that_is_cancelled_takes_nothing_back(client: Client, topic: str) -> None:
+async def test_cancelling_a_future_does_not_cancel_its_record(client: Client, topic: str) -> None:
     async with client.producer(topic) as producer:
         future = producer.future()
         await producer.send(b"a")
@@ -87,7 +87,7 @@ async def test_future_that_is_cancelled_takes_nothing_back(client: Client, topic
 
 
 @in_loop
-async def test_cancelled_flush_goes_on(client: Client, topic: str) -> None:
+async def test_cancelled_flush_continues(client: Client, topic: str) -> None:
     async with client.producer(topic, linger=60) as producer:
         await fill(producer, 3)
         flushing = asyncio.ensure_future(producer.flush())
@@ -106,7 +106,7 @@ async def _has_acknowledged(producer: Producer, number: int) -> bool:
 
 
 @in_loop
-async def test_cancelled_close_takes_nothing_more_and_the_next_one_ends_it(
+async def test_cancelled_close_accepts_no_records_and_the_next_one_finishes(
     meddler: Meddler, client: Client, topic: str
 ) -> None:
     meddler.on_request = publishes
@@ -124,9 +124,7 @@ async def test_cancelled_close_takes_nothing_more_and_the_next_one_ends_it(
 
 
 @in_loop
-async def test_block_that_is_cancelled_is_left_soon_and_delivers_what_it_can(
-    client: Client, topic: str
-) -> None:
+async def test_cancelled_block_ends_soon_and_delivers_what_it_can(client: Client, topic: str) -> None:
     client._timing.interrupted = DEADLINE_S  # it can, even on a slow machine
 
     async def block() -> None:

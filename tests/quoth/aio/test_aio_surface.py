@@ -48,7 +48,7 @@ def shape(function: Any) -> tuple[list[tuple[Any, ...]], str]:
     return taken, str(found.return_annotation)
 
 
-def test_both_have_the_same_methods_arguments_and_results() -> None:
+def test_both_clients_have_the_same_methods_arguments_and_results() -> None:
     assert signature(quoth.Client) == signature(quoth.aio.Client)
     pairs: list[tuple[Any, Any]] = [(quoth.connect, quoth.aio.connect)]
     for blocking, awaited in TWINS:
@@ -61,7 +61,7 @@ def test_both_have_the_same_methods_arguments_and_results() -> None:
         assert (taken, IN_A_LOOP.get(given, given)) == shape(twin), function
 
 
-def test_who_does_not_ask_for_asyncio_does_not_get_it() -> None:
+def test_importing_quoth_does_not_import_asyncio() -> None:
     """Importing it takes as long as everything else."""
     script = "import sys, quoth; sys.exit('asyncio' in sys.modules or 'quoth.aio' in sys.modules)"
     assert run_script(script).returncode == 0

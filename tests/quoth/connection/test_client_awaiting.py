@@ -49,7 +49,7 @@ def test_connecting_waits_for_the_given_time(
     assert client.topics() == []
 
 
-def test_a_client_that_waited_in_vain_reports_what_it_found_and_for_how_long(connect: Connect) -> None:
+def test_a_failed_wait_for_a_broker_reports_what_it_found_and_for_how_long(connect: Connect) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     began = time.monotonic()
     with pytest.raises(Disconnected) as found:
@@ -158,7 +158,7 @@ def failure(twin: Connect, url: str, reason: str) -> Disconnected | None:
     return caught.value if re.search(reason, text) else None
 
 
-def test_a_client_says_where_it_is_connected(broker: BrokerProcess) -> None:
+def test_the_representation_of_a_client_has_its_address(broker: BrokerProcess) -> None:
     with quoth.connect(broker.url, timeout=22.5) as client:
         assert repr(client) == f"<quoth.Client {broker.url}, timeout=22.5>"
     assert repr(client) == f"<quoth.Client {broker.url}, timeout=22.5, closed>"

@@ -94,7 +94,7 @@ def test_closing_does_not_wait_for_a_socket_without_an_owner(broker: BrokerProce
     assert not ending.is_alive()
 
 
-def test_closing_ends_what_other_threads_wait_for(
+def test_closing_ends_the_calls_of_other_threads(
     own_broker: BrokerProcess, connect: Connect, twin: Connect, topic: str
 ) -> None:
     witness = connect(own_broker)
@@ -113,7 +113,7 @@ def test_closing_ends_what_other_threads_wait_for(
             assert problem.code == "closed"
 
 
-def test_closing_at_any_moment_ends_calls_with_one_error(
+def test_closing_at_any_time_ends_calls_with_one_error(
     broker: BrokerProcess, connect: Connect, rng: random.Random
 ) -> None:
     for _ in range(10):
@@ -131,7 +131,7 @@ def test_closing_at_any_moment_ends_calls_with_one_error(
         assert all(isinstance(one, Disconnected) and one.code == "closed" for one in problems), problems
 
 
-def test_closing_ends_an_open_producer_and_tells_what_it_had(
+def test_closing_ends_an_open_producer_and_reports_its_batches(
     wire: Wire, connect: Connect, topic: str
 ) -> None:
     client = connect(wire)
@@ -182,7 +182,7 @@ producer.send(b"y")
 """
 
 
-def test_process_that_closes_nothing_still_ends(broker: BrokerProcess) -> None:
+def test_process_with_an_open_client_ends(broker: BrokerProcess) -> None:
     ended = run_script(ABANDONING, broker.url, options=())
     assert ended.stderr == ""
     assert ended.returncode == 0

@@ -1,4 +1,4 @@
-"""Connecting and parting: who is there, who is not, how long that takes, and what is left afterwards."""
+"""Connecting and disconnecting: present and absent brokers, timeouts, and released resources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quothwire.protocol.binary_codec import Call
 # -- who is there -------------------------------------------------------------------------------------------
 
 
-def test_a_peer_that_never_answers_is_a_timeout(twin: Connect, context: Context) -> None:
+def test_a_peer_that_never_answers_causes_a_timeout(twin: Connect, context: Context) -> None:
     with context.socket(zmq.ROUTER) as mute:
         port = mute.bind_to_random_port("tcp://127.0.0.1")
         with refused("timed_out"):
@@ -50,7 +50,7 @@ def test_bad_url_is_refused_at_once_with_an_example(twin: Connect, url: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["inproc", "tcp", "ipc"])
-def test_broker_object_of_this_process_can_be_connected_to(twin: Connect, kind: str, tmp_path: Path) -> None:
+def test_client_connects_to_a_broker_object_of_its_process(twin: Connect, kind: str, tmp_path: Path) -> None:
     settings: dict[str, dict[str, Any]] = {
         "inproc": {},
         "tcp": {"host": "127.0.0.1"},
@@ -101,9 +101,7 @@ def test_broker_of_this_process_that_stops_closes_its_clients(
 # -- finding a broker again ---------------------------------------------------------------------------------
 
 
-def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
-    start_broker: StartBroker, stack: ExitStack
-) -> None:
+def test_call_to_a_stopped_broker_ends_at_its_timeout(start_broker: StartBroker, stack: ExitStack) -> None:
     broker = start_broker()
     client = stack.enter_context(quoth.connect(broker.url))
     client.publish("t", b"one")
@@ -122,7 +120,7 @@ def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
     assert values(client, "t") == [b"one"]
 
 
-def test_black_hole_is_a_timeout_and_calls_go_on_once_it_is_cut(
+def test_lost_packets_cause_a_timeout_and_calls_continue_after_a_reconnect(
     wire: Wire, connect: Connect, topic: str
 ) -> None:
     client = connect(wire)
@@ -136,7 +134,7 @@ def test_black_hole_is_a_timeout_and_calls_go_on_once_it_is_cut(
     assert values(client, topic) == [b"one"]
 
 
-def test_connections_do_not_pile_up(pooled: Client, topic: str) -> None:
+def test_connections_do_not_accumulate(pooled: Client, topic: str) -> None:
     """One thread needs one connection."""
     pooled.publish(topic, b"x")
     pool = pooled._pool
@@ -180,7 +178,7 @@ def test_answer_in_another_version_ends_the_call_at_once(
         assert len(newer.requests) == before + 1
 
 
-def test_code_that_is_not_known_here_is_told_as_it_came_and_not_tried_again(
+def test_unknown_error_code_is_raised_unchanged_and_not_retried(
     meddler: Meddler, connect: Connect, topic: str
 ) -> None:
     def refuse(_call: Call) -> QuothError:

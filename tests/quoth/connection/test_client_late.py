@@ -79,17 +79,17 @@ def late(meddler: Meddler, connect: Connect, monkeypatch: pytest.MonkeyPatch) ->
     return hold_up
 
 
-def test_call_takes_it(late: Late) -> None:
+def test_a_late_reply_ends_a_call(late: Late) -> None:
     assert late(Operation.PING).ping() > 0
 
 
-def test_reading_takes_it(late: Late, client: Client, topic: str) -> None:
+def test_a_late_reply_ends_a_reading(late: Late, client: Client, topic: str) -> None:
     client.publish(topic, b"a")
     with late(Operation.FETCH).read_many(topic) as found:
         assert [message.value for message in found] == [b"a"]
 
 
-def test_producer_takes_it(late: Late, topic: str) -> None:
+def test_a_late_reply_ends_a_publish_of_a_producer(late: Late, topic: str) -> None:
     with late(Operation.PUBLISH).producer(topic, timeout=2 * DEADLINE_S) as producer:
         producer.send(b"a")
     assert producer.acknowledged == 1

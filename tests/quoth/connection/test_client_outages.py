@@ -56,11 +56,11 @@ def test_every_client_is_served_within_two_seconds_of_the_brokers_return(tmp_pat
 @long_form
 @pytest.mark.alone
 @pytest.mark.timeout(LONG_S + 240)
-def test_so_it_is_after_ten_minutes(tmp_path: Path) -> None:
+def test_every_client_is_served_after_an_outage_of_ten_minutes(tmp_path: Path) -> None:
     assert all_late(dict.fromkeys(KINDS, LONG_S), tmp_path) == {}
 
 
-def test_a_broker_that_reads_nothing_for_a_while_does_not_lose_its_clients() -> None:
+def test_a_broker_that_reads_nothing_for_a_while_keeps_its_clients() -> None:
     """Its host acknowledges no byte either, for its window is closed, but it is there."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as stalled:
         stalled.set(zmq.RCVHWM, 1)
@@ -90,7 +90,7 @@ class Unwatched:
         self.checks.append(neglected)
 
 
-def test_a_thread_that_waits_for_one_link_checks_the_others() -> None:
+def test_a_thread_that_waits_for_one_connection_checks_the_others() -> None:
     other: Any = Unwatched()
     WATCH.add(other)
     with zmq.Context() as context:
@@ -103,7 +103,7 @@ def test_a_thread_that_waits_for_one_link_checks_the_others() -> None:
     assert other.checks[checks:] == [False, True]
 
 
-def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_anew(
+def test_an_idle_connection_on_which_nothing_arrived_is_replaced(
     start_broker: StartBroker,
 ) -> None:
     """The broker's host may be about to send an answer again, seconds from now."""
@@ -123,7 +123,7 @@ def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_ane
             channel.close()
 
 
-def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged() -> None:
+def test_the_pause_between_attempts_is_the_time_without_acknowledgement() -> None:
     """A silence that the other host's own attempts end is not all of it."""
     for retransmits, probes, present, silent, seconds in (
         (0, 0, 0.2, 600.0, 0.0),
@@ -142,7 +142,7 @@ def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged() ->
 # -- what waits, by a clock of the test ---------------------------------------------------------------------
 
 
-def test_a_merge_rests_no_longer_for_an_outage_within_a_round() -> None:
+def test_an_outage_within_a_round_does_not_lengthen_the_pause_of_a_merge() -> None:
     for seconds in (1.0, 10.0, 60.0, 600.0):
         merge = MultiReader(["*"], ReadPlan(follow=True, ordered=True), None, 3.0)
         (listing,) = merge.ask(NOW, math.inf)
@@ -169,7 +169,7 @@ class RecordingTimeout(AdaptiveTimeout):
         super().acknowledged(seconds)
 
 
-def test_a_forwarder_learns_nothing_from_a_batch_that_was_sent_twice() -> None:
+def test_a_batch_that_was_sent_twice_does_not_change_the_adaptive_timeout() -> None:
     nothing: Any = None
     timeout = RecordingTimeout()
     forwarder = Forwarder(

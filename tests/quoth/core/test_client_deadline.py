@@ -42,7 +42,7 @@ def test_every_call_refuses_a_timeout_that_is_no_number(
     assert [message.value for message in client.read(topic)] == [b"a", b"it goes on"]
 
 
-def test_for_ever_is_a_timeout(connect: Connect, broker: BrokerProcess, topic: str) -> None:
+def test_infinity_is_a_timeout(connect: Connect, broker: BrokerProcess, topic: str) -> None:
     client = connect(broker, timeout=math.inf)
     client.publish(topic, b"a", timeout=math.inf)
     assert [message.value for message in client.read(topic, timeout=math.inf)] == [b"a"]

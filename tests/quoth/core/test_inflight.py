@@ -88,7 +88,7 @@ def stored(call: Call, *, duplicate: bool = False) -> Answer:
 
 
 def refused(call: Call, code: str) -> Answer:
-    """A refusal."""
+    """An error."""
     return Answer(call.correlation, error(code, "of the test"), b"")
 
 
@@ -115,7 +115,7 @@ def test_a_retry_is_byte_for_byte_the_same(sender: Sender) -> None:
 
 
 @pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
-def test_refusal_that_passes_sends_everything_again_after_a_pause(sender: Sender, code: str) -> None:
+def test_temporary_error_sends_all_batches_again_after_a_pause(sender: Sender, code: str) -> None:
     first, second, third = (sender.launch() for _ in range(3))
     sender.pipeline.take(refused(first, code), 10.0)
     sender.pipeline.take(refused(second, "out_of_sequence"), 10.0)
@@ -131,7 +131,7 @@ def test_refusal_that_passes_sends_everything_again_after_a_pause(sender: Sender
     assert sender.numbers("stored") == [0, 1, 2]
 
 
-def test_pauses_grow_and_an_acknowledgement_makes_them_short_again(sender: Sender) -> None:
+def test_pauses_grow_until_an_acknowledgement(sender: Sender) -> None:
     call = sender.launch()
     pauses = []
     for _ in range(10):
@@ -146,7 +146,7 @@ def test_pauses_grow_and_an_acknowledgement_makes_them_short_again(sender: Sende
     assert sender.pipeline.again_at == pauses[0]
 
 
-def test_final_refusal_fails_one_batch_and_the_later_ones_move_up(sender: Sender) -> None:
+def test_lasting_error_fails_one_batch_and_renumbers_the_later_ones(sender: Sender) -> None:
     calls = [sender.launch() for _ in range(3)]
     sender.pipeline.take(refused(calls[0], "bad_batch"), 0.0)
     for call in calls[1:]:
@@ -161,7 +161,7 @@ def test_final_refusal_fails_one_batch_and_the_later_ones_move_up(sender: Sender
     assert sender.numbers("stored") == [1, 2]
 
 
-def test_answers_to_a_former_producer_id_are_passed_over(sender: Sender) -> None:
+def test_answers_to_a_former_producer_id_are_ignored(sender: Sender) -> None:
     old = sender.launch()
     sender.pipeline.take(refused(old, "bad_batch"), 0.0)
     sender.launch()
@@ -181,7 +181,9 @@ GIVEN_UP = [
 
 
 @pytest.mark.parametrize(("code", "outcome"), GIVEN_UP)
-def test_giving_up_tells_what_is_certain(sender: Sender, code: str | None, outcome: str) -> None:
+def test_giving_up_reports_the_certain_outcome_of_each_batch(
+    sender: Sender, code: str | None, outcome: str
+) -> None:
     first, second = sender.launch(), sender.launch()
     if code is not None:
         sender.pipeline.take(refused(second, code), 0.0)
@@ -193,7 +195,7 @@ def test_giving_up_tells_what_is_certain(sender: Sender, code: str | None, outco
     assert failures[1].error.code == (code or "disconnected")
 
 
-def test_busy_does_not_tell_what_became_of_an_older_copy(sender: Sender) -> None:
+def test_busy_does_not_settle_an_older_copy(sender: Sender) -> None:
     """A broker that is busy refuses without looking whether it has the batch."""
     sender.launch()
     (again,) = sender.next_round()
@@ -276,7 +278,7 @@ class Link:
     answers: list[Answer] = field(default_factory=list)
 
 
-def test_whatever_happens_the_account_is_exact(rng: random.Random) -> None:
+def test_random_answers_leave_an_exact_account(rng: random.Random) -> None:
     for _ in range(times(150, 10_000)):
         simulate(random.Random(rng.getrandbits(32)))
 

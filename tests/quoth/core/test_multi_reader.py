@@ -1,4 +1,4 @@
-"""Gathering several topics: what is asked when, and what the answers mean, without a broker and a clock."""
+"""The reader of several topics: its requests and how it handles answers, without a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def reader_of(
 
 def asked(reader: MultiReader, now: float = NOW, every: float = math.inf) -> dict[str, RequestState]:
     """Return its requests now, by name."""
-    return {exchange.what: exchange for exchange in reader.ask(now, every)}
+    return {request.what: request for request in reader.ask(now, every)}
 
 
 def answer(reply: Reply | QuothError) -> Answer:
@@ -37,7 +37,7 @@ def answer(reply: Reply | QuothError) -> Answer:
     return Answer(0, reply, b"")
 
 
-def test_everything_is_asked_once_until_it_is_answered() -> None:
+def test_each_request_is_sent_once_until_it_is_answered() -> None:
     reading = reader_of("a", "b", start=0, ordered=False)
     assert reading.is_begun
     assert reading.due == 0.0
@@ -48,7 +48,7 @@ def test_everything_is_asked_once_until_it_is_answered() -> None:
     assert set(asked(reading)) == {"fetch a"}
 
 
-def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
+def test_a_multi_reader_begins_once_it_knows_the_end_of_every_topic() -> None:
     reading = reader_of("a", "x.*", ordered=False)
     listing = asked(reading)
     assert set(listing) == {"list"}
@@ -64,7 +64,7 @@ def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
     assert set(asked(reading, NOW + LIST_PAUSE_S)) == {"list"}
 
 
-def test_a_list_of_topics_is_asked_for_until_its_end() -> None:
+def test_a_list_of_topics_is_requested_page_by_page() -> None:
     reading = reader_of("*", ordered=False, start=0)
     names = [f"{number:04}" for number in range(TOPICS_MAX + 1)]
     for page in (names[:TOPICS_MAX], names[TOPICS_MAX:]):
@@ -73,43 +73,43 @@ def test_a_list_of_topics_is_asked_for_until_its_end() -> None:
     assert (reading.is_begun, reading.topics) == (True, names)
 
 
-def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
+def test_an_error_in_the_beginning_ends_a_multi_reader() -> None:
     for topics in ("a", "*"):
         reading = reader_of(topics)
-        (exchange,) = reading.ask(NOW, math.inf)
+        (request,) = reading.ask(NOW, math.inf)
         with pytest.raises(QuothError, match="of the test"):
-            reading.take(exchange, answer(error("internal", "of the test")), NOW)
+            reading.take(request, answer(error("internal", "of the test")), NOW)
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED))
-def test_a_refusal_that_passes_is_waited_out_in_the_beginning_and_an_answer_later(code: str) -> None:
+def test_a_temporary_error_is_retried_in_the_beginning_and_settles_a_fetch_later(code: str) -> None:
     reading = reader_of("a", ordered=False)
-    refusal = answer(error(code, "of the test"))
+    answered = answer(error(code, "of the test"))
     end = asked(reading)["fetch a"]
-    assert not end.is_settled_by(refusal, NOW)
+    assert not end.is_settled_by(answered, NOW)
     reading.take(end, answer(NOTHING), NOW)
     now, pause = NOW, BACKOFF_S
     for _ in range(10):
         fetch = asked(reading, now)["fetch a"]
-        assert fetch.is_settled_by(refusal, now)
-        reading.take(fetch, refusal, now)
+        assert fetch.is_settled_by(answered, now)
+        reading.take(fetch, answered, now)
         assert reading.due == now + pause
         assert asked(reading, now + 0.9 * pause) == {}
         now, pause = now + pause, min(2 * pause, BACKOFF_MAX_S)
 
 
-def test_tail_waits_for_ever_and_a_read_does_not() -> None:
+def test_a_tail_has_no_deadline_and_a_read_has_one() -> None:
     assert asked(reader_of("a", start=0, ordered=False))["fetch a"].deadline == math.inf
     reading = reader_of("a", follow=False, start=0)
     fetch = asked(reading)["fetch a"]
     assert fetch.deadline == NOW + 3.0
-    refusal = answer(error("recovering", "of the test"))
-    reading.take(fetch, refusal, NOW)
+    answered = answer(error("recovering", "of the test"))
+    reading.take(fetch, answered, NOW)
     fetch = asked(reading, NOW + 2.9)["fetch a"]
-    reading.take(fetch, refusal, NOW + 2.9)
+    reading.take(fetch, answered, NOW + 2.9)
     fetch = asked(reading, NOW + 3.5)["fetch a"]
     with pytest.raises(QuothError, match="of the test"):
-        reading.take(fetch, refusal, NOW + 3.5)
+        reading.take(fetch, answered, NOW + 3.5)
 
 
 def begun_with_nothing() -> MultiReader:
@@ -119,7 +119,7 @@ def begun_with_nothing() -> MultiReader:
     return reading
 
 
-def test_a_round_settles_what_is_to_come_up_to_the_clock_of_the_broker() -> None:
+def test_a_round_settles_records_up_to_the_clock_of_the_broker() -> None:
     reading = begun_with_nothing()
     reading.take(asked(reading, every=0.0)["ping"], answer(Pong(50)), NOW)
     reading.take(asked(reading)["list"], answer(Topics([])), NOW)
@@ -128,7 +128,7 @@ def test_a_round_settles_what_is_to_come_up_to_the_clock_of_the_broker() -> None
     assert reading.watermark == 50
 
 
-def test_a_round_whose_list_is_refused_settles_nothing() -> None:
+def test_a_round_without_a_list_of_topics_settles_no_record() -> None:
     reading = begun_with_nothing()
     reading.take(asked(reading, every=0.0)["ping"], answer(Pong(50)), NOW)
     reading.take(asked(reading)["list"], answer(error("busy", "of the test")), NOW)
@@ -137,7 +137,7 @@ def test_a_round_whose_list_is_refused_settles_nothing() -> None:
 
 
 @pytest.mark.parametrize("unanswered", [0, 1], ids=["slow answers", "an outage"])
-def test_a_round_that_took_long_is_followed_by_a_longer_rest_but_not_after_an_outage(unanswered: int) -> None:
+def test_a_slow_round_is_followed_by_a_longer_pause_but_not_after_an_outage(unanswered: int) -> None:
     reading = begun_with_nothing()
     ping = asked(reading, every=0.0)["ping"]
     reading.waited(0.1)

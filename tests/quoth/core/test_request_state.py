@@ -31,12 +31,12 @@ def refused_by(code: str) -> Answer:
     return Answer(1, error(code, "of the test"), b"")
 
 
-def test_it_says_what_it_is_in_an_error() -> None:
+def test_a_request_is_named_by_operation_and_topic() -> None:
     assert RequestState(Ping()).what == "ping"
     assert RequestState(Fetch(), "orders").what == "fetch orders"
 
 
-def test_an_answer_settles_it_and_so_does_a_refusal_that_does_not_pass_or_is_not_retried() -> None:
+def test_an_answer_or_a_lasting_or_unretried_error_settles_a_request() -> None:
     for answer in (PONG, *map(refused_by, set(CODES) - RETRIED)):
         request = begun()
         assert request.is_settled_by(answer, NOW + 1), answer
@@ -48,7 +48,7 @@ def test_an_answer_settles_it_and_so_does_a_refusal_that_does_not_pass_or_is_not
 
 
 @passing
-def test_a_refusal_that_passes_lets_it_wait_and_then_be_sent_again(code: str) -> None:
+def test_a_request_with_a_temporary_error_is_sent_again_after_a_pause(code: str) -> None:
     request = begun()
     now, pause = NOW, BACKOFF_S
     for _ in range(10):
@@ -64,7 +64,7 @@ def test_a_refusal_that_passes_lets_it_wait_and_then_be_sent_again(code: str) ->
 
 
 @passing
-def test_a_refusal_without_time_to_wait_settles_it_once_no_earlier_copy_is_unanswered(code: str) -> None:
+def test_an_error_without_time_for_a_retry_settles_a_request_once_all_copies_are_answered(code: str) -> None:
     request = begun(deadline=NOW + BACKOFF_S / 4)
     request.unanswered += 1
     assert not request.is_settled_by(refused_by(code), NOW)
@@ -72,7 +72,7 @@ def test_a_refusal_without_time_to_wait_settles_it_once_no_earlier_copy_is_unans
     assert request.is_settled_by(refused_by(code), NOW)
 
 
-def test_an_answer_to_an_earlier_copy_settles_it_while_it_waits() -> None:
+def test_an_answer_to_an_earlier_copy_settles_a_waiting_request() -> None:
     request = begun()
     request.unanswered += 1
     assert not request.is_settled_by(refused_by("busy"), NOW)
@@ -80,7 +80,7 @@ def test_an_answer_to_an_earlier_copy_settles_it_while_it_waits() -> None:
 
 
 @pytest.mark.parametrize("wait", [0.0, 30.0])
-def test_silence_lets_it_be_sent_again_to_a_connected_broker(wait: float) -> None:
+def test_an_unanswered_request_is_sent_again_to_a_connected_broker(wait: float) -> None:
     request = begun(wait=wait)
     assert request.due == NOW + wait + RESEND_S
     assert not request.is_to_be_sent(request.due - 0.1, found=False, connected=True)
@@ -89,7 +89,7 @@ def test_silence_lets_it_be_sent_again_to_a_connected_broker(wait: float) -> Non
     assert request.due == late + wait + RESEND_S
 
 
-def test_a_connection_that_was_made_again_lets_it_be_sent_again_at_once() -> None:
+def test_a_request_is_sent_again_at_once_after_a_reconnect() -> None:
     assert begun().is_to_be_sent(NOW + 0.1, found=True, connected=True)
     request = begun()
     assert not request.is_to_be_sent(request.due, found=False, connected=False), "copies would only queue up"
@@ -98,7 +98,7 @@ def test_a_connection_that_was_made_again_lets_it_be_sent_again_at_once() -> Non
     assert request.due == NOW + 2 * RESEND_S + 1
 
 
-def test_absence_ends_it_unless_a_broker_is_there_in_time() -> None:
+def test_a_request_ends_after_the_absence_of_the_broker() -> None:
     request = RequestState(Ping(), absence=60.0)
     request.begin(1, NOW)
     for now, connected in ((NOW + 1, False), (NOW + 60, True), (NOW + 300, False)):
@@ -109,16 +109,16 @@ def test_absence_ends_it_unless_a_broker_is_there_in_time() -> None:
     assert request.is_over(NOW + 360)
 
 
-def test_it_is_due_by_its_deadline() -> None:
+def test_a_request_is_due_by_its_deadline() -> None:
     assert begun(deadline=NOW + 1).due == NOW + 1
     request = begun(deadline=math.inf)
     request.expect(NOW + 2)
     assert (request.deadline, request.due) == (NOW + 2, NOW + 2)
     request.expect(NOW + 60)
-    assert (request.deadline, request.due) == (NOW + 60, NOW + 2), "once too early does no harm"
+    assert (request.deadline, request.due) == (NOW + 60, NOW + 2), "one check too early is allowed"
 
 
-def test_begun_again_it_has_no_copies_and_no_refusals() -> None:
+def test_a_request_that_begins_again_has_no_unanswered_copies() -> None:
     request = begun()
     first = request.frames
     assert not request.is_settled_by(refused_by("busy"), NOW)

@@ -44,12 +44,12 @@ def number_of(asked: RequestState) -> int:
 
 
 def answer(staging: PartStaging, asked: RequestState, code: str = "") -> None:
-    """Answer one, with a refusal if there is a code."""
+    """Answer one, with an error if there is a code."""
     staging.take(asked, Answer(0, error(code, "of the test") if code else OK, b""))
 
 
 @pytest.mark.parametrize(("count", "size"), [(IN_FLIGHT_MAX, 1), (2, IN_FLIGHT_BYTES // 2)])
-def test_there_is_room_until_so_many_or_so_large_ones_are_on_their_way(
+def test_staging_accepts_batches_up_to_a_number_and_a_size_in_flight(
     staging: PartStaging, count: int, size: int
 ) -> None:
     put(staging, count - 1, size)
@@ -62,7 +62,7 @@ def test_there_is_room_until_so_many_or_so_large_ones_are_on_their_way(
     assert not staging.is_settled
 
 
-def test_what_is_refused_behind_one_that_is_awaited_waits_for_it_and_so_does_what_is_new(
+def test_batches_refused_behind_an_awaited_one_wait_for_it_as_do_new_ones(
     staging: PartStaging,
 ) -> None:
     put(staging, 3)
@@ -76,7 +76,7 @@ def test_what_is_refused_behind_one_that_is_awaited_waits_for_it_and_so_does_wha
     assert list(map(number_of, staging.leaving())) == [1, 2, 3]
 
 
-def test_first_one_that_is_out_of_order_though_it_follows_what_was_staged_ends_the_attempt(
+def test_first_batch_that_is_out_of_order_behind_staged_ones_ends_the_attempt(
     staging: PartStaging,
 ) -> None:
     put(staging, 2)
@@ -90,7 +90,7 @@ def test_first_one_that_is_out_of_order_though_it_follows_what_was_staged_ends_t
         staging.check()
 
 
-def test_answer_to_what_was_asked_again_meanwhile_is_passed_over(staging: PartStaging) -> None:
+def test_answer_to_an_earlier_copy_is_ignored_by_staging(staging: PartStaging) -> None:
     put(staging, 2)
     first, second = staging.leaving()
     answer(staging, second, "out_of_sequence")
@@ -102,9 +102,7 @@ def test_answer_to_what_was_asked_again_meanwhile_is_passed_over(staging: PartSt
 
 
 @pytest.mark.parametrize("code", ["sequence_reused", "storage_failed", "too_large", "already_published"])
-def test_refusal_that_does_not_pass_ends_the_attempt_wherever_it_comes(
-    staging: PartStaging, code: str
-) -> None:
+def test_lasting_error_ends_the_attempt_at_any_batch(staging: PartStaging, code: str) -> None:
     put(staging, 3)
     _, second, _ = staging.leaving()
     with pytest.raises(QuothError) as problem:
@@ -113,7 +111,7 @@ def test_refusal_that_does_not_pass_ends_the_attempt_wherever_it_comes(
     assert "part 0 of version 0 of 'app' on topic 't'" in problem.value.text
 
 
-def test_refusal_that_passes_does_not_settle_a_batch(staging: PartStaging) -> None:
+def test_temporary_error_does_not_settle_a_batch(staging: PartStaging) -> None:
     put(staging, 1)
     (asked,) = staging.leaving()
     asked.begin(0, 0.0)
@@ -122,7 +120,7 @@ def test_refusal_that_passes_does_not_settle_a_batch(staging: PartStaging) -> No
         assert not asked.is_settled_by(Answer(0, error(code, "of the test"), b""), 0.0), code
 
 
-def test_broker_that_takes_no_holes_gets_all_in_order_whatever_overtakes_what(
+def test_staging_stores_all_batches_in_order_whatever_order_they_arrive_in(
     rng: random.Random, seed: int
 ) -> None:
     """Requests arrive in any order, as when the broker was busy for some of them."""
@@ -143,7 +141,7 @@ def test_broker_that_takes_no_holes_gets_all_in_order_whatever_overtakes_what(
         assert stored == list(range(len(stored))), f"QUOTH_SEED={seed}"
 
 
-def test_batches_are_cut_where_a_mebibyte_is_full(rng: random.Random, seed: int) -> None:
+def test_batches_of_columns_end_at_a_mebibyte(rng: random.Random, seed: int) -> None:
     staging = PartStaging(NAME, 0, batch.BATCH_BYTES_MAX, 60.0)
     sizes = [rng.choice((1, 1_000, BATCH_BYTES // 2, 2 * BATCH_BYTES)) for _ in range(200)]
     taken = columns([bytes(size) for size in sizes], [None] * 200, [{}] * 200)

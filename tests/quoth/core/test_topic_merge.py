@@ -16,7 +16,7 @@ def batch(topic: str, first: int, records: int = 1) -> Batch:
     return Batch(topic, first, 0, [b"%d" % number for number in range(records)], None, None)
 
 
-def told(merge: TopicMerge) -> list[tuple[int, str]]:
+def taken(merge: TopicMerge) -> list[tuple[int, str]]:
     """Take what it hands out now, as pointers and topics."""
     runs = merge.take()
     return [(one.pointer, one.topic) for run in runs if isinstance(run, list) for one in run]
@@ -31,41 +31,41 @@ def merge() -> TopicMerge:
     return merge
 
 
-def test_a_record_is_held_back_until_no_older_one_can_come(merge: TopicMerge) -> None:
+def test_a_record_is_delayed_until_no_older_one_can_come(merge: TopicMerge) -> None:
     merge.push("a", batch("a", 5))
-    assert told(merge) == []
+    assert taken(merge) == []
     assert (merge.held, merge.behind(5), merge.watermark) == (5, ["b"], 0)
     merge.settle("b", 4)
-    assert told(merge) == []
+    assert taken(merge) == []
     merge.settle("b", 5)
-    assert told(merge) == [(5, "a")]
+    assert taken(merge) == [(5, "a")]
     assert (merge.held, merge.watermark) == (None, 5)
 
 
-def test_a_topic_that_has_ended_holds_nothing_back(merge: TopicMerge) -> None:
+def test_an_ended_topic_delays_no_record(merge: TopicMerge) -> None:
     merge.push("a", batch("a", 5))
     merge.push("b", batch("b", 4))
     merge.end("b")
-    assert told(merge) == [(4, "b"), (5, "a")]
+    assert taken(merge) == [(4, "b"), (5, "a")]
     merge.push("a", batch("a", 6))
-    assert told(merge) == [(6, "a")]
+    assert taken(merge) == [(6, "a")]
 
 
-def test_a_topic_that_joins_late_takes_part(merge: TopicMerge) -> None:
+def test_a_topic_that_is_added_late_is_merged(merge: TopicMerge) -> None:
     merge.settle("b", 100)
     merge.push("a", batch("a", 5))
     merge.add("c")
-    assert told(merge) == []
+    assert taken(merge) == []
     merge.push("c", batch("c", 4))
-    assert told(merge) == [(4, "c")]
+    assert taken(merge) == [(4, "c")]
 
 
-def test_what_comes_too_late_is_handed_out_at_once_and_counted(merge: TopicMerge) -> None:
+def test_late_records_are_returned_at_once_and_counted(merge: TopicMerge) -> None:
     merge.settle("b", 10)
     merge.push("a", batch("a", 8))
-    assert told(merge) == [(8, "a")]
+    assert taken(merge) == [(8, "a")]
     merge.push("b", batch("b", 3, 2))
-    assert told(merge) == [(3, "b"), (4, "b")]
+    assert taken(merge) == [(3, "b"), (4, "b")]
     assert merge.late == 2
 
 
@@ -81,14 +81,14 @@ def test_a_gap_comes_before_what_follows_it(merge: TopicMerge) -> None:
     assert ([one.pointer for one in first], then, [one.pointer for one in last]) == ([5], gap, [9])
 
 
-def test_without_an_order_nothing_is_held_back() -> None:
+def test_an_unordered_merge_delays_no_record() -> None:
     merge = TopicMerge(ordered=False)
     merge.add("a")
     merge.add("b")
     merge.push("a", batch("a", 5))
-    assert told(merge) == [(5, "a")]
+    assert taken(merge) == [(5, "a")]
     merge.push("b", batch("b", 4))
-    assert told(merge) == [(4, "b")]
+    assert taken(merge) == [(4, "b")]
     assert merge.late == 0, "there is no order that it breaks"
 
 
@@ -99,7 +99,7 @@ POINTERS = st.lists(st.integers(1, 30), unique=True, max_size=12).map(sorted)
     left=st.dictionaries(st.sampled_from("abcd"), POINTERS, min_size=1),
     moves=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=60),
 )
-def test_whatever_comes_when_the_order_is_that_of_the_pointers(
+def test_random_batches_are_merged_in_the_order_of_their_pointers(
     left: dict[str, list[int]], moves: list[tuple[int, int]]
 ) -> None:
     """Topics bring their records in any turn, and settle what they may; everything comes out, in order."""
@@ -115,18 +115,18 @@ def test_whatever_comes_when_the_order_is_that_of_the_pointers(
             merge.settle(topic, settled)
         else:
             merge.push(topic, batch(topic, left[topic].pop(0)))
-        found += told(merge)
+        found += taken(merge)
         assert found == expected[: len(found)]
         assert not found or merge.watermark >= found[-1][0] - 1
     for topic, pointers in left.items():
         for pointer in pointers:
             merge.push(topic, batch(topic, pointer))
         merge.end(topic)
-    assert found + told(merge) == expected
+    assert found + taken(merge) == expected
     assert (merge.late, merge.held) == (0, None)
 
 
-def test_a_message_of_a_merge_is_what_the_batch_holds(merge: TopicMerge) -> None:
+def test_a_merged_message_is_equal_to_that_of_its_batch(merge: TopicMerge) -> None:
     merge.push("a", Batch("a", 5, 0, [b"v"], [b"k"], None))
     merge.settle("b", POINTER_MAX)
     assert merge.take() == [[Message("a", 5, b"v", b"k", {})]]

@@ -23,15 +23,15 @@ from kit.broker.peers import refused
 from kit.disk.corruptions import (
     ACTIVE,
     BATCHES,
-    BLOWS,
-    EVERY_BLOW,
-    HARMLESS,
+    BYTE_CHANGES,
+    EVERY_BYTE_CHANGE,
     MISPLACED,
     PLACES,
     RECORDS,
     SETTINGS,
     TOO_EARLY,
-    Harm,
+    WITHOUT_LOSS,
+    Corruption,
     Left,
     Scene,
     foreign_newest,
@@ -100,34 +100,36 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def bear(left: Left, directory: Path, harms: Mapping[str, Harm], rng: random.Random) -> set[int]:
+def serve_corrupted(
+    left: Left, directory: Path, corruptions: Mapping[str, Corruption], rng: random.Random
+) -> set[int]:
     """Damage a copy, serve it, read it in every way and look at its files; returns the lost batches."""
-    print(*harms, sep=", ")
+    print(*corruptions, sep=", ")
     scene = Scene(left, directory)
-    for harm in harms.values():
-        harm(scene, rng)
+    for corrupt in corruptions.values():
+        corrupt(scene, rng)
     whole, before, others = scene.whole(), files(scene.folder), files(scene.other)
     blocks = scene.has_block(0), scene.has_block(2)
     memory = resident_bytes(os.getpid())
     with Broker(directory) as broker, quoth.connect(broker) as client:
         assert client.publish("t", END).first > left.published[-1].pointer
-        told = [read(way, client) for way in WAYS]
+        answers = [read(way, client) for way in WAYS]
         assert client.read("other") == left.others
-        assert bool(client.topic("t").problem) == any(name in SETTINGS for name in harms)
+        assert bool(client.topic("t").problem) == any(name in SETTINGS for name in corruptions)
     assert resident_bytes(os.getpid()) - memory < MEMORY_MAX
-    for way, (found, gaps) in zip(WAYS, told, strict=True):
-        assert found == told[0][0], way
-        assert_told(left, whole, found, gaps, way, *blocks)
+    for way, (found, gaps) in zip(WAYS, answers, strict=True):
+        assert found == answers[0][0], way
+        assert_reported(left, whole, found, gaps, way, *blocks)
     assert_kept(others, files(scene.other), changes=False)
     assert_kept(before, files(scene.folder))
     shutil.rmtree(directory)
-    return {*range(len(left.written))} - {left.batch_of[message.pointer] for message in told[0][0]}
+    return {*range(len(left.written))} - {left.batch_of[message.pointer] for message in answers[0][0]}
 
 
-def assert_told(
+def assert_reported(
     left: Left, whole: set[int], found: list[Message], gaps: list[Gap], way: str, first: bool, last: bool
 ) -> None:
-    """Check that this is all that is whole, and an account of the rest.
+    """Check that all whole batches were found, and that gaps report all others.
 
     first, last: is the header block of the oldest and of the last segment as it was? Without it it is not
     known whether anything is missing in front, or at the end, where it may have been quarantined.
@@ -140,15 +142,15 @@ def assert_told(
     hidden = {one for one in lost if one > max(there, default=-1) and (one >= ACTIVE or not last)}
     if not first:
         hidden |= {one for one in lost if one < min(there, default=len(left.written))}
-    stretches = sorted({(gap.after, gap.next) for gap in gaps})  # the same one may have both reasons
-    assert all(one[1] <= other[0] + 1 for one, other in pairwise(stretches)), gaps
+    ranges = sorted({(gap.after, gap.next) for gap in gaps})  # the same one may have both reasons
+    assert all(one[1] <= other[0] + 1 for one, other in pairwise(ranges)), gaps
     for gap in gaps:
         assert gap.reason == "damaged" or not first
         assert not [message for message in found if gap.after < message.pointer < gap.next]
     missed = [(batches[one.pointer], one.pointer) for one in left.published if batches[one.pointer] in lost]
     for number, pointer in missed:
-        times_told = len([1 for after, following in stretches if after < pointer < following])
-        assert times_told == 1 or (times_told == 0 and number in hidden), (number, gaps)
+        reported = len([1 for after, following in ranges if after < pointer < following])
+        assert reported == 1 or (reported == 0 and number in hidden), (number, gaps)
     if way == "portions":
         assert all(gap.records == -1 or gap.records > 0 for gap in gaps)
     else:
@@ -170,8 +172,8 @@ def assert_kept(before: dict[str, bytes], after: dict[str, bytes], *, changes: b
         others = {other: torn for other, torn in after.items() if other.startswith(f"{name}.")}
         if has_a_new_footer(data, now) or others.get(f"{name}.1.damaged") == data:
             continue
-        aside = {int(other.split(".")[2]): torn for other, torn in others.items()}
-        kept = [start for start, torn in aside.items() if data[start:] == torn]
+        torn_at = {int(other.split(".")[2]): torn for other, torn in others.items()}
+        kept = [start for start, torn in torn_at.items() if data[start:] == torn]
         if kept:
             assert name not in after or now == data[: kept[0]], name
         else:
@@ -193,31 +195,42 @@ def has_a_new_footer(before: bytes, now: bytes) -> bool:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_harm_of_any_kind_at_any_place(left: Left, tmp_path: Path, rng: random.Random, place: str) -> None:
-    for how in rng.sample([*BLOWS], times(1, len(BLOWS))):
+def test_byte_changes_of_any_kind_at_any_place_are_reported(
+    left: Left, tmp_path: Path, rng: random.Random, place: str
+) -> None:
+    for how in rng.sample([*BYTE_CHANGES], times(1, len(BYTE_CHANGES))):
         for turn in range(times(1, 100)):
             name = f"{how} {place}"
-            bear(left, tmp_path / f"{how} {turn}", {name: EVERY_BLOW[name]}, rng)
+            serve_corrupted(left, tmp_path / f"{how} {turn}", {name: EVERY_BYTE_CHANGE[name]}, rng)
 
 
-def test_damage_that_costs_no_record_and_what_is_not_in_its_place(
+def test_corruptions_without_loss_and_misplaced_batches_are_handled(
     left: Left, tmp_path: Path, rng: random.Random
 ) -> None:
-    harmless = {**HARMLESS, **TOO_EARLY, **SETTINGS, "a newest segment of another topic": foreign_newest}
-    for name in some([*harmless], rng, 3):
-        assert bear(left, tmp_path / "data", {name: harmless[name]}, rng) == set(), name
+    without_loss = {
+        **WITHOUT_LOSS,
+        **TOO_EARLY,
+        **SETTINGS,
+        "a newest segment of another topic": foreign_newest,
+    }
+    for name in some([*without_loss], rng, 3):
+        assert serve_corrupted(left, tmp_path / "data", {name: without_loss[name]}, rng) == set(), name
     for name in some([*MISPLACED], rng, 3):
-        bear(left, tmp_path / "data", {name: MISPLACED[name]}, rng)
+        serve_corrupted(left, tmp_path / "data", {name: MISPLACED[name]}, rng)
 
 
 @pytest.mark.parametrize("chunk", range(times(1, 60)))
-def test_several_harms_together(left: Left, tmp_path: Path, rng: random.Random, chunk: int) -> None:
+def test_several_corruptions_together_are_reported(
+    left: Left, tmp_path: Path, rng: random.Random, chunk: int
+) -> None:
     for turn in range(times(8, 150)):
-        chosen = dict(rng.sample([*EVERY_BLOW.items()], rng.randint(1, 2)))
-        chosen |= dict(rng.sample([*chain(HARMLESS.items(), MISPLACED.items())], rng.randrange(2)))
+        chosen = dict(rng.sample([*EVERY_BYTE_CHANGE.items()], rng.randint(1, 2)))
+        chosen |= dict(rng.sample([*chain(WITHOUT_LOSS.items(), MISPLACED.items())], rng.randrange(2)))
         if rng.random() < 0.2:
             chosen |= dict(rng.sample([*SETTINGS.items()], 1))
-        bear(left, tmp_path / f"{chunk} {turn}", dict(rng.sample([*chosen.items()], len(chosen))), rng)
+        serve_corrupted(
+            left, tmp_path / f"{chunk} {turn}", dict(rng.sample([*chosen.items()], len(chosen))), rng
+        )
 
 
 # -- the settings -------------------------------------------------------------------------------------------
@@ -256,7 +269,7 @@ def serve(left: Left, directory: Path, number: int, at: int) -> Iterator[Client]
 
 @pytest.mark.parametrize("at", [0, -9], ids=["header", "body"])
 @pytest.mark.parametrize("number", [2, BATCHES - 1, BATCHES])
-def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, at: int, number: int) -> None:
+def test_no_cursor_misses_a_record_silently(left: Left, tmp_path: Path, at: int, number: int) -> None:
     """Also right in front of the damage, in it and behind it."""
     lost = left.published[number * RECORDS : (number + 1) * RECORDS]
     with serve(left, tmp_path / "data", number, at) as client:
@@ -296,7 +309,7 @@ def test_a_gap_is_counted_from_the_cursor_logged_and_raised_by_get(
     assert "reason=damaged" in record.getMessage()
 
 
-def test_a_callback_that_raises_stops_the_reading(left: Left, tmp_path: Path) -> None:
+def test_an_exception_of_a_gap_callback_ends_the_reading(left: Left, tmp_path: Path) -> None:
     """Everything in front of the gap was returned before."""
 
     def refuse(gap: Gap) -> None:

@@ -29,7 +29,7 @@ from quothwire.protocol.binary_codec import Call
 from quothwire.protocol.messages import Operation
 
 SIZE = 120_000
-REFUSALS = 8
+ERRORS = 8
 """In a row: more than it takes until a pause is as long as it gets."""
 RATE = 150_000
 
@@ -100,16 +100,16 @@ def test_batches_slower_than_the_timeout_arrive_once(
 
 
 @pytest.mark.parametrize("code", ["busy", "disk_low"])
-def test_pauses_after_refusals_of_an_outage_stay_short(
+def test_pauses_after_errors_of_an_outage_stay_short(
     context: Context, broker: BrokerProcess, tmp_path: Path, topic: str, code: str
 ) -> None:
-    """The pauses after other refusals grow."""
+    """The pauses after other errors grow."""
     with Log.open(tmp_path / "log") as log:
         log.append(b"value")
     watching = Watching()
 
     def refuse(call: Call) -> QuothError | bool:
-        if call.operation is not Operation.HELLO and watching.repeats(code) < REFUSALS:
+        if call.operation is not Operation.HELLO and watching.repeats(code) < ERRORS:
             return error(code, "of the test")
         return False
 
@@ -133,7 +133,7 @@ def test_pauses_after_refusals_of_an_outage_stay_short(
         assert [message.value for message in reader.read(topic)] == [b"value"]
 
 
-def test_quick_answers_open_the_window_and_slow_ones_make_patient() -> None:
+def test_quick_answers_widen_the_window_and_slow_ones_lengthen_the_timeout() -> None:
     learnt = AdaptiveTimeout()
     assert (learnt.seconds, learnt.window) == (TIMEOUT_S, WINDOW_BYTES)
     for _ in range(20):

@@ -73,7 +73,7 @@ def test_every_record_counts_once_whenever_the_consumer_is_killed(
         eventually(lambda: summed_up(path) == expected(), f"everything is counted: {expected()}")
 
 
-def test_a_channel_loses_nothing_when_either_end_is_killed(tmp_path: Path, rng: random.Random) -> None:
+def test_a_channel_loses_no_line_when_either_end_is_killed(tmp_path: Path, rng: random.Random) -> None:
     """A kill repeats the last lines from the cursor on, and nothing else."""
     directory, got = str(tmp_path / "jobs"), tmp_path / "got"
     put = 0

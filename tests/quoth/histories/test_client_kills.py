@@ -20,7 +20,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers
 from kit.broker.proxies import Wire
-from kit.client.accounts import PATIENCE_S, Account, Seen, Streams, compare, planned, read_everything
+from kit.client.accounts import OUTAGE_MAX_S, Account, Seen, Streams, compare, planned, read_everything
 from kit.client.records import Connect
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.logs import encoded
@@ -50,7 +50,7 @@ TRIALS: list[dict[str, Any]] = [
 ]
 
 
-class Siege:
+class KillSeries:
     """A broker that is killed again and again, and the streams that write to it over a wire that is cut."""
 
     def __init__(self, broker: BrokerProcess, wire: Wire, client: Client, rng: random.Random) -> None:
@@ -62,7 +62,7 @@ class Siege:
         self.accounts: dict[str, list[Account]] = {topic: [] for topic in TOPICS}
         self._ends: dict[str, int] = {}
 
-    def __enter__(self) -> Siege:
+    def __enter__(self) -> KillSeries:
         streams = [
             Account(topic, f"{kind}-{self.rng.getrandbits(32):x}") for topic in TOPICS for kind in KINDS
         ]
@@ -85,10 +85,10 @@ class Siege:
     def goes_on(self) -> None:
         """Wait until some more has been acknowledged, and then a moment, whatever happens in it."""
         goal = self._acknowledged() + self.rng.randrange(20, 200)
-        eventually(lambda: self._acknowledged() >= goal, "batches are sent and acknowledged", PATIENCE_S)
+        eventually(lambda: self._acknowledged() >= goal, "batches are sent and acknowledged", OUTAGE_MAX_S)
         pause(self.rng.random() * 0.02)
 
-    def strike(self) -> None:
+    def cut_and_kill(self) -> None:
         """Cut the wire, then kill the broker, sometimes while it stands still."""
         for _ in range(self.rng.randrange(4)):
             self.wire.cut()
@@ -122,7 +122,7 @@ class Siege:
 
     def _kill(self) -> None:
         self.broker.kill()
-        assert not self.broker.complaints, self.broker.stderr
+        assert not self.broker.logged_problems, self.broker.stderr
         self.broker.settings["port"] = int(self.broker.url.rpartition(":")[2])
 
     def _acknowledged(self) -> int:
@@ -143,7 +143,7 @@ def follow(connect: Connect) -> Iterator[Follow]:
     with ThreadPoolExecutor(len(TOPICS)) as pool:
 
         def begin(wire: Wire, topic: str) -> Future[Seen]:
-            clients.append(connect(wire, timeout=PATIENCE_S))
+            clients.append(connect(wire, timeout=OUTAGE_MAX_S))
             begun = threading.Event()
             future = pool.submit(everything, clients[-1], topic, begun)
             assert begun.wait(DEADLINE_S)
@@ -178,28 +178,28 @@ def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
     """Batches are there once and whole, in order, at their acknowledged pointers; gaps are reported."""
     broker = start_broker(worker_timeout=0.02, check_interval=0.05, **rng.choice(TRIALS))
     wire = stack.enter_context(Wire(broker.url))
-    client = connect(broker, timeout=PATIENCE_S)
-    siege = Siege(broker, wire, client, rng)
+    client = connect(broker, timeout=OUTAGE_MAX_S)
+    series = KillSeries(broker, wire, client, rng)
     tails = {}
     for topic, settings in TOPICS.items():
         client.create_topic(topic)
-        siege.mark(topic, FIRST)
+        series.mark(topic, FIRST)
         tails[topic] = follow(wire, topic)
         client.update_topic(topic, **settings)  # not before: retention would remove what no tail has seen yet
-    with siege:
-        while siege.kills < KILLS or not wire.cuts:
-            siege.goes_on()
-            siege.strike()
-        siege.goes_on()
-    siege.look()
+    with series:
+        while series.kills < KILLS or not wire.cuts:
+            series.goes_on()
+            series.cut_and_kill()
+        series.goes_on()
+    series.look()
     for topic in TOPICS:
         client.update_topic(topic, max_age=0.0, max_bytes=0)  # so that all of them see the same
-        siege.mark(topic, LAST)
+        series.mark(topic, LAST)
     for topic, tail in tails.items():
-        seen, now = tail.result(PATIENCE_S), read_everything(client, topic)
+        seen, now = tail.result(OUTAGE_MAX_S), read_everything(client, topic)
         info = client.topic(topic)
         assert_undamaged(info)
-        compare(siege.accounts[topic], seen, now, info, trims=topic in TRIMMED)
+        compare(series.accounts[topic], seen, now, info, trims=topic in TRIMMED)
 
 
 # -- retries ------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def kill(broker: BrokerProcess, fast: FastPeer) -> None:
 
 
 @pytest.mark.parametrize("then", [sleep, stop, kill], ids=lambda then: then.__name__)
-def test_retry_is_recognised_though_its_original_is_in_another_segment_or_gone(
+def test_retry_is_recognised_although_its_original_is_in_another_segment_or_removed(
     start_broker: StartBroker, peers: Peers, then: Callable[[BrokerProcess, FastPeer], None]
 ) -> None:
     broker = start_broker(worker_timeout=0.05, check_interval=0.05)

@@ -64,7 +64,7 @@ def test_a_batch_is_sent_when_it_has_enough_records_or_bytes(client: Client, top
     assert [len(batch) for batch in client.batches(topic)] == [10, 10, 5, 2, 2, 2, 1]
 
 
-def test_a_batch_is_sent_when_it_has_lingered(client: Client, topic: str) -> None:
+def test_a_batch_is_sent_after_its_linger_time(client: Client, topic: str) -> None:
     client.create_topic(topic)
     tail = client.tail(topic)
     with client.producer(topic, linger=0.5) as producer:  # far beyond the time between the two
@@ -140,7 +140,7 @@ def test_threads_that_share_a_producer_each_keep_their_order(client: Client, top
 # -- flushing and futures -----------------------------------------------------------------------------------
 
 
-def test_a_flush_does_not_wait_for_what_others_go_on_sending(client: Client, topic: str) -> None:
+def test_a_flush_does_not_wait_for_records_that_other_threads_send_later(client: Client, topic: str) -> None:
     over = threading.Event()
     with client.producer(topic, batch=100, max_buffer=500) as producer, ThreadPoolExecutor() as pool:
 
@@ -217,7 +217,7 @@ def test_a_flush_waits_for_the_callbacks_of_futures(
         flushing.result(DEADLINE_S)
 
 
-def test_a_callback_may_send_although_its_batch_filled_the_buffer(pooled: Client, topic: str) -> None:
+def test_a_callback_may_send_while_the_buffer_is_full(pooled: Client, topic: str) -> None:
     with pooled.producer(topic, batch=1, max_buffer=1, timeout=DEADLINE_S) as producer:
         done = threading.Event()
 
@@ -234,7 +234,7 @@ def test_a_callback_may_send_although_its_batch_filled_the_buffer(pooled: Client
 # -- a full buffer ------------------------------------------------------------------------------------------
 
 
-def test_a_full_buffer_raises_if_the_application_wants_that(
+def test_a_full_buffer_raises_if_so_configured(
     meddler: Meddler, connect: Connect, client: Client, topic: str
 ) -> None:
     """Full of records or of bytes; a large record always fits into an empty one."""
@@ -279,7 +279,7 @@ def test_a_sender_waits_for_room_in_the_buffer_until_its_timeout(
 # -- closing ------------------------------------------------------------------------------------------------
 
 
-def test_closing_delivers_everything_and_ends_the_thread(pooled: Client, topic: str) -> None:
+def test_closing_delivers_all_records_and_ends_the_thread(pooled: Client, topic: str) -> None:
     before = set(threading.enumerate())
     for turn in range(20):
         producer = pooled.producer(topic, linger=60)
@@ -301,7 +301,7 @@ def test_a_closed_producer_refuses_everything(client: Client, topic: str) -> Non
         client.topic(topic)
 
 
-def test_closing_with_a_timeout_reports_what_was_left_and_how_certain_that_is(
+def test_closing_with_a_timeout_reports_undelivered_batches_and_their_outcome(
     meddler: Meddler, connect: Connect, pool: ThreadPoolExecutor, topic: str
 ) -> None:
     producer = connect(meddler).producer(topic, batch=1, linger=60, max_buffer=40)
@@ -329,7 +329,7 @@ def send_and_fail(client: Client, topic: str) -> None:
         raise ZeroDivisionError
 
 
-def test_an_exception_in_the_block_is_raised_behind_the_delivery(
+def test_an_exception_in_the_block_is_raised_after_the_delivery(
     meddler: Meddler, connect: Connect, topic: str
 ) -> None:
     client = connect(meddler)

@@ -23,7 +23,7 @@ from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
 
 
-def test_failures_hold_what_is_needed_to_send_again_and_are_told_once(
+def test_failures_hold_the_records_to_send_again_and_are_reported_once(
     start_broker: StartBroker, connect: Connect
 ) -> None:
     client = connect(start_broker(auto_create=False))
@@ -55,10 +55,10 @@ def test_failures_hold_what_is_needed_to_send_again_and_are_told_once(
     ]
 
 
-# -- refusals, lost requests and lost replies ---------------------------------------------------------------
+# -- errors, lost requests and lost replies -----------------------------------------------------------------
 
 
-def test_a_pipeline_with_refusals_and_losses_is_stored_once_and_in_order(
+def test_a_pipeline_with_errors_and_lost_messages_is_stored_once_and_in_order(
     meddler: Meddler, impatient: Client, client: Client, topic: str, rng: random.Random
 ) -> None:
     """Batches behind a refused one are refused as `out_of_sequence`."""
@@ -80,7 +80,7 @@ def test_a_pipeline_with_refusals_and_losses_is_stored_once_and_in_order(
 
 
 @pytest.mark.parametrize("in_flight", [IN_FLIGHT_MAX, 0])
-def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_rest(
+def test_absent_broker_leaves_sent_batches_unknown_and_fails_the_others(
     own_broker: BrokerProcess, own_client: Client, in_flight: int
 ) -> None:
     """Nothing is sent without a connection, so all later failures are certain."""
@@ -110,7 +110,7 @@ def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_res
     assert len(maybe) <= in_flight
 
 
-def test_copies_do_not_pile_up_while_no_broker_is_there(
+def test_copies_do_not_accumulate_while_the_broker_is_absent(
     own_broker: BrokerProcess, own_client: Client
 ) -> None:
     timing = own_client._timing
@@ -138,7 +138,7 @@ def send_and_interrupt(client: Client, topic: str) -> None:
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_delivers_what_it_can_and_does_not_wait_for_a_broker_that_is_away(
+def test_an_interrupt_delivers_what_it_can_without_waiting_for_an_absent_broker(
     own_broker: BrokerProcess, own_client: Client
 ) -> None:
     """The program ends although the two minutes have not passed that a delivery may take."""

@@ -144,7 +144,7 @@ def test_a_publish_during_which_the_broker_is_killed_is_stored_once(
     with Wire(broker.url) as wire:
         client, witness = connect(wire), connect(broker)
         client.publish("t", b"before")
-        wire.turn_deaf()
+        wire.lose_answers()
         if when == "before it is stored":
             broker.freeze()
         publishing = pool.submit(client.publish, "t", [b"a", b"b"])
@@ -163,7 +163,7 @@ def test_the_outcome_is_unknown_when_the_broker_stays_away(
     wire: Wire, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
 ) -> None:
     cut_off, witness = connect(wire), client
-    wire.turn_deaf()
+    wire.lose_answers()
     publishing: Future[Ack] = pool.submit(cut_off.publish, topic, b"a", timeout=0.5)
     eventually(lambda: topic in witness.topics() and values(witness, topic), "stored")
     with pytest.raises(Disconnected) as caught:
@@ -194,7 +194,7 @@ def test_more_publishers_than_the_broker_accepts_at_once_all_succeed(
 # -- when the broker does not know what it knew -------------------------------------------------------------
 
 
-def test_publishing_goes_on_in_a_topic_that_was_created_again(client: Client, topic: str) -> None:
+def test_publishing_continues_in_a_recreated_topic(client: Client, topic: str) -> None:
     for number in range(3):
         for name in (topic, f"{topic} 2"):
             client.publish(name, b"a")
@@ -204,7 +204,7 @@ def test_publishing_goes_on_in_a_topic_that_was_created_again(client: Client, to
             client.delete_topic(name)
 
 
-def test_publishing_goes_on_after_a_loss(own_broker: BrokerProcess, own_client: Client) -> None:
+def test_publishing_continues_after_a_loss(own_broker: BrokerProcess, own_client: Client) -> None:
     """A power cut took an acknowledged batch: the broker waits for a sequence that does not come again."""
     for value in (b"a", b"b", b"c"):
         own_client.publish("t", value)

@@ -74,9 +74,7 @@ def test_one_client_stages_and_another_one_publishes(
     assert values(other, topic) == [b"x"]
 
 
-def test_of_several_publishes_that_name_the_same_newest_version_one_succeeds(
-    client: Client, topic: str
-) -> None:
+def test_one_of_several_publishes_after_the_same_newest_version_succeeds(client: Client, topic: str) -> None:
     one, other = (client.transaction(topic, "app", version) for version in (5, 6))
     parts = [[staged(transaction, 0, [b"%d" % transaction.version])] for transaction in (one, other)]
     for newest, code in ((4, "newest_differs"), (-3, "bad_request"), (VERSION_MAX + 1, "too_large")):
@@ -91,7 +89,7 @@ def test_of_several_publishes_that_name_the_same_newest_version_one_succeeds(
 
 
 @pytest.mark.parametrize("gone", ["aborted", "deleted"])
-def test_a_writer_reports_that_what_it_has_staged_is_gone(
+def test_a_writer_reports_that_its_staged_batches_are_gone(
     client: Client, topic: str, gone: str, transaction: Transaction
 ) -> None:
     client.create_topic(topic)
@@ -111,7 +109,7 @@ def test_a_writer_reports_that_what_it_has_staged_is_gone(
     assert values(client, topic) == [b"x"]
 
 
-def test_a_missing_part_is_named_and_what_is_staged_stays(
+def test_a_missing_part_is_named_and_staged_parts_are_kept(
     client: Client, topic: str, transaction: Transaction
 ) -> None:
     good = staged(transaction, 0, [b"x"] * 3)
@@ -140,7 +138,7 @@ def column(*cells: bytes | None) -> Column:
     return Column(offsets, b"".join(there), validity.to_bytes((len(cells) + 7) // 8, "little"))
 
 
-def test_a_writer_accepts_what_a_publish_accepts_and_columns_between(
+def test_a_writer_accepts_the_arguments_of_a_publish_and_columns(
     client: Client, topic: str, transaction: Transaction
 ) -> None:
     with transaction.part(0) as writer:
@@ -169,7 +167,7 @@ def test_a_writer_accepts_what_a_publish_accepts_and_columns_between(
     ]
 
 
-def test_a_writer_goes_on_after_a_write_that_was_refused(
+def test_a_writer_continues_after_a_refused_write(
     transaction: Transaction, client: Client, topic: str
 ) -> None:
     largest = bytes(16 * 2**20 - KIB)

@@ -29,7 +29,7 @@ def planned(name: str, count: int, size: int = SIZE) -> list[bytes]:
     return [f"{name} {i} ".encode().ljust(size, b".") for i in range(count)]
 
 
-def check_stretch(client: Client, topic: str, ack: Ack, values: list[bytes]) -> None:
+def check_stored(client: Client, topic: str, ack: Ack, values: list[bytes]) -> None:
     """The topic holds these values and no others, where the acknowledgement says, without a hole."""
     found = messages(client, topic)
     assert [one.value[:30] for one in found] == [value[:30] for value in values]
@@ -59,10 +59,12 @@ def test_part_is_whole_though_the_broker_is_killed_while_it_is_written(
         writer.write(values[20 * number : 20 * number + 20])
     part = writer.finish()
     assert part.records == len(values), f"QUOTH_SEED={seed}"
-    check_stretch(own_client, "t", transaction.publish([part]), values)
+    check_stored(own_client, "t", transaction.publish([part]), values)
 
 
-def test_writer_without_a_broker_says_what_is_kept(own_broker: BrokerProcess, own_client: Client) -> None:
+def test_writer_without_a_broker_reports_its_staged_batches(
+    own_broker: BrokerProcess, own_client: Client
+) -> None:
     transaction = own_client.transaction("t", "app", 0)
     writer = transaction.part(0, timeout=0.5)
     writer.write(planned("a", 200))
@@ -75,13 +77,13 @@ def test_writer_without_a_broker_says_what_is_kept(own_broker: BrokerProcess, ow
         writer.write(b"x")
     own_broker.restart()
     own_client.timeout = DEADLINE_S
-    check_stretch(own_client, "t", transaction.publish([staged(transaction, 0, [b"x"])]), [b"x"])
+    check_stored(own_client, "t", transaction.publish([staged(transaction, 0, [b"x"])]), [b"x"])
 
 
 # -- publishing ---------------------------------------------------------------------------------------------
 
 
-def test_publication_whose_answer_is_lost_is_asked_for_again(
+def test_publication_whose_answer_is_lost_is_requested_again(
     impatient: Client, meddler: Meddler, topic: str
 ) -> None:
     impatient._timing.publish_wait = 0.1
@@ -104,7 +106,7 @@ def test_publication_whose_answer_is_lost_is_asked_for_again(
         (ack.first, True),
         (ack.first, True),
     ]
-    check_stretch(impatient, topic, ack, values)
+    check_stored(impatient, topic, ack, values)
 
 
 def test_transaction_is_whole_and_once_though_the_broker_is_killed_while_it_is_published(
@@ -123,10 +125,12 @@ def test_transaction_is_whole_and_once_though_the_broker_is_killed_while_it_is_p
             own_broker.restart()
             ack = publishing.result(2 * DEADLINE_S)
         assert transaction.publish(parts) == Ack(ack.first, ack.last, count, "synced", True)
-        check_stretch(own_client, topic, ack, values[::2] + values[1::2])
+        check_stored(own_client, topic, ack, values[::2] + values[1::2])
 
 
-def test_publications_at_the_same_time_are_one(client: Client, topic: str, transaction: Transaction) -> None:
+def test_concurrent_publications_store_a_transaction_once(
+    client: Client, topic: str, transaction: Transaction
+) -> None:
     """As by a driver that was believed to be dead."""
     values = planned("a", 1_000)
     parts = [staged(transaction, number, values) for number in range(2)]
@@ -134,10 +138,10 @@ def test_publications_at_the_same_time_are_one(client: Client, topic: str, trans
         acks = list(pool.map(lambda _: transaction.publish(parts), range(8)))
     assert len({(ack.first, ack.last) for ack in acks}) == 1
     assert sorted(ack.duplicate for ack in acks) == [False] + [True] * 7
-    check_stretch(client, topic, acks[0], values * 2)
+    check_stored(client, topic, acks[0], values * 2)
 
 
-def test_publication_may_take_long_but_not_without_a_broker(
+def test_publication_may_take_long_only_while_a_broker_answers(
     start_broker: StartBroker, connect: Connect
 ) -> None:
     broker = start_broker()
@@ -158,7 +162,7 @@ def test_publication_may_take_long_but_not_without_a_broker(
 # -- much ---------------------------------------------------------------------------------------------------
 
 
-def test_writer_holds_no_more_than_what_is_on_its_way(transaction: Transaction) -> None:
+def test_writer_buffers_only_batches_in_flight(transaction: Transaction) -> None:
     """A hundred MiB through a window of sixteen."""
     portion = planned("a", 50)
 

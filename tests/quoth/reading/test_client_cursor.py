@@ -69,7 +69,7 @@ def test_a_cursor_keeps_the_newest_pointer_of_each_topic(path: Path) -> None:
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_a_cursor_is_text_that_a_person_can_read(path: Path, tmp_path: Path) -> None:
+def test_a_cursor_is_readable_text(path: Path, tmp_path: Path) -> None:
     """A link to it stays a link."""
     link = tmp_path / "link"
     link.symlink_to(path)
@@ -123,7 +123,7 @@ CONTENTS: dict[str, bytes] = {
 }
 
 
-def test_a_file_that_is_no_cursor_is_named_and_stays_as_it_is(path: Path) -> None:
+def test_a_file_that_is_no_cursor_is_named_and_unchanged(path: Path) -> None:
     for name, data in CONTENTS.items():
         path.write_bytes(data)
         with pytest.raises(QuothError, match=r"orders\.cursor") as caught:
@@ -132,7 +132,7 @@ def test_a_file_that_is_no_cursor_is_named_and_stays_as_it_is(path: Path) -> Non
         assert path.read_bytes() == data
 
 
-def test_every_flipped_bit_of_a_pointer_is_seen(path: Path) -> None:
+def test_every_flipped_bit_of_a_pointer_is_detected(path: Path) -> None:
     with Cursor(path) as cursor:
         cursor.advance("orders", POINTER)
     content = path.read_bytes()
@@ -144,7 +144,7 @@ def test_every_flipped_bit_of_a_pointer_is_seen(path: Path) -> None:
                 Cursor(path)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_cursor_in_a_special_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
@@ -169,7 +169,7 @@ def python(code: str, *arguments: str) -> list[str]:
     return [sys.executable, "-W", "error", "-c", code, *arguments]
 
 
-def test_a_cursor_that_was_closed_does_not_save_what_it_is_told_later(path: Path) -> None:
+def test_a_closed_cursor_saves_no_later_advance(path: Path) -> None:
     """Another one has the file by then."""
     closed = Cursor(path)
     with refused("locked"):
@@ -222,7 +222,7 @@ def advance(path: Path, pointer: int, trace: Path, fault: Fault | None = None) -
 @pytest.mark.parametrize(
     ("what", "is_new"), [("signal=SIGKILL", True), ("signal=SIGKILL", False), ("error=ENOSPC", False)]
 )
-def test_whatever_call_it_dies_of_the_old_or_the_new_one_is_there(
+def test_a_save_that_dies_at_any_call_leaves_the_old_or_the_new_cursor(
     path: Path, tmp_path: Path, is_new: bool, what: str
 ) -> None:
     """Each call that changes the disk, one after the other, is the last one, or fails."""
@@ -268,7 +268,7 @@ def gaps_of(client: Client, path: Path, topic: str, *values: bytes) -> list[Gap]
     return gaps
 
 
-def test_a_reader_goes_on_where_it_was(client: Client, path: Path, topic: str) -> None:
+def test_a_reader_continues_at_its_cursor(client: Client, path: Path, topic: str) -> None:
     client.publish(topic, [b"1", b"2"])
     assert gaps_of(client, path, topic, b"1", b"2") == []
     assert gaps_of(client, path, topic) == []
@@ -279,7 +279,9 @@ def test_a_reader_goes_on_where_it_was(client: Client, path: Path, topic: str) -
     assert gaps_of(client, path, topic, b"4") == []
 
 
-def test_records_that_are_gone_meanwhile_are_told_exactly(client: Client, path: Path, topic: str) -> None:
+def test_records_removed_between_two_readings_are_reported_exactly(
+    client: Client, path: Path, topic: str
+) -> None:
     client.create_topic(topic, count_limit=2)
     first = client.publish(topic, [b"1", b"2"])
     assert gaps_of(client, path, topic, b"1", b"2") == []
@@ -290,7 +292,9 @@ def test_records_that_are_gone_meanwhile_are_told_exactly(client: Client, path: 
     assert gaps_of(client, path, topic, b"3", b"4") == [Gap(topic, first.last, last.first, 6, "trimmed", 2)]
 
 
-def test_a_topic_that_was_created_again_meanwhile_is_reported(client: Client, path: Path, topic: str) -> None:
+def test_a_topic_that_was_recreated_between_two_readings_is_reported(
+    client: Client, path: Path, topic: str
+) -> None:
     """Its pointers alone would not show it. A follower waits for a topic that is missing."""
     first = client.publish(topic, [b"1", b"2"])
     assert gaps_of(client, path, topic, b"1", b"2") == []
@@ -320,7 +324,7 @@ def test_a_pattern_misses_no_record_of_a_topic_that_is_created_between_two_readi
         assert sorted(one.value for one in islice(tail, 2)) == [b"1", b"2"]
 
 
-def test_a_new_cursor_begins_where_it_is_told(client: Client, path: Path, topic: str) -> None:
+def test_a_new_cursor_begins_at_the_given_place(client: Client, path: Path, topic: str) -> None:
     ack = client.publish(topic, [b"1", b"2", b"3"])
     for _ in range(2):
         with Cursor(path) as cursor, client.tail_many(topic, after=ack.first, cursor=cursor) as tail:
@@ -364,7 +368,7 @@ def test_a_cursor_of_the_application_moves_and_stays_open(client: Client, topic:
     assert kept(path)[topic] == ack.first
 
 
-def test_a_new_cursor_begins_now_and_says_so(client: Client, topic: str, path: Path) -> None:
+def test_a_new_cursor_begins_now_and_logs_it(client: Client, topic: str, path: Path) -> None:
     ack = client.publish(topic, [b"old", b"older"])
     tail: Any = client.tail(topic, cursor=path)
     last = client.publish(topic, [b"a", b"b"]).last
@@ -375,7 +379,7 @@ def test_a_new_cursor_begins_now_and_says_so(client: Client, topic: str, path: P
     assert kept(path)[topic] == last - 1
 
 
-def test_it_is_saved_while_it_waits(client: Client, topic: str, path: Path) -> None:
+def test_a_cursor_is_saved_while_its_tail_waits(client: Client, topic: str, path: Path) -> None:
     client._timing.save_pause = 0.0
     acks = [client.publish(topic, value) for value in (b"a", b"b", b"c")]
     tail: Any = client.tail(topic, cursor=path, after=0)
@@ -389,7 +393,7 @@ def test_it_is_saved_while_it_waits(client: Client, topic: str, path: Path) -> N
     assert kept(path)[topic] == acks[2].last
 
 
-def test_what_makes_no_sense_leaves_the_file_free(client: Client, topic: str, path: Path) -> None:
+def test_invalid_arguments_leave_the_cursor_unlocked(client: Client, topic: str, path: Path) -> None:
     client.publish(topic, b"a")
     with refused("bad_request"):
         client.tail(topic, after=0, since=0, cursor=path)
@@ -412,7 +416,7 @@ with quoth.connect(sys.argv[1]) as client:
 """
 
 
-def test_a_consumer_that_is_killed_goes_on_where_it_was_saved(
+def test_a_killed_consumer_continues_at_its_saved_cursor(
     pooled: Client, broker: BrokerProcess, topic: str, path: Path
 ) -> None:
     for number in range(3):

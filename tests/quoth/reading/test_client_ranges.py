@@ -1,4 +1,4 @@
-"""Ranges through a client: how far records reach, what a stretch holds, its batches as they are stored."""
+"""Ranges through a client: counts, advances and splits, and the stored batches of a range."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_parts_of_a_topic_hold_each_record_once(client: Client, topic: str, seed
     assert read == pointers
 
 
-def test_a_stretch_is_counted(client: Client, topic: str) -> None:
+def test_a_range_is_counted(client: Client, topic: str) -> None:
     pointers = filled(client, topic)
     assert client.count(topic).records == len(pointers)
     counted = client.count(topic, pointers[3], pointers[9])
@@ -57,7 +57,9 @@ def test_a_stretch_is_counted(client: Client, topic: str) -> None:
     assert one == PointerRange(0, pointers[-1], len(pointers), client.count(topic).bytes)
 
 
-def test_stored_batches_come_some_mebibytes_at_a_time(meddler: Meddler, connect: Connect, topic: str) -> None:
+def test_stored_batches_are_fetched_in_chunks_of_mebibytes(
+    meddler: Meddler, connect: Connect, topic: str
+) -> None:
     client = connect(meddler)
     for _ in range(32):
         client.publish(topic, [bytes(250_000)])
@@ -67,7 +69,7 @@ def test_stored_batches_come_some_mebibytes_at_a_time(meddler: Meddler, connect:
     assert len(fetched) <= 4
 
 
-def test_stored_batches_end_with_what_is_there(client: Client, topic: str) -> None:
+def test_stored_batches_end_at_the_last_one(client: Client, topic: str) -> None:
     pointers = filled(client, topic)
     assert pointers_of(client.stored(topic)) == pointers
     assert pointers_of(client.stored(topic, after=pointers[-1])) == []
@@ -77,7 +79,7 @@ def test_stored_batches_end_with_what_is_there(client: Client, topic: str) -> No
     ], "the batch in which the range begins and ends"
 
 
-def test_a_range_that_is_no_range_is_refused(client: Client, topic: str) -> None:
+def test_an_invalid_range_is_refused_by_the_client(client: Client, topic: str) -> None:
     client.publish(topic, b"x")
     for code, call in {
         "bad_request": (
@@ -97,7 +99,7 @@ def test_a_range_that_is_no_range_is_refused(client: Client, topic: str) -> None
                 one()
 
 
-def test_what_was_removed_from_a_range_is_a_gap(client: Client, topic: str) -> None:
+def test_records_removed_from_a_range_are_a_gap(client: Client, topic: str) -> None:
     """Part of it, and all of it."""
     pointers = filled(client, topic)
     first_kept = client.trim(topic, pointers[15]).first

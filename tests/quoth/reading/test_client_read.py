@@ -58,7 +58,7 @@ def test_after_until_and_limit_are_exact_at_every_record(
             assert client.read(topic, after=message.pointer, limit=limit) == stored[row + 1 :][:limit]
 
 
-def test_a_read_that_goes_on_behind_the_last_record_returns_each_once(
+def test_reads_that_continue_behind_the_last_record_return_each_once(
     client: Client, topic: str, stored: list[Message]
 ) -> None:
     for limit in (1, 2, 3, 7, 10):
@@ -122,7 +122,7 @@ def test_a_wrong_bound_is_refused(client: Client, topic: str) -> None:
                 assert text in str(caught.value)
 
 
-def test_more_than_one_fetch_is_read_through(client: Client, topic: str) -> None:
+def test_a_read_of_several_fetches_is_complete(client: Client, topic: str) -> None:
     """Values of 8 MiB in all, a fetch brings about one."""
     sent = [b"%d " % i + bytes(2**18) for i in range(32)]
     for value in sent:
@@ -132,7 +132,7 @@ def test_more_than_one_fetch_is_read_through(client: Client, topic: str) -> None
     assert [message.value for message in client.read(topic, limit=30)] == sent[:30]
 
 
-def test_nothing_there_is_no_error(client: Client, topic: str) -> None:
+def test_a_read_without_records_is_empty(client: Client, topic: str) -> None:
     client.create_topic(topic)
     assert client.read(topic) == []
     assert list(client.batches(topic)) == []
@@ -188,7 +188,7 @@ def test_get_returns_exactly_this_record(client: Client, topic: str, stored: lis
 # -- batches ------------------------------------------------------------------------------------------------
 
 
-def test_batches_are_what_was_published(client: Client, topic: str, stored: list[Message]) -> None:
+def test_batches_are_equal_to_the_published_ones(client: Client, topic: str, stored: list[Message]) -> None:
     found = list(client.batches(topic))
     assert [batch.values for batch in found] == list(BATCHES)
     assert [batch.ordinal for batch in found] == [0, 3, 4, 6]
@@ -251,14 +251,14 @@ def test_messages_are_used_like_a_list(client: Client, topic: str) -> None:
         assert pickle.loads(pickle.dumps(found)) == rows
 
 
-def test_what_was_read_does_not_hold_on_to_the_rest_of_its_batch(client: Client, topic: str) -> None:
+def test_a_message_does_not_keep_its_batch_in_memory(client: Client, topic: str) -> None:
     first = client.publish(topic, [bytes(1_000)] * 100).first
     for found in (client.read(topic, limit=1), client.read(topic, until=first + 1)):
         assert len(found) == 1
         assert len(pickle.dumps(found)) < 2_000
 
 
-def test_batches_end_where_the_topic_ends_by_then(client: Client, topic: str) -> None:
+def test_batches_end_at_the_end_of_the_topic_at_that_time(client: Client, topic: str) -> None:
     """Batches that are stored during the iteration are there, too."""
     client.publish(topic, b"a")
     found = []

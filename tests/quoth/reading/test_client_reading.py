@@ -77,7 +77,7 @@ def test_everything_of_all_topics_is_read_once(client: Client, topic: str, order
         assert pairs(found) == sorted(pairs(found))
 
 
-def test_more_than_one_answer_holds_is_merged(client: Client, names: list[str]) -> None:
+def test_records_of_several_answers_are_merged(client: Client, names: list[str]) -> None:
     for _ in range(10):
         for name in names:
             client.publish(name, [b"x" * 1_000] * 500)
@@ -86,7 +86,7 @@ def test_more_than_one_answer_holds_is_merged(client: Client, names: list[str]) 
     assert (len(found), found) == (10_000, sorted(found))
 
 
-def test_reading_begins_and_ends_where_it_is_told(client: Client, names: list[str]) -> None:
+def test_reading_begins_and_ends_at_the_given_bounds(client: Client, names: list[str]) -> None:
     acks = [client.publish(names[number % 2], [b"%d" % number] * 3) for number in range(6)]
     with client.read_many(names, after=acks[1].first, until=acks[4].last, ordered=True) as reading:
         assert [message.value for message in reading] == [b"1"] * 2 + [b"2"] * 3 + [b"3"] * 3 + [b"4"] * 2
@@ -113,7 +113,7 @@ def test_a_missing_topic_and_a_wrong_name_are_refused(client: Client, topic: str
 
 
 @pytest.mark.parametrize("durability", ["written", "synced"])
-def test_records_of_many_who_publish_at_once_come_in_the_order_of_time(
+def test_records_of_concurrent_publishers_come_in_the_order_of_time(
     start_broker: StartBroker, connect: Connect, rng: random.Random, durability: str
 ) -> None:
     broker = start_broker(durability=durability)
@@ -180,7 +180,9 @@ def test_a_record_that_waits_for_its_sync_is_waited_for(
 
 
 @orders
-def test_topics_that_are_made_meanwhile_take_part(client: Client, topic: str, ordered: bool) -> None:
+def test_topics_that_are_created_during_a_reading_are_included(
+    client: Client, topic: str, ordered: bool
+) -> None:
     client.publish(f"{topic}.a", b"old")
     with brief(client).tail_many([f"{topic}.*"], ordered=ordered) as tail:
         for number in range(3):
@@ -191,7 +193,7 @@ def test_topics_that_are_made_meanwhile_take_part(client: Client, topic: str, or
     assert found == expected if ordered else sorted(found) == sorted(expected)
 
 
-def test_a_named_topic_that_does_not_exist_yet_holds_nothing_back(client: Client, names: list[str]) -> None:
+def test_a_named_topic_that_does_not_exist_yet_delays_no_record(client: Client, names: list[str]) -> None:
     with brief(client).tail_many(names, ordered=True) as tail:
         for number in range(3):
             client.publish(names[0], b"%d" % number)
@@ -219,7 +221,7 @@ def test_a_matching_topic_that_is_deleted_is_left_out_and_may_come_again(
 # -- brokers and wires that fail ----------------------------------------------------------------------------
 
 
-def test_a_topic_that_holds_up_the_others_is_named_with_the_reason_and_costs_nothing(
+def test_a_topic_that_delays_the_others_is_named_with_the_reason_and_uses_no_processor(
     meddler: Meddler, connect: Connect, client: Client, names: list[str]
 ) -> None:
     for name in names:
@@ -242,7 +244,7 @@ def test_a_topic_that_holds_up_the_others_is_named_with_the_reason_and_costs_not
         assert (tail.waiting_for, tail.late) == ({}, 0)
 
 
-def test_what_was_not_taken_of_a_portion_comes_later(
+def test_records_not_taken_from_a_portion_come_later(
     client: Client, broker: BrokerProcess, topic: str
 ) -> None:
     """A loop that is left and another one together miss nothing."""
@@ -255,7 +257,9 @@ def test_what_was_not_taken_of_a_portion_comes_later(
         assert [one.value for one in next(tail.portions())] == [b"c"]
 
 
-def test_a_broker_that_is_away_is_named(own_broker: BrokerProcess, own_client: Client) -> None:
+def test_a_reading_without_a_broker_raises_disconnected(
+    own_broker: BrokerProcess, own_client: Client
+) -> None:
     own_client.publish("a", b"1")
     own_client.timeout = 0.5
     with own_client.read_many("a") as reading:
@@ -264,7 +268,7 @@ def test_a_broker_that_is_away_is_named(own_broker: BrokerProcess, own_client: C
             next(reading)
 
 
-def test_a_closed_client_ends_a_reading_and_does_not_wait_for_it(client: Client, topic: str) -> None:
+def test_closing_a_client_ends_a_reading_without_waiting_for_it(client: Client, topic: str) -> None:
     client.publish(topic, [b"a", b"b"])
     tail = client.tail_many(topic, after=0)
     assert values_of(tail, 1) == [b"a"]
@@ -279,7 +283,7 @@ def test_a_closed_client_ends_a_reading_and_does_not_wait_for_it(client: Client,
 # -- silence ------------------------------------------------------------------------------------------------
 
 
-def test_portion_without_waiting_holds_what_has_come(client: Client, topic: str) -> None:
+def test_portion_without_a_timeout_holds_the_records_that_have_come(client: Client, topic: str) -> None:
     client.publish(topic, b"a")
     with client.tail_many(topic, after=0) as tail:
         found = eventually(lambda: next(tail.portions(0)), "it has come")
@@ -291,7 +295,7 @@ def test_portion_without_waiting_holds_what_has_come(client: Client, topic: str)
 # -- the watermark ------------------------------------------------------------------------------------------
 
 
-def test_the_watermark_goes_on_in_silence(client: Client, names: list[str]) -> None:
+def test_the_watermark_advances_without_records(client: Client, names: list[str]) -> None:
     """An application can close a window of time by it without another record."""
     ack = client.publish(names[0], b"a")
     with client.tail_many(names, after=0, ordered=True) as tail:

@@ -23,7 +23,7 @@ from quothwire.protocol.messages import Operation
 
 
 def brief(client: Client) -> Client:
-    """Let tails of a client ask again every fifth of a second, and soon after a refusal."""
+    """Let tails of a client ask again every fifth of a second, and soon after an error."""
     client._timing.tail_wait, client._timing.away_pause = 0.2, 0.02
     return client
 
@@ -44,7 +44,7 @@ every_way = pytest.mark.parametrize("way", FOLLOW)
 
 
 @every_way
-def test_a_tail_begins_when_it_is_made(client: Client, topic: str, way: str) -> None:
+def test_a_tail_begins_at_its_creation(client: Client, topic: str, way: str) -> None:
     client.publish(topic, [b"old", b"older"])
     tail = FOLLOW[way](client, topic)
     for number in range(3):
@@ -52,7 +52,7 @@ def test_a_tail_begins_when_it_is_made(client: Client, topic: str, way: str) -> 
         assert values_of(tail, 2) == [b"%d" % number, b"more"]
 
 
-def test_tail_begins_behind_a_cursor_or_at_a_moment(client: Client, topic: str) -> None:
+def test_tail_begins_behind_a_cursor_or_at_a_time(client: Client, topic: str) -> None:
     ack = client.publish(topic, [b"a", b"b", b"c"])
     later = client.publish(topic, b"d")
     assert values_of(client.tail(topic, after=0), 4) == [b"a", b"b", b"c", b"d"]
@@ -89,17 +89,17 @@ def asks_again(meddler: Meddler) -> None:
 # -- silence ------------------------------------------------------------------------------------------------
 
 
-def test_a_tail_goes_on_after_silence_and_refusals(
+def test_a_tail_continues_after_silence_and_temporary_errors(
     meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
 ) -> None:
-    """The silence is longer than a broker waits; a refusal lasts longer than the timeout of a request."""
+    """The silence is longer than a broker waits; an error lasts longer than the timeout of a request."""
     impatient = brief(connect(meddler))
     tail = impatient.tail(topic)
     impatient.timeout = 0.1
-    refusals = [error(code, "of the test") for code in ("busy", "recovering", "stopping")]
-    for number, refusal in enumerate((False, *refusals)):
+    errors = [error(code, "of the test") for code in ("busy", "recovering", "stopping")]
+    for number, problem in enumerate((False, *errors)):
         waiting = pool.submit(values_of, tail, 1)
-        meddler.on_request = partial(lambda refusal, _: refusal, refusal)
+        meddler.on_request = partial(lambda problem, _: problem, problem)
         asks_again(meddler)
         meddler.on_request = pass_on
         client.publish(topic, b"%d" % number)
@@ -110,7 +110,7 @@ def test_a_tail_goes_on_after_silence_and_refusals(
 
 
 @every_way
-def test_restarts_lose_nothing_and_repeat_nothing(
+def test_restarts_lose_and_repeat_no_record_of_a_tail(
     start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, way: str
 ) -> None:
     broker = start_broker()
@@ -193,9 +193,7 @@ def test_a_topic_that_was_deleted_ends_a_tail_and_one_that_was_created_again_is_
 # -- records that are removed in front of the cursor --------------------------------------------------------
 
 
-def test_everything_trimmed_in_front_of_a_tail_is_told_with_the_next_record(
-    client: Client, topic: str
-) -> None:
+def test_records_trimmed_before_a_tail_are_reported_with_the_next_record(client: Client, topic: str) -> None:
     acks = [client.publish(topic, b"%d" % number) for number in range(5)]
     gaps: list[Gap] = []
     tail = client.tail(topic, after=0, on_gap=gaps.append)
@@ -243,7 +241,7 @@ def test_a_cursor_above_the_newest_record_is_reported_before_a_tail_waits(
 # -- records that only others can read ----------------------------------------------------------------------
 
 
-def test_headers_that_are_none_come_as_they_are_with_an_intact_value(
+def test_malformed_headers_are_returned_as_bytes_with_an_intact_value(
     client: Client, broker: BrokerProcess, topic: str
 ) -> None:
     """An older broker stored whatever a producer wrote there."""
@@ -270,7 +268,7 @@ def test_headers_that_are_none_come_as_they_are_with_an_intact_value(
     assert gaps == []
 
 
-def test_tail_that_is_closed_gives_no_more(pooled: Client, topic: str) -> None:
+def test_closed_tail_yields_nothing(pooled: Client, topic: str) -> None:
     pooled.publish(topic, [b"a", b"b"])
     tail = pooled.tail(topic, after=0)
     next(tail)

@@ -58,7 +58,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def reports() -> list[str]:
     """The lines that jobs report."""
     return []
 

@@ -14,7 +14,7 @@ from quothlog.storage.filesystem import PosixFileSystem
 SIZE = 2**20
 
 
-def test_what_is_handed_over_leaves_memory_once_the_disk_has_it(tmp_path: Path) -> None:
+def test_written_pages_leave_memory_once_they_are_on_disk(tmp_path: Path) -> None:
     with AtomicFile(tmp_path, ".parquet") as draft:
         draft.file.write(bytes(SIZE))
         (path,) = tmp_path.iterdir()
@@ -33,7 +33,7 @@ def test_what_is_handed_over_leaves_memory_once_the_disk_has_it(tmp_path: Path) 
         assert written.read(SIZE, 0) == bytes(SIZE)
 
 
-def test_draft_is_there_whole_under_its_name_or_not_at_all(tmp_path: Path) -> None:
+def test_atomic_file_is_complete_under_its_name_or_absent(tmp_path: Path) -> None:
     for number in range(2):
         with AtomicFile(tmp_path, ".parquet") as draft:
             draft.file.write(b"first")

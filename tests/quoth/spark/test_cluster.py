@@ -33,7 +33,7 @@ import json, os, sys
 from pyspark.sql import SparkSession
 import quoth.spark
 
-url, topic, told = sys.argv[1:]
+url, topic, reports = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
 rows = spark.range(0, 200, 1, 2).selectExpr("CAST(id AS STRING) AS value")
 rows.write.format("quoth").options(url=url, topic=topic).mode("append").save()
@@ -47,7 +47,7 @@ def look(batches):
 
 table = quoth.spark.read_topic(spark, topic, url=url, parts=2)
 seen = table.mapInArrow(look, "place STRING, value BINARY").collect()
-with open(told, "w") as file:
+with open(reports, "w") as file:
     said = {"values": sorted(bytes(row.value).decode() for row in seen),
             "places": sorted({path for row in seen for path in json.loads(row.place)})}
     json.dump(said, file)
@@ -104,14 +104,14 @@ def submitted(
     }
     lines = "".join(f"{name} {text}\n" for name, text in settings.items())
     (folder / "conf" / "spark-defaults.conf").write_text(lines)
-    words = shlex.join([broker.url, topic, str(folder / "told")])
+    words = shlex.join([broker.url, topic, str(folder / "reports")])
     if home != INSTALLED:
         script = re.sub(r"(?m)^export SPARK_HOME=.*$", f"export SPARK_HOME={home}", script)
     script = script.replace("job.py", f"job.py {words}")
     shell(
         script, folder, SPARK_CONF_DIR=str(folder / "conf"), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=str(home)
     )
-    said: dict[str, Any] = json.loads((folder / "told").read_text())
+    said: dict[str, Any] = json.loads((folder / "reports").read_text())
     assert said["values"] == sorted(map(str, range(COUNT)))
     return list(said["places"])
 

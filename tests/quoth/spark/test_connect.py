@@ -27,7 +27,7 @@ from quoth.spark import (
 server, url, topic, folder = sys.argv[1:]
 spark = SparkSession.builder.remote(server).getOrCreate()
 
-def refusal():
+def refused():
     try:
         topic_ranges(spark, topic, url=url)
     except QuothError as problem:
@@ -58,7 +58,7 @@ print(json.dumps({
     "kept": [int(path.read_text()) for path in Path(folder).iterdir()],
     "views": views,
     "in_view": spark.sql(f"SELECT * FROM `{topic}`").count(),
-    "refusal": refusal(),
+    "refused": refused(),
     "parsed": from_json(read_topic(spark, topic, url=url), "id LONG").where("_corrupt IS NOT NULL").count(),
 }))
 spark.stop()
@@ -91,4 +91,4 @@ def test_client_of_spark_connect_reads_writes_and_works_on_ranges(
     assert len(said["kept"]) == 2, "as many ranges as tasks run at once"
     assert topic in said["views"]
     assert (said["in_view"], said["copied"]) == (100, 100)
-    assert said["refusal"].startswith("topic_ranges_frame ")
+    assert said["refused"].startswith("topic_ranges_frame ")

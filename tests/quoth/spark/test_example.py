@@ -153,7 +153,7 @@ def test_every_record_is_clean_or_dead_once_or_a_duplicate_whenever_the_driver_i
     assert all(keys[int(one.headers["pointer"])] == (one.key, one.value) for one in [*of_clean, *of_dead])
 
 
-def test_what_came_within_the_window_before_is_a_duplicate(spark: Any, example: Any) -> None:
+def test_record_repeated_within_the_window_is_a_duplicate(spark: Any, example: Any) -> None:
     width = example.WINDOW_US
     offsets = {"a": [5, 5 + width, 6 + 2 * width, 7 + 2 * width], "b": [6, 7 + width]}
     rows = [(None, json.dumps({"id": name}), one) for name, all_of_it in offsets.items() for one in all_of_it]

@@ -14,7 +14,7 @@ from quothwire import pointer
 HERE = {"url": "tcp://127.0.0.1:5555", "subscribe": "a,b"}
 
 
-def test_names_are_taken_whatever_their_case_and_values_with_blanks() -> None:
+def test_option_names_are_case_insensitive_and_values_may_have_blanks() -> None:
     options = parse({"URL": " tcp://h:1 ", "SUBSCRIBE": "a, b ,a", "MinPartitions": " 7 "}, stream=False)
     assert (options.url, options.topics, options.partitions_min) == ("tcp://h:1", ("a", "b"), 7)
     assert parse({"quoth.bootstrap.servers": "h:1", "subscribe": "a"}, stream=True).url == "tcp://h:1"
@@ -36,7 +36,7 @@ def test_times_count_before_offsets_as_with_kafka() -> None:
     assert options.starting.everywhere == OffsetBound(1_000_000, is_time=True, strict=True)
 
 
-def test_a_moment_is_whatever_is_one_elsewhere() -> None:
+def test_a_time_has_the_forms_of_all_other_commands() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     options = parse({**HERE, "since": "2026-01-02", "until": "2026-01-02T00:00:00.000005Z"}, stream=False)
     assert options.starting.everywhere == OffsetBound(pointer.from_datetime(at), is_time=True)
@@ -50,7 +50,7 @@ def test_options_travel_to_other_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"subscrib": "a"}, "bad_request: there is no option 'subscrib' (did you mean subscribe?)"),
         ({"kafka.bootstrap.servers": "h:1"}, "'kafka.bootstrap.servers' (did you mean url?)"),
@@ -86,17 +86,19 @@ def test_options_travel_to_other_processes() -> None:
         ({"since": "-1h", "startingOffsets": "earliest"}, "both say where to begin (set one of them)"),
     ],
 )
-def test_what_is_wrong_is_told_with_the_option_and_what_is_right(given: dict[str, str], told: str) -> None:
+def test_the_error_for_a_wrong_option_names_it_and_the_right_values(
+    given: dict[str, str], expected: str
+) -> None:
     for stream in (True, False):
         if not stream and any(name.startswith(("max", "min")) and "Trigger" in name for name in given):
-            told = "a batch query reads all up to its end"
+            expected = "a batch query reads all up to its end"
         with pytest.raises(QuothError) as caught:
             parse({**HERE, **given}, stream=stream)
-        assert told in str(caught.value)
+        assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "stream", "told"),
+    ("given", "stream", "expected"),
     [
         ({"endingOffsets": "latest"}, True, "option endingOffsets: a stream has no end (leave it out)"),
         ({"until": "now"}, True, "option until: a stream has no end"),
@@ -107,7 +109,7 @@ def test_what_is_wrong_is_told_with_the_option_and_what_is_right(given: dict[str
         ({"until": "now", "endingTimestamp": "5"}, False, "both say where to end"),
     ],
 )
-def test_what_means_nothing_here_is_refused(given: dict[str, str], stream: bool, told: str) -> None:
+def test_options_without_a_meaning_are_refused(given: dict[str, str], stream: bool, expected: str) -> None:
     with pytest.raises(QuothError) as caught:
         parse({**HERE, **given}, stream=stream)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)

@@ -96,17 +96,17 @@ def test_topics_are_views_in_sql(spark: Any, client: Client, topic: str, run: Ru
             spark.catalog.dropTempView(name)
 
 
-def test_a_stream_is_written_to_parquet_and_its_lag_is_told(
+def test_a_stream_is_written_to_parquet_and_its_lag_is_reported(
     spark: Any, client: Client, topic: str, tmp_path: Path, run: Run
 ) -> None:
     before = set(spark._jsparkSession.streams().listListeners())
-    told: list[tuple[Any, ...]] = []
-    run("LagListener", print=lambda *words: told.append(words))
+    reports: list[tuple[Any, ...]] = []
+    run("LagListener", print=lambda *words: reports.append(words))
     try:
         for number, value in enumerate((b"one", b"two")):
             client.publish(topic, value)
             run('.format("parquet")')
-            eventually(lambda: (topic, 0, 0.0, 0) in told[number:], "the lag was printed")  # noqa: B023
+            eventually(lambda: (topic, 0, 0.0, 0) in reports[number:], "the lag was printed")  # noqa: B023
     finally:
         for listener in set(spark._jsparkSession.streams().listListeners()) - before:
             spark._jsparkSession.streams().removeListener(listener)
@@ -145,8 +145,8 @@ def test_commands_of_the_page_and_their_options_exist(capsys: pytest.CaptureFixt
     for line in SHELL:
         words = shlex.split(line)[1:]
         assert application.run([*words[:2], "--help"]) == 0
-        told = capsys.readouterr().out
-        assert [word for word in words if word.startswith("--") and word not in told] == [], line
+        printed = capsys.readouterr().out
+        assert [word for word in words if word.startswith("--") and word not in printed] == [], line
 
 
 def test_tables_of_the_page_agree_with_the_code() -> None:

@@ -45,7 +45,7 @@ def topics(client: Client) -> Iterator[BenchTopics]:
         yield topics
 
 
-def test_measured_way_leaves_nothing(
+def test_measured_way_leaves_no_file_and_no_topic(
     scene: Scene, broker: BrokerProcess, topics: BenchTopics, tmp_path: Path
 ) -> None:
     folder = tmp_path / "places"

@@ -32,13 +32,13 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
 
 
 def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
-    """The work of a task: it tells which process asks the broker, and asks."""
+    """The work of a task: it reports its process, and calls the broker."""
     (directory / f"part {part}").write_text(str(os.getpid()))
     connections.client(url, wait).ping()
     return 2 * part
 
 
-def test_broker_that_did_not_answer_is_not_waited_for_again_until_a_little_later(
+def test_broker_without_an_answer_is_not_awaited_again_for_a_while(
     broker: BrokerProcess, start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     work = partial(asks, broker.url, tmp_path)
@@ -62,7 +62,7 @@ def test_broker_that_did_not_answer_is_not_waited_for_again_until_a_little_later
     eventually(is_asked_again, "the broker is asked again")
 
 
-def test_what_the_broker_could_not_do_just_then_is_tried_again_and_the_rest_is_not(
+def test_temporary_errors_of_the_broker_are_retried_and_others_are_not(
     broker: BrokerProcess,
 ) -> None:
     tried: list[int] = []

@@ -25,12 +25,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_show_prints_the_source_of_each_value(alone: Command, file: Path) -> None:
-    told = alone(
+    result = alone(
         "config", "show", "--config", str(file), "--no-auto-create", "--listen", "ipc:///a,ipc:///b",
         environment={"QUOTH_PORT": "7000"},
     )  # fmt: skip
-    assert told.status == 0
-    rows = {line.split()[0]: line for line in told.lines}
+    assert result.status == 0
+    rows = {line.split()[0]: line for line in result.lines}
     assert list(rows) == list(KEYS)
     assert rows["port"].split()[1:] == ["7000", "QUOTH_PORT"]
     assert rows["durability"].split()[1:] == ['"synced"', f"{file}:1"]
@@ -40,8 +40,8 @@ def test_show_prints_the_source_of_each_value(alone: Command, file: Path) -> Non
 
 
 def test_show_as_json_keeps_types(alone: Command, file: Path) -> None:
-    told = alone("config", "show", "--config", str(file), "--listen", "ipc:///a", "--format", "json")
-    rows = {row.pop("key"): row for row in told.objects}
+    result = alone("config", "show", "--config", str(file), "--listen", "ipc:///a", "--format", "json")
+    rows = {row.pop("key"): row for row in result.objects}
     assert rows["port"] == {"value": 6000, "origin": f"{file}:3", "default": 5555, "reload": False}
     assert rows["listen"]["value"] == ["ipc:///a"]
     assert rows["dir"]["value"] == "quoth-data"
@@ -53,9 +53,9 @@ def test_raw_output_of_show_is_a_file_with_the_same_values(
 ) -> None:
     again = tmp_path / "again.toml"
     again.write_bytes(alone("config", "show", "--config", str(file), "--format", "raw").out)
-    told = alone("config", "show", "--config", str(again), "--format", "raw")
-    assert told.out == again.read_bytes()
-    assert b'durability = "synced"\n' in told.out
+    result = alone("config", "show", "--config", str(again), "--format", "raw")
+    assert result.out == again.read_bytes()
+    assert b'durability = "synced"\n' in result.out
 
 
 def test_misspelt_variable_is_refused(alone: Command) -> None:
@@ -77,7 +77,7 @@ def checked(alone: Command, *arguments: str) -> list[Ended]:
     ]
 
 
-def test_check_prints_ok_and_what_differs(alone: Command, file: Path, tmp_path: Path) -> None:
+def test_check_prints_ok_and_the_keys_that_differ(alone: Command, file: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for told in checked(alone, "--config", str(file), "--dir", str(data), "--port", "5555"):
         assert (told.status, told.err) == (0, "")
@@ -100,7 +100,7 @@ WRONG = {
 }
 
 
-def test_check_names_what_is_wrong_in_a_line(alone: Command, file: Path) -> None:
+def test_check_prints_each_error_in_a_line(alone: Command, file: Path) -> None:
     for text, said in WRONG.items():
         file.write_text(text)
         for told in checked(alone, "--config", str(file)):
@@ -109,9 +109,9 @@ def test_check_names_what_is_wrong_in_a_line(alone: Command, file: Path) -> None
 
 
 def test_example_is_the_shipped_file_and_can_be_used(alone: Command, tmp_path: Path) -> None:
-    told = alone("config", "example")
-    assert told.out.decode() == template.text() == (ROOT / "systemd" / "quothd.toml").read_text()
-    (tmp_path / "quothd.toml").write_bytes(told.out)
+    result = alone("config", "example")
+    assert result.out.decode() == template.text() == (ROOT / "systemd" / "quothd.toml").read_text()
+    (tmp_path / "quothd.toml").write_bytes(result.out)
     shown = alone("config", "show", "--config", str(tmp_path / "quothd.toml"), "--format", "json")
     assert {row["origin"] for row in shown.objects} == {"default"}
     assert json.dumps(shown.objects[0]["value"]) == '"quoth-data"'
@@ -134,9 +134,9 @@ def test_serve_runs_until_a_signal_and_has_its_directory_alone(alone: Command, t
         serve = alone.start(*typed)
         url = ready(serve)
         assert alone("pub", "greetings", "hello", "--url", url).status == 0
-        told = alone(*typed)
-        assert told.status == 3
-        assert f"in use by process {serve.process.pid}" in told.err
+        result = alone(*typed)
+        assert result.status == 3
+        assert f"in use by process {serve.process.pid}" in result.err
         ended = serve.end(number)
         assert ended.status == 0
         assert "unlocked" in ended.err
@@ -152,5 +152,5 @@ def test_wrong_option_or_key_is_refused(alone: Command, tmp_path: Path) -> None:
         (("--durability", "maybe"), "durability"),
         (("--config", str(file)), "did you mean port?"),
     ):
-        told = alone("serve", "--dir", str(tmp_path / "data"), "--port", "0", *options)
-        assert (told.status, told.out, said in told.err) == (2, b"", True), told
+        result = alone("serve", "--dir", str(tmp_path / "data"), "--port", "0", *options)
+        assert (result.status, result.out, said in result.err) == (2, b"", True), result

@@ -28,9 +28,9 @@ def environment(temporary: Path) -> dict[str, str]:
 
 
 def test_demo_without_a_file_takes_a_text_of_python(alone: Command, temporary: Path) -> None:
-    told = alone("demo", environment=environment(temporary))
-    assert told.status == 0, told
-    text = told.out.decode()
+    result = alone("demo", environment=environment(temporary))
+    assert result.status == 0, result
+    text = result.out.decode()
     for expected in (
         "published",
         "read back",
@@ -43,7 +43,7 @@ def test_demo_without_a_file_takes_a_text_of_python(alone: Command, temporary: P
         assert expected in text
     (count,) = re.findall(r"read back +([\d,]+) records", text)
     assert int(count.replace(",", "")) > 1_000, "the default file is long"
-    assert told.err == "", "there is progress although stderr is no terminal"
+    assert result.err == "", "there is progress although stderr is no terminal"
     assert not list(temporary.iterdir())
 
 
@@ -61,10 +61,10 @@ def test_same_lines_come_back(alone: Command, tmp_path: Path, temporary: Path) -
     for case, (content, lines) in CASES.items():
         file.write_bytes(content)
         source = str(file) if lines % 2 else "-"
-        told = alone("demo", source, "--format", "json", stdin=content, environment=environment(temporary))
-        (found,) = told.objects
+        result = alone("demo", source, "--format", "json", stdin=content, environment=environment(temporary))
+        (found,) = result.objects
         published, read = found["published"], found["read"]
-        assert (told.status, found["equal"], published["xxh3_128"]) == (0, True, read["xxh3_128"]), case
+        assert (result.status, found["equal"], published["xxh3_128"]) == (0, True, read["xxh3_128"]), case
         assert (published["records"], read["records"]) == (lines, lines)
         assert published["bytes"] == len(content) - content.count(b"\n")
         assert len(found["pointers"]) == min(lines, 3)
@@ -72,9 +72,9 @@ def test_same_lines_come_back(alone: Command, tmp_path: Path, temporary: Path) -
 
 
 def test_empty_file_is_reported(alone: Command) -> None:
-    told = alone("demo", os.devnull)
-    assert told.status == 0
-    assert b"is empty" in told.out
+    result = alone("demo", os.devnull)
+    assert result.status == 0
+    assert b"is empty" in result.out
 
 
 def test_file_that_cannot_be_read_is_refused(alone: Command, tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_file_that_cannot_be_read_is_refused(alone: Command, tmp_path: Path) -> 
 
 
 def test_line_that_no_record_can_hold_is_refused(alone: Command, temporary: Path) -> None:
-    told = alone("demo", "-", stdin=b"a\n" + b"x" * 17_000_000, environment=environment(temporary))
-    assert (told.status, told.out) == (1, b"")
-    assert told.err.startswith("quoth: too_large: line 2 has more than ")
+    result = alone("demo", "-", stdin=b"a\n" + b"x" * 17_000_000, environment=environment(temporary))
+    assert (result.status, result.out) == (1, b"")
+    assert result.err.startswith("quoth: too_large: line 2 has more than ")
     assert not list(temporary.iterdir())
 
 
@@ -119,7 +119,7 @@ demo.run = losing
 
 def test_exit_status_of_different_lines_is_1(alone: Command, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("a\nb\n")
-    told = alone.prepared(LOSES_A_LINE)("demo", str(tmp_path / "lines"))
-    assert told.status == 1
-    assert "equal       NO" in told.out.decode()
-    assert "not what was published" in told.err
+    result = alone.prepared(LOSES_A_LINE)("demo", str(tmp_path / "lines"))
+    assert result.status == 1
+    assert "equal       NO" in result.out.decode()
+    assert "not what was published" in result.err

@@ -23,9 +23,9 @@ def test_pages_are_listed_and_printed(alone: Command) -> None:
     assert listed.status == 0
     for name in PAGES:
         assert re.search(rf"^  {name} ", listed.out.decode(), re.MULTILINE)
-    told = alone("help", "protocol")
-    assert (told.status, told.err) == (0, "")
-    assert told.out.decode() == (ROOT / "client" / "PROTOCOL.md").read_text("utf-8")
+    result = alone("help", "protocol")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.decode() == (ROOT / "client" / "PROTOCOL.md").read_text("utf-8")
 
 
 def test_pages_are_the_documents_and_the_generated_ones_are_complete(alone: Command) -> None:
@@ -99,20 +99,20 @@ def test_hints_name_commands_and_pages_that_exist() -> None:
 
 
 def test_one_code_is_explained(alone: Command) -> None:
-    told = alone("errors", "disk_low")
-    assert told.status == 0, told
-    assert told.lines[0] == "disk_low"
-    assert f"  hint: {CODES['disk_low'].hint}" in told.lines
-    assert f"  {CODES['disk_low'].meaning}" in told.lines
-    assert told.lines[-1] == "  may succeed if tried again; quoth.Unavailable in Python; exit status 1"
+    result = alone("errors", "disk_low")
+    assert result.status == 0, result
+    assert result.lines[0] == "disk_low"
+    assert f"  hint: {CODES['disk_low'].hint}" in result.lines
+    assert f"  {CODES['disk_low'].meaning}" in result.lines
+    assert result.lines[-1] == "  may succeed if tried again; quoth.Unavailable in Python; exit status 1"
 
 
 def test_all_codes_are_explained(alone: Command) -> None:
-    told = alone("errors", "--format", "json").objects
-    assert [one["code"] for one in told] == list(CODES)
-    assert all(one["meaning"].endswith(".") and one["hint"] for one in told)
-    assert all(issubclass(getattr(quoth, one["error"]), quoth.QuothError) for one in told)
-    assert {one["code"]: one["retryable"] for one in told} == {
+    result = alone("errors", "--format", "json").objects
+    assert [one["code"] for one in result] == list(CODES)
+    assert all(one["meaning"].endswith(".") and one["hint"] for one in result)
+    assert all(issubclass(getattr(quoth, one["error"]), quoth.QuothError) for one in result)
+    assert {one["code"]: one["retryable"] for one in result} == {
         code: row.retryable for code, row in CODES.items()
     }
 

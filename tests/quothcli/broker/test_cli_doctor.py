@@ -35,16 +35,16 @@ def found(told: Ended) -> dict[str, Any]:
 
 def doctor(command: Command, *words: str, **options: Any) -> tuple[int, dict[str, Any]]:
     """Run the doctor; returns its exit status and the findings by the name of their check."""
-    told = command("doctor", *words, "--format", "json", **options)
-    return told.status, found(told)
+    result = command("doctor", *words, "--format", "json", **options)
+    return result.status, found(result)
 
 
 def test_broker_and_its_directory_are_checked(quoth: Command, broker: BrokerProcess) -> None:
     assert quoth("pub", "t", "x").status == 0
-    told = quoth.prepared(PATIENT)("doctor", "--format", "json")
-    assert told.status == 0, told
+    result = quoth.prepared(PATIENT)("doctor", "--format", "json")
+    assert result.status == 0, result
     assert sorted(os.listdir(broker.directory)) == ["lock", "topics"]
-    findings = found(told)
+    findings = found(result)
     assert f"{broker.url} answers in" in findings["broker"]["text"]
     assert f"process {broker.pid}" in findings["broker"]["text"]
     assert findings["announcements"]["text"] == f"{broker.announcements} answers"
@@ -56,12 +56,12 @@ def test_broker_and_its_directory_are_checked(quoth: Command, broker: BrokerProc
 
 
 def test_every_finding_is_a_line_with_an_advice(quoth: Command, tmp_path: Path) -> None:
-    told = quoth("doctor", str(tmp_path))
+    result = quoth("doctor", str(tmp_path))
     objects = quoth("doctor", str(tmp_path), "--format", "json").objects
-    for line, one in zip(told.lines, objects, strict=True):
+    for line, one in zip(result.lines, objects, strict=True):
         assert re.match(rf"(ok|warn|fail) +{one['check']} ", line), line
     assert all(one["advice"] for one in objects if one["verdict"] != "ok")
-    assert "of 100" in next(line for line in told.lines if " fsync " in line)
+    assert "of 100" in next(line for line in result.lines if " fsync " in line)
     assert listing(tmp_path) == []
 
 
@@ -78,10 +78,10 @@ SILENT: dict[str, list[str]] = {
 def test_missing_broker_is_a_failure_only_if_it_was_named(alone: Command, tmp_path: Path) -> None:
     for address, verdicts in SILENT.items():
         url = address.replace("FREE", str(free_port()))
-        told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
-        assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail"), address
-        assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts, address
-        text = found(told)["broker"]["text"]
+        result = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
+        assert (result.status, found(result)["broker"]["verdict"]) == (1, "fail"), address
+        assert [one["verdict"] for one in result.objects if one["check"] == "port"] == verdicts, address
+        text = found(result)["broker"]["text"]
         assert (url in text, text.endswith("(from --url)")) == (True, True), text
     problem = Disconnected("disconnected", "of the test")
     (first, *_) = broker_checks.silent(BrokerAddress("tcp://a..b:5", None, DEFAULT), problem)
@@ -94,15 +94,15 @@ def test_program_that_listens_and_does_not_answer_is_reported(
     """Another program, and a broker that hangs."""
     with socket.create_server(("127.0.0.1", free_port())) as listening:
         url = "tcp://{}:{}".format(*listening.getsockname())
-        told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    ports = [one for one in told.objects if one["check"] == "port"]
-    assert (told.status, [one["verdict"] for one in ports]) == (1, ["fail", "ok"])
+        result = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
+    ports = [one for one in result.objects if one["check"] == "port"]
+    assert (result.status, [one["verdict"] for one in ports]) == (1, ["fail", "ok"])
     assert f"{url.removeprefix('tcp://')} and speaks no ZeroMQ" in ports[0]["text"]
     broker = start_broker()
     broker.freeze()
-    told = alone("doctor", str(tmp_path), "--url", broker.url, "--timeout", "0.1", "--format", "json")
-    ports = [one for one in told.objects if one["check"] == "port"]
-    assert (told.status, len(ports), found(told)["broker"]["verdict"]) == (1, 2, "fail")
+    result = alone("doctor", str(tmp_path), "--url", broker.url, "--timeout", "0.1", "--format", "json")
+    ports = [one for one in result.objects if one["check"] == "port"]
+    assert (result.status, len(ports), found(result)["broker"]["verdict"]) == (1, 2, "fail")
     assert all("a broker that hangs" in one["advice"] for one in ports if one["verdict"] == "fail")
 
 
@@ -147,8 +147,8 @@ def test_descriptors_are_those_of_the_broker(alone: Command, start_broker: Start
     """The command itself may have more."""
     few = (200, 200)
     broker = start_broker(popen={"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few)})
-    told = alone("doctor", "--url", broker.url, "--format", "json")
-    finding = found(told)["descriptors"]
+    result = alone("doctor", "--url", broker.url, "--format", "json")
+    finding = found(result)["descriptors"]
     assert finding["verdict"] == "warn"
     assert f"process {broker.pid} may open 200 files" in finding["text"]
     assert "--workers-max 33" in finding["advice"]
@@ -191,9 +191,9 @@ def test_probes_of_several_doctors_measure_each_step_and_remove_their_topics(
     broker = start_broker(auto_create=False)
     doctors = [alone.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
     for one in doctors:
-        told = one.end()
-        (finding,) = publish_findings(told)
-        assert (finding["verdict"], told.status) == ("ok", 0)
+        result = one.end()
+        (finding,) = publish_findings(result)
+        assert (finding["verdict"], result.status) == ("ok", 0)
         spans = re.findall(r"(written|synced|read) in ([\d.]+) ms", finding["text"])
         assert [what for what, _ in spans] == ["written", "synced", "read"]
         assert all(float(span) > 0 for _, span in spans)
@@ -206,16 +206,16 @@ def test_broker_that_cannot_store_a_record_is_a_failure_and_one_without_room_for
     """A broker that has started and answers."""
     broker = start_broker(topics_max=1)
     assert alone("pub", "t", "x", "--url", broker.url).status == 0
-    told = alone("doctor", "--url", broker.url, "--format", "json")
-    (finding,) = publish_findings(told)
-    assert (told.status, finding["verdict"], "topics_max" in finding["text"]) == (0, "warn", True)
+    result = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(result)
+    assert (result.status, finding["verdict"], "topics_max" in finding["text"]) == (0, "warn", True)
     assert alone("topic", "rm", "t", "--yes", "--url", broker.url).status == 0
     topics = broker.topics_directory
     topics.rename(topics.with_name("elsewhere"))
     topics.touch()
-    told = alone("doctor", "--url", broker.url, "--format", "json")
-    (finding,) = publish_findings(told)
-    assert (told.status, finding["verdict"], f"{topics}" in finding["text"]) == (1, "fail", True)
+    result = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(result)
+    assert (result.status, finding["verdict"], f"{topics}" in finding["text"]) == (1, "fail", True)
     assert "hidden by a sandbox" in finding["advice"]
 
 
@@ -235,9 +235,9 @@ def test_topic_of_a_killed_doctor_is_removed_by_a_later_one(
         client.publish(young, probe.VALUE)
         client.publish(strange, [probe.VALUE, b"of another program"])
         client.publish(other, probe.VALUE)
-        told = alone("doctor", "--url", broker.url, "--format", "json")
+        result = alone("doctor", "--url", broker.url, "--format", "json")
         assert sorted(client.topics()) == sorted([young, strange, other])
-    findings = publish_findings(told)
+    findings = publish_findings(result)
     assert [one["verdict"] for one in findings] == ["warn", "ok"]
     assert strange in findings[0]["text"]
 

@@ -58,30 +58,30 @@ def installed(alone: Command, root: Path) -> Path:
 
 
 def test_install_writes_files_and_prints_what_to_type_next(alone: Command, root: Path) -> None:
-    told = alone("service", "install", "--prefix", str(root), "--dry-run")
-    assert f"would be written: {root / UNIT}" in told.lines
+    result = alone("service", "install", "--prefix", str(root), "--dry-run")
+    assert f"would be written: {root / UNIT}" in result.lines
     assert files(root) == []
-    told = alone("service", "install", "--prefix", str(root))
-    assert told.status == 0
+    result = alone("service", "install", "--prefix", str(root))
+    assert result.status == 0
     assert files(root) == FILES
     for name in FILES:
-        assert f"written: {root / name}" in told.lines
+        assert f"written: {root / name}" in result.lines
         assert (root / name).stat().st_mode & 0o777 == 0o644
         assert (root / name).parent.stat().st_mode & 0o777 == 0o755
-    assert "  systemctl enable --now quothd" in told.lines
-    assert any("systemd-sysusers" in line for line in told.lines)
+    assert "  systemctl enable --now quothd" in result.lines
+    assert any("systemd-sysusers" in line for line in result.lines)
     assert (root / CONFIG).read_text() == template.text()
 
 
 def test_install_keeps_a_configuration_and_replaces_an_older_unit(alone: Command, installed: Path) -> None:
     (installed / CONFIG).write_text("port = 6000\n")
     (installed / UNIT).write_text("# of another version\n")
-    told = alone("service", "install", "--prefix", str(installed), "--format", "json")
-    assert [row["done"] for row in told.objects if "path" in row] == ["written", "written", "kept"]
+    result = alone("service", "install", "--prefix", str(installed), "--format", "json")
+    assert [row["done"] for row in result.objects if "path" in row] == ["written", "written", "kept"]
     assert (installed / CONFIG).read_text() == "port = 6000\n"
     assert "ExecStart=" in (installed / UNIT).read_text()
-    told = alone("service", "uninstall", "--prefix", str(installed))
-    assert f"kept: {installed / CONFIG}" in told.lines
+    result = alone("service", "uninstall", "--prefix", str(installed))
+    assert f"kept: {installed / CONFIG}" in result.lines
     assert files(installed) == [CONFIG]
 
 
@@ -89,13 +89,13 @@ def test_uninstall_removes_what_install_has_written(alone: Command, installed: P
     (installed / "etc/quoth-other").write_text("x")
     (installed / "var/lib/quoth").mkdir(parents=True)
     (installed / "var/lib/quoth/lock").write_text("x")
-    told = alone("service", "uninstall", "--prefix", str(installed), "--dry-run")
-    assert f"would be removed: {installed / UNIT}" in told.lines
+    result = alone("service", "uninstall", "--prefix", str(installed), "--dry-run")
+    assert f"would be removed: {installed / UNIT}" in result.lines
     assert UNIT in files(installed)
-    told = alone("service", "uninstall", "--prefix", str(installed))
-    assert told.status == 0
+    result = alone("service", "uninstall", "--prefix", str(installed))
+    assert result.status == 0
     assert files(installed) == ["etc/quoth-other", "var/lib/quoth/lock"]
-    assert "the data stays, if there is any: /var/lib/quoth" in told.lines
+    assert "the data stays, if there is any: /var/lib/quoth" in result.lines
     assert alone("service", "uninstall", "--prefix", str(installed)).status == 0
 
 
@@ -104,9 +104,9 @@ def test_enabled_service_is_not_removed(alone: Command, installed: Path) -> None
     link = installed / "etc/systemd/system/multi-user.target.wants/quothd.service"
     link.parent.mkdir()
     link.symlink_to("../quothd.service")
-    told = alone("service", "uninstall", "--prefix", str(installed))
-    assert told.status == 1
-    assert "hint: systemctl disable --now quothd" in told.err
+    result = alone("service", "uninstall", "--prefix", str(installed))
+    assert result.status == 1
+    assert "hint: systemctl disable --now quothd" in result.err
     assert (installed / UNIT).exists()
 
 
@@ -134,10 +134,10 @@ def test_service_of_the_system_without_root_names_the_line_to_type() -> None:
 
 def test_service_of_a_user_needs_no_root(alone: Command, root: Path) -> None:
     environment = {"HOME": str(root), "XDG_CONFIG_HOME": ""}
-    told = alone("service", "install", "--user", environment=environment)
-    assert told.status == 0
+    result = alone("service", "install", "--user", environment=environment)
+    assert result.status == 0
     assert files(root) == [".config/quoth/quothd.toml", USER_UNIT]
-    assert "  systemctl --user enable --now quothd" in told.lines
+    assert "  systemctl --user enable --now quothd" in result.lines
     unit = (root / USER_UNIT).read_text()
     assert "User=" not in unit
     assert "--dir %h/.local/share/quoth" in unit

@@ -22,19 +22,19 @@ def test_status_prints_a_table_of_topics(quoth: Command, topic: str, fill: Fill,
     assert quoth("topic", "set", topic, "--max-age", "7d", "--max-bytes", "10GiB").status == 0
     other = f"{topic}-other"
     assert quoth("topic", "create", other).status == 0
-    told = quoth("status", environment={"COLUMNS": "80"})
-    assert told.status == 0
-    assert told.lines[0].split() == ["TOPIC", "RECORDS", "BYTES", "OLDEST", "NEWEST", "LAG", "KEEPS"]
-    rows = {line.split()[0]: line.split()[1:] for line in told.lines[1:]}
+    result = quoth("status", environment={"COLUMNS": "80"})
+    assert result.status == 0
+    assert result.lines[0].split() == ["TOPIC", "RECORDS", "BYTES", "OLDEST", "NEWEST", "LAG", "KEEPS"]
+    rows = {line.split()[0]: line.split()[1:] for line in result.lines[1:]}
     records, _size, _unit, oldest, newest, lag, *keeps = rows[topic]
     assert (records, lag, keeps) == ("2", "-", ["7d", "10GiB"])
     assert all(re.fullmatch(r"[\d.]+(ms|s|m)\S*", age) for age in (oldest, newest))
     assert (rows[other][0], rows[other][3:]) == ("0", ["-", "-", "-", "all"])
-    assert "topics" in told.err
-    assert len(told.err.splitlines()) == 1
-    told = quoth("status", "--rows", "1")
-    assert len(told.lines) == 2
-    assert "more topics; --rows" in told.err
+    assert "topics" in result.err
+    assert len(result.err.splitlines()) == 1
+    result = quoth("status", "--rows", "1")
+    assert len(result.lines) == 2
+    assert "more topics; --rows" in result.err
     cursor = tmp_path / "cursor"
     assert quoth("read", topic, "--limit", "1", "--cursor", str(cursor)).status == 0
     rows = {line.split()[0]: line.split() for line in quoth("status", "--cursor", str(cursor)).lines}
@@ -80,10 +80,10 @@ def test_columns_of_status_stand_below_each_other_beside_wide_names(quoth: Comma
     names = ["orders", "\u6ce8\u6587", "\u0e01\u0e31\u0e19"]
     for name in names:
         assert quoth("pub", name, "one").status == 0
-    told = quoth("status")
-    rows = {line.split()[0]: line for line in told.lines[1:]}
+    result = quoth("status")
+    rows = {line.split()[0]: line for line in result.lines[1:]}
     ends = {name: cells_of(rows[name][: rows[name].index(" 1 ") + 2]) for name in names}
-    assert set(ends.values()) == {told.lines[0].index("RECORDS") + len("RECORDS")}, told.lines
+    assert set(ends.values()) == {result.lines[0].index("RECORDS") + len("RECORDS")}, result.lines
 
 
 def test_ping_measures_a_round_trip(quoth: Command) -> None:
@@ -100,8 +100,8 @@ def test_ping_measures_a_round_trip(quoth: Command) -> None:
 def test_silent_broker_times_out(alone: Command, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     with context.socket(zmq.ROUTER) as silent:
         port = silent.bind_to_random_port("tcp://127.0.0.1")
-        told = alone("status", "--url", f"tcp://127.0.0.1:{port}", "--timeout", "0.5")
+        result = alone("status", "--url", f"tcp://127.0.0.1:{port}", "--timeout", "0.5")
         silent.close(linger=0)
-    assert (told.status, told.out) == (4, b"")
+    assert (result.status, result.out) == (4, b"")
     # a busy machine may need longer to connect
-    assert told.err.startswith(("quoth: timed_out: ", "quoth: disconnected: "))
+    assert result.err.startswith(("quoth: timed_out: ", "quoth: disconnected: "))

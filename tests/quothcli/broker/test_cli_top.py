@@ -77,8 +77,8 @@ def test_lag_counts_records_behind_a_cursor(
         assert (row.name, row.lag) == (topic, 6)
         assert row.lag_seconds == pytest.approx((pointers[-1] - pointers[3]) / 1e6)
         line = ("top", *PATIENT, "--count", "1", "--interval", "0.1", "--rows", "1", "--cursor", str(file))
-        told = quoth(*line)
-        assert re.search(rf" 6  \S+ +{re.escape(topic)}$", told.lines[3]), told.lines
+        result = quoth(*line)
+        assert re.search(rf" 6  \S+ +{re.escape(topic)}$", result.lines[3]), result.lines
         for _ in range(6):
             cursor.advance(next(tail))
         cursor.save()
@@ -144,10 +144,10 @@ def test_active_topic_comes_up(start_broker: StartBroker) -> None:
 def test_json_is_an_object_a_view(quoth: Command, topic: str) -> None:
     assert quoth("pub", topic, "hello").status == 0
     line = ("top", *PATIENT, "--count", "2", "--interval", "0.1", "--rows", "1000", "--format", "json")
-    told = quoth(*line)
-    assert (told.status, told.err) == (0, "")
-    assert len(told.objects) == 2
-    for found in told.objects:
+    result = quoth(*line)
+    assert (result.status, result.err) == (0, "")
+    assert len(result.objects) == 2
+    for found in result.objects:
         assert (found["url"], found["away"]) == (quoth.url, None)
         assert found["broker"]["requests_per_second"] > 0
         assert found["broker"]["seconds"] >= 0.1
@@ -158,8 +158,8 @@ def test_json_is_an_object_a_view(quoth: Command, topic: str) -> None:
 def test_pipe_gets_a_table_a_view(start_broker: StartBroker, alone: Command) -> None:
     broker = start_broker()
     assert alone("pub", "t-one", "hello", "--url", broker.url).status == 0
-    told = alone("top", *PATIENT, "--count", "1", "--interval", "0.1", "--url", broker.url)
-    heading, totals, columns, row, end = told.lines
+    result = alone("top", *PATIENT, "--count", "1", "--interval", "0.1", "--url", broker.url)
+    heading, totals, columns, row, end = result.lines
     assert heading.startswith(broker.url)
     assert "1 topics, " in totals
     assert "syncs/s" in totals
@@ -231,8 +231,8 @@ def test_narrow_terminal_leaves_columns_out() -> None:
 
 def test_header_with_long_values_fits_a_screen(client: Client) -> None:
     """A long URL is cut before what stands behind it; a pipe gets all of it."""
-    told = {"topics": 100_000, "active": 10_000, "waits": 100_000, "pid": 4_194_304, "uptime": 1e7}
-    status = type(client.status())(**{**asdict(client.status()), **told})
+    result = {"topics": 100_000, "active": 10_000, "waits": 100_000, "pid": 4_194_304, "uptime": 1e7}
+    status = type(client.status())(**{**asdict(client.status()), **result})
     view = BrokerView(status, 1.0, 999_999.0, 99_999.0, [])
     url = f"tcp://broker.{'long-' * 20}name.example:5555"
     first, second, _ = _lines(url, view, width=80)

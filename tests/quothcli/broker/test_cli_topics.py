@@ -65,19 +65,19 @@ def test_trim_removes_a_rolled_segment(quoth: Command, topic: str, fill: Fill) -
     fill(b"one", b"two")
     assert quoth("topic", "roll", topic, "--format", "json").objects[0]["segments"] == 2
     last = fill(b"three")[-1]
-    told = quoth("topic", "trim", topic, "--before", str(last), "--yes", "--format", "json")
-    assert (told.status, told.objects[0]["records"], told.objects[0]["first"]) == (0, 2, last)
+    result = quoth("topic", "trim", topic, "--before", str(last), "--yes", "--format", "json")
+    assert (result.status, result.objects[0]["records"], result.objects[0]["first"]) == (0, 2, last)
     assert quoth("read", topic, "--format", "raw").out == b"three\n"
 
 
 def test_rm_without_a_terminal_needs_yes(quoth: Command, topic: str, fill: Fill) -> None:
     fill(b"one")
-    told = quoth("topic", "rm", topic)
-    assert (told.status, told.out) == (2, b"")
-    assert told.err.startswith(f"quoth: usage: Delete topic '{topic}' with 1 record? No terminal is there ")
+    result = quoth("topic", "rm", topic)
+    assert (result.status, result.out) == (2, b"")
+    assert result.err.startswith(f"quoth: usage: Delete topic '{topic}' with 1 record? No terminal is there ")
     assert quoth("read", topic, "--format", "raw").out == b"one\n"
-    told = quoth("topic", "rm", topic, "--yes", "--format", "json")
-    assert (told.status, told.objects[0]["records"]) == (0, 1)
+    result = quoth("topic", "rm", topic, "--yes", "--format", "json")
+    assert (result.status, result.objects[0]["records"]) == (0, 1)
     assert quoth("read", topic).status == 3
     assert quoth("topic", "rm", topic, "--yes").status == 3
 
@@ -116,13 +116,13 @@ def test_trim_without_a_terminal_needs_yes(quoth: Command, topic: str, fill: Fil
     assert quoth("topic", "roll", topic).status == 0
     (last,) = fill(b"three")
     trim = ("topic", "trim", topic, "--before", str(last))
-    told = quoth(*trim)
-    assert (told.status, told.out) == (2, b"")
+    result = quoth(*trim)
+    assert (result.status, result.out) == (2, b"")
     size = quoth("count", topic, "--until", str(last)).out.decode().split(", ")[1]
     most = f"up to 2 records ({size}) older than {pointers.to_text(last)}"
     segments = f"Only whole segments go, and topic '{topic}' has 2."
-    assert told.err.startswith(f"quoth: usage: {segments} Remove {most}? ")
-    assert "--yes" in told.err
+    assert result.err.startswith(f"quoth: usage: {segments} Remove {most}? ")
+    assert "--yes" in result.err
     assert quoth(*trim, "--dry-run").out.decode() == f"would remove {most}. {segments}\n"
     (found,) = quoth(*trim, "--dry-run", "--format", "json").objects
     assert (found["records_max"], found["before"], found["segments"]) == (2, last, 2)
@@ -144,9 +144,9 @@ def test_wrong_name_suggests_a_similar_one(quoth: Command, topic: str, fill: Fil
     fill(b"one")
     for typed in ("topic info", "read", "count", "topic rm --yes", "topic roll"):
         command = typed.split()
-        told = quoth(*command[:2], topic[:-1] + "x", *command[2:])
-        assert told.status == 3
-        assert told.err.splitlines()[1] == f"hint: did you mean '{topic}'? `quoth topic ls` lists them"
+        result = quoth(*command[:2], topic[:-1] + "x", *command[2:])
+        assert result.status == 3
+        assert result.err.splitlines()[1] == f"hint: did you mean '{topic}'? `quoth topic ls` lists them"
         assert "did you mean" not in quoth(*command[:2], "ZZZZZZZZ", *command[2:]).err
 
 
@@ -155,9 +155,9 @@ def test_every_setting_of_a_topic_is_an_option() -> None:
 
 
 def test_setting_that_the_broker_refuses_makes_no_topic(quoth: Command, topic: str) -> None:
-    told = quoth("topic", "create", topic, "--size-limit", "0")
-    assert told.status == 2
-    assert "size_limit is a number from 1" in told.err
+    result = quoth("topic", "create", topic, "--size-limit", "0")
+    assert result.status == 2
+    assert "size_limit is a number from 1" in result.err
     assert quoth("topic", "info", topic).status == 3, "a topic was made"
 
 
@@ -206,19 +206,19 @@ def test_status_is_published_staged_or_unknown(quoth: Command, topic: str, begun
 
 def test_abort_removes_what_is_staged(quoth: Command, topic: str, begun: Stage) -> None:
     begun("etl", 0, b"a", b"b")
-    told = quoth("transaction", "abort", topic, "etl", "0")
-    assert told.status == 0
-    assert told.lines[0].startswith("removed 2 records, ")
+    result = quoth("transaction", "abort", topic, "etl", "0")
+    assert result.status == 0
+    assert result.lines[0].startswith("removed 2 records, ")
     assert quoth("transaction", "status", topic, "etl", "0", "--format", "raw").out == b"unknown\n"
     assert quoth("transaction", "abort", topic, "etl", "0", "--format", "raw").out == b"0\n"
 
 
 def test_abort_of_a_published_one_fails_and_removes_nothing(quoth: Command, topic: str, begun: Stage) -> None:
     begun("etl", 0, b"a", publish=True)
-    told = quoth("transaction", "abort", topic, "etl", "0")
-    assert (told.status, told.out) == (1, b"")
-    assert told.err.startswith("quoth: already_published: published: 1 record, ")
-    assert "nothing was removed" in told.err
+    result = quoth("transaction", "abort", topic, "etl", "0")
+    assert (result.status, result.out) == (1, b"")
+    assert result.err.startswith("quoth: already_published: published: 1 record, ")
+    assert "nothing was removed" in result.err
     (found,) = quoth("transaction", "abort", topic, "etl", "0", "--format", "json").objects
     assert (found["state"], found["records"]) == ("published", 0)
     assert quoth("read", topic, "--format", "raw").out == b"a\n"

@@ -61,10 +61,10 @@ def test_every_key_of_the_configuration_is_an_option_of_serve() -> None:
 
 
 def test_page_is_the_generated_one_and_has_every_command_and_option(alone: Command) -> None:
-    told = alone("reference")
-    assert (told.status, told.err) == (0, "")
+    result = alone("reference")
+    assert (result.status, result.err) == (0, "")
     text = PAGE.read_text()
-    assert text == told.out.decode(), "quoth reference > tools/REFERENCE.md"
+    assert text == result.out.decode(), "quoth reference > tools/REFERENCE.md"
     assert all(f"{int(status)}  " in text for status in CommandStatus)
     found = {entry.partition("\n")[0]: entry for entry in text.split("\n## ")[1:]}
     assert list(found) == list(TREE)

@@ -33,9 +33,9 @@ def candidates(command: Command, line: str) -> list[str]:
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words) - 1),
     }
-    told = command(environment=environment)
-    assert (told.status, told.err) == (0, "")
-    return sorted(filter(None, told.lines))
+    result = command(environment=environment)
+    assert (result.status, result.err) == (0, "")
+    return sorted(filter(None, result.lines))
 
 
 LINES = {
@@ -82,11 +82,11 @@ def test_broker_that_does_not_answer_and_damaged_contexts_give_no_candidate(
 
 def test_each_shell_takes_its_script(alone: Command) -> None:
     for shell in ("bash", "zsh", "fish"):
-        told = alone("completion", shell)
-        assert (told.status, told.err) == (0, "")
-        assert COMPLETION_VARIABLE in told.out.decode()
+        result = alone("completion", shell)
+        assert (result.status, result.err) == (0, "")
+        assert COMPLETION_VARIABLE in result.out.decode()
         if shutil.which(shell) is not None:
-            subprocess.run([shell, "-n"], input=told.out, check=True, timeout=DEADLINE_S)
+            subprocess.run([shell, "-n"], input=result.out, check=True, timeout=DEADLINE_S)
 
 
 @pytest.fixture

@@ -56,16 +56,16 @@ def test_list_marks_the_one_in_use_and_names_a_variable_that_wins(alone: Command
         alone("ctx", "add", name, f"tcp://{name}:5555")
     assert alone("ctx", "ls").lines == ["  a  tcp://a:5555", "  b  tcp://b:5555"]
     alone("ctx", "use", "b")
-    told = alone("ctx", "ls")
-    assert told.lines == ["  a  tcp://a:5555", "* b  tcp://b:5555"]
-    assert "contexts.json" in told.err
+    result = alone("ctx", "ls")
+    assert result.lines == ["  a  tcp://a:5555", "* b  tcp://b:5555"]
+    assert "contexts.json" in result.err
     assert alone("ctx", "ls", "--format", "raw").lines == ["a", "b"]
     rows = alone("ctx", "ls", "--format", "json", environment={"QUOTH_CONTEXT": "a"}).objects
     assert [row["in_use"] for row in rows] == [True, False]
     environment = {"QUOTH_URL": "tcp://c:5555"}
-    told = alone("ctx", "ls", environment=environment)
-    assert told.lines[1] == "* b  tcp://b:5555  (QUOTH_URL wins)"
-    assert "QUOTH_URL is set to tcp://c:5555" in told.err
+    result = alone("ctx", "ls", environment=environment)
+    assert result.lines[1] == "* b  tcp://b:5555  (QUOTH_URL wins)"
+    assert "QUOTH_URL is set to tcp://c:5555" in result.err
     rows = alone("ctx", "ls", "--format", "json", environment=environment).objects
     assert [row["overridden"] for row in rows] == [False, True]
 
@@ -168,13 +168,13 @@ def test_first_address_that_is_given_wins() -> None:
 def test_error_names_the_source_of_the_address(alone: Command) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     alone("ctx", "add", "gone", url, "--timeout", "0.05")
-    told = alone("status", "--ctx", "gone")
-    assert told.status == 4
-    assert f"no broker answers at {url}: nothing accepts connections there, tried " in told.err
-    assert "(from context gone)" in told.err
-    told = alone("status", "--timeout", "0.05", environment={"QUOTH_URL": url})
-    assert f"at {url}: " in told.err
-    assert "(from QUOTH_URL)" in told.err
+    result = alone("status", "--ctx", "gone")
+    assert result.status == 4
+    assert f"no broker answers at {url}: nothing accepts connections there, tried " in result.err
+    assert "(from context gone)" in result.err
+    result = alone("status", "--timeout", "0.05", environment={"QUOTH_URL": url})
+    assert f"at {url}: " in result.err
+    assert "(from QUOTH_URL)" in result.err
 
 
 def test_commands_at_once_lose_no_context(alone: Command) -> None:

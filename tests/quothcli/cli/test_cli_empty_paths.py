@@ -60,8 +60,8 @@ def test_variable_that_is_not_set_makes_nothing_in_the_current_directory(
     here = tmp_path / "here"
     here.mkdir()
     for typed in TYPED:
-        told = alone.start(*typed, cwd=here).end()
-        assert (told.status, "bad_setting" in told.err) == (2, True), typed
+        result = alone.start(*typed, cwd=here).end()
+        assert (result.status, "bad_setting" in result.err) == (2, True), typed
     file = tmp_path / "quoth.toml"
     file.write_text('dir = ""\n')
     sources: list[tuple[list[str], dict[str, str]]] = [

@@ -45,18 +45,18 @@ def test_defect_is_not_hidden() -> None:
 
 
 def test_version_is_printed(alone: Command) -> None:
-    told = alone("--version")
-    assert (told.status, told.err) == (0, "")
-    assert told.out.decode().startswith("quoth 0.")
+    result = alone("--version")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.decode().startswith("quoth 0.")
 
 
 def test_group_alone_prints_its_help_and_fails(alone: Command) -> None:
     for group in ((), ("topic",), ("log",)):
-        told = alone(*group)
-        assert (told.status, told.err) == (2, "")
-        assert told.out.startswith(b"Usage: quoth ")
+        result = alone(*group)
+        assert (result.status, result.err) == (2, "")
+        assert result.out.startswith(b"Usage: quoth ")
         asked = alone(*group, "--help")
-        assert (asked.status, asked.out) == (0, told.out)
+        assert (asked.status, asked.out) == (0, result.out)
 
 
 PRINTING = (

@@ -69,11 +69,11 @@ INSTRUMENTS: dict[str, set[str]] = {
 
 def loaded(lines: Sequence[str]) -> list[set[str]]:
     """Run commands in one process; returns the modules that each has loaded, beside those before it."""
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", LOADED], input="\n".join(lines), capture_output=True, text=True,
         timeout=COMMAND_S, check=True,
     )  # fmt: skip
-    return [set(json.loads(line)) for line in told.stdout.splitlines()]
+    return [set(json.loads(line)) for line in result.stdout.splitlines()]
 
 
 def packages_of(modules: set[str]) -> set[str]:

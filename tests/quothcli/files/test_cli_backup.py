@@ -68,8 +68,8 @@ def test_backup_and_restore_of_an_earlier_time(
     rows = place.backup("--until", str(acks[6].first + 2))
     assert [row["records"] for row in rows] == [35]
     assert [row["records"] for row in place.restore(tmp_path / "six")] == [35]
-    told = place.restore(tmp_path / "three", "--until", str(acks[4].first - 1), "--as", "orders then")
-    assert [(row["topic"], row["records"], row["last"]) for row in told] == [
+    result = place.restore(tmp_path / "three", "--until", str(acks[4].first - 1), "--as", "orders then")
+    assert [(row["topic"], row["records"], row["last"]) for row in result] == [
         ("orders then", 20, acks[3].last)
     ]
     back = revive(tmp_path / "three")
@@ -90,8 +90,8 @@ def test_deleted_topic_stays_in_the_backup(
     client.publish("others", b"x")
     (new,) = place.backup("--topic", "orders")
     assert [(row["topic"], row["records"]) for row in place.restore(tmp_path / "a")] == [("orders", 2)]
-    told = place.restore(tmp_path / "b", "--topic", old["folder"])
-    assert [(row["topic"], row["records"]) for row in told] == [("orders", 1)]
+    result = place.restore(tmp_path / "b", "--topic", old["folder"])
+    assert [(row["topic"], row["records"]) for row in result] == [("orders", 1)]
     assert place.restore(tmp_path / "c", "--topic", old["folder"], "--topic", new["folder"], status=1) == []
     assert place.restore(tmp_path / "c", "--topic", old["folder"], "--as", "orders before") != []
     assert [row["records"] for row in place.restore(tmp_path / "c", "--topic", "orders")] == [2]
@@ -104,13 +104,13 @@ def test_backup_has_its_folder_alone_and_goes_on_where_a_killed_one_was(
         client.publish("orders", b"%d" % number * 500)
     running = place.command.prepared(STOPS_HALF_WAY).start("backup", str(place.data), str(place.to))
     running.wait_until_stopped()
-    told = place.command("backup", str(place.data), str(place.to))
-    assert told.status == 1
-    assert f"quoth: locked: {place.to} is in use by process {running.process.pid}" in told.err
+    result = place.command("backup", str(place.data), str(place.to))
+    assert result.status == 1
+    assert f"quoth: locked: {place.to} is in use by process {running.process.pid}" in result.err
     running.end(signal.SIGKILL)
-    told = place.command("restore", str(place.to), str(tmp_path / "restored"))
-    assert told.status == 3
-    assert "no finished backup, it has no backup.json" in told.err
+    result = place.command("restore", str(place.to), str(tmp_path / "restored"))
+    assert result.status == 3
+    assert "no finished backup, it has no backup.json" in result.err
     assert not (tmp_path / "restored").exists()
     (row,) = place.backup()
     assert 0 < row["copied"] < row["bytes"]
@@ -145,11 +145,11 @@ def test_damage_is_reported_and_copied(place: DataAndBackup, source: BrokerProce
     (path,) = segments(next(source.topics_directory.iterdir()))
     flip(path, path.read_bytes().index(b"two"))
     flip(path.with_name("topic.json"), 30)
-    told = place.command("backup", str(place.data), str(place.to))
-    assert told.status == 1
-    assert f"quoth: damaged: {path}: " in told.err
-    assert f"quoth: damaged: {path.with_name('topic.json')}: " in told.err
-    assert "1 record missing" in told.err
+    result = place.command("backup", str(place.data), str(place.to))
+    assert result.status == 1
+    assert f"quoth: damaged: {path}: " in result.err
+    assert f"quoth: damaged: {path.with_name('topic.json')}: " in result.err
+    assert "1 record missing" in result.err
     assert place.command("restore", str(place.to), str(tmp_path / "restored")).status == 0
     dumped = place.command("log", "dump", str(tmp_path / "restored"), "--format", "raw")
     assert (dumped.status, dumped.lines) == (1, ["one", "three"])
@@ -167,9 +167,9 @@ def test_backup_does_not_write_through_a_link_or_a_pipe(
             path = segment.with_name(f"{segment.name}.tmp") if which == "*.seg.tmp" else place.to / which
             path.unlink(missing_ok=True)
             put_no_file(path, kind, precious)
-            told = place.command("backup", str(place.data), str(place.to), seconds=DEADLINE_S)
-            assert (told.status, str(path) in told.err) == (1, True), told
-            assert "stands where a file has to be" in told.err
+            result = place.command("backup", str(place.data), str(place.to), seconds=DEADLINE_S)
+            assert (result.status, str(path) in result.err) == (1, True), result
+            assert "stands where a file has to be" in result.err
             assert not (place.to / "backup.json").exists()
             path.unlink(missing_ok=True)
 
@@ -211,18 +211,18 @@ def test_mistyped_command_is_refused_and_changes_nothing(alone: Command, tmp_pat
 
 def test_text_has_amounts_and_the_time(place: DataAndBackup, client: quoth.Client, tmp_path: Path) -> None:
     last = client.publish("orders", [b"x"] * 1_000).last
-    told = place.command("backup", str(place.data), str(place.to))
+    result = place.command("backup", str(place.data), str(place.to))
     size = json.loads((place.to / "backup.json").read_text().splitlines()[0])["topics"][0]["segments"][0][
         "bytes"
     ]
-    assert told.lines == [
+    assert result.lines == [
         f"orders: 1,000 records, {size / 1_000:.3g} kB, of which {size / 1_000:.3g} kB are new"
     ]
-    assert told.err.startswith(f"quoth: {place.to} holds these topics as they were at 20")
+    assert result.err.startswith(f"quoth: {place.to} holds these topics as they were at 20")
     assert place.backup()[0]["copied"] == 0
-    told = place.command("restore", str(place.to), str(tmp_path / "restored"))
-    assert told.err == ""
-    assert told.lines[0].startswith("orders: 1,000 records up to 20")
+    result = place.command("restore", str(place.to), str(tmp_path / "restored"))
+    assert result.err == ""
+    assert result.lines[0].startswith("orders: 1,000 records up to 20")
     assert place.restore(tmp_path / "again")[0]["last"] == last
 
 
@@ -263,8 +263,8 @@ def test_restored_topics_are_as_they_were(
         ("a.b~c %2F", 2, []), ("empty", 0, []), ("orders", 3_000, []),
     ]  # fmt: skip
     later = client.publish("orders", b"after the backup").last
-    told = place.restore(tmp_path / "restored")
-    assert [(row["topic"], row["records"]) for row in told] == [
+    result = place.restore(tmp_path / "restored")
+    assert [(row["topic"], row["records"]) for row in result] == [
         (row["topic"], row["records"]) for row in rows
     ]
     back = revive(tmp_path / "restored")
@@ -327,12 +327,16 @@ def test_restore_does_not_write_through_a_link_or_a_pipe(
     for number, (which, kind) in enumerate(product(("lock", new), KINDS)):
         at = tmp_path / f"restored-{number}"
         put_no_file(at / which, kind, precious)
-        told = place.command("restore", str(place.to), str(at), seconds=DEADLINE_S)
-        assert (told.status, "stands where a" in told.err, str(at / which) in told.err) == (1, True, True)
+        result = place.command("restore", str(place.to), str(at), seconds=DEADLINE_S)
+        assert (result.status, "stands where a" in result.err, str(at / which) in result.err) == (
+            1,
+            True,
+            True,
+        )
         assert list(at.glob("topics/*~*")) == [at / which for _ in range(which != "lock")]
 
 
-def test_restore_clears_away_what_an_unfinished_one_has_left(
+def test_restore_removes_the_files_of_an_unfinished_one(
     place: DataAndBackup, copied: Path, precious: Path, tmp_path: Path
 ) -> None:
     (segment,) = (path.name for path in copied.glob("*.seg"))
@@ -349,14 +353,14 @@ def test_restore_overwrites_nothing(
 ) -> None:
     client.publish("orders", b"x")
     place.backup()
-    told = place.command("restore", str(place.to), str(place.data))
-    assert (told.status, "quoth: locked: " in told.err) == (1, True)
+    result = place.command("restore", str(place.to), str(place.data))
+    assert (result.status, "quoth: locked: " in result.err) == (1, True)
     source.terminate()
     before = listing(place.data)
-    told = place.command("restore", str(place.to), str(place.data))
-    assert told.status == 1
-    assert "quoth: topic_exists: " in told.err
-    assert "nothing was restored" in told.err
+    result = place.command("restore", str(place.to), str(place.data))
+    assert result.status == 1
+    assert "quoth: topic_exists: " in result.err
+    assert "nothing was restored" in result.err
     assert listing(place.data) == before
     assert [row["topic"] for row in place.restore(place.data, "--as", "orders then")] == ["orders then"]
     source.restart()

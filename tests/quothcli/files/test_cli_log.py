@@ -48,10 +48,10 @@ def folder(broker: BrokerProcess, topic: str) -> Path:
 
 
 def test_whole_log_is_reported_as_whole(alone: Command, directory: Path) -> None:
-    told = alone("log", "verify", str(directory))
-    assert (told.status, told.err) == (0, "")
+    result = alone("log", "verify", str(directory))
+    assert (result.status, result.err) == (0, "")
     size = sum(path.stat().st_size for path in segments(directory))
-    assert told.lines == [f"readings: 3 segments, 30 records, {size / 1_000:.3g} kB: whole"]
+    assert result.lines == [f"readings: 3 segments, 30 records, {size / 1_000:.3g} kB: whole"]
     (found,) = alone("log", "verify", str(directory), "--format", "json").objects
     assert (found["segments"], found["records"], found["bytes"]) == (3, 30, size)
     assert (found["whole"], found["missing"], found["damages"]) == (True, 0, [])
@@ -61,10 +61,10 @@ def test_missing_records_are_reported_by_pointer_and_ordinal(alone: Command, dir
     rows = alone("log", "dump", str(directory), "--format", "json").objects
     pointers = [row["pointer"] for row in rows]
     damage(segments(directory)[1])
-    told = alone("log", "verify", str(directory))
-    assert told.status == 1
-    assert told.lines[0].endswith(": 1 damaged, 5 records missing")
-    (line,) = told.err.splitlines()
+    result = alone("log", "verify", str(directory))
+    assert result.status == 1
+    assert result.lines[0].endswith(": 1 damaged, 5 records missing")
+    (line,) = result.err.splitlines()
     assert "5 records missing, ordinals 15 to 19" in line
     assert f"behind {pointers[15] - 1} " in line
     assert f"before {pointers[19] + 1} " in line
@@ -77,13 +77,13 @@ def test_missing_records_are_reported_by_pointer_and_ordinal(alone: Command, dir
 def test_topics_of_a_directory_and_their_settings_are_verified(
     alone: Command, stopped: BrokerProcess
 ) -> None:
-    told = alone("log", "verify", str(stopped.directory))
-    assert (told.status, [line.split(":")[0] for line in told.lines]) == (0, ["a", "b"])
+    result = alone("log", "verify", str(stopped.directory))
+    assert (result.status, [line.split(":")[0] for line in result.lines]) == (0, ["a", "b"])
     flip(folder(stopped, "a") / "topic.json", 40)
-    told = alone("log", "verify", str(stopped.directory))
-    assert told.status == 1
-    assert "topic.json" in told.err
-    assert "`quoth topic set` writes its settings again" in told.err
+    result = alone("log", "verify", str(stopped.directory))
+    assert result.status == 1
+    assert "topic.json" in result.err
+    assert "`quoth topic set` writes its settings again" in result.err
     assert alone("log", "verify", str(stopped.directory), "--topic", "b").status == 0
 
 
@@ -99,8 +99,8 @@ def test_rate_is_kept(alone: Command, tmp_path: Path) -> None:
 def test_terminal_shows_progress(alone: Command, directory: Path) -> None:
     for command in ("verify", "repair"):
         screen = Screen(24, 80)
-        told = screen.show_errors(alone, "log", command, str(directory))
-        assert told.status == 0
+        result = screen.show_errors(alone, "log", command, str(directory))
+        assert result.status == 0
         assert {"verify": "verifying", "repair": "repairing"}[command] in screen.seen
 
 
@@ -108,11 +108,11 @@ def test_missing_derived_parts_are_no_damage(alone: Command, directory: Path) ->
     path = segments(directory)[0]
     truncate(path, path.stat().st_size - 20)
     path.with_suffix(file_format.INDEX_SUFFIX).unlink()
-    told = alone("log", "verify", str(directory))
-    assert told.status == 0
-    assert told.lines[0].endswith(": whole")
-    assert "quoth: derived: " in told.err
-    assert "2 derived parts are to be rebuilt, 1 segment without an index; no record is missing" in told.err
+    result = alone("log", "verify", str(directory))
+    assert result.status == 0
+    assert result.lines[0].endswith(": whole")
+    assert "quoth: derived: " in result.err
+    assert "2 derived parts are to be rebuilt, 1 segment without an index; no record is missing" in result.err
     (found,) = alone("log", "verify", str(directory), "--format", "json").objects
     assert (found["whole"], found["missing"], found["derived"], found["unindexed"]) == (True, 0, 2, 1)
     (one,) = found["damages"]
@@ -137,26 +137,26 @@ def test_repair_keeps_damaged_bytes_and_the_rest_is_whole(alone: Command, direct
     damage(path)
     before = path.read_bytes()
     readable = alone("log", "dump", str(directory), "--format", "raw").lines
-    told = alone("log", "repair", str(directory))
-    assert (told.status, told.err) == (0, "")
-    (line,) = told.lines
+    result = alone("log", "repair", str(directory))
+    assert (result.status, result.err) == (0, "")
+    (line,) = result.lines
     assert line.startswith(f"readings: {path.name}: ")
     assert line.endswith(f" bytes were no batches, kept in {path.name}.1.damaged")
     assert path.with_name(f"{path.name}.1.damaged").read_bytes() == before
     dumped = alone("log", "dump", str(directory), "--format", "raw")
     assert dumped.lines == readable
-    told = alone("log", "verify", str(directory))
-    assert told.status == 0
-    assert told.lines[0].endswith(": whole, 5 records missing")
-    assert "gone for good: 5 records missing, ordinals 15 to 19" in told.err
-    assert f"quarantined in {path.name}.1.damaged: delete it" in told.err
+    result = alone("log", "verify", str(directory))
+    assert result.status == 0
+    assert result.lines[0].endswith(": whole, 5 records missing")
+    assert "gone for good: 5 records missing, ordinals 15 to 19" in result.err
+    assert f"quarantined in {path.name}.1.damaged: delete it" in result.err
 
 
 def test_repair_of_a_whole_log_changes_nothing(alone: Command, stopped: BrokerProcess) -> None:
     before = listing(stopped.directory)
-    told = alone("log", "repair", str(stopped.directory))
-    assert (told.status, told.out) == (0, b"")
-    assert told.err.splitlines() == ["quoth: a: nothing to repair", "quoth: b: nothing to repair"]
+    result = alone("log", "repair", str(stopped.directory))
+    assert (result.status, result.out) == (0, b"")
+    assert result.err.splitlines() == ["quoth: a: nothing to repair", "quoth: b: nothing to repair"]
     assert listing(stopped.directory) == before
 
 
@@ -165,18 +165,18 @@ def test_repair_beside_a_broker_is_refused(
 ) -> None:
     fill(b"one")
     for place in (broker.directory, broker.topics_directory, folder(broker, topic)):
-        told = quoth("log", "repair", str(place))
-        assert told.status == 1
-        assert told.err.startswith("quoth: locked: ")
-        assert f"in use by process {broker.pid}" in told.err
+        result = quoth("log", "repair", str(place))
+        assert result.status == 1
+        assert result.err.startswith("quoth: locked: ")
+        assert f"in use by process {broker.pid}" in result.err
     assert quoth("log", "verify", str(broker.directory), "--topic", topic).status == 0
 
 
 def test_broker_serves_a_repaired_log(alone: Command, stopped: BrokerProcess) -> None:
     for name in ("a", "b"):
         flip(segments(folder(stopped, name))[0], 30)  # its header block
-    told = alone("log", "repair", str(stopped.directory))
-    assert (told.status, len(told.lines)) == (0, 2)
+    result = alone("log", "repair", str(stopped.directory))
+    assert (result.status, len(result.lines)) == (0, 2)
     stopped.restart()
     for name in ("a", "b"):
         assert alone("read", name, "--format", "raw", "--url", stopped.url).lines == ["one", "two"]
@@ -192,9 +192,9 @@ VALUES = [f"{number}.{row}" for number in range(6) for row in range(5)]
 
 
 def test_dump_prints_an_embedded_log(alone: Command, directory: Path) -> None:
-    told = alone("log", "dump", str(directory), "--format", "raw")
-    assert (told.status, told.err) == (0, "")
-    assert told.lines == VALUES
+    result = alone("log", "dump", str(directory), "--format", "raw")
+    assert (result.status, result.err) == (0, "")
+    assert result.lines == VALUES
     found = alone("log", "dump", str(directory), "--format", "json").objects
     assert [record["value"] for record in found] == VALUES
     assert {record["topic"] for record in found} == {"readings"}
@@ -217,9 +217,9 @@ def test_dump_prints_a_part(alone: Command, directory: Path) -> None:
 
 
 def test_ls_prints_segments(alone: Command, directory: Path) -> None:
-    told = alone("log", "ls", str(directory), "--format", "json")
-    assert (told.status, told.err) == (0, "")
-    rows = told.objects
+    result = alone("log", "ls", str(directory), "--format", "json")
+    assert (result.status, result.err) == (0, "")
+    rows = result.objects
     assert [row["records"] for row in rows] == [10, 10, 10]
     assert [row["state"] for row in rows] == ["sealed", "sealed", "active"]
     assert [row["bytes"] for row in rows] == [path.stat().st_size for path in segments(directory)]
@@ -241,29 +241,29 @@ def test_ls_prints_segments(alone: Command, directory: Path) -> None:
 
 def test_damage_is_reported_and_stepped_over(alone: Command, directory: Path, tmp_path: Path) -> None:
     found = alone("log", "dump", str(directory), "--format", "json").objects
-    harmed = tmp_path / "torn"
-    shutil.copytree(directory, harmed)
-    last = segments(harmed)[-1]
+    torn = tmp_path / "torn"
+    shutil.copytree(directory, torn)
+    last = segments(torn)[-1]
     truncate(last, last.stat().st_size - 10)
     last.with_suffix(".idx").unlink()  # it claims that the end was synced
-    told = alone("log", "dump", str(harmed), "--format", "raw")
-    assert (told.status, told.lines) == (0, VALUES[:25])
-    assert "are no whole batch" in told.err
+    result = alone("log", "dump", str(torn), "--format", "raw")
+    assert (result.status, result.lines) == (0, VALUES[:25])
+    assert "are no whole batch" in result.err
     damage(segments(directory)[1], b"2.02.1")
-    told = alone("log", "dump", str(directory), "--format", "raw")
-    assert (told.status, told.lines) == (1, VALUES[:10] + VALUES[15:])
-    (line,) = told.err.splitlines()
+    result = alone("log", "dump", str(directory), "--format", "raw")
+    assert (result.status, result.lines) == (1, VALUES[:10] + VALUES[15:])
+    (line,) = result.err.splitlines()
     assert line.startswith(f"quoth: damaged: {segments(directory)[1]}: bytes ")
     assert "; 5 records missing, ordinals 10 to 14, behind " in line
-    told = alone("log", "ls", str(directory), "--format", "json")
-    assert told.status == 1
-    assert [(row["records"], len(row["damages"])) for row in told.objects] == [(10, 0), (5, 1), (10, 0)]
-    assert told.objects[1]["damages"][0]["records"] == 5
+    result = alone("log", "ls", str(directory), "--format", "json")
+    assert result.status == 1
+    assert [(row["records"], len(row["damages"])) for row in result.objects] == [(10, 0), (5, 1), (10, 0)]
+    assert result.objects[1]["damages"][0]["records"] == 5
     assert alone("log", "dump", str(directory), "--after", str(found[14]["pointer"])).status == 0
     segments(directory)[1].unlink()
-    told = alone("log", "dump", str(directory), "--format", "raw")
-    assert (told.status, told.lines) == (1, VALUES[:10] + VALUES[20:])
-    assert "a segment before this one is missing; 10 records missing" in told.err
+    result = alone("log", "dump", str(directory), "--format", "raw")
+    assert (result.status, result.lines) == (1, VALUES[:10] + VALUES[20:])
+    assert "a segment before this one is missing; 10 records missing" in result.err
     assert "missing" in alone("log", "ls", str(directory)).lines[-1]
 
 
@@ -271,9 +271,9 @@ def test_log_of_zeros_is_a_failure(alone: Command, directory: Path) -> None:
     for path in segments(directory):
         path.write_bytes(b"\0" * 100)
     for command in ("ls", "dump"):
-        told = alone("log", command, str(directory))
-        assert (told.status, told.out) == (1, b"")
-        assert "no segment" in told.err
+        result = alone("log", command, str(directory))
+        assert (result.status, result.out) == (1, b"")
+        assert "no segment" in result.err
 
 
 def test_folder_without_a_log_is_refused(alone: Command, tmp_path: Path) -> None:
@@ -295,9 +295,9 @@ def test_dump_and_ls_work_beside_a_broker(
     fill(b"one", b"two")
     assert quoth("topic", "roll", topic).status == 0
     fill(b"three")
-    told = quoth("log", "dump", str(broker.directory), "--topic", topic, "--format", "raw")
-    assert (told.status, told.err) == (0, "")
-    assert told.lines == ["one", "two", "three"]
+    result = quoth("log", "dump", str(broker.directory), "--topic", topic, "--format", "raw")
+    assert (result.status, result.err) == (0, "")
+    assert result.lines == ["one", "two", "three"]
     (folder,) = broker.topics_directory.glob(f"{topic}~*")
     assert quoth("log", "dump", str(folder), "--format", "raw").lines == ["one", "two", "three"]
     quoth("log", "dump", str(broker.directory), "--topic", "no-such").refused(3)
@@ -313,9 +313,9 @@ def test_dump_prints_all_topics_of_a_directory(quoth: Command, broker: BrokerPro
     for name in names:
         assert quoth("pub", name, f"value of {name}").status == 0
     for place in (broker.directory, broker.topics_directory):
-        told = quoth("log", "dump", str(place))
-        assert (told.status, told.err) == (0, "")
-        found = [line.split("\t") for line in told.lines if line.startswith(topic)]
+        result = quoth("log", "dump", str(place))
+        assert (result.status, result.err) == (0, "")
+        found = [line.split("\t") for line in result.lines if line.startswith(topic)]
         assert {(row[0], row[3]) for row in found} == {(name, f"value of {name}") for name in names}
     objects = quoth("log", "dump", str(broker.directory), "--format", "json").objects
     assert set(names) <= {record["topic"] for record in objects}

@@ -56,9 +56,9 @@ def ran(*command: str | Path, directory: Path, **variables: str) -> subprocess.C
 @starts_spark
 def test_audit_reports_damage_and_fails(alone: Command, directory: Path) -> None:
     damaged = damage_a_batch(directory)
-    told = alone("pipeline", "audit", str(directory), "--master", "local[1]", seconds=JOB_S)
-    assert told.status == 1
-    damage, total = told.lines
+    result = alone("pipeline", "audit", str(directory), "--master", "local[1]", seconds=JOB_S)
+    assert result.status == 1
+    damage, total = result.lines
     assert damage.startswith(f"damage  body        {damaged}: bytes ")
     assert total.startswith("readings: 3 segments, 5 batches, 25 records, ")
 
@@ -67,9 +67,9 @@ def test_audit_reports_damage_and_fails(alone: Command, directory: Path) -> None
 @starts_spark
 def test_audit_by_spark_submit(directory: Path, tmp_path: Path) -> None:
     submit = (SPARK_SUBMIT, "--master", "local[1]", "--conf", "spark.ui.enabled=false", *AUDIT)
-    told = ran(*submit, directory, "--format", "json", directory=tmp_path)
-    assert told.returncode == 0, told.stderr
-    content: dict[str, Any] = json.loads(told.stdout)
+    result = ran(*submit, directory, "--format", "json", directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    content: dict[str, Any] = json.loads(result.stdout)
     assert (content["whole"], content["segments"], content["records"]) == (True, 3, 30)
 
 
@@ -84,12 +84,12 @@ def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    told = ran(
+    result = ran(
         sys.executable, *AUDIT, directory, "--master", "local-cluster[2,1,1024]", *conf, "--format", "json",
         directory=tmp_path, SPARK_HOME=str(spark_home(tmp_path)),
     )  # fmt: skip
-    assert told.returncode == 1, told.stderr
-    content: dict[str, Any] = json.loads(told.stdout)
+    assert result.returncode == 1, result.stderr
+    content: dict[str, Any] = json.loads(result.stdout)
     assert [(one["path"], one["kind"]) for one in content["findings"]] == [(str(damaged), "body")]
     assert (content["segments"], content["records"]) == (3, 25)
     assert len(list((tmp_path / "spark" / "work").glob("app-*/[01]"))) == 2, "the executors' directories"
@@ -145,34 +145,34 @@ def test_each_job_describes_its_state_when_it_is_broken_off(
 
 
 def test_audit_without_a_log_is_refused(alone: Command, tmp_path: Path) -> None:
-    told = alone("pipeline", "audit", str(tmp_path / "missing"))
-    assert (told.status, told.out) == (3, b"")
-    assert told.err.startswith("quoth: not_found: ")
+    result = alone("pipeline", "audit", str(tmp_path / "missing"))
+    assert (result.status, result.out) == (3, b"")
+    assert result.err.startswith("quoth: not_found: ")
     as_script = ran(sys.executable, *AUDIT, "missing", directory=tmp_path)
-    assert (as_script.returncode, as_script.stderr) == (3, told.err)
+    assert (as_script.returncode, as_script.stderr) == (3, result.err)
 
 
 def test_wrong_setting_is_refused(alone: Command, directory: Path) -> None:
-    told = alone("pipeline", "audit", str(directory), "--conf", "spark.ui.enabled")
-    assert told.status == 2
-    assert "'spark.ui.enabled' is not NAME=VALUE" in told.err
+    result = alone("pipeline", "audit", str(directory), "--conf", "spark.ui.enabled")
+    assert result.status == 2
+    assert "'spark.ui.enabled' is not NAME=VALUE" in result.err
 
 
 def test_missing_java_is_reported(alone: Command, directory: Path, tmp_path: Path) -> None:
-    told = alone("pipeline", "audit", str(directory), environment={"JAVA_HOME": str(tmp_path)})
-    assert (told.status, told.out) == (1, b"")
-    first, hint = told.err.splitlines()
+    result = alone("pipeline", "audit", str(directory), environment={"JAVA_HOME": str(tmp_path)})
+    assert (result.status, result.out) == (1, b"")
+    first, hint = result.err.splitlines()
     assert first == f"quoth: no_spark: Spark needs Java, and JAVA_HOME, {tmp_path}, holds none"
     assert "openjdk-17" in hint
 
 
 def test_missing_pyspark_is_reported(alone: Command, directory: Path, tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('not there', name='pyspark')")
-    told = alone(
+    result = alone(
         "pipeline", "audit", str(directory), environment={"PYTHONPATH": str(tmp_path)}, seconds=JOB_S
     )
-    assert (told.status, told.out) == (1, b"")
-    first, hint = told.err.splitlines()
+    assert (result.status, result.out) == (1, b"")
+    first, hint = result.err.splitlines()
     assert first == "quoth: no_spark: this runs on Spark, and pyspark is not installed"
     assert "pip install 'quoth[spark]'" in hint
 
@@ -201,7 +201,7 @@ def test_job_with_a_missing_or_damaged_file_of_the_manifest_fails(
 
 @long_form
 @starts_spark
-def test_job_that_is_ended_together_with_its_java_ends_as_the_signal_says(
+def test_job_that_is_ended_together_with_its_java_has_the_status_of_the_signal(
     quoth: Command, topic: str, tmp_path: Path
 ) -> None:
     with connect(quoth.url) as client:
@@ -213,7 +213,7 @@ def test_job_that_is_ended_together_with_its_java_ends_as_the_signal_says(
 
 
 @starts_spark
-def test_job_that_is_ended_with_java_and_its_tasks_at_work_ends_as_the_signal_says(
+def test_job_that_is_ended_with_java_and_running_tasks_has_the_status_of_the_signal(
     quoth: Command, topic: str, tmp_path: Path
 ) -> None:
     with connect(quoth.url) as client:

@@ -1,4 +1,4 @@
-"""`quoth pipeline` without Spark: refusals of every job, dry runs, nothing left to replay."""
+"""`quoth pipeline` without Spark: errors of every job, dry runs, nothing left to replay."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def test_missing_broker_is_reported(typed: Typed) -> None:
 
 def test_summary_reports_a_speed_that_was_not_kept(archive: Path) -> None:
     [stream, _] = input_of(archive, ReplayRequest()).streams()
-    told = [StreamTally(stream, 0, chunks=2, records=100, bytes=5_000)]
-    late = summary_of(told, 4.0, 3.5)
+    result = [StreamTally(stream, 0, chunks=2, records=100, bytes=5_000)]
+    late = summary_of(result, 4.0, 3.5)
     assert late.content["behind_s"] == 3.5
     assert late.lines[-1] == "it could not keep up: 3.5 s late"
-    assert summary_of(told, 4.0).lines[-1] == (
+    assert summary_of(result, 4.0).lines[-1] == (
         "replayed 100 records in 2 chunks, 5,000 bytes in 4.0 s: 25 records a second"
     )
 

@@ -1,4 +1,4 @@
-"""Printed text harms no terminal, JSON loses nothing, columns stand below each other, templates print."""
+"""Printed text has no control characters, JSON loses nothing, columns are aligned, templates print."""
 
 from __future__ import annotations
 
@@ -79,39 +79,39 @@ def test_json_loses_nothing(value: bytes, key: bytes | None, headers: dict[str, 
     assert json_object(line.encode()) == (value, key, headers)
 
 
-HARMFUL = "".join(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
-HARMFUL += "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+ESCAPED = "".join(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
+ESCAPED += "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 @pytest.mark.parametrize("form", [Format.JSON, Format.TEXT])
-def test_harmful_characters_do_not_reach_a_terminal(
+def test_control_characters_do_not_reach_a_terminal(
     form: Format, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """In a value, a key, a header, a topic's name or an answer; JSON means the same."""
-    record = Message(f"t{HARMFUL}", POINTER, HARMFUL.encode(), HARMFUL.encode(), {HARMFUL: HARMFUL.encode()})
+    record = Message(f"t{ESCAPED}", POINTER, ESCAPED.encode(), ESCAPED.encode(), {ESCAPED: ESCAPED.encode()})
     printer = Printer(form)
     printer.message(record, with_topic=True)
-    printer.answer(f"name {HARMFUL}", {"name": HARMFUL})
+    printer.answer(f"name {ESCAPED}", {"name": ESCAPED})
     printer.flush()
     printed = capfdbinary.readouterr().out.decode()
-    assert not set(printed) & set(HARMFUL)
+    assert not set(printed) & set(ESCAPED)
     lines = printed.split("\n")
     assert len(lines) == 3
     if form is Format.JSON:
         assert json.loads(lines[0]) == message_object(record)
-        assert json.loads(lines[1]) == {"name": HARMFUL}
+        assert json.loads(lines[1]) == {"name": ESCAPED}
 
 
-def test_template_escapes_harmful_characters_and_raw_does_not() -> None:
-    record = message(HARMFUL.encode(), HARMFUL.encode())
+def test_template_escapes_control_characters_and_raw_does_not() -> None:
+    record = message(ESCAPED.encode(), ESCAPED.encode())
     template = template_of("{key} {value}", None)
     assert template is not None
-    assert not set(template(record).decode()) & set(HARMFUL)
-    assert Printer(Format.RAW).encoded(record) == HARMFUL.encode() + b"\n"
+    assert not set(template(record).decode()) & set(ESCAPED)
+    assert Printer(Format.RAW).encoded(record) == ESCAPED.encode() + b"\n"
 
 
 @given(st.binary(max_size=50))
-def test_bytes_are_shown_in_one_harmless_line(value: bytes) -> None:
+def test_bytes_are_shown_in_one_line_without_control_characters(value: bytes) -> None:
     text = shown(value)
     assert all(character == " " or character.isprintable() or ord(character) >= 160 for character in text)
 
@@ -265,11 +265,11 @@ def test_read_tail_and_get_take_a_template(
 
 
 def test_dump_takes_a_template(alone: Command, directory: Path) -> None:
-    told = alone("log", "dump", str(directory), "--limit", "2", "--template", "{key}={value}")
-    assert told.lines == ["k=0.0", "k=0.1"]
+    result = alone("log", "dump", str(directory), "--limit", "2", "--template", "{key}={value}")
+    assert result.lines == ["k=0.0", "k=0.1"]
 
 
 def test_jsonl_and_json_are_the_same(alone: Command, directory: Path) -> None:
-    told = alone("log", "ls", str(directory), "--format", "jsonl")
-    assert told.objects
-    assert told == alone("log", "ls", str(directory), "--format", "json")
+    result = alone("log", "ls", str(directory), "--format", "jsonl")
+    assert result.objects
+    assert result == alone("log", "ls", str(directory), "--format", "json")

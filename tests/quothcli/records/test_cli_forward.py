@@ -34,13 +34,13 @@ def test_records_arrive_as_they_are_under_the_name_of_the_directory(forward: For
         for number in range(10):
             log.append([value(number), b""], keys=[b"k", None], headers=[{"n": value(number)}, {}])
         records = [(one.value, one.key, dict(one.headers)) for one in log.read()]
-    told = forward("--format", "json")
-    assert (told.status, told.objects[0]["records"], told.objects[0]["topic"]) == (0, 20, forward.topic)
+    result = forward("--format", "json")
+    assert (result.status, result.objects[0]["records"], result.objects[0]["topic"]) == (0, 20, forward.topic)
     found = forward.client.read(forward.topic)
     assert [(one.value, one.key, dict(one.headers)) for one in found] == records
 
 
-def test_goes_on_where_it_was_and_takes_what_has_come_since(forward: Forwarding) -> None:
+def test_forwarding_continues_at_its_mark_and_sends_new_records(forward: Forwarding) -> None:
     for begin in range(0, 300, 100):
         forward.fill(begin, begin + 100, count_limit=30)
         assert forward.count() == 100
@@ -57,9 +57,9 @@ def test_records_with_wrong_headers_arrive_without_them(forward: Forwarding, tmp
             log.append([value(number), b"x", b""], keys=[b"k", None, b""], headers=[{"n": b"v"}, own, {}])
         (tmp_path / f"log~{log.log_id:016x}").symlink_to(forward.log)
     with_headers(tmp_path, log.log_id, replaced, bad)
-    told = forward("--format", "raw")
-    assert (told.status, told.lines) == (0, ["18"])
-    assert told.err.count("had headers that cannot be decoded: sent without them") == 2
+    result = forward("--format", "raw")
+    assert (result.status, result.lines) == (0, ["18"])
+    assert result.err.count("had headers that cannot be decoded: sent without them") == 2
     found = forward.client.read(forward.topic)
     assert [(one.value, one.key) for one in found] == [
         pair for number in range(6) for pair in ((value(number), b"k"), (b"x", None), (b"", b""))
@@ -72,9 +72,9 @@ def test_records_with_wrong_headers_arrive_without_them(forward: Forwarding, tmp
 
 def test_folder_without_a_log_is_named(forward: Forwarding) -> None:
     forward.log.mkdir()
-    told = forward("--format", "raw")
-    assert (told.status, told.lines) == (0, ["0"])
-    assert f"there is no log in {forward.log} yet" in told.err
+    result = forward("--format", "raw")
+    assert (result.status, result.lines) == (0, ["0"])
+    assert f"there is no log in {forward.log} yet" in result.err
 
 
 def test_follows_a_writer_and_ends_when_it_is_asked_to(forward: Forwarding) -> None:
@@ -92,13 +92,13 @@ def test_follows_a_writer_and_ends_when_it_is_asked_to(forward: Forwarding) -> N
     assert client.topic(name).count == 50
 
 
-def test_damage_at_the_source_is_reported_and_the_rest_arrives(forward: Forwarding) -> None:
+def test_damage_at_the_source_is_reported_and_intact_records_arrive(forward: Forwarding) -> None:
     forward.fill(70, batch=7)
     (path,) = segments(forward.log)
     flip(path, path.read_bytes().index(b"282930"))
-    told = forward()
-    assert told.status == 1
-    assert "7 records behind pointer" in told.err
+    result = forward()
+    assert result.status == 1
+    assert "7 records behind pointer" in result.err
     assert forward.stored == [*values(28), *values(35, 70)]
 
 
@@ -200,8 +200,8 @@ def test_mistyped_forward_is_refused(forward: Forwarding, broker: BrokerProcess)
         line = typed
         for name, meant in names.items():
             line = line.replace(name, str(meant))
-        told = forward.command("forward", *line.split(), "--once")
-        assert (told.status, said in told.err) == (status, True), (typed, told)
+        result = forward.command("forward", *line.split(), "--once")
+        assert (result.status, said in result.err) == (status, True), (typed, result)
     assert forward.stored == [b"stays"]
 
 
@@ -210,8 +210,8 @@ def test_state_belongs_to_one_process_and_one_log(forward: Forwarding) -> None:
     client, typed = forward.client, ("forward", str(forward.log), forward.client.url)
     running = forward.command.start(*typed)
     eventually(lambda: count_of(client, forward.topic) == 10, "it has done what there is")
-    told = forward()
-    assert (told.status, "locked" in told.err) == (1, True), told
+    result = forward()
+    assert (result.status, "locked" in result.err) == (1, True), result
     running.end(signal.SIGINT)
     state = forward.mark
     text = state.read_text()
@@ -219,8 +219,8 @@ def test_state_belongs_to_one_process_and_one_log(forward: Forwarding) -> None:
     shutil.rmtree(forward.log)
     forward.fill(10)
     state.write_text(text)
-    told = forward()
-    assert (told.status, "another log" in told.err) == (1, True), told
+    result = forward()
+    assert (result.status, "another log" in result.err) == (1, True), result
     state.write_text("{}")
     assert forward().status == 1
     assert client.topic(forward.topic).count == 10
@@ -231,8 +231,8 @@ def test_too_large_batch_is_reported(forward: Forwarding, start_broker: StartBro
     with Log.open(forward.log) as log:
         log.append([b"small"])
         log.append([bytes(200_000)])
-    told = forward("--timeout", "2", url=small.url)
-    assert (told.status, "too_large: a batch of 200072 bytes" in told.err) == (1, True), told
+    result = forward("--timeout", "2", url=small.url)
+    assert (result.status, "too_large: a batch of 200072 bytes" in result.err) == (1, True), result
     with connect(small.url) as there:
         assert [one.value for one in there.read(forward.topic)] == [b"small"]
 
@@ -240,7 +240,7 @@ def test_too_large_batch_is_reported(forward: Forwarding, start_broker: StartBro
 # -- kills ----------------------------------------------------------------------------------------
 
 
-BLOWS = 8
+FAILURES = 8
 
 WRITER = """
 import random, sys, time
@@ -294,7 +294,7 @@ class Device:
         self._process.communicate()
 
 
-class Siege:
+class Failures:
     """Kills a forwarder and its broker, and cuts the connection between them."""
 
     def __init__(
@@ -319,14 +319,14 @@ class Siege:
         typed = ("forward", source, self._wire.url, "--topic", self._topic, "--timeout", "1")
         return self._alone.start(*typed, *options)
 
-    def lay(self, blows: int, *others: Callable[[], None]) -> None:
-        """Strike a number of times, at random, also in other ways."""
-        for _ in range(blows):
+    def run(self, count: int, *others: Callable[[], None]) -> None:
+        """Cause a number of random failures; others: ways to do so beside those of this class."""
+        for _ in range(count):
             pause(self._rng.random() * 0.4)  # as long as it takes to start; and in the middle of work
             choice = (self.kill_forwarder, self.kill_target, self._wire.cut, self.swallow, *others)
-            blow = self._rng.choice(choice)
-            print(blow)
-            blow()
+            fail = self._rng.choice(choice)
+            print(fail)
+            fail()
 
     def kill_forwarder(self) -> None:
         """Kill the forwarder and start it again."""
@@ -340,7 +340,7 @@ class Siege:
 
     def swallow(self) -> None:
         """Lose the answers of the broker for a while, then cut the connection."""
-        self._wire.turn_deaf()
+        self._wire.lose_answers()
         pause(self._rng.random() * 0.2)
         self._wire.cut()
 
@@ -355,13 +355,13 @@ class Siege:
 def test_every_record_of_a_device_arrives_once(
     alone: Command, broker: BrokerProcess, client: Client, topic: str, rng: random.Random, tmp_path: Path
 ) -> None:
-    blows = times(BLOWS, 60 * BLOWS)
-    goal = blows * 400
+    count = times(FAILURES, 60 * FAILURES)
+    goal = count * 400
     log = tmp_path / "readings"
     with closing(Device(log, rng, goal)) as device, Wire(broker.url) as wire:
-        siege = Siege(alone, broker, wire, rng, topic, str(log), "--trim")
-        siege.lay(blows, device.kill)
+        failures = Failures(alone, broker, wire, rng, topic, str(log), "--trim")
+        failures.run(count, device.kill)
         device.finish()
-        assert siege.end(client, goal) == values(goal)
+        assert failures.end(client, goal) == values(goal)
     left = sum(path.stat().st_size for path in segments(log))
-    assert left < 64_000, "the writer has let go of what is forwarded"
+    assert left < 64_000, "the writer has removed forwarded segments"

@@ -73,8 +73,8 @@ def test_lost_state_is_an_error_if_no_record_is_left_in_the_topic(forward: Forwa
     forward()
     forward.client.trim(forward.topic, forward.client.topic(forward.topic).last + 1)
     forward.mark.unlink()
-    told = forward()
-    assert (told.status, "does not tell any more which" in told.err) == (1, True), told
+    result = forward()
+    assert (result.status, "does not tell any more which" in result.err) == (1, True), result
     assert forward.stored == []
 
 
@@ -108,8 +108,8 @@ def test_records_found_in_the_topic_are_synced_before_the_source_is_trimmed(
             left.append(len(segments(forward.log)))
         return False
 
-    told = through(forward, context, look, "--trim")
-    assert (told.status, left, len(segments(forward.log))) == (0, [4], 1), told.err
+    result = through(forward, context, look, "--trim")
+    assert (result.status, left, len(segments(forward.log))) == (0, [4], 1), result.err
     assert forward.client.topic(forward.topic).segments == 2
     assert forward.stored == values(40)
 
@@ -128,8 +128,8 @@ def test_records_behind_a_gap_wait_for_those_before_it(forward: Forwarding, cont
     forward.fill(30)
     (path,) = segments(forward.log)
     flip(path, path.read_bytes().index(b"1011121314"))
-    told = through(forward, context, refuse(1, "busy", of=b"56789"))
-    assert "5 records behind" in told.err
+    result = through(forward, context, refuse(1, "busy", of=b"56789"))
+    assert "5 records behind" in result.err
     assert forward.stored == [*values(10), *values(15, 30)]
 
 
@@ -149,8 +149,8 @@ def test_records_in_the_place_of_lost_ones_come_once_also_after_a_lost_state(
         log.append(new)
         log.append([b"newer"])
     (forward.log / name).write_text(mark)
-    told = forward()
-    assert (told.status, "lost records up to ordinal 200" in told.err) == (0, True), told
+    result = forward()
+    assert (result.status, "lost records up to ordinal 200" in result.err) == (0, True), result
     assert forward.stored == [*values(200), *new, b"newer"]
     forward.fill(131, 140)
     forward.mark.unlink()

@@ -42,9 +42,9 @@ def kept(client: Client) -> Kept:
 
 
 def test_every_format_prints_the_pointers(quoth: Command, topic: str, kept: Kept) -> None:
-    told = quoth("pub", topic, "hello, world", "--format", "json")
-    assert told.status == 0, told
-    (ack,) = told.objects
+    result = quoth("pub", topic, "hello, world", "--format", "json")
+    assert result.status == 0, result
+    (ack,) = result.objects
     assert (ack["topic"], ack["count"], ack["durability"]) == (topic, 1, "written")
     assert ack["first"] == ack["last"]
     text = quoth("pub", topic, "two").lines[0].split("\t")
@@ -76,8 +76,8 @@ def test_values_keys_and_headers_are_published_as_they_are_typed(
 
 def test_level_of_durability_is_reached(quoth: Command, topic: str) -> None:
     for words, stdin, count in ((["v"], b"", 1), ([], b"a\nb\n", 2)):
-        told = quoth("pub", topic, *words, "--durability", "synced", "--format", "json", stdin=stdin)
-        assert (told.objects[0]["durability"], told.objects[0]["count"]) == ("synced", count)
+        result = quoth("pub", topic, *words, "--durability", "synced", "--format", "json", stdin=stdin)
+        assert (result.objects[0]["durability"], result.objects[0]["count"]) == ("synced", count)
 
 
 # -- lines --------------------------------------------------------------------------------------------------
@@ -96,9 +96,9 @@ LINES = {
 def test_lines_of_stdin_become_records_in_their_order(quoth: Command, topic: str) -> None:
     for number, (case, content) in enumerate(LINES.items()):
         name = f"{topic}-{number}"
-        told = quoth("pub", name, "--key", "k", "--format", "json", stdin=content)
+        result = quoth("pub", name, "--key", "k", "--format", "json", stdin=content)
         whole = content if content.endswith(b"\n") else content + b"\n"
-        assert told.objects[0]["count"] == whole.count(b"\n"), case
+        assert result.objects[0]["count"] == whole.count(b"\n"), case
         assert quoth("read", name, "--format", "raw").out == whole, case
 
 
@@ -116,9 +116,9 @@ def test_key_before_the_separator_is_split_off(quoth: Command, topic: str, kept:
 
 
 def test_empty_stdin_publishes_nothing(quoth: Command, topic: str) -> None:
-    told = quoth("pub", topic)
-    assert (told.status, told.out) == (0, b"")
-    assert "nothing was published" in told.err
+    result = quoth("pub", topic)
+    assert (result.status, result.out) == (0, b"")
+    assert "nothing was published" in result.err
     assert quoth("topic", "info", topic).status == 3, "a topic was made"
 
 
@@ -212,9 +212,9 @@ def test_unusable_file_prevents_all_others(quoth: Command, topic: str, tmp_path:
         happened, _ = quoth("pub", topic, "--file", str(fine), "--file", str(other)).refused(status)
         assert str(other) in happened
         assert quoth("topic", "info", topic).status == 3, "a topic was made"
-    told = quoth("pub", topic, "--file", "/dev/stdin", stdin=b"x" * (LINE_BYTES_MAX + 1))
-    assert told.status == 1
-    assert "too_large: /dev/stdin has too much" in told.err
+    result = quoth("pub", topic, "--file", "/dev/stdin", stdin=b"x" * (LINE_BYTES_MAX + 1))
+    assert result.status == 1
+    assert "too_large: /dev/stdin has too much" in result.err
 
 
 # -- objects ------------------------------------------------------------------------------------------------
@@ -286,9 +286,9 @@ def test_lines_before_a_refused_one_are_published(quoth: Command, topic: str, ke
          "there is no member 'valeu', did you mean value?"),
         ([], b"a\n" + b"x" * (17 * 2**20) + b"\n", 1, "too_large: line 2 has more than"),
     ):  # fmt: skip
-        told = quoth("pub", topic, *options, stdin=lines)
-        assert (told.status, told.out) == (status, b"")
-        happened, reason = told.err.splitlines()[:2]
+        result = quoth("pub", topic, *options, stdin=lines)
+        assert (result.status, result.out) == (status, b"")
+        happened, reason = result.err.splitlines()[:2]
         assert happened == "quoth: published 1 record of stdin"
         assert said in reason
     assert [value for value, _, _ in kept(topic)] == [b"a", b"a"]

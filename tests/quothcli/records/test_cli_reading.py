@@ -42,9 +42,9 @@ def test_read_begins_and_ends_where_options_say(quoth: Command, topic: str, fill
     stamps = [*first, *second]
 
     def read(*options: str) -> str:
-        told = quoth("read", topic, "--format", "raw", *options)
-        assert told.status == 0, told
-        return "".join(told.lines)
+        result = quoth("read", topic, "--format", "raw", *options)
+        assert result.status == 0, result
+        return "".join(result.lines)
 
     assert read() == "0123456789"
     assert read("--after", str(stamps[2])) == "3456789"
@@ -61,11 +61,11 @@ def test_pointer_above_the_newest_record_is_reported_and_a_time_is_not(
     quoth: Command, topic: str, fill: Fill
 ) -> None:
     (pointer,) = fill(b"value")
-    told = quoth("read", topic, "--after", str(pointer + 5))
+    result = quoth("read", topic, "--after", str(pointer + 5))
     text = f"what is read begins at pointer {pointer + 6}, above the newest record, {pointer}"
-    assert (told.status, told.lines, told.err) == (0, [], f"quoth: topic {topic!r}: {text}\n")
-    told = quoth("read", topic, "--since", "2100-01-01")
-    assert (told.status, told.lines, told.err) == (0, [], "")
+    assert (result.status, result.lines, result.err) == (0, [], f"quoth: topic {topic!r}: {text}\n")
+    result = quoth("read", topic, "--since", "2100-01-01")
+    assert (result.status, result.lines, result.err) == (0, [], "")
 
 
 def test_trimmed_records_in_the_middle_of_a_tail_are_reported(
@@ -81,9 +81,9 @@ def test_trimmed_records_in_the_middle_of_a_tail_are_reported(
     os.kill(tail.process.pid, signal.SIGSTOP)
     acks = [fast.publish(topic, [b"%d" % row, b"%d" % (row + 1)]) for row in (2, 4, 6, 8)]
     assert quoth("topic", "trim", topic, "--before", str(acks[-1].first), "--yes").status == 0
-    told = tail.end(signal.SIGCONT)
-    assert (told.status, told.lines) == (0, ["2", "3", "8", "9"])
-    assert told.err == (
+    result = tail.end(signal.SIGCONT)
+    assert (result.status, result.lines) == (0, ["2", "3", "8", "9"])
+    assert result.err == (
         f"quoth: 4 records gone, trimmed: behind pointer {acks[0].last}, "
         f"resumes at pointer {acks[-1].first}, ordinals 4 to 7\n"
     )
@@ -107,8 +107,8 @@ def test_headers_that_cannot_be_decoded_are_printed_as_bytes(
     fill(b"d")
     problem = "the record's headers are no map of text to binary: the value of 'n' is text, not binary"
     for command in (("read", topic), ("tail", topic, "--after", "0", "--limit", "3")):
-        told = quoth(*command, "--format", "raw")
-        assert (told.status, told.out, told.err) == (0, b"a\nb\nd\n", ""), told
+        result = quoth(*command, "--format", "raw")
+        assert (result.status, result.out, result.err) == (0, b"a\nb\nd\n", ""), result
         _, found, _ = quoth(*command, "--format", "json").objects
         assert (found["value"], found["headers"], found["headers_problem"]) == ("b", {}, problem)
         assert base64.b64decode(found["raw_headers_base64"]) == bad

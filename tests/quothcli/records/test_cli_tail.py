@@ -135,9 +135,9 @@ def test_filters_choose_records(quoth: Command, client: Client, topic: str, comm
     name, *options = command.split()
 
     def found(*filters: str, limit: int = 1) -> list[str]:
-        told = quoth(name, topic, *options, *filters, "--limit", str(limit), "--template", "{value}")
-        assert told.status == 0, told
-        return told.lines
+        result = quoth(name, topic, *options, *filters, "--limit", str(limit), "--template", "{value}")
+        assert result.status == 0, result
+        return result.lines
 
     assert found("--key", "k", limit=2) == ["one", r"two \xff"]
     assert found("--key", "é") == ["ONE"]
@@ -285,9 +285,9 @@ def test_read_of_a_pattern_and_names_prints_the_topic_of_each_record(
     quoth: Command, client: Client, topic: str, names: list[str]
 ) -> None:
     pointers = [client.publish(name, b"v").last for name in names]
-    told = quoth("read", f"{topic}.[ab]", names[2])
-    assert told.status == 0
-    found = sorted(line.split("\t") for line in told.lines)
+    result = quoth("read", f"{topic}.[ab]", names[2])
+    assert result.status == 0
+    found = sorted(line.split("\t") for line in result.lines)
     assert [(name, int(pointer)) for name, pointer, *_ in found] == list(zip(names, pointers, strict=True))
     one = quoth("read", names[0])
     assert one.lines[0].startswith(f"{pointers[0]}\t"), "one topic needs no name"

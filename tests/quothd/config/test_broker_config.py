@@ -194,7 +194,7 @@ FILE_ERRORS: list[tuple[bytes, str]] = [
 ]
 
 
-def test_the_error_for_a_wrong_file_names_the_place(file: Path) -> None:
+def test_the_error_for_a_wrong_file_names_the_file(file: Path) -> None:
     for content, text in FILE_ERRORS:
         file.write_bytes(content)
         problem = error_of(partial(load, {}, {}, file))
@@ -329,7 +329,7 @@ def test_a_check_finds_a_directory_that_is_closed(tmp_path: Path) -> None:
         error_of(partial(check, load(settings, {})))
 
 
-def test_a_check_makes_nothing(tmp_path: Path) -> None:
+def test_a_check_of_the_configuration_creates_no_file(tmp_path: Path) -> None:
     listen = f"ipc://{tmp_path}/socket,ipc://@name,ipc://@a/name"
     check(load({"dir": tmp_path / "a" / "b", "listen": listen}, {}))
     assert list(tmp_path.iterdir()) == []

@@ -62,7 +62,9 @@ def another(name: str) -> object:
     return ANOTHER[name] if name in ANOTHER else default * 2 or type(default)(7)
 
 
-def test_a_reload_changes_every_live_key_and_names_the_others(start_broker: StartBroker, file: Path) -> None:
+def test_a_reload_changes_every_live_key_and_reports_the_others(
+    start_broker: StartBroker, file: Path
+) -> None:
     """All keys change in the file, but for the two that are arguments. A restart changes the others, too."""
     broker = start_broker("--config", str(file))
     names = [name for name in KEYS if name not in ("dir", "port")]
@@ -321,7 +323,7 @@ def test_a_reload_of_a_live_key_has_an_effect(reloaded: Reloaded, name: str) -> 
     assert reloaded.fast.call(Ping()).time
 
 
-def test_a_key_that_needs_a_restart_stays_and_is_named(reloaded: Reloaded) -> None:
+def test_a_key_that_needs_a_restart_is_unchanged_and_reported(reloaded: Reloaded) -> None:
     for age, name in enumerate(FIXED, 5):
         before = reloaded.broker.config
         wanted = load({**reloaded.settings, name: another(name), "max_age": age}, {})
@@ -344,7 +346,7 @@ def test_a_shorter_age_of_staged_batches_holds_for_hibernating_topics(
     assert "version=1 parts=4 batches=12 records=12" in caplog.text
 
 
-def test_a_broker_that_has_ended_takes_no_configuration(tmp_path: Path) -> None:
+def test_a_stopped_broker_refuses_a_configuration(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     for _ in range(2):
         with pytest.raises(Disconnected) as caught:

@@ -36,7 +36,7 @@ ACTIVE = {State.OPENING, State.OPEN, State.CLOSING}
 """The states in which a topic has a worker."""
 
 
-def test_the_states_of_a_topic_lead_to_what_it_needs() -> None:
+def test_every_state_of_a_topic_leads_to_active_and_to_hibernating() -> None:
     """A transition that the table lacks is a defect."""
     assert reached_from(State.HIBERNATING) == set(State)
     for state, transition in product(State, Transition):
@@ -118,7 +118,7 @@ def test_taken_fetches_leave_no_memory_behind() -> None:
     assert pending._by_topic == {}
 
 
-def test_a_publish_looks_at_no_fetch_behind_its_records() -> None:
+def test_the_cost_of_a_publish_does_not_grow_with_fetches_behind_it() -> None:
     """Its cost is the same for any number of readers that wait for later records."""
     pending = PendingFetches()
     for i in range(1_000):
@@ -205,7 +205,7 @@ def test_a_scan_finds_a_topic_as_it_was_made_or_saved_last(tmp_path: Path) -> No
         gone = catalog.retire(path)
         assert gone.name.startswith(".gone~")
         found = catalog.scan(tmp_path)
-        assert (found.folders, found.strays) == ([], [])
+        assert (found.folders, found.unknown) == ([], [])
         assert not gone.exists()
 
 

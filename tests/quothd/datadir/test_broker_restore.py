@@ -185,19 +185,19 @@ def endless(path: Path) -> None:
 
 @pytest.mark.parametrize("which", ["backup.json", "full~*", "*.seg", "*.idx"])
 def test_a_backup_with_another_kind_of_file_is_refused(backup: Path, tmp_path: Path, which: str) -> None:
-    for harm in (link, fifo, folder, remove, endless):
-        harmed = tmp_path / harm.__name__
-        shutil.copytree(backup, harmed)
-        path = next(harmed.rglob(which))
-        if path.is_dir() and harm is endless:
+    for change in (link, fifo, folder, remove, endless):
+        changed = tmp_path / change.__name__
+        shutil.copytree(backup, changed)
+        path = next(changed.rglob(which))
+        if path.is_dir() and change is endless:
             continue
-        harm(path)
+        change(path)
         with pytest.raises((QuothError, FileNotFoundError)) as caught:
-            restored(harmed, tmp_path / "restored")
+            restored(changed, tmp_path / "restored")
         if isinstance(caught.value, QuothError):
             assert caught.value.code == "damaged"
         else:
-            assert (harm, which) == (remove, "backup.json")
+            assert (change, which) == (remove, "backup.json")
         assert not (tmp_path / "restored").exists()
 
 
@@ -219,7 +219,7 @@ FORMS: list[tuple[object, str, str]] = [
 ]
 
 
-def test_the_error_for_a_manifest_of_another_form_names_the_place(backup: Path) -> None:
+def test_the_error_for_a_malformed_manifest_quotes_the_wrong_part(backup: Path) -> None:
     unordered = content_of(backup)
     for row in unordered["topics"]:
         row["segments"].reverse()
@@ -230,7 +230,7 @@ def test_the_error_for_a_manifest_of_another_form_names_the_place(backup: Path) 
         assert (caught.value.code, text in caught.value.text) == (code, True), caught.value.text
 
 
-def test_topics_of_one_log_that_need_the_same_folder_are_refused(backup: Path, tmp_path: Path) -> None:
+def test_topics_of_one_log_with_the_same_folder_are_refused(backup: Path, tmp_path: Path) -> None:
     """A folder has the log's id and the beginning of the name. These two names differ behind it."""
     content = content_of(backup)
     (empty,) = [row for row in content["topics"] if row["name"] == "empty"]
@@ -273,7 +273,7 @@ def test_a_topic_that_is_deleted_during_the_first_backup_is_left_out(
     assert held(to) == {"others": 35}
 
 
-def test_a_topic_that_is_deleted_during_a_later_backup_stays_in_it_as_it_was(
+def test_a_topic_that_is_deleted_during_a_later_backup_keeps_its_earlier_copy(
     make: Make, tmp_path: Path
 ) -> None:
     orders, to = make("orders"), tmp_path / "to"
@@ -288,7 +288,7 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [damage, Path.unlink], ids=["damaged", "lost"])
-def test_a_topic_that_cannot_be_read_is_reported_and_stays_as_it_was(
+def test_a_topic_that_cannot_be_read_is_reported_and_keeps_its_earlier_copy(
     make: Make, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     """The backup may be all that is left of a topic that has lost its segments. Others are backed up."""

@@ -1,4 +1,4 @@
-"""A broker that dies instead of any change of the disk: each request is then done whole, or not at all."""
+"""A broker that dies before any change of the disk: each request is executed completely or not at all."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_a_full_disk_refuses_writes_alone_until_there_is_room(
         place.fast.call(CreateTopic({"size_limit": MIB}), "big")
         place.publish("other", b"first")
         place.fill()
-        check_refusals(place)
+        check_errors(place)
         waiting = place.fast.send_fetch("other", place.fast.describe("other").last, wait_ms=60_000)
         eventually(lambda: place.fast.status(limit=0).active == 0, "the topics hibernate")
         place.check()
@@ -127,7 +127,7 @@ def test_a_full_disk_refuses_writes_alone_until_there_is_room(
         broker.close()
 
 
-def check_refusals(place: BrokerOnDisk) -> None:
+def check_errors(place: BrokerOnDisk) -> None:
     """Check that what needs room is refused, with the bytes that it needs, and leaves nothing."""
     fast, before = place.fast, {*listing(place.broker.topics_directory)}
     settings = fast.describe("big").settings

@@ -142,7 +142,7 @@ class Run:
 
 
 @pytest.mark.parametrize("number", range(times(1, 40)))
-def test_random_actions_leave_a_broker_equal_to_its_model(
+def test_random_actions_leave_a_broker_in_the_state_of_its_model(
     start_broker: StartBroker, peers: Peers, rng: random.Random, number: int
 ) -> None:
     broker = start_broker(worker_timeout=0.02, size_limit=20_000, workers_max=rng.choice((2, 256)))

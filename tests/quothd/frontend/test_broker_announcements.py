@@ -46,7 +46,7 @@ def heard_from(machine: Machine, url: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_client_on_another_machine_hears_announcements(start_broker: StartBroker) -> None:
+def test_a_client_on_another_machine_receives_announcements(start_broker: StartBroker) -> None:
     with two_machines() as (here, there):
         broker = start_broker(host="::", insecure=True, prefix=here.prefix)
         port = int(broker.url.rpartition(":")[2])

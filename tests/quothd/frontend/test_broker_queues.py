@@ -32,12 +32,12 @@ def event(number: int) -> Posted:
     return cast(Executor, "a topic"), (Answered(cast(Any, number), []),)
 
 
-def is_ringing(fd: int) -> bool:
+def is_readable(fd: int) -> bool:
     return bool(select.select([fd], [], [], 0)[0])
 
 
 def take(outbox: Outbox[Any]) -> list[Posted]:
-    outbox.attend(rung=is_ringing(outbox.fd))
+    outbox.attend(readable=is_readable(outbox.fd))
     return list(outbox.take(math.inf, time.monotonic))
 
 
@@ -46,7 +46,7 @@ def nothing() -> None:
 
 
 class Interrupted(Outbox[Any]):
-    """An outbox in the middle of whose wakeups another thread works. before, after: calls around a hush."""
+    """An outbox in the middle of whose wakeups another thread works. before, after: calls around a drain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class Interrupted(Outbox[Any]):
         self.instead()
         super().wake()
 
-    def _hush(self) -> None:
+    def _drain(self) -> None:
         self.before()
-        super()._hush()
+        super()._drain()
         self.after()
 
 
-def test_an_event_around_a_ring_or_a_hush_is_taken_and_a_later_one_rings() -> None:
-    """A ring may come after its event was taken."""
+def test_an_event_posted_around_a_wakeup_is_taken_and_a_later_one_wakes() -> None:
+    """A wakeup may come after its event was taken."""
     for moment in ("before", "after", "instead"):
         outbox = Interrupted()
         taken: list[Posted] = []
@@ -73,42 +73,42 @@ def test_an_event_around_a_ring_or_a_hush_is_taken_and_a_later_one_rings() -> No
         else:
             setattr(outbox, moment, lambda outbox=outbox: outbox.post(*event(2)))
         outbox.post(*event(1))
-        assert is_ringing(outbox.fd)
+        assert is_readable(outbox.fd)
         outbox.instead = nothing
         taken += take(outbox)
         outbox.before = outbox.after = nothing
         assert taken == ([event(1)] if moment == "instead" else [event(1), event(2)]), moment
         assert outbox.leave()
-        assert not is_ringing(outbox.fd)
+        assert not is_readable(outbox.fd)
         outbox.post(*event(3))
-        assert is_ringing(outbox.fd)
+        assert is_readable(outbox.fd)
         assert take(outbox) == [event(3)]
         outbox.close()
 
 
-def test_leave_refuses_while_an_event_is_left() -> None:
-    """The event was posted without a ring."""
+def test_leave_returns_false_while_an_event_is_queued() -> None:
+    """The event was posted without a wakeup."""
     outbox: Outbox[Any] = Outbox()
     assert take(outbox) == []
     outbox.post(*event(1))
-    assert not is_ringing(outbox.fd)
+    assert not is_readable(outbox.fd)
     assert not outbox.leave()
     assert take(outbox) == [event(1)]
     assert outbox.leave()
     outbox.close()
 
 
-def test_a_take_whose_time_is_over_takes_one_event_and_leaves_the_rest() -> None:
+def test_a_take_beyond_its_time_takes_one_event() -> None:
     """The front end looks at its sockets in between."""
     outbox: Outbox[Any] = Outbox()
     for i in range(100):
         outbox.post(*event(i))
     for i in range(100):
         assert not outbox.leave()
-        outbox.attend(rung=is_ringing(outbox.fd))
+        outbox.attend(readable=is_readable(outbox.fd))
         assert list(outbox.take(time.monotonic(), time.monotonic)) == [event(i)]
     assert outbox.leave()
-    assert not is_ringing(outbox.fd)
+    assert not is_readable(outbox.fd)
     outbox.close()
 
 
@@ -172,7 +172,7 @@ def router() -> Router:
     return Router()
 
 
-def test_replies_keep_their_order_whatever_the_room(router: Router, rng: random.Random) -> None:
+def test_replies_keep_their_order_when_the_socket_is_full(router: Router, rng: random.Random) -> None:
     """Of each client, with room that comes and goes; no client waits for another one."""
     clients = [b"a", b"b", b"c"]
     expected: dict[bytes, list[bytes]] = {client: [] for client in clients}
@@ -190,7 +190,7 @@ def test_replies_keep_their_order_whatever_the_room(router: Router, rng: random.
         assert [frames[1] for frames in router.sent if frames[0] == client] == expected[client]
 
 
-def test_a_client_that_takes_nothing_for_a_while_loses_its_replies(router: Router) -> None:
+def test_a_client_that_reads_nothing_for_a_while_loses_its_replies(router: Router) -> None:
     """The attempts become rarer. The client gets the next one once it takes again."""
     for _ in range(5):
         router.replies.send([b"a", b"x"])
@@ -208,7 +208,7 @@ def test_a_client_that_takes_nothing_for_a_while_loses_its_replies(router: Route
     assert router.sent == [[b"a", b"y"]]
 
 
-def test_replies_of_clients_alternate_when_the_time_of_a_turn_is_over(router: Router) -> None:
+def test_replies_alternate_between_clients_after_each_time_slice(router: Router) -> None:
     replies = router.replies
     for row in range(3):
         for client in (b"a", b"b"):

@@ -133,7 +133,7 @@ SIMPLE = (
 )  # fmt: skip
 
 
-def fast_refusals(fast: FastPeer, topic: str, rng: random.Random) -> list[QuothError]:
+def fast_errors(fast: FastPeer, topic: str, rng: random.Random) -> list[QuothError]:
     """Return the errors of many wrong requests in the fast protocol."""
     found: list[QuothError | None] = []
     for operation in Operation:
@@ -153,7 +153,7 @@ def fast_refusals(fast: FastPeer, topic: str, rng: random.Random) -> list[QuothE
     return [problem for problem in found if problem is not None]
 
 
-def simple_refusals(simple: SimplePeer, rng: random.Random) -> list[QuothError]:
+def simple_errors(simple: SimplePeer, rng: random.Random) -> list[QuothError]:
     """Return the errors of many wrong requests in the simple protocol."""
     requests: list[list[bytes]] = [[], [b""], [b"PING"], [b"\xff"], [b"x" * 1_000]]
     for word in (b"ping", b"read", b"topics", b"publish"):
@@ -175,7 +175,7 @@ def test_no_error_names_python_or_is_without_a_reason(
     """Authors of clients in any language read it."""
     fast.publish(topic, [b"x"])
     fast.publish("words", [b"x"])
-    problems = [*fast_refusals(fast, topic, rng), *simple_refusals(simple, rng)]
+    problems = [*fast_errors(fast, topic, rng), *simple_errors(simple, rng)]
     assert len(problems) > 500
     said = {f"{problem.code}: {problem.text}": problem for problem in problems}
     assert [found for found in map(names_python, said.values()) if found] == [], f"QUOTH_SEED={seed}"

@@ -129,7 +129,7 @@ def check_answer(broker: MemoryBroker, state: Callable[[MemoryBroker], None], na
     assert not broker.dispatcher.pending_fetches
 
 
-def test_a_topic_is_created_by_what_stores_and_by_nothing_else(tmp_path: Path) -> None:
+def test_a_topic_is_created_by_requests_that_store_and_by_no_others(tmp_path: Path) -> None:
     for name in OPERATIONS:
         broker = MemoryBroker(tmp_path / name)
         request = broker.ask(OPERATIONS[name]())
@@ -139,7 +139,7 @@ def test_a_topic_is_created_by_what_stores_and_by_nothing_else(tmp_path: Path) -
         assert name not in CREATING or broker.code(request) == ""
 
 
-def test_a_hibernating_topic_is_opened_by_what_needs_its_log(tmp_path: Path) -> None:
+def test_a_hibernating_topic_is_opened_by_requests_that_need_its_log(tmp_path: Path) -> None:
     for name in OPERATIONS:
         broker = MemoryBroker(tmp_path / name)
         hibernating(broker)
@@ -165,7 +165,7 @@ def fetch(after: int) -> PendingRequest:
     return pending(Fetch(after=after, wait_ms=60_000))
 
 
-def test_a_pending_fetch_is_answered_by_a_newer_record_alone(tmp_path: Path) -> None:
+def test_a_pending_fetch_is_answered_only_by_a_newer_record(tmp_path: Path) -> None:
     """Not by the creation of its topic, a roll, a trim, or a record below its cursor. A deletion ends it.
 
     A reader that expects a record does not wait for its topic to be created.
@@ -199,7 +199,7 @@ def test_a_pending_fetch_is_answered_by_a_newer_record_alone(tmp_path: Path) -> 
     assert broker.code(last) == "unknown_topic"
 
 
-def test_a_pending_fetch_keeps_no_topic_awake(tmp_path: Path) -> None:
+def test_a_pending_fetch_does_not_prevent_hibernation(tmp_path: Path) -> None:
     broker = MemoryBroker(tmp_path)
     opened(broker)
     asked = broker.ask(fetch(broker.newest[NAME]))
@@ -223,7 +223,7 @@ def test_pending_fetches_are_bounded_and_a_publish_answers_more_than_a_topic_tak
     assert {broker.code(one) for one in asked} == {""}
 
 
-def test_a_topic_that_is_never_idle_makes_way_for_another_one(tmp_path: Path) -> None:
+def test_a_topic_that_is_never_idle_is_closed_for_a_waiting_one(tmp_path: Path) -> None:
     """Its acknowledgements wait for the disk, and more requests come than it answers."""
     broker = MemoryBroker(tmp_path, workers_max=1)
     opened(broker)
@@ -293,7 +293,7 @@ def test_a_request_that_comes_while_its_topic_breaks_down_is_answered(tmp_path: 
     assert broker.code(after) == ""
 
 
-def test_retention_that_fails_is_tried_again_now_and_then(tmp_path: Path) -> None:
+def test_retention_that_fails_is_retried_periodically(tmp_path: Path) -> None:
     """Without a request for the topic, also where it cannot even be opened."""
     faults: list[tuple[Kind, int, str]] = [
         ("open", errno.EMFILE, "max_age"),
@@ -353,7 +353,7 @@ def test_the_last_event_of_a_thread_ends_its_topic(tmp_path: Path, last: type[Ev
     assert not thread.is_alive
 
 
-def test_a_burst_that_the_front_end_handles_in_parts_is_answered_whole(tmp_path: Path) -> None:
+def test_a_burst_that_the_front_end_handles_in_parts_is_answered_completely(tmp_path: Path) -> None:
     broker = MemoryBroker(tmp_path)
     opened(broker)
     burst = [broker.ask(OPERATIONS["publish"]()) for _ in range(QUICK_ITEMS_MAX + 1)]

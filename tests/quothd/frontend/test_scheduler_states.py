@@ -58,7 +58,7 @@ class Topics:
         self.scheduler.released(entry, Transition.CLOSED, now)
 
 
-def test_a_waiting_topic_takes_the_place_of_the_idle_one_that_was_used_first() -> None:
+def test_a_waiting_topic_replaces_the_least_recently_used_idle_topic() -> None:
     topics = Topics(2)
     a, b, c, *_ = topics.entries
     topics.open(a, b)
@@ -69,7 +69,7 @@ def test_a_waiting_topic_takes_the_place_of_the_idle_one_that_was_used_first() -
     assert topics.active == "ac"
 
 
-def test_a_topic_with_requests_makes_way_after_a_while_and_gets_no_more_until_then() -> None:
+def test_a_busy_topic_is_closed_after_a_while_and_gets_no_requests_until_then() -> None:
     topics = Topics(1)
     a, b, *_ = topics.entries
     topics.open(a)
@@ -86,7 +86,7 @@ def test_a_topic_with_requests_makes_way_after_a_while_and_gets_no_more_until_th
     assert not a.makes_way
 
 
-def test_a_topic_that_was_asked_while_it_closed_is_opened_again() -> None:
+def test_a_topic_with_requests_during_its_closing_is_opened_again() -> None:
     topics = Topics(1)
     a, *_ = topics.entries
     topics.open(a)
@@ -108,7 +108,7 @@ def test_topics_that_were_not_opened_since_the_start_are_opened_one_after_the_ot
     assert topics.active == "ab"
 
 
-def test_while_the_broker_stops_no_topic_is_opened_unasked_and_idle_ones_close() -> None:
+def test_a_stopping_broker_opens_topics_for_requests_only_and_closes_idle_ones() -> None:
     topics = Topics(3)
     a, b, *_ = topics.entries
     topics.open(a, b)
@@ -126,7 +126,7 @@ def test_while_the_broker_stops_no_topic_is_opened_unasked_and_idle_ones_close()
     assert topics.scheduler.drained()
 
 
-def test_random_demands_never_make_more_topics_active_and_serve_every_one(rng: Random) -> None:
+def test_random_requests_never_exceed_the_active_topics_and_are_all_served(rng: Random) -> None:
     topics = Topics(3, count=12)
     served: set[str] = set()
     now = 0.0

@@ -58,7 +58,7 @@ FORGED: dict[str, bytes] = {
 TOO_LARGE = ("2^32 records", "a body of 4 GiB")
 
 
-def test_a_forged_batch_is_refused_makes_no_topic_and_its_neighbours_are_stored(fast: FastPeer) -> None:
+def test_a_forged_batch_is_refused_alone_and_creates_no_topic(fast: FastPeer) -> None:
     for number, (name, raw) in enumerate(FORGED.items()):
         code, topic = "too_large" if name in TOO_LARGE else "bad_batch", f"t{number}"
         assert code_of(fast.request(Publish(), topic, raw)) == code, name
@@ -164,7 +164,7 @@ def steps(simple: SimplePeer, limit: int) -> Iterator[tuple[int, int, list[tuple
         cursor = following
 
 
-def test_a_simple_reader_gets_an_error_for_damage_and_every_whole_record(
+def test_a_simple_reader_gets_an_error_for_damage_and_every_intact_record(
     tmp_path: Path, peers: Peers
 ) -> None:
     """A long poll reports damage at once."""

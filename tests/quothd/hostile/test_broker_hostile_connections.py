@@ -165,11 +165,11 @@ def test_a_client_that_does_not_read_slows_no_other_down_and_bounds_its_memory(
     for _ in range(16):
         fast.publish("t", [bytes(2**20)])
     before = resident_bytes(broker.pid)
-    deaf = peers.fast(broker, unread_max=1)
+    slow = peers.fast(broker, unread_max=1)
     for _ in range(2_000):
-        deaf.send_fetch("t", 0, bytes_max=2**20)
+        slow.send_fetch("t", 0, bytes_max=2**20)
     for _ in range(500):
-        deaf.send_publish("of the deaf", [b"x"])
+        slow.send_publish("of the slow", [b"x"])
     took = []
     for i in range(times(100, 3_000)):
         began = time.monotonic()
@@ -178,7 +178,7 @@ def test_a_client_that_does_not_read_slows_no_other_down_and_bounds_its_memory(
         assert resident_bytes(broker.pid) - before < 250 * 2**20
     assert statistics.median(took) < QUICK_S
     eventually(lambda: fast.status(limit=0).counters.get("replies_dropped", 0) > 0, "replies are dropped")
-    eventually(lambda: len(fast.values("of the deaf")) == 500, "all records are stored")
+    eventually(lambda: len(fast.values("of the slow")) == 500, "all records are stored")
     assert len(fast.values("other")) == len(took)
     assert resident_bytes(broker.pid) - before < 250 * 2**20
 

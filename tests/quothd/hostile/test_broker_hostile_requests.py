@@ -11,7 +11,7 @@ from pathlib import Path
 import msgpack
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.frames import header, packed, refusal_of
+from kit.broker.frames import error_of, header, packed
 from kit.broker.peers import FastPeer, Peers, SimplePeer, refused
 from kit.broker.requests import PROTOCOL, example
 from kit.deadlines import eventually
@@ -126,7 +126,7 @@ def test_a_malformed_fast_request_gets_an_error_with_its_correlation_id_and_take
 
     def send_all() -> None:
         for name, (frames, code, correlation) in rows.items():
-            assert refusal_of(fast, *frames) == (code, correlation), name
+            assert error_of(fast, *frames) == (code, correlation), name
             assert isinstance(fast.call(Ping()), Pong)
 
     send_all()
@@ -156,7 +156,7 @@ def test_a_request_above_a_limit_has_the_documented_code(fast: FastPeer, simple:
         named = re.search(r"`(bad_\w+)`", row)
         code = named[1] if named else "too_large"
         if frames:
-            assert refusal_of(fast, *frames) == (code, 77), limit
+            assert error_of(fast, *frames) == (code, 77), limit
         else:
             simple.send_frames([*[b"x"] * 9, b"", b"ping"])
             assert simple.receive_frames()[2] == code.encode()
@@ -183,7 +183,7 @@ GOOD_NAMES = (
 )  # fmt: skip
 
 
-def test_a_bad_name_is_refused_by_every_operation_and_makes_no_file(
+def test_a_bad_name_is_refused_by_every_operation_and_creates_no_file(
     fast: FastPeer, simple: SimplePeer, broker: BrokerProcess
 ) -> None:
     files = listing(broker.directory.parent)
@@ -191,7 +191,7 @@ def test_a_bad_name_is_refused_by_every_operation_and_makes_no_file(
         for operation in {*Operation} - WITHOUT_TOPIC:
             frames = binary_codec.encode_request(example(operation), 77)
             frames[1] = name
-            assert refusal_of(fast, *frames) == ("bad_topic", 77), (operation, name[:20])
+            assert error_of(fast, *frames) == ("bad_topic", 77), (operation, name[:20])
         with refused("bad_topic"):
             simple.publish(name, b"x")
         with refused("bad_topic"):

@@ -147,7 +147,7 @@ def test_unknown_files_are_logged_and_not_touched(start_broker: StartBroker, pee
     put(topics, UNKNOWN)
     put(real, UNKNOWN_IN_A_TOPIC)
     (topics / "link~0123456789abcdee").symlink_to(broker.directory)
-    (broker.directory / "stray").write_text("x")
+    (broker.directory / "unknown").write_text("x")
     before = {path for path in listing(broker.directory) if ".gone~" not in path}
     half = topics / ".new~00000000000000ff"
     half.mkdir()

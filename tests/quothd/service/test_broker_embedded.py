@@ -118,7 +118,7 @@ def test_ping_has_the_time_as_a_pointer_in_both_protocols(embedded: Broker, peer
 # -- a machine that has no more threads -----------------------------------------------------------------
 
 
-def test_a_topic_that_gets_no_thread_is_refused_as_busy(
+def test_a_topic_without_a_thread_for_it_is_refused_as_busy(
     directory: Path, peers: Peers, refuse_threads: Callable[[str], None]
 ) -> None:
     """New or not; the broker goes on, and so does the topic once there are threads again."""
@@ -139,7 +139,7 @@ def test_a_topic_that_gets_no_thread_is_refused_as_busy(
         fast.close()
 
 
-def test_a_broker_that_gets_no_thread_does_not_start(
+def test_a_broker_that_cannot_create_a_thread_does_not_start(
     directory: Path, refuse_threads: Callable[[str], None]
 ) -> None:
     """`start` raises at once, and leaves nothing behind."""

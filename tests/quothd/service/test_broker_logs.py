@@ -36,7 +36,7 @@ LINE = re.compile(
 # -- the table --------------------------------------------------------------------------------------------
 
 
-def test_the_table_lists_the_events_of_the_code_and_nothing_else() -> None:
+def test_the_table_lists_exactly_the_events_of_the_code() -> None:
     """Except for the event of other libraries. The code has no other call of logging."""
     texts = {path.name: path.read_text() for path in QUOTHD.rglob("*.py")}
     ours = [text for name, text in texts.items() if name not in ("log_events.py", "log_handler.py")]
@@ -108,7 +108,7 @@ VALUES: list[tuple[Any, str]] = [
 ]
 
 
-def test_a_value_is_one_word_that_harms_no_terminal(writer: LogWriter, stream: io.StringIO) -> None:
+def test_a_value_is_one_word_without_control_characters(writer: LogWriter, stream: io.StringIO) -> None:
     """A name of a file or a topic ends no line. A line of JSON is an object with the same fields."""
     writer.window_s = 0.0  # no event is cut
     for value, shown in VALUES:
@@ -156,7 +156,7 @@ def test_a_record_of_another_library_is_an_event(writer: LogWriter, stream: io.S
     assert "'%d files' ('many',)" in other
 
 
-def test_a_sentence_for_people_is_one_line(writer: LogWriter, stream: io.StringIO) -> None:
+def test_a_message_for_people_is_one_line(writer: LogWriter, stream: io.StringIO) -> None:
     """No name in it ends the line."""
     spoken = {name: event.sentence for name, event in EVENTS.items() if event.sentence}
     for name, sentence in spoken.items():
@@ -279,7 +279,7 @@ def test_every_line_of_a_daemon_with_json_is_json_without_content_of_records(
     assert "in use by process" in event["problem"]
 
 
-def test_a_daemon_without_stderr_writes_to_no_file_of_its_own(tmp_path: Path, peers: Peers) -> None:
+def test_a_daemon_without_stderr_writes_into_none_of_its_files(tmp_path: Path, peers: Peers) -> None:
     """The next file that it opens would get the number of stderr."""
     port = free_port()
     quothd = (sys.executable, "-c", "from quothd.main import main; main()")
@@ -300,7 +300,7 @@ def test_a_daemon_without_stderr_writes_to_no_file_of_its_own(tmp_path: Path, pe
 # -- a broker in a program ----------------------------------------------------------------------------------
 
 
-def test_a_broker_in_a_program_leaves_logging_alone(
+def test_an_embedded_broker_does_not_configure_logging(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, peers: Peers
 ) -> None:
     """The broker logs to "quothd", with the event and its fields."""

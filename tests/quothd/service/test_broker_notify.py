@@ -41,7 +41,7 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 # -- the daemon -----------------------------------------------------------------------------------------
 
 
-def test_a_daemon_reports_its_life_in_order(
+def test_a_daemon_reports_its_states_in_order(
     start_broker: StartBroker, supervisor: Supervisor, peers: Peers, tmp_path: Path
 ) -> None:
     """Ready once it serves, reloading and ready again, stopping with the time that it may take."""
@@ -49,7 +49,7 @@ def test_a_daemon_reports_its_life_in_order(
     file.write_text("worker_timeout = 0.5\n")
     broker = start_broker("--config", str(file), environment=supervisor.environment(), stop_timeout=7)
     supervisor.wait_for("READY")
-    assert supervisor.told[0].fields["STATUS"].startswith("locking ")
+    assert supervisor.received[0].fields["STATUS"].startswith("locking ")
     fast = peers.fast(broker)
     fast.publish("t", [b"x"])
     supervisor.wait_for("STATUS", f"serving 1 topic at {broker.url}")
@@ -86,7 +86,7 @@ def test_a_start_that_fails_is_never_ready(start_broker: StartBroker, tmp_path: 
         supervisor.close()
 
 
-def test_the_watchdog_is_fed_while_the_process_runs(
+def test_the_watchdog_is_notified_while_the_process_runs(
     start_broker: StartBroker, supervisor: Supervisor, peers: Peers
 ) -> None:
     """Twice in its time, without any other work. The broker serves and stops after its manager is gone."""
@@ -123,7 +123,7 @@ def test_the_watchdog_of_another_process_and_an_address_that_is_no_unix_socket_g
 # -- the front end, in this process -----------------------------------------------------------------------
 
 
-def test_a_broker_in_a_program_reads_no_variables(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_an_embedded_broker_reads_no_environment_variables(supervisor: Supervisor, tmp_path: Path) -> None:
     """Neither those of a service manager, which has started the program, nor those of the daemon."""
     code = """
 import sys
@@ -164,7 +164,7 @@ def test_the_status_counts_the_topics_that_are_opened_in_the_background(
         report = supervisor.wait_for("STATUS", "serving 3 topics")
 
 
-def test_a_front_end_that_stands_still_does_not_feed_the_watchdog(
+def test_a_stalled_front_end_does_not_notify_the_watchdog(
     embed: Embed, supervisor: Supervisor, feeding: Notifier
 ) -> None:
     """No other thread of the process does it instead."""
@@ -188,7 +188,7 @@ def test_a_front_end_that_stands_still_does_not_feed_the_watchdog(
     supervisor.wait_for("WATCHDOG")
 
 
-def test_the_thread_that_takes_over_the_front_end_feeds_the_watchdog(
+def test_the_thread_that_takes_over_the_front_end_notifies_the_watchdog(
     embed: Embed, supervisor: Supervisor, feeding: Notifier, peers: Peers, disk: FaultyDisk
 ) -> None:
     """A disk that stalls one thread is no reason to restart the broker."""

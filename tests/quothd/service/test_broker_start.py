@@ -179,9 +179,9 @@ def test_pending_fetches_are_refused_as_stopping(start_broker: StartBroker, peer
     fast = peers.fast(broker)
     for _ in range(8):
         fast.publish("large", [bytes(2**20)])
-    deaf = peers.fast(broker, unread_max=1)
+    slow = peers.fast(broker, unread_max=1)
     for _ in range(300):
-        deaf.send_fetch("large", 0)
+        slow.send_fetch("large", 0)
     last = fast.publish("t", [b"x"]).last
     asked = [fast.send_fetch("t", last, wait_ms=60_000) for _ in range(100)]
     asked += [fast.send_fetch("unknown", 0, wait_ms=60_000) for _ in range(100)]
@@ -241,8 +241,8 @@ def test_a_stop_that_runs_out_of_time_keeps_the_lock_and_the_descriptors(
         broker.start()
 
 
-def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(tmp_path: Path) -> None:
-    """Its last events may be taken before it rings, and the descriptor be the one of another file then."""
+def test_a_thread_that_ends_does_not_write_to_a_closed_descriptor(tmp_path: Path) -> None:
+    """Its last events may be taken before its wakeup, and the descriptor be the one of another file then."""
     found: list[bool] = []
 
     def slow_down(outbox: Outbox[Any]) -> None:
@@ -256,8 +256,8 @@ def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(tmp_path: Path)
 
         outbox.wake = wake  # type: ignore[method-assign]
 
-    def ends_with_a_ring() -> bool:
-        """Return True if a thread has rung: it rings only while the front end polls."""
+    def ends_with_a_wakeup() -> bool:
+        """Return True if a thread has woken the front end, which it does only while that polls."""
         broker = Broker(tmp_path, check_interval=0.01, worker_timeout=60.0).start()
         with FastPeer(broker.context, broker.url) as fast:
             fast.publish("t", [b"x"])
@@ -266,7 +266,7 @@ def test_a_thread_that_ends_does_not_ring_at_a_closed_descriptor(tmp_path: Path)
         broker.stop()
         return bool(found)
 
-    eventually(ends_with_a_ring, "the last events ring")
+    eventually(ends_with_a_wakeup, "the last events wake the front end")
     assert set(found) == {True}
 
 

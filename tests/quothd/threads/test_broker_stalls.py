@@ -152,7 +152,7 @@ def watched() -> Iterator[Watched]:
     watched.guard.stop()
 
 
-def test_a_thread_that_is_quick_stays_the_front_end(watched: Watched) -> None:
+def test_a_front_end_below_the_stall_limit_is_not_taken_over(watched: Watched) -> None:
     for _ in range(1_000):
         watch = watched.guard.begin("t", watched.clock.monotonic())
         watched.step(0.9 * STALL_S)
@@ -162,7 +162,7 @@ def test_a_thread_that_is_quick_stays_the_front_end(watched: Watched) -> None:
     assert not watched.looks
 
 
-def test_a_thread_that_waits_for_a_disk_is_taken_over_once(watched: Watched) -> None:
+def test_a_front_end_that_waits_for_a_disk_is_taken_over_once(watched: Watched) -> None:
     watched.step(3 * QUIET_S)
     pause(3 * STALL_S)
     watch = watched.guard.begin("t", watched.clock.monotonic())
@@ -173,7 +173,7 @@ def test_a_thread_that_waits_for_a_disk_is_taken_over_once(watched: Watched) -> 
     assert not watched.served.acquire(timeout=5 * STALL_S)
 
 
-def test_a_thread_that_waits_for_a_processor_stays_the_front_end(watched: Watched) -> None:
+def test_a_front_end_that_waits_for_a_processor_is_not_taken_over(watched: Watched) -> None:
     watched.is_stalled = False
     watch = watched.guard.begin("t", watched.clock.monotonic())
     watched.step(100 * STALL_S)
@@ -182,7 +182,7 @@ def test_a_thread_that_waits_for_a_processor_stays_the_front_end(watched: Watche
     assert watched.guard.takeovers == 0
 
 
-def test_a_guard_without_a_thread_watches_nothing_until_one_can_be_started(
+def test_a_guard_without_a_thread_is_inactive_until_one_can_be_started(
     refuse_threads: Callable[[str], None],
 ) -> None:
     refuse_threads("quoth-stall-guard")
@@ -194,7 +194,7 @@ def test_a_guard_without_a_thread_watches_nothing_until_one_can_be_started(
     guard.stop()
 
 
-def test_a_guard_costs_next_to_nothing(watched: Watched) -> None:
+def test_a_guard_costs_little_processor_time(watched: Watched) -> None:
     """A watch takes a microsecond or two, and an idle broker uses no processor."""
     began = time.thread_time()
     for _ in range(10_000):

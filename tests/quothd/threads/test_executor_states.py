@@ -145,7 +145,7 @@ def test_each_event_in_each_state_follows_the_table(tmp_path: Path, event: str) 
         assert (where, seen.executor.holder) == TABLE[event][holder], holder
 
 
-def test_a_topic_that_stalled_the_front_end_is_left_to_its_thread_for_a_while(tmp_path: Path) -> None:
+def test_a_topic_that_stalled_the_front_end_runs_in_its_thread_for_a_while(tmp_path: Path) -> None:
     seen = Seen(tmp_path, HANDLING)
     seen.executor.release(Released(0), seen.now)
     assert seen.run(quick()) == "thread"
@@ -173,7 +173,7 @@ def test_more_than_one_burst_is_handled_in_bursts(tmp_path: Path) -> None:
     assert len(seen.executor.given) == 1
 
 
-def test_the_results_of_other_threads_are_quick(tmp_path: Path) -> None:
+def test_the_front_end_handles_results_of_other_threads_itself(tmp_path: Path) -> None:
     """An acknowledgement that waits for an fsync leaves without a wakeup of the topic's thread.
 
     A step of a commit is not: the next one writes headers.

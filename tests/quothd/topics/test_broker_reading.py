@@ -39,7 +39,7 @@ def test_the_first_publish_makes_a_topic(client: Client, topic: str) -> None:
     assert client.read(f"{topic}2")[1] == [(second, b"two")]
 
 
-def test_a_cursor_below_the_oldest_record_goes_on_there(client: Client, fast: FastPeer, topic: str) -> None:
+def test_a_cursor_below_the_oldest_record_continues_there(client: Client, fast: FastPeer, topic: str) -> None:
     """The reply has the number of records that are gone, and the end of the topic."""
     lost = [client.publish(topic, b"%d" % i)[0] for i in range(3)]
     fast.call(RollTopic(), topic)

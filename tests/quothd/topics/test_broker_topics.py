@@ -186,7 +186,7 @@ def test_readers_during_a_trim_get_records_in_order_up_to_the_last(
         fast.call(TrimTopic(before=2**55), topic)
 
 
-def test_a_deleted_topic_is_gone(broker: BrokerProcess, peers: Peers, topic: str) -> None:
+def test_a_deleted_topic_and_its_files_are_removed(broker: BrokerProcess, peers: Peers, topic: str) -> None:
     """No reply and no folder has it, before and after a crash. The next one of its name has another log."""
     fast = peers.fast(broker)
     fast.publish(topic, [b"1", b"2"])
@@ -270,7 +270,7 @@ def test_a_long_opening_reports_its_progress(
     assert "event=topic_opening topic=t" in caplog.text
 
 
-STRAYS = ("01999999999999999.seg", "72057594037927935.seg")
+FALSE_SEGMENTS = ("01999999999999999.seg", "72057594037927935.seg")
 """Names of segments from the future."""
 
 
@@ -280,8 +280,8 @@ def spoil(broker: BrokerProcess) -> bytes:
         file.write(os.urandom(100))
     lost = segments(folder_of(broker, "lost"))[-1]
     truncate(lost, boundaries(lost, int(lost.parent.name[-16:], 16))[1])
-    for name in STRAYS:
-        (folder_of(broker, "stray") / name).write_bytes(bytes(5_000))
+    for name in FALSE_SEGMENTS:
+        (folder_of(broker, "false") / name).write_bytes(bytes(5_000))
     late = ManualClock(time.time_ns() // 1_000 + 3_600_000_000)
     with Log.open(folder_of(broker, "ahead"), others=(topic_file.NAME,), clock=late) as log:
         log.append([b"y"])
@@ -298,7 +298,7 @@ def test_findings_of_an_opening_are_logged_and_counted(start_broker: StartBroker
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     published: dict[str, list[int]] = {}
-    for name in ("torn", "lost", "stray", "ahead", "cut"):
+    for name in ("torn", "lost", "false", "ahead", "cut"):
         for _ in range(3):
             published.setdefault(name, []).append(fast.publish(name, [b"x", b"y"]).last)
             fast.call(RollTopic(), name) if name == "cut" else None
@@ -314,18 +314,18 @@ def test_findings_of_an_opening_are_logged_and_counted(start_broker: StartBroker
 
     eventually(lambda: counted("torn", "torn_bytes") == (100, 100), "torn bytes are counted")
     assert counted("torn", "quarantined_bytes") == (100, 10_100)
-    assert counted("stray", "quarantined_bytes") == (10_000, 10_100)
+    assert counted("false", "quarantined_bytes") == (10_000, 10_100)
     assert counted("lost", "lost_records") == (4, 4)
     for line in (
         "event=topic_recovered topic=torn torn_bytes=100",
         "event=records_lost topic=lost records=4",
-        *(f"event=stray_set_aside topic=stray file={name}.1.damaged" for name in STRAYS),
+        *(f"event=stray_set_aside topic=false file={name}.1.damaged" for name in FALSE_SEGMENTS),
         f"event=derived_rebuilt topic=cut segments={segments(folder_of(broker, 'cut'))[-2].name}",
     ):
         broker.wait_for(line)
     seconds = broker.wait_for("event=pointers_ahead topic=ahead ").rpartition("seconds=")[2]
     assert 3_500 < int(seconds.split()[0]) <= 3_620
-    assert broker.stderr.count("event=pointers_ahead") == 1, "a stray file moves no pointer"
+    assert broker.stderr.count("event=pointers_ahead") == 1, "a false segment moves no pointer"
     sealed = segments(folder_of(broker, "cut"))[-2]
     assert (sealed.read_bytes(), sealed.with_suffix(".idx").exists()) == (content, True)
     for name, pointers in published.items():
@@ -333,7 +333,7 @@ def test_findings_of_an_opening_are_logged_and_counted(start_broker: StartBroker
     found = fast.fetch("lost", published["lost"][0], ordinal=2)
     assert (found.reply.gone, found.reply.damaged) == (4, 4)
     assert counted("torn", "torn_bytes") == (100, 100)
-    fast.call(DeleteTopic(), "stray")
+    fast.call(DeleteTopic(), "false")
     assert counted("torn", "quarantined_bytes") == (100, 100)
     fast.close()
     assert broker.terminate() == 0

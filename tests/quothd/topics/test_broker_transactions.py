@@ -109,7 +109,7 @@ def test_a_part_is_staged_through_a_restart(
     assert job.publish(1, [part_of(0, 7, SMALL[0])]).count == 3
 
 
-def test_an_abort_returns_what_it_removed(fast: FastPeer, topic: str) -> None:
+def test_an_abort_returns_the_removed_batches_records_and_bytes(fast: FastPeer, topic: str) -> None:
     """A second one removes nothing, and a published transaction stays. To publish no parts is an abort."""
     job = Job(fast, topic)
     named = stage_all(job, 1, SMALL)

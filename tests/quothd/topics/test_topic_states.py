@@ -94,7 +94,7 @@ def test_every_request_is_answered_once_in_every_state(
         topic.codes(topic.answers)
 
 
-def test_a_topic_that_closes_answers_what_came_before(tmp_path: Path, disk: FaultyDisk) -> None:
+def test_a_closing_topic_answers_earlier_requests(tmp_path: Path, disk: FaultyDisk) -> None:
     """Requests that wait for an fsync, too. A front end that ends waits for no reads and deletions."""
     for name in OPERATIONS:
         topic = OpenTopic(tmp_path / name, disk)
@@ -148,7 +148,7 @@ def test_a_publish_overtakes_the_reads_of_other_threads(tmp_path: Path, disk: Fa
 
 
 @pytest.mark.parametrize("behind", [[], ["fetch", "publish"]], ids=["alone", "with more behind it"])
-def test_a_defect_ends_the_topic_when_no_fsync_runs(
+def test_a_defect_closes_the_topic_once_no_fsync_runs(
     tmp_path: Path, disk: FaultyDisk, behind: list[str]
 ) -> None:
     topic = OpenTopic(tmp_path, disk)

@@ -26,28 +26,28 @@ def dense(sequence: int) -> bytes:
 # -- a full disk --------------------------------------------------------------------------------------------
 
 
-def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open_log: OpenLog) -> None:
+def test_full_disk_is_reported_with_free_and_needed_bytes_and_writing_resumes(open_log: OpenLog) -> None:
     """`disk_low` from `disk_free_min` on; reads go on."""
     disk = FaultyDisk()
     disk.free = 10_000
     log = open_log(filesystem=disk, options=LogOptions(disk_free_min=9_000))
-    told = fill(log, 2, size=100)
+    stored = fill(log, 2, size=100)
     for size, free in ((2_000, 10_000), (10, 8_000), (10, 0)):
         disk.free = free
-        with pytest.raises(Unavailable) as refusal:
+        with pytest.raises(Unavailable) as raised:
             log.append(bytes(size))
-        assert refusal.value.code == "disk_low"
-        assert refusal.value.retryable
-        have, needed = map(parse_size, re.findall(r"(\S+ \w+) are", refusal.value.text))
+        assert raised.value.code == "disk_low"
+        assert raised.value.retryable
+        have, needed = map(parse_size, re.findall(r"(\S+ \w+) are", raised.value.text))
         assert have == free
         assert 9_000 + size < needed < 9_000 + size + 200
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
     disk.free = 10_000
-    told += fill(log, 2, size=100)
-    assert list(log.read()) == told
+    stored += fill(log, 2, size=100)
+    assert list(log.read()) == stored
 
 
-def test_batches_of_one_burst_share_the_fate_of_their_write(open_log: OpenLog) -> None:
+def test_batches_of_one_burst_are_stored_or_refused_together(open_log: OpenLog) -> None:
     """None of what waited for a failed write is stored; what comes after it may be."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
@@ -61,26 +61,24 @@ def test_batches_of_one_burst_share_the_fate_of_their_write(open_log: OpenLog) -
 
 
 @pytest.mark.parametrize("kind", ["create", "write"])
-def test_full_disk_does_not_keep_retention_from_making_room(
-    open_log: OpenLog, clock: ManualClock, kind: Kind
-) -> None:
+def test_retention_removes_segments_on_a_full_disk(open_log: OpenLog, clock: ManualClock, kind: Kind) -> None:
     """The hint says: free some space or trim. So what is sealed goes before anything new is made."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk, options=LogOptions(max_age=100, count_limit=2))
-    told = fill(log, 7)
+    stored = fill(log, 7)
     log.sync()
     clock.step(1_000 * 1_000_000)
-    for act in (log.retain, lambda: log.trim(told[-1].pointer + 1)):
+    for act in (log.retain, lambda: log.trim(stored[-1].pointer + 1)):
         disk.fail(kind, problem=errno.ENOSPC)
         with pytest.raises(Unavailable, match="disk_low"):
             act()
-        assert list(log.read()) == told[6:]
+        assert list(log.read()) == stored[6:]
         disk.heal()
     log.retain()
     assert values(log) == []
 
 
-def test_nothing_of_a_burst_is_written_behind_a_write_that_failed(open_log: OpenLog) -> None:
+def test_no_batch_of_a_burst_is_written_after_a_failed_write(open_log: OpenLog) -> None:
     """Though the next batch would have had room where the failed one does not lie now."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk, options=LogOptions(count_limit=3))
@@ -116,7 +114,7 @@ def test_failed_sync_is_never_followed_by_one_that_seems_to_succeed(open_log: Op
 def test_sync_that_failed_in_another_thread_is_never_followed_by_one_that_succeeds(
     open_log: OpenLog, tmp_path: Path
 ) -> None:
-    """The system tells a descriptor of it once: another ticket, or a roll, would promise too much."""
+    """The system reports it once to a descriptor: another ticket, or a roll, would promise too much."""
     for number, act in enumerate(("another ticket", "roll")):
         disk = FaultyDisk()
         log = open_log(tmp_path / str(number), filesystem=disk)
@@ -136,16 +134,16 @@ def test_sync_that_failed_in_another_thread_is_never_followed_by_one_that_succee
         assert outcome_of(log, encoded([b"x"])) == "storage_failed"
 
 
-def test_retention_goes_on_after_a_failure(open_log: OpenLog) -> None:
+def test_retention_continues_after_a_failure(open_log: OpenLog) -> None:
     log = open_log(options=LogOptions(count_limit=1))
-    told = fill(log, 4)
+    stored = fill(log, 4)
     log.appender.write_failure.fail(OSError(errno.EIO, "failed"))
-    assert log.trim(told[2].pointer)[0] == 2
-    assert list(log.read()) == told[2:]
+    assert log.trim(stored[2].pointer)[0] == 2
+    assert list(log.read()) == stored[2:]
 
 
 @pytest.mark.parametrize("kind", ["write", "create", "rename", "sync", "sync_directory"])
-def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
+def test_interrupted_write_leaves_a_log_that_reports_it(
     open_log: OpenLog, clock: ManualClock, kind: Kind
 ) -> None:
     """Ctrl-C within an append or a roll: its progress is unknown, so the next start finds out."""
@@ -169,7 +167,7 @@ def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
     assert values(log) == VALUES[0] + VALUES[1]
 
 
-def test_append_broken_off_between_two_batches_is_forgotten(open_log: OpenLog) -> None:
+def test_append_interrupted_between_two_batches_is_discarded(open_log: OpenLog) -> None:
     """A batch whose write never came is not taken for stored when it is sent again."""
     log = open_log()
 
@@ -203,7 +201,7 @@ def torn_log(open_log: OpenLog, directory: Path, clock: ManualClock) -> tuple[by
     return path.read_bytes()[size:], pointer
 
 
-def test_setting_aside_that_is_broken_off_is_taken_up_again(
+def test_quarantine_that_is_interrupted_is_finished_by_the_next_opening(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
     """At each step; the bytes are kept once, and the pointer of what they were is not reused."""

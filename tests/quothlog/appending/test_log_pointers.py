@@ -48,16 +48,16 @@ def test_clock_may_step_back(log: Log, clock: ManualClock, back: int) -> None:
     fill(log, 3)
     before = clock.now()
     clock.set(before - back)
-    told = fill(log, 3)
+    stored = fill(log, 3)
     assert_rising(pointers(log))
-    assert [record.pointer - told[0].pointer for record in told] == [0, 1, 2]
+    assert [record.pointer - stored[0].pointer for record in stored] == [0, 1, 2]
     info = log.info()
     assert info.counters["clock_steps"] == 1
     assert info.gauges["clock_step_us"] == back
-    assert info.gauges["pointer_ahead_us"] == told[-1].pointer - (before - back)
+    assert info.gauges["pointer_ahead_us"] == stored[-1].pointer - (before - back)
 
 
-def test_boots_without_a_record_never_lead_to_a_second_use(open_log: OpenLog, clock: ManualClock) -> None:
+def test_boots_without_a_record_never_reuse_a_pointer(open_log: OpenLog, clock: ManualClock) -> None:
     """Every boot may have given out pointers that the loss of power took, so each adds its 10 s."""
     clock.tick = 0
     log = open_log()
@@ -86,18 +86,18 @@ def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clo
         with pytest.raises(Conflict, match="pointers_exhausted"):
             log.append(b"d")
     log.sync()
-    told = list(log.read())
-    assert [record.value for record in told] == [b"a", b"b", b"c"]
+    stored = list(log.read())
+    assert [record.value for record in stored] == [b"a", b"b", b"c"]
     log.close()
     for _ in range(3):
         clock.reboot()
         log = open_log()
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
         assert list(log.read(POINTER_MAX)) == []
         assert outcome_of(log, encoded([b"d"])) == "pointers_exhausted"
         with pytest.raises(Conflict, match="pointers_exhausted"):
             log.roll()
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
         log.close()
 
 
@@ -105,7 +105,7 @@ def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clo
 
 
 def written(log: Log, records: int) -> list[int]:
-    """Append records, one after the other, and tell their pointers."""
+    """Append records, one after the other, and return their pointers."""
     return [put(log, encoded([b"x"]))[0].first for _ in range(records)]
 
 
@@ -122,7 +122,9 @@ def test_burst_that_borrows_more_than_ten_seconds_waits(open_log: OpenLog, clock
     assert log.newest == START + HORIZON_US + 100_000 - 1
 
 
-def test_sync_that_was_begun_earlier_shows_what_it_covers(open_log: OpenLog, clock: ManualClock) -> None:
+def test_earlier_sync_makes_only_the_records_visible_that_it_covers(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
     clock.tick = 0
     log = open_log()
     written(log, 1)

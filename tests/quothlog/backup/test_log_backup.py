@@ -63,7 +63,7 @@ def up_to(records: list[Record], batches: list[Appended], moment: int) -> list[R
     return [record for record in records if ends and record.pointer <= ends[-1]]
 
 
-def test_any_moment_of_any_history_comes_back(tmp_path: Path, rng: random.Random) -> None:
+def test_backup_of_any_history_restores_any_time_of_it(tmp_path: Path, rng: random.Random) -> None:
     for number in range(times(12, 1_000)):
         here = tmp_path / str(number)
         clock = ManualClock(START)
@@ -97,7 +97,9 @@ def test_any_moment_of_any_history_comes_back(tmp_path: Path, rng: random.Random
         shutil.rmtree(here)
 
 
-def test_ordinals_and_producers_stay(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
+def test_restored_log_keeps_ordinals_and_producers(
+    open_log: OpenLog, clock: ManualClock, tmp_path: Path
+) -> None:
     log = open_log(options=SMALL)
     raws = [encoded([b"%d" % number], producer=7, sequence=number) for number in range(1, 36)]
     stored = put(log, *raws)
@@ -112,7 +114,7 @@ def test_ordinals_and_producers_stay(open_log: OpenLog, clock: ManualClock, tmp_
         assert back.end_ordinal == 31
 
 
-def test_only_what_is_new_is_copied(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
+def test_repeated_backup_copies_new_files_only(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
     log, kept = open_log(options=SMALL), tmp_path / "kept"
     fill(log, 35)
     archived(log, kept, clock)
@@ -132,7 +134,7 @@ def test_only_what_is_new_is_copied(open_log: OpenLog, clock: ManualClock, tmp_p
         )
 
 
-def test_a_log_ahead_of_the_clock_is_whole_unless_a_moment_was_said(
+def test_backup_of_a_log_ahead_of_the_clock_is_complete_unless_a_time_is_given(
     log: Log, clock: ManualClock, tmp_path: Path
 ) -> None:
     fill(log, 3)
@@ -142,11 +144,11 @@ def test_a_log_ahead_of_the_clock_is_whole_unless_a_moment_was_said(
     assert archived(log, tmp_path / "kept", clock, clock.now())[0].records == 0
 
 
-def test_wherever_it_breaks_off_the_next_copy_goes_on(
+def test_backup_interrupted_anywhere_is_continued_by_the_next_one(
     open_log: OpenLog, clock: ManualClock, tmp_path: Path
 ) -> None:
     log = open_log(options=SMALL)
-    told = fill(log, 35)
+    stored = fill(log, 35)
     until = clock.now()
     for nth in count(1):
         kept, disk = tmp_path / f"kept-{nth}", FaultyDisk(syncs=False)
@@ -159,11 +161,11 @@ def test_wherever_it_breaks_off_the_next_copy_goes_on(
         assert copied == archive.bytes - whole, "what was finished is not copied again"
         assert sorted(path.name for path in kept.iterdir()) == sorted(file.name for file in archive.files)
         with restored(kept, archive, tmp_path / f"back-{nth}", log.log_id, clock) as back:
-            assert list(back.read()) == told
+            assert list(back.read()) == stored
     assert nth > 20
 
 
-def test_a_file_that_is_not_what_it_was_is_found(log: Log, clock: ManualClock, tmp_path: Path) -> None:
+def test_changed_backup_file_is_detected(log: Log, clock: ManualClock, tmp_path: Path) -> None:
     fill(log, 3)
     archive, _, _ = archived(log, tmp_path / "kept", clock)
     (file,) = archive.files
@@ -183,33 +185,33 @@ def test_a_file_that_is_not_what_it_was_is_found(log: Log, clock: ManualClock, t
 
 
 @pytest.mark.parametrize("what", ["retention of some", "retention of all", "appends and rolls"])
-def test_what_the_owner_does_meanwhile_makes_no_hole(
+def test_backup_beside_a_writing_owner_has_no_hole(
     open_log: OpenLog, clock: ManualClock, tmp_path: Path, what: str
 ) -> None:
-    """Of a log of which nothing stays that, as it is then, is copied: it begins where all of it had ended."""
+    """The new state is copied if retention removes the whole log: it begins where the old one ended."""
     log = open_log(options=SMALL)
-    told = fill(log, 35)
+    stored = fill(log, 35)
     later: list[Record] = []
 
     def act(_size: int) -> None:
         if what == "appends and rolls":
             fill(log, 7)
         elif what == "retention of some":
-            log.trim(told[25].pointer)
+            log.trim(stored[25].pointer)
         elif not later:
             log.roll()
-            log.trim(told[-1].pointer + 1)
+            log.trim(stored[-1].pointer + 1)
             later.extend(fill(log, 15))
 
     archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=act)
     first = {"retention of some": 20, "retention of all": 35}.get(what, 0)
     assert (damages, archive.first_ordinal, archive.end_ordinal) == ([], first, 35)
     with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
-        assert list(back.read()) == told[first:]
+        assert list(back.read()) == stored[first:]
         assert (back.first_ordinal, back.end_ordinal) == (first, 35)
 
 
-def test_what_is_damaged_is_copied_as_it_is(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
+def test_backup_copies_damaged_bytes_unchanged(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
     """A batch, or a header block, of the first segment, one in the middle, and the last one."""
     for number, (row, in_block) in enumerate([(0, False), (1, False), (-1, False), (1, True), (-1, True)]):
         log = open_log(tmp_path / str(number), options=SMALL)

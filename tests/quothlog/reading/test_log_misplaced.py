@@ -32,14 +32,14 @@ BATCHES = 20
 def stored(request: pytest.FixtureRequest, open_log: OpenLog, directory: Path) -> list[Record]:
     """The records of `BATCHES` equal batches that lie in one segment, of each kind. It is not open."""
     log = open_log(log_id=LOG_ID)
-    told = fill(log, BATCHES)
+    records = fill(log, BATCHES)
     if request.param != "active":
         log.roll()
-        told += fill(log, 1)
+        records += fill(log, 1)
     log.close()
     if request.param.endswith("without it"):
         segments(directory)[0].with_suffix(file_format.INDEX_SUFFIX).unlink()
-    return told
+    return records
 
 
 def put_in_place(directory: Path, moves: dict[int, int]) -> None:
@@ -78,7 +78,7 @@ MOVES = [
 
 
 @pytest.mark.parametrize("moves", MOVES, ids=str)
-def test_batches_out_of_place_cost_no_others(
+def test_misplaced_batches_hide_no_others(
     stored: list[Record], open_log: OpenLog, directory: Path, moves: dict[int, int]
 ) -> None:
     put_in_place(directory, moves)
@@ -106,17 +106,17 @@ def test_value_that_looks_like_a_footer_is_a_value(open_log: OpenLog, directory:
     log = open_log()
     fill(log, 1)
     put(log, ending_in_a_footer(log))
-    told = list(log.read())
+    records = list(log.read())
     log.sync()
     log.discard()
     log = open_log()
-    assert (log.findings.torn_bytes, list(log.read())) == (0, told)
-    assert [one for one in verify.records(directory) if isinstance(one, Record)] == told
+    assert (log.findings.torn_bytes, list(log.read())) == (0, records)
+    assert [one for one in verify.records(directory) if isinstance(one, Record)] == records
     (summary,) = verify.summaries(directory)
     assert (summary.damages, summary.records) == ((), 2)
 
 
-def test_value_that_looks_like_the_footer_that_had_no_room(open_log: OpenLog, directory: Path) -> None:
+def test_value_that_looks_like_the_missing_footer_is_a_value(open_log: OpenLog, directory: Path) -> None:
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     fill(log, 1)
@@ -125,11 +125,11 @@ def test_value_that_looks_like_the_footer_that_had_no_room(open_log: OpenLog, di
     assert log.roll()
     disk.heal()
     log.append(b"behind")
-    told = list(log.read())
-    assert len(told) == 3
+    records = list(log.read())
+    assert len(records) == 3
     log.rest()
-    assert list(log.read()) == told
-    assert [one for one in verify.records(directory) if isinstance(one, Record)] == told
+    assert list(log.read()) == records
+    assert [one for one in verify.records(directory) if isinstance(one, Record)] == records
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_value_that_looks_like_the_footer_that_had_no_room(open_log: OpenLog, di
 # -- what damage must not lead to ----------------------------------------------------------------------------
 
 
-def test_pointer_behind_two_damaged_batches_is_not_given_out_again(
+def test_pointer_behind_two_damaged_batches_is_not_reused(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
     """Also if a value behind them holds an old batch of this very log."""
@@ -160,7 +160,7 @@ def test_pointer_behind_two_damaged_batches_is_not_given_out_again(
     assert log.append(b"new").first > lost
 
 
-def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
+def test_retries_are_recognised_without_a_header_block_and_an_index(
     open_log: OpenLog, directory: Path
 ) -> None:
     """An index changes nothing but time, also where it would be of help."""
@@ -186,47 +186,47 @@ def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
 # -- segments that are not there, or are not what their names say ------------------------------------
 
 
-@pytest.mark.parametrize("harm", ["removed", "of a newer version", "a directory"])
-def test_segment_that_cannot_be_read_takes_no_other_with_it(
-    open_log: OpenLog, directory: Path, harm: str
+@pytest.mark.parametrize("problem", ["removed", "of a newer version", "a directory"])
+def test_segment_that_cannot_be_read_hides_no_other_segment(
+    open_log: OpenLog, directory: Path, problem: str
 ) -> None:
-    """Not the one before it, whose end it would tell."""
+    """Nor the one before it, whose end it would show."""
     with open_log(options=LogOptions(count_limit=2)) as log:
-        told = fill(log, 10)
+        records = fill(log, 10)
     third = segments(directory)[2]
-    if harm == "of a newer version":
+    if problem == "of a newer version":
         block = bytearray(third.read_bytes()[: file_format.BLOCK_BYTES])
         block[8:12] = (7).to_bytes(4, "little")
         block[88:96] = xxh3_64_intdigest(bytes(block[:88])).to_bytes(8, "little")
         third.write_bytes(bytes(block) + third.read_bytes()[file_format.BLOCK_BYTES :])
     log = open_log()
-    if harm != "of a newer version":
+    if problem != "of a newer version":
         third.unlink()
-    if harm == "a directory":
+    if problem == "a directory":
         third.mkdir()
     for row in (0, 1, 3, 4):
-        after = told[2 * row].pointer - 1
+        after = records[2 * row].pointer - 1
         found = log.fetch(after, bytes_max=1)
         assert found is not None
         assert found.ordinal == 2 * row
 
 
-def test_stranger_in_front_of_all_changes_no_count(open_log: OpenLog, directory: Path) -> None:
+def test_misplaced_segment_before_all_others_changes_no_count(open_log: OpenLog, directory: Path) -> None:
     """Trimmed records are no damage, and a trim never removes less than nothing."""
     with open_log(options=LogOptions(count_limit=2)) as log:
-        told = fill(log, 10)
-        log.trim(told[4].pointer)
+        appended = fill(log, 10)
+        log.trim(appended[4].pointer)
     newest = segments(directory)[-1]
-    shutil.copy(newest, directory / f"{told[0].pointer - 5:017d}.seg")
+    shutil.copy(newest, directory / f"{appended[0].pointer - 5:017d}.seg")
     log = open_log()
     assert log.first_ordinal == 4
     found = log.fetch(0)
     assert found is not None
     assert log.loss(0, 0, found).damaged == 0
-    records, _ = log.trim(told[6].pointer)
+    records, _ = log.trim(appended[6].pointer)
     assert records >= 0
     assert log.first_ordinal == 6
-    assert list(log.read()) == told[6:]
+    assert list(log.read()) == appended[6:]
 
 
 def test_header_blocks_of_a_long_history_are_not_kept_in_memory(open_log: OpenLog, directory: Path) -> None:
@@ -241,14 +241,14 @@ def test_header_blocks_of_a_long_history_are_not_kept_in_memory(open_log: OpenLo
     assert peak_of(lambda: sum(1 for _ in log.read())) < 20 * block_bytes
 
 
-def test_a_cut_batch_at_the_end_still_tells_that_one_before_it_is_out_of_place(
+def test_cut_batch_at_the_end_shows_that_the_one_before_it_is_misplaced(
     open_log: OpenLog, directory: Path
 ) -> None:
     """The last batch of three stands first and is broken, the second one is cut: the first one is whole."""
     log = open_log(log_id=LOG_ID)
-    told = fill(log, 3)
+    records = fill(log, 3)
     log.roll()
-    told += fill(log, 1)
+    records += fill(log, 1)
     log.close()
     path = segments(directory)[0]
     data = path.read_bytes()
@@ -257,16 +257,16 @@ def test_a_cut_batch_at_the_end_still_tells_that_one_before_it_is_out_of_place(
     block = data[: boundaries(path, LOG_ID)[0]]
     path.write_bytes(block + broken + first + second[: batch.HEADER_BYTES])
     found = salvaged(open_log())
-    assert [record.value for record in found] == [told[0].value, told[3].value]
+    assert [record.value for record in found] == [records[0].value, records[3].value]
 
 
-def test_file_named_within_a_segment_hides_nothing_of_it(open_log: OpenLog, directory: Path) -> None:
+def test_copy_named_within_a_segment_hides_no_record_of_it(open_log: OpenLog, directory: Path) -> None:
     """A copy of another segment: whatever the cursor, a read goes on in the segment around its name."""
     with open_log(options=LogOptions(count_limit=4)) as log:
-        told = fill(log, 12)
-    shutil.copy(segments(directory)[1], directory / file_format.segment_name(told[1].pointer + 1))
+        records = fill(log, 12)
+    shutil.copy(segments(directory)[1], directory / file_format.segment_name(records[1].pointer + 1))
     log = open_log()
-    for row, record in enumerate(told):
-        assert list(log.read(record.pointer)) == told[row + 1 :]
+    for row, record in enumerate(records):
+        assert list(log.read(record.pointer)) == records[row + 1 :]
         found = [one for one in verify.records(directory, record.pointer) if isinstance(one, Record)]
-        assert found == told[row + 1 :]
+        assert found == records[row + 1 :]

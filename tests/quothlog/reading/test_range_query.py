@@ -38,36 +38,36 @@ def grown(seed: int) -> Iterator[tuple[Log, Batches]]:
     clock = ManualClock(tick=rng.choice((1, 1_000)))
     options = LogOptions(size_limit=size_limit)
     with TemporaryDirectory(prefix="quoth-ranges-") as at, Log.open(at, options=options, clock=clock) as log:
-        told: Batches = []
+        stored: Batches = []
         for _ in range(rng.randrange(80)):
             values = [bytes(rng.choice((0, 1, 30))) for _ in range(rng.choice((1, 1, 2, 3, 10, 100)))]
             keys = [rng.choice((None, b"k")) for _ in values] if rng.random() < 0.3 else None
             headers = [encode_headers({"h": b"x"}) for _ in values] if rng.random() < 0.3 else None
             raw = batch.encode(values, keys, headers)
-            told.append((put(log, raw)[0].first, len(values), len(raw)))
+            stored.append((put(log, raw)[0].first, len(values), len(raw)))
             if rng.random() < 0.1:
                 log.roll()
-        if told and rng.random() < 0.4:
-            log.trim(rng.choice(told)[0])
-        yield log, told
+        if stored and rng.random() < 0.4:
+            log.trim(rng.choice(stored)[0])
+        yield log, stored
 
 
-def records_of(log: Log, told: Batches) -> list[int]:
+def records_of(log: Log, stored: Batches) -> list[int]:
     """The pointers that are kept."""
-    return [base + i for base, count, _ in told for i in range(count)][log.first_ordinal :]
+    return [base + i for base, count, _ in stored for i in range(count)][log.first_ordinal :]
 
 
-def bytes_of(told: Batches, pointers: list[int]) -> int:
+def bytes_of(stored: Batches, pointers: list[int]) -> int:
     """The bytes of the batches that these records lie in."""
     if not pointers:
         return 0
     first, last = pointers[0], pointers[-1]
-    return sum(size for base, count, size in told if base <= last and base + count > first)
+    return sum(size for base, count, size in stored if base <= last and base + count > first)
 
 
-def cursors(told: Batches) -> list[int]:
+def cursors(stored: Batches) -> list[int]:
     """Pointers in front of, in and behind records."""
-    edges = [base + step for base, count, _ in told for step in (-1, 0, count // 2, count - 1, count)]
+    edges = [base + step for base, count, _ in stored for step in (-1, 0, count // 2, count - 1, count)]
     return [0, 1, *edges, POINTER_MAX]
 
 
@@ -76,16 +76,16 @@ every_log = given(st.integers(0, 2**32 - 1))
 
 @settings(max_examples=times(12, 300), deadline=None)
 @every_log
-def test_a_range_is_counted_as_by_looking_at_every_record(seed: int) -> None:
-    with grown(seed) as (log, told):
-        rng, kept = random.Random(seed), records_of(log, told)
+def test_count_of_a_range_equals_the_records_read_from_it(seed: int) -> None:
+    with grown(seed) as (log, stored):
+        rng, kept = random.Random(seed), records_of(log, stored)
         for _ in range(30):
-            after, until = sorted(rng.choices(cursors(told), k=2))
+            after, until = sorted(rng.choices(cursors(stored), k=2))
             within = [one for one in kept if after < one <= until]
             found, gone = log.survey(after).count(after, until)
             ends = (within[0], within[-1]) if within else (0, 0)
-            assert found == RangeCount(len(within), bytes_of(told, within), *ends)
-            removed = [base + i for base, count, _ in told for i in range(count)][: log.first_ordinal]
+            assert found == RangeCount(len(within), bytes_of(stored, within), *ends)
+            removed = [base + i for base, count, _ in stored for i in range(count)][: log.first_ordinal]
             assert gone == (log.first_ordinal if removed and after < removed[-1] else 0)
             middle = rng.randint(after, until)
             parts = [
@@ -96,11 +96,11 @@ def test_a_range_is_counted_as_by_looking_at_every_record(seed: int) -> None:
 
 @settings(max_examples=times(12, 300), deadline=None)
 @every_log
-def test_advancing_takes_what_fits_and_all_in_the_end(seed: int) -> None:
+def test_advances_return_the_largest_range_within_the_limits(seed: int) -> None:
     """As many records as asked for; by bytes whole batches, and one at least."""
-    with grown(seed) as (log, told):
-        rng, kept = random.Random(seed), records_of(log, told)
-        after = rng.choice(cursors(told))
+    with grown(seed) as (log, stored):
+        rng, kept = random.Random(seed), records_of(log, stored)
+        after = rng.choice(cursors(stored))
         left = [one for one in kept if one > after]
         while True:
             if rng.random() < 0.5:
@@ -109,13 +109,13 @@ def test_advancing_takes_what_fits_and_all_in_the_end(seed: int) -> None:
             else:
                 records_max, bytes_max = ALL, rng.choice((1, 200, 1_000, 20_000))
                 taken = []
-                for base, count, _ in told:
+                for base, count, _ in stored:
                     more = [one for one in left if base <= one < base + count]
-                    if taken and bytes_of(told, taken + more) > bytes_max:
+                    if taken and bytes_of(stored, taken + more) > bytes_max:
                         break
                     taken += more
             found, _ = log.survey(after).advance(after, records_max, bytes_max)
-            assert (found.records, found.bytes) == (len(taken), bytes_of(told, taken))
+            assert (found.records, found.bytes) == (len(taken), bytes_of(stored, taken))
             assert found.after >= after
             assert [one for one in kept if found.after < one <= found.until] == taken
             if not taken:
@@ -129,11 +129,11 @@ def test_advancing_takes_what_fits_and_all_in_the_end(seed: int) -> None:
 @settings(max_examples=times(12, 300), deadline=None)
 @every_log
 def test_parts_hold_the_same_records_and_none_is_empty_or_too_large(seed: int) -> None:
-    with grown(seed) as (log, told):
-        rng, kept = random.Random(seed), records_of(log, told)
-        between = {base - 1 for base, _, _ in told} | {base + count - 1 for base, count, _ in told}
+    with grown(seed) as (log, stored):
+        rng, kept = random.Random(seed), records_of(log, stored)
+        between = {base - 1 for base, _, _ in stored} | {base + count - 1 for base, count, _ in stored}
         for _ in range(15):
-            after, until = sorted(rng.choices(cursors(told), k=2))
+            after, until = sorted(rng.choices(cursors(stored), k=2))
             asked = rng.choice((1, 2, 3, 10, 300, 10_000))
             within = [one for one in kept if after < one <= until]
             parts, _ = log.survey(after).split(after, until, asked)
@@ -148,13 +148,13 @@ def test_parts_hold_the_same_records_and_none_is_empty_or_too_large(seed: int) -
             assert 0 not in {one.records for one in parts}
             for part in parts:
                 assert part.bytes == log.survey(part.after).count(part.after, part.until)[0].bytes
-            most = max(2 * len(within) / asked, max((count for _, count, _ in told), default=0))
+            most = max(2 * len(within) / asked, max((count for _, count, _ in stored), default=0))
             assert all(one.records <= most for one in parts)
             if within and asked == 1:
                 assert parts[0].until == min(until, log.newest)
 
 
-def test_few_parts_are_alike_wherever_segments_end(open_log: OpenLog, directory: Path) -> None:
+def test_few_parts_have_similar_sizes_wherever_segments_end(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(size_limit=10_000))
     for _ in range(400):
         put(log, encoded([bytes(10)] * 10))
@@ -199,10 +199,8 @@ def assert_consistent(log: Log) -> None:
 
 
 @pytest.mark.parametrize("chance", range(times(12, 400)))
-def test_what_is_damaged_counts_and_nothing_is_counted_twice(
-    open_log: OpenLog, directory: Path, chance: int, seed: int
-) -> None:
-    """Bytes anywhere in sealed segments are changed or zeros; the last segment tells where all of it ends."""
+def test_damaged_records_are_counted_once(open_log: OpenLog, directory: Path, chance: int, seed: int) -> None:
+    """Bytes anywhere in sealed segments are changed or zeros; the last segment has the end of the log."""
     rng = random.Random(seed + chance)
     with open_log(options=LogOptions(size_limit=2_000)) as log:
         fill(log, 60, records=3)
@@ -225,10 +223,10 @@ def test_what_is_damaged_counts_and_nothing_is_counted_twice(
     assert_consistent(log)
 
 
-def test_a_damaged_batch_is_passed_over_whole(open_log: OpenLog, directory: Path) -> None:
+def test_advance_skips_a_damaged_batch_completely(open_log: OpenLog, directory: Path) -> None:
     """An advance ends in front of it or takes all of it, and what is behind it is exact again."""
     with open_log() as log:
-        told = fill(log, 6, records=10)
+        stored = fill(log, 6, records=10)
         log.roll()
         fill(log, 1)
         log_id = log.log_id
@@ -236,7 +234,7 @@ def test_a_damaged_batch_is_passed_over_whole(open_log: OpenLog, directory: Path
     path.with_suffix(".idx").unlink()
     flip(path, boundaries(path, log_id)[2] + 3)
     survey = open_log().survey(0)
-    pointers = [record.pointer for record in told]
+    pointers = [record.pointer for record in stored]
     assert survey.advance(0, 25, ALL)[0][1:3] == (pointers[19], 20)
     assert survey.advance(pointers[19], 3, ALL)[0][1:3] == (pointers[30] - 1, 10)
     assert survey.advance(pointers[19], 15, ALL)[0][1:3] == (pointers[34], 15)
@@ -250,7 +248,7 @@ def test_a_damaged_batch_is_passed_over_whole(open_log: OpenLog, directory: Path
     )
 
 
-def test_files_that_bear_the_names_of_others_are_passed_over(open_log: OpenLog, directory: Path) -> None:
+def test_swapped_segments_are_counted_consistently(open_log: OpenLog, directory: Path) -> None:
     with open_log() as log:
         for _ in range(5):
             fill(log, 10)
@@ -266,33 +264,33 @@ def test_files_that_bear_the_names_of_others_are_passed_over(open_log: OpenLog, 
 # -- meanwhile ----------------------------------------------------------------------------------------------
 
 
-def test_what_retention_removes_meanwhile_is_answered_for_what_is_left(open_log: OpenLog) -> None:
+def test_query_during_retention_covers_the_records_that_are_left(open_log: OpenLog) -> None:
     log = open_log()
-    told = []
+    stored = []
     for _ in range(10):
-        told += fill(log, 4)
+        stored += fill(log, 4)
         log.roll()
-    told += fill(log, 4)
+    stored += fill(log, 4)
     survey = log.survey(0)
-    log.trim(told[20].pointer)
+    log.trim(stored[20].pointer)
     found, gone = survey.count(0, POINTER_MAX)
-    assert (found.records, gone, found.first) == (24, 20, told[20].pointer)
+    assert (found.records, gone, found.first) == (24, 20, stored[20].pointer)
     assert survey.advance(0, 3, ALL) == (
-        RangeSize(told[19].pointer, told[22].pointer, 3, survey.count(0, told[22].pointer)[0].bytes),
+        RangeSize(stored[19].pointer, stored[22].pointer, 3, survey.count(0, stored[22].pointer)[0].bytes),
         20,
     )
 
 
-def test_a_survey_stays_what_it_was(open_log: OpenLog) -> None:
+def test_survey_is_unchanged_by_later_appends_and_trims(open_log: OpenLog) -> None:
     log = open_log()
-    told = fill(log, 5)
+    stored = fill(log, 5)
     survey = log.survey(0)
     fill(log, 5)
     log.roll()
-    assert survey.count(0, POINTER_MAX)[0][::2] == (5, told[0].pointer)
+    assert survey.count(0, POINTER_MAX)[0][::2] == (5, stored[0].pointer)
     log.trim(log.newest + 1)
     assert survey.count(0, POINTER_MAX)[0].records == 5
-    assert survey.newest == told[-1].pointer
+    assert survey.newest == stored[-1].pointer
     assert log.survey(0).count(0, POINTER_MAX) == (RangeCount(0, 0, 0, 0), 10)
 
 

@@ -16,7 +16,7 @@ from kit.disk.topics import drop_from_cache
 from kit.scale import times
 from quothlog import Log, LogOptions
 from quothlog.reading.segment_reader import (
-    MARKS_MAX,
+    EXTRACT_ENDS_MAX,
     Extract,
     SegmentView,
     _extract_any,
@@ -45,13 +45,13 @@ def view_of(log: Log, after: int) -> SegmentView:
 
 
 def searched(log: Log, after: int, records_max: int, bytes_max: int) -> Extract | None:
-    """The extract without marks and guesses, as whatever is damaged is read."""
+    """The extract without extract_ends and guesses, as whatever is damaged is read."""
     return _extract_any(view_of(log, after), log.log_id, after, records_max, bytes_max)
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["sound", "damaged"])
 @pytest.mark.parametrize("size_limit", [2**30, 2**18], ids=["active", "sealed"])
-def test_reading_on_gives_what_searching_gives(
+def test_sequential_reads_return_the_same_batches_as_searches(
     directory: Path, clock: ManualClock, rng: random.Random, damaged: bool, size_limit: int
 ) -> None:
     """The same batches, whatever their sizes, limits and damage."""
@@ -81,7 +81,7 @@ def test_reading_on_gives_what_searching_gives(
             after = rng.choice((found.next, found.next, found.next, rng.choice(cursors)))
 
 
-def test_what_is_not_in_memory_is_not_at_hand(directory: Path, clock: ManualClock) -> None:
+def test_read_at_hand_returns_nothing_from_the_disk(directory: Path, clock: ManualClock) -> None:
     with Log.open(directory, clock=clock) as log:
         cursors = [log.append([b"x" * 100] * 100).last for _ in range(100)]
         log.roll()
@@ -113,7 +113,7 @@ def test_what_is_not_in_memory_is_not_at_hand(directory: Path, clock: ManualCloc
         assert again.next == cursors[3]
 
 
-def test_extract_keeps_little_more_in_memory_than_it_holds(open_log: OpenLog) -> None:
+def test_extract_keeps_at_most_twice_its_size_in_memory(open_log: OpenLog) -> None:
     """Replies wait for slow consumers, and are counted by what they hold."""
     with open_log() as log:
         cursors = [0]
@@ -129,7 +129,7 @@ def test_extract_keeps_little_more_in_memory_than_it_holds(open_log: OpenLog) ->
                         assert len(kept) <= 2 * len(data)
 
 
-def test_what_is_at_hand_is_small(open_log: OpenLog) -> None:
+def test_read_at_hand_returns_small_extracts_only(open_log: OpenLog) -> None:
     """A reader thread reads batches that are larger than estimated."""
     disk = FaultyDisk(MemoryDisk())
     with open_log(filesystem=disk) as log:
@@ -149,15 +149,15 @@ def test_what_is_at_hand_is_small(open_log: OpenLog) -> None:
         assert disk.count("read") == before
 
 
-def test_marks_of_a_thousand_readers_are_bounded(open_log: OpenLog) -> None:
+def test_extract_ends_of_a_thousand_readers_are_bounded(open_log: OpenLog) -> None:
     log = open_log()
-    for appended in [log.append([b"x"]) for _ in range(3 * MARKS_MAX)]:
+    for appended in [log.append([b"x"]) for _ in range(3 * EXTRACT_ENDS_MAX)]:
         log.fetch(appended.first - 1, 1)
-        assert len(view_of(log, 0).marks) <= MARKS_MAX
-    assert appended.last in view_of(log, 0).marks
+        assert len(view_of(log, 0).extract_ends) <= EXTRACT_ENDS_MAX
+    assert appended.last in view_of(log, 0).extract_ends
 
 
-def test_records_that_are_larger_than_those_before_them_come_as_asked(open_log: OpenLog) -> None:
+def test_records_larger_than_earlier_ones_are_returned_as_requested(open_log: OpenLog) -> None:
     """Their size is estimated from those before, and they are read again if that was too little."""
     log = open_log()
     after = log.append([b"x"] * 20_000).last

@@ -1,6 +1,6 @@
 """Each corruption of a log and its cost, the same through opening, offline verification and repair.
 
-The wreck of a log has two sealed segments with three batches of three records each, and a tail of four
+The crashed log has two sealed segments with three batches of three records each, and a tail of four
 batches. The clock stands still all the while, so a pointer that came a second time would be noticed.
 """
 
@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from kit.disk import damage
+from kit.disk.crashed_log import LOG_ID, CrashedLog, assert_goes_on, restamped, torn_files
 from kit.disk.damage import cut, flip, insert, overwrite, truncate
 from kit.disk.logs import boundaries, copy, salvaged, segments
-from kit.disk.wreck import LOG_ID, Wreck, assert_goes_on, restamped, torn_files
 from kit.scale import some
 from quothlog.file_format import FOOTER_BYTES
 from quothlog.recovery.repair import repair
@@ -27,11 +27,11 @@ from quothwire.record import Record
 
 
 class Scene:
-    """A copy of a wreck to be damaged. spans: the file, start and end of each batch, as they were."""
+    """A copy of the crashed log to be damaged. spans: the file, start and end of each batch, as they were."""
 
-    def __init__(self, wreck: Wreck) -> None:
-        self.wreck = wreck
-        self.directory = copy(wreck.directory, next(wreck.copies))
+    def __init__(self, crashed_log: CrashedLog) -> None:
+        self.crashed_log = crashed_log
+        self.directory = copy(crashed_log.directory, next(crashed_log.copies))
         self.paths = segments(self.directory)
         self.spans = [
             (path, start, end) for path in self.paths for start, end in pairwise(boundaries(path, LOG_ID))
@@ -46,46 +46,46 @@ class Scene:
         return next(start for path, start, _ in self.spans if path == self.paths[row])
 
 
-Harm = Callable[[Scene], object]
+Change = Callable[[Scene], object]
 
 
-def flip_in(number: int, offset: int) -> Harm:
+def flip_in(number: int, offset: int) -> Change:
     """Change one byte of a batch. offset: from its start, or from its end if it is negative."""
 
-    def harm(scene: Scene) -> None:
+    def change(scene: Scene) -> None:
         path, start, end = scene.spans[number]
         flip(path, (end if offset < 0 else start) + offset)
 
-    return harm
+    return change
 
 
-def fill(first: int, last: int, byte: bytes) -> Harm:
+def fill(first: int, last: int, byte: bytes) -> Change:
     """Write over some batches of one segment."""
 
-    def harm(scene: Scene) -> None:
+    def change(scene: Scene) -> None:
         path, start, _ = scene.spans[first]
         overwrite(path, start, byte * (scene.spans[last][2] - start))
 
-    return harm
+    return change
 
 
-def before(number: int, data: Callable[[Scene], bytes]) -> Harm:
+def before(number: int, data: Callable[[Scene], bytes]) -> Change:
     return lambda scene: insert(*scene.spans[number][:2], data(scene))
 
 
-def swap(one: int, other: int) -> Harm:
+def swap(one: int, other: int) -> Change:
     return lambda scene: damage.swap(scene.spans[one][0], scene.spans[one][1:], scene.spans[other][1:])
 
 
-def together(*harms: Harm) -> Harm:
-    return lambda scene: [harm(scene) for harm in harms]
+def together(*changes: Change) -> Change:
+    return lambda scene: [change(scene) for change in changes]
 
 
-def end_at(row: int, size: Callable[[Scene], int]) -> Harm:
+def end_at(row: int, size: Callable[[Scene], int]) -> Change:
     return lambda scene: truncate(scene.paths[row], size(scene))
 
 
-def emptied(row: int, byte: bytes = b"\0") -> Harm:
+def emptied(row: int, byte: bytes = b"\0") -> Change:
     return lambda scene: overwrite(scene.paths[row], 0, byte * scene.paths[row].stat().st_size)
 
 
@@ -99,18 +99,18 @@ def size_of(row: int, less: int) -> Callable[[Scene], int]:
 
 
 UNFINISHED = "unfinished"
-Told = tuple[int, str, int]
+Reported = tuple[int, str, int]
 
 
 class Corruption(NamedTuple):
-    """A harm, the batches that it costs, and (segment, kind, missing records) as verifying reports it.
+    """A change, the batches that it costs, and (segment, kind, missing records) as verifying reports it.
 
     last: batches of which a pointer is left somewhere, so that none of theirs is given out again.
     """
 
-    harm: Harm
+    change: Change
     lost: set[int]
-    told: list[Told]
+    reported: list[Reported]
     last: int = 10
 
 
@@ -173,7 +173,7 @@ CORRUPTIONS: dict[str, Corruption] = {
         before(8, lambda scene: scene.raw(6)), set(), [(2, Wrong.REPEATED, 0)]
     ),
     "a batch of another log between": Corruption(
-        before(8, lambda scene: restamped(scene.wreck, LOG_ID + 1, 0)), set(), [(2, BYTES, 0)]
+        before(8, lambda scene: restamped(scene.crashed_log, LOG_ID + 1, 0)), set(), [(2, BYTES, 0)]
     ),
     "half a batch between": Corruption(before(8, lambda scene: scene.raw(7)[:-9]), set(), [(2, CUT, 0)]),
     "bytes removed": Corruption(
@@ -188,19 +188,19 @@ CORRUPTIONS: dict[str, Corruption] = {
 }
 
 
-def told_by_verifying(directory: Path, paths: list[Path]) -> tuple[list[Record], list[Told]]:
+def reported_by_verify(directory: Path, paths: list[Path]) -> tuple[list[Record], list[Reported]]:
     """Read a log without its lock: the records, and what is wrong between them."""
     found = list(records(directory, log_id=LOG_ID))
     wrong = [one for one in found if not isinstance(one, Record)]
     in_summaries = [one for summary in summaries(directory, log_id=LOG_ID) for one in summary.damages]
     assert in_summaries == [one for one in wrong if isinstance(one, Damage)]
-    told = [
+    reported = [
         (paths.index(one.path), one.kind, one.records)
         if isinstance(one, Damage)
         else (paths.index(one.path), UNFINISHED, 0)
         for one in wrong
     ]
-    return [one for one in found if isinstance(one, Record)], told
+    return [one for one in found if isinstance(one, Record)], reported
 
 
 def is_kept(directory: Path, path: Path, content: bytes) -> bool:
@@ -215,40 +215,42 @@ def is_kept(directory: Path, path: Path, content: bytes) -> bool:
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS.values(), ids=CORRUPTIONS)
 def test_corruption_costs_the_same_in_opening_verification_and_repair(
-    wreck: Wreck, corruption: Corruption
+    crashed_log: CrashedLog, corruption: Corruption
 ) -> None:
-    scene = Scene(wreck)
-    corruption.harm(scene)
-    left = [record for i, one in enumerate(wreck.batches) if i not in corruption.lost for record in one]
-    assert told_by_verifying(scene.directory, scene.paths) == (left, corruption.told)
+    scene = Scene(crashed_log)
+    corruption.change(scene)
+    left = [record for i, one in enumerate(crashed_log.batches) if i not in corruption.lost for record in one]
+    assert reported_by_verify(scene.directory, scene.paths) == (left, corruption.reported)
 
-    mended = copy(scene.directory, next(wreck.copies))
+    mended = copy(scene.directory, next(crashed_log.copies))
     contents = {path.name: path.read_bytes() for path in segments(mended)}
-    list(repair(mended, log_id=LOG_ID, clock=wreck.clock))
+    list(repair(mended, log_id=LOG_ID, clock=crashed_log.clock))
     assert all(is_kept(mended, mended / name, content) for name, content in contents.items())
     found = list(summaries(mended))
     assert not [damage for one in found for damage in one.damages if damage.end > damage.start]
     assert all(one.indexed or not one.sealed for one in found)
     missing = sum(damage.records for one in found for damage in one.damages)
-    told = sum(number for *_, number in corruption.told if number > 0)
-    assert missing == (0 if torn_files(mended) else told), "a loss of what was synced is reported for good"
-    assert not any(one.kept for one in repair(mended, clock=wreck.clock))
-    with wreck.open(mended) as log:
+    expected = sum(number for *_, number in corruption.reported if number > 0)
+    assert missing == (0 if torn_files(mended) else expected), (
+        "a loss of what was synced is reported for good"
+    )
+    assert not any(one.kept for one in repair(mended, clock=crashed_log.clock))
+    with crashed_log.open(mended) as log:
         assert salvaged(log) == left
 
-    log = wreck.open(scene.directory)
+    log = crashed_log.open(scene.directory)
     if 9 not in corruption.lost:
         info = log.info()
-        assert (info.last, info.end_ordinal) == (wreck.records[-1].pointer, len(wreck.records))
-    assert_goes_on(wreck, log, left, wreck.upto(corruption.last))
+        assert (info.last, info.end_ordinal) == (crashed_log.records[-1].pointer, len(crashed_log.records))
+    assert_goes_on(crashed_log, log, left, crashed_log.upto(corruption.last))
 
 
-def test_changed_byte_costs_its_batch_alone(wreck: Wreck, rng: random.Random) -> None:
-    """Whichever byte of whichever batch it is; verifying tells its place, and opening keeps the bytes."""
-    scene = Scene(wreck)
+def test_changed_byte_costs_only_its_batch(crashed_log: CrashedLog, rng: random.Random) -> None:
+    """Whichever byte of whichever batch it is; `verify` reports its place, and opening keeps the bytes."""
+    scene = Scene(crashed_log)
     no_index(scene)
     for number, (path, start, end) in enumerate(scene.spans):
-        left = [record for i, one in enumerate(wreck.batches) if i != number for record in one]
+        left = [record for i, one in enumerate(crashed_log.batches) if i != number for record in one]
         whole = path.read_bytes()
         inside = some(range(start + 1, end - 1), rng, 8)
         for place in sorted({start, start + HEADER_BYTES, end - 1, *inside}):
@@ -258,31 +260,33 @@ def test_changed_byte_costs_its_batch_alone(wreck: Wreck, rng: random.Random) ->
             (wrong,) = (one for one in found if isinstance(one, Damage | Unfinished))
             assert (wrong.path, wrong.start, wrong.end) == (path, start, end), place
             if place % 4 == 0:
-                log = wreck.open(copy(scene.directory, next(wreck.copies)))
+                log = crashed_log.open(copy(scene.directory, next(crashed_log.copies)))
                 findings, size = log.findings, end - start
-                is_active, is_last = number >= wreck.before_tail, number == len(wreck.batches) - 1
+                is_active, is_last = number >= crashed_log.before_tail, number == len(crashed_log.batches) - 1
                 assert findings.damaged_bytes == (size if is_active and not is_last else 0), place
                 assert findings.torn_bytes == (size if is_last else 0), place
-                assert_goes_on(wreck, log, left, wreck.records)
+                assert_goes_on(crashed_log, log, left, crashed_log.records)
             path.write_bytes(whole)
 
 
 @pytest.mark.parametrize("row", range(3))
 def test_changed_byte_of_a_header_block_or_a_footer_costs_no_batch(
-    wreck: Wreck, rng: random.Random, row: int
+    crashed_log: CrashedLog, rng: random.Random, row: int
 ) -> None:
     """The batches are read in every way, and the log goes on."""
-    scene = Scene(wreck)
+    scene = Scene(crashed_log)
     path, block = scene.paths[row], scene.block(row)
     size = path.stat().st_size
     footer = range(size - FOOTER_BYTES, size) if row < 2 else range(0)
     for place in (*some(range(block), rng, 12), *some(footer, rng, 8)):
-        target = copy(scene.directory, next(wreck.copies))
+        target = copy(scene.directory, next(crashed_log.copies))
         flip(segments(target)[row], place, 0x41)
-        log = wreck.open(target)
+        log = crashed_log.open(target)
         info = log.info()
-        assert (info.first, info.last) == (wreck.records[0].pointer, wreck.records[-1].pointer)
-        assert (info.first_ordinal, info.end_ordinal) == (0, len(wreck.records))
-        for i in range(0, len(wreck.records), 5):
-            assert list(log.read(wreck.records[i].pointer, limit=4)) == wreck.records[i + 1 : i + 5]
-        assert_goes_on(wreck, log, wreck.records, wreck.records)
+        assert (info.first, info.last) == (crashed_log.records[0].pointer, crashed_log.records[-1].pointer)
+        assert (info.first_ordinal, info.end_ordinal) == (0, len(crashed_log.records))
+        for i in range(0, len(crashed_log.records), 5):
+            assert (
+                list(log.read(crashed_log.records[i].pointer, limit=4)) == crashed_log.records[i + 1 : i + 5]
+            )
+        assert_goes_on(crashed_log, log, crashed_log.records, crashed_log.records)

@@ -48,7 +48,7 @@ def damages(directory: Path) -> list[Damage]:
     return [damage for one in verify.summaries(directory) for damage in one.damages]
 
 
-def cut_and_harm(path: Path, end: int) -> None:
+def cut_with_damaged_block(path: Path, end: int) -> None:
     truncate(path, end)
     flip(path, 20)
 
@@ -66,17 +66,22 @@ def take_both(path: Path) -> None:
     empty_footer(path)
 
 
-HARMS: dict[str, Callable[[Path, int], None]] = {
+CORRUPTIONS: dict[str, Callable[[Path, int], None]] = {
     "cut where a batch ends": truncate,
     "cut within a batch": lambda path, end: truncate(path, end + 70),
     "zeros": lambda path, end: zero(path, end, path.stat().st_size),
-    "cut where a batch ends, and no header block": cut_and_harm,
+    "cut where a batch ends, and no header block": cut_with_damaged_block,
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
-def test_synced_records_that_are_gone_are_reported_and_never_replaced(
-    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, stored: list[Record], harm: str
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_missing_synced_records_are_reported_and_their_pointers_never_reused(
+    open_log: OpenLog,
+    directory: Path,
+    tmp_path: Path,
+    clock: ManualClock,
+    stored: list[Record],
+    corruption: str,
 ) -> None:
     """Inspection and opening report it, and afterwards the gap in the ordinals does, until it is repaired."""
     clock.step(-HOUR)  # or the clock alone would keep the pointers apart
@@ -85,10 +90,10 @@ def test_synced_records_that_are_gone_are_reported_and_never_replaced(
         path = segments(target)[-1]
         index = path.with_suffix(file_format.INDEX_SUFFIX)
         proof = index.read_bytes()
-        HARMS[harm](path, boundaries(path, LOG_ID)[kept])
+        CORRUPTIONS[corruption](path, boundaries(path, LOG_ID)[kept])
         lost = (BATCHES - kept) * RECORDS
         left, first = stored[:-lost], stored[-lost]
-        if "header block" not in harm:
+        if "header block" not in corruption:
             assert lost_in(target) == [(len(left), lost)]
         with open_log(target, log_id=LOG_ID) as log:
             assert log.findings.lost_records == log.info().counters["lost_records"] == lost
@@ -110,7 +115,7 @@ def test_synced_records_that_are_gone_are_reported_and_never_replaced(
 
 
 @pytest.mark.parametrize("row", range(3))
-def test_emptied_segment_is_not_unknown(
+def test_emptied_segment_is_no_false_segment(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, row: int
 ) -> None:
     """Inspection, opening and the gap report what it held: no ordinal is given out twice."""
@@ -132,7 +137,7 @@ def test_emptied_segment_is_not_unknown(
     assert path in {damage.path for damage in archiver.run(lambda _bytes: None)}
     for _ in range(2):
         with open_log(log_id=LOG_ID) as log:
-            assert log.findings.strays_set_aside == []
+            assert log.findings.false_segments == []
             told_lost = log.findings.lost_records
             assert log.end_ordinal == 18
             assert list(log.read()) == left
@@ -149,11 +154,11 @@ def test_emptied_segment_is_not_unknown(
     assert is_reported()
     list(repair(directory, log_id=LOG_ID))
     with open_log(log_id=LOG_ID) as log:
-        assert (log.findings.strays_set_aside, list(log.read())) == ([], [*left, more])
+        assert (log.findings.false_segments, list(log.read())) == ([], [*left, more])
     assert [(one.records, one.closed) for one in damages(directory)] == ([(6, True)] if row else [])
 
 
-def test_newest_segment_overwritten_by_another_is_not_unknown(
+def test_newest_segment_overwritten_by_another_is_no_false_segment(
     open_log: OpenLog, directory: Path, clock: ManualClock, stored: list[Record]
 ) -> None:
     """Its index still says what was synced of it."""
@@ -164,7 +169,7 @@ def test_newest_segment_overwritten_by_another_is_not_unknown(
     assert [one.path for one in damages(directory)] == [last]
     for lost in (BATCHES * RECORDS, 0):
         with open_log(log_id=LOG_ID) as log:
-            assert (log.findings.strays_set_aside, log.findings.lost_records) == ([], lost)
+            assert (log.findings.false_segments, log.findings.lost_records) == ([], lost)
             assert log.append(b"above").first > stored[-1].pointer
             assert [one for one in log.read() if one.value != b"above"] == left
             found = log.fetch(left[-1].pointer)
@@ -174,7 +179,7 @@ def test_newest_segment_overwritten_by_another_is_not_unknown(
 
 
 @pytest.mark.parametrize("log_id", [0, LOG_ID])
-def test_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
+def test_emptied_only_segment_of_an_embedded_log_begins_no_new_log(
     open_log: OpenLog, directory: Path, log_id: int
 ) -> None:
     with open_log(log_id=LOG_ID) as log:
@@ -191,7 +196,7 @@ def test_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
         assert fill(log, 1)[0].pointer > stored[-1].pointer
 
 
-def test_full_disk_keeps_the_proof_of_a_loss(
+def test_full_disk_preserves_the_evidence_of_a_loss(
     directory: Path, clock: ManualClock, stored: list[Record]
 ) -> None:
     """Closing a log that has no room to go on above lost records does not hide the loss."""
@@ -220,10 +225,8 @@ def test_index_of_another_segment_proves_no_loss(
     assert open_log().findings.lost_records == 0
 
 
-def test_segment_closed_or_removed_during_a_verify_has_lost_nothing(
-    open_log: OpenLog, directory: Path
-) -> None:
-    """The index tells of records that were not there when the inspection began."""
+def test_segment_closed_or_removed_during_a_verify_has_no_loss(open_log: OpenLog, directory: Path) -> None:
+    """The index counts records that were not there when the inspection began."""
     for removed in (False, True):
         log = open_log()
         fill(log, 2)
@@ -249,7 +252,7 @@ CUTS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_derived_parts_taken_by_a_power_cut_are_no_damage_and_are_rebuilt(
+def test_derived_parts_lost_in_a_power_cut_are_no_damage_and_are_rebuilt(
     open_log: OpenLog, directory: Path, clock: ManualClock, cut: str
 ) -> None:
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
@@ -328,10 +331,10 @@ class UnwritableFile(PosixFileSystem):
         return super().open(path, append=append, overwrite=overwrite)
 
 
-def test_segment_that_cannot_be_rebuilt_keeps_no_other_from_it(
+def test_segment_that_cannot_be_rebuilt_does_not_prevent_others(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """Without a header block the one in front of it does without, too: nothing tells where that one ended."""
+    """Without its header block the one before it is not rebuilt either: its end is unknown."""
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
     stored = fill(log, 13, 2)
     lose_power(log, clock)

@@ -1,4 +1,4 @@
-"""Mending a log: readers get what they got before, every byte is kept, breaking it off does no harm."""
+"""Mending a log: readers get what they got before, every byte is kept, and it may be interrupted anywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quothlog.recovery.verify import summaries
 from quothwire.errors import Conflict, Damaged
 from quothwire.record import Record
 
-Harm = Callable[[Path], None]
+Corrupt = Callable[[Path], None]
 
 BATCHES, RECORDS = 3, 4
 LOG_ID = 77
@@ -73,7 +73,7 @@ def block(path: Path) -> None:
     flip(path, 30)
 
 
-def test_whole_log_is_left_as_it_is(stored: list[Record], directory: Path) -> None:
+def test_repair_leaves_an_intact_log_unchanged(stored: list[Record], directory: Path) -> None:
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     assert mend(directory) == []
     after = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -81,7 +81,7 @@ def test_whole_log_is_left_as_it_is(stored: list[Record], directory: Path) -> No
     assert before.keys() == after.keys()
 
 
-def test_index_that_does_not_agree_is_made_anew(stored: list[Record], directory: Path) -> None:
+def test_repair_rebuilds_an_index_that_does_not_agree(stored: list[Record], directory: Path) -> None:
     first, second, third, _ = (path.with_suffix(".idx") for path in segments(directory))
     right = [first.read_bytes(), second.read_bytes(), third.read_bytes()]
     first.unlink()
@@ -92,11 +92,11 @@ def test_index_that_does_not_agree_is_made_anew(stored: list[Record], directory:
     assert [path.read_bytes() for path in (first, second, third)] == right
 
 
-def test_segment_that_is_damaged_again_is_kept_again(stored: list[Record], directory: Path) -> None:
+def test_segment_that_is_damaged_again_is_quarantined_again(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
     copies = []
-    for number, harm in enumerate((middle_body, first_header), start=1):
-        harm(path)
+    for number, corrupt in enumerate((middle_body, first_header), start=1):
+        corrupt(path)
         copies.append(path.read_bytes())
         (mended,) = repair(directory)
         assert mended.kept == path.with_name(f"{path.name}.{number}.damaged")
@@ -106,7 +106,7 @@ def test_segment_that_is_damaged_again_is_kept_again(stored: list[Record], direc
     ]
 
 
-def test_retries_are_known_behind_a_mended_header_block(open_log: OpenLog, directory: Path) -> None:
+def test_retries_are_recognised_behind_a_repaired_header_block(open_log: OpenLog, directory: Path) -> None:
     raws = [encoded([b"%d" % number], producer=9, sequence=number + 1) for number in range(9)]
     with open_log(options=LogOptions(count_limit=3)) as log:
         firsts = [put(log, raw)[0].first for raw in raws]
@@ -135,7 +135,7 @@ def test_repair_of_a_directory_without_a_log_begins_none(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_log_that_is_open_is_left_alone(open_log: OpenLog, directory: Path) -> None:
+def test_repair_refuses_an_open_log(open_log: OpenLog, directory: Path) -> None:
     with open_log() as log:
         fill(log, 3)
         with pytest.raises(Conflict, match="in use by process"):
@@ -145,12 +145,12 @@ def test_log_that_is_open_is_left_alone(open_log: OpenLog, directory: Path) -> N
 # -- broken off -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("harm", [middle_body, block], ids=lambda harm: harm.__name__)
-def test_process_dies_at_each_change_of_the_disk(
-    stored: list[Record], directory: Path, tmp_path: Path, harm: Harm
+@pytest.mark.parametrize("corrupt", [middle_body, block], ids=lambda corrupt: corrupt.__name__)
+def test_repair_interrupted_at_each_change_of_the_disk_is_completed_by_the_next_one(
+    stored: list[Record], directory: Path, tmp_path: Path, corrupt: Corrupt
 ) -> None:
     for path in segments(directory)[1:3]:
-        harm(path)
+        corrupt(path)
     damaged = {path.read_bytes() for path in segments(directory)[1:3]}
     readable = read(shutil.copytree(directory, tmp_path / "unmended"))
     nth = 0
@@ -175,7 +175,7 @@ def test_process_dies_at_each_change_of_the_disk(
 
 @pytest.mark.parametrize("problem", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
-def test_failing_disk_costs_nothing(
+def test_failing_disk_during_a_repair_costs_no_record(
     stored: list[Record], directory: Path, tmp_path: Path, kind: Kind, problem: int, rng: random.Random
 ) -> None:
     middle_body(segments(directory)[1])
@@ -212,7 +212,7 @@ def test_repair_of_segments_of_several_logs_needs_the_log_id(
     assert [record.value for record in read(directory)] == [record.value for record in stored]
 
 
-def test_rubbish_under_a_name_within_a_segment_costs_no_record(
+def test_rubbish_named_within_a_segment_costs_no_record(
     stored: list[Record], directory: Path, tmp_path: Path
 ) -> None:
     for row, content in enumerate((b"", bytes(500), b"rubbish" * 100, b"")):
@@ -232,7 +232,7 @@ def test_first_segment_under_another_name_is_still_read(stored: list[Record], di
     assert [record.value for record in read(directory)] == [record.value for record in stored]
 
 
-def test_segment_in_front_of_a_stranger_is_mended_in_one_go(stored: list[Record], directory: Path) -> None:
+def test_one_repair_mends_a_segment_before_a_misplaced_one(stored: list[Record], directory: Path) -> None:
     second = segments(directory)[1]
     shutil.copy(segments(directory)[0], directory / f"{stored[23].pointer:017d}.seg")
     middle_body(second)

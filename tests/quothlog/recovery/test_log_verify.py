@@ -92,7 +92,7 @@ def test_directory_without_a_log_is_not_found(tmp_path: Path) -> None:
 # -- damage -----------------------------------------------------------------------------------------
 
 
-def test_damage_before_the_cursor_is_not_told(stored: list[Record], directory: Path) -> None:
+def test_verify_reports_no_damage_before_the_cursor(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
     flip(path, boundaries(path, LOG_ID)[1] + 70)
     assert split(directory, stored[15].pointer)[1], "a damaged batch directly behind the cursor"

@@ -33,7 +33,7 @@ from quothwire.protocol.transaction import is_once, producer_of
 
 
 def full(table: ProducerTable, newest: int) -> None:
-    """Let a table know as many producers and applications as it may, with all that it tells of each."""
+    """Fill a table with producers and applications up to its limits, with all results of each."""
     rng = random.Random(5)
     header = batch.parse_header(encoded([b"x"], producer=1, sequence=1), 0)
     for producer in range(1, PRODUCERS_MAX + 1):
@@ -71,7 +71,7 @@ def steps_of(work: Callable[[], object]) -> int:
     return steps
 
 
-def test_roll_encodes_no_known_producer_again(open_log: OpenLog, tmp_path: Path) -> None:
+def test_roll_encodes_only_new_producers(open_log: OpenLog, tmp_path: Path) -> None:
     steps = []
     for results in (1, RESULTS_MAX):
         log = open_log(tmp_path / f"{results} results")
@@ -93,7 +93,7 @@ def test_roll_encodes_no_known_producer_again(open_log: OpenLog, tmp_path: Path)
     assert steps[1] - steps[0] < 33
 
 
-def test_append_takes_as_many_steps_however_full_the_segment_is(log: Log) -> None:
+def test_cost_of_an_append_does_not_grow_with_the_segment(log: Log) -> None:
     raw = encoded([b"x" * 100])
     steps = []
     for batches in (1, 5_000):
@@ -166,7 +166,7 @@ def publish(applications: TransactionTable, name: str, first: int) -> int:
     return application
 
 
-def test_names_that_are_used_once_go_before_any_other_and_are_always_taken() -> None:
+def test_single_use_applications_are_replaced_first_and_always_accepted() -> None:
     pointers = count(START)
     applications = TransactionTable()
     lasting = [publish(applications, f"app {i}", next(pointers)) for i in range(APPLICATIONS_MAX)]

@@ -38,7 +38,7 @@ def content(disk: FileSystem, path: Path) -> bytes:
     return data
 
 
-def test_what_was_appended_is_read(disk: FileSystem, directory: Path) -> None:
+def test_appended_bytes_are_read_back(disk: FileSystem, directory: Path) -> None:
     file = disk.create(directory / "a")
     assert (file.size(), file.read(10, 0)) == (0, b"")
     file.append([b"one", bytearray(b"two"), memoryview(b"-three")[1:]])
@@ -80,14 +80,14 @@ def test_names_and_sizes_are_listed(disk: FileSystem, directory: Path) -> None:
     assert disk.free_bytes(directory) > 0
 
 
-def test_removed_file_stays_readable_for_who_has_it_open(disk: FileSystem, directory: Path) -> None:
+def test_removed_file_stays_readable_through_an_open_descriptor(disk: FileSystem, directory: Path) -> None:
     disk.create(directory / "a").append([b"still here"])
     reader = disk.open(directory / "a")
     disk.remove(directory / "a")
     assert reader.read(5, 0) == b"still"
 
 
-def test_small_file_is_put_in_place_whole(disk: FileSystem, directory: Path) -> None:
+def test_small_file_is_replaced_atomically(disk: FileSystem, directory: Path) -> None:
     write_durably(disk, directory / "a", [b"first"])
     write_durably(disk, directory / "a", (part for part in (b"sec", b"ond")))
     assert content(disk, directory / "a") == b"second"
@@ -126,17 +126,17 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 
 
 def test_short_write_of_the_real_disk_leaves_whole_batches(open_log: OpenLog, directory: Path) -> None:
-    """Told as `disk_low`, cut back, and writing resumes as soon as there is room."""
+    """Reported as `disk_low`, cut back, and writing resumes as soon as there is room."""
     log = open_log()
-    told = fill(log, 3, size=1_000)
+    stored = fill(log, 3, size=1_000)
     size = log.info().bytes
     with no_file_larger_than(size + 500):
         with pytest.raises(Unavailable, match="disk_low"):
             log.append(bytes(1_000))
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
         (segment,) = directory.glob("*.seg")
         assert segment.stat().st_size == size
-        told += fill(log, 1, size=10)
-    told += fill(log, 2, size=1_000)
+        stored += fill(log, 1, size=10)
+    stored += fill(log, 2, size=1_000)
     log.close()
-    assert list(open_log().read()) == told
+    assert list(open_log().read()) == stored

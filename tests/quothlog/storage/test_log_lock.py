@@ -65,7 +65,7 @@ def in_child(act: Callable[[], object]) -> str:
     return text
 
 
-def test_failed_opening_keeps_neither_the_lock_nor_a_descriptor(open_log: OpenLog, directory: Path) -> None:
+def test_failed_opening_releases_the_lock_and_its_descriptors(open_log: OpenLog, directory: Path) -> None:
     with open_log() as log:
         fill(log, 1)
     disk = FaultyDisk()
@@ -98,7 +98,7 @@ def test_forked_child_does_not_keep_the_lock(open_log: OpenLog, directory: Path)
 
 
 def test_forked_child_cannot_write_into_its_parents_log(log: Log, directory: Path) -> None:
-    told = fill(log, 2)
+    stored = fill(log, 2)
 
     def write() -> None:
         log.append(b"from a child")
@@ -108,8 +108,8 @@ def test_forked_child_cannot_write_into_its_parents_log(log: Log, directory: Pat
     assert in_child(log.roll).startswith("closed: ")
     assert in_child(log.close) == "None"
     assert in_child(lambda: len(list(log.read()))) == "2"
-    told += fill(log, 1)
-    assert list(log.read()) == told
+    stored += fill(log, 1)
+    assert list(log.read()) == stored
     with pytest.raises(Conflict):
         Log.open(directory)
 
@@ -134,7 +134,7 @@ def test_a_deleted_lock_file_admits_no_second_owner(open_log: OpenLog, directory
     assert values(open_log()) == [b"from another process"]
 
 
-def test_program_that_locks_the_file_alone_keeps_others_out(open_log: OpenLog, directory: Path) -> None:
+def test_program_that_locks_the_file_itself_excludes_others(open_log: OpenLog, directory: Path) -> None:
     """Version 1 says what is locked: the file. So an older program and this one exclude each other."""
     open_log().close()
     with (directory / "lock").open("r+") as file:
@@ -165,7 +165,7 @@ KINDS = ("symbolic link", "FIFO", "directory")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_neither_read_nor_written(
+def test_special_file_is_neither_read_nor_written(
     open_log: OpenLog, directory: Path, tmp_path: Path, kind: str
 ) -> None:
     """In place of a derived file of a log, which does without it, or of a lock file, through which nothing is
@@ -173,14 +173,14 @@ def test_what_is_no_file_is_neither_read_nor_written(
     target = tmp_path / "another file"
     target.write_bytes(b"of another program")
     with open_log() as log:
-        told = fill(log, 1)
+        stored = fill(log, 1)
     (path,) = directory.glob("*.seg")
     for name in (f"{path.stem}.idx", f"{path.name}.tmp", "x.forward"):
         strange(directory / name, kind, target)
         with open_log() as again:
-            told += fill(again, 1)
+            stored += fill(again, 1)
             assert forwarding_progress.released(directory) == 0
-            assert list(again.read()) == told
+            assert list(again.read()) == stored
         strange(directory / name, "none", target)
     strange(directory / "lock", kind, target)
     strange(directory / "cursor.lock", kind, target)
@@ -191,14 +191,14 @@ def test_what_is_no_file_is_neither_read_nor_written(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
+def test_special_file_named_like_a_segment_or_a_plan_is_refused(
     open_log: OpenLog, directory: Path, tmp_path: Path, kind: str
 ) -> None:
     """The opening and a reader without the lock raise the same error, and what proves the records stays."""
     with open_log() as log:
-        told = fill(log, 2)
+        stored = fill(log, 2)
         log.roll()
-        told += fill(log, 2)
+        stored += fill(log, 2)
     for path in (*segments(directory), directory / file_format.PLAN_NAME):
         target = tmp_path / "another file"
         if path.exists():
@@ -213,7 +213,7 @@ def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
         if target.exists():
             target.rename(path)
     with open_log() as log:
-        assert list(log.read()) == told
+        assert list(log.read()) == stored
 
 
 # -- a topic's folder in a data directory -------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_a_deleted_lock_file_of_a_topic_admits_no_second_owner_beside_its_broker
         assert values(log) == [b"from a broker"]
 
 
-def test_deleted_lock_file_of_a_topic_lets_no_broker_in(topic: Path) -> None:
+def test_deleted_lock_file_of_a_topic_admits_no_broker(topic: Path) -> None:
     with Log.open(topic) as log:
         fill(log, 1)
         (topic / "lock").unlink()
@@ -276,7 +276,7 @@ def test_logs_in_one_data_directory_without_a_broker_do_not_exclude_each_other(t
         lock.release()
 
 
-def test_a_path_that_leads_out_of_an_owned_directory_is_below_it_no_more(tmp_path: Path) -> None:
+def test_path_that_leads_out_of_an_owned_directory_is_not_below_it(tmp_path: Path) -> None:
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()
     lock = DirectoryLock(own)

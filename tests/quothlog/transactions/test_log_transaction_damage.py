@@ -47,7 +47,7 @@ def rot(path: Path, value: bytes) -> None:
 # -- what is staged -----------------------------------------------------------------------------------------
 
 
-HARMS: dict[str, Callable[[Path], None]] = {
+CORRUPTIONS: dict[str, Callable[[Path], None]] = {
     "rotten": lambda directory: rot(max(directory.glob("*.staged")), WHOLE[-1]),
     "shorter": lambda directory: truncate(first := min(directory.glob("*.staged")), _size(first) - 100),
     "gone": lambda directory: min(directory.glob("*.staged")).unlink(),
@@ -59,20 +59,20 @@ def _size(path: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("harm", "options"),
+    ("corruption", "options"),
     [("shorter", SMALL), ("rotten", SMALL), ("rotten", LARGE), ("gone", SMALL), ("gone", LARGE)],
 )
-def test_a_staged_file_that_is_harmed_costs_its_transaction_and_no_more(
-    open_log: OpenLog, directory: Path, harm: str, options: LogOptions
+def test_damaged_staged_file_costs_its_transaction_only(
+    open_log: OpenLog, directory: Path, corruption: str, options: LogOptions
 ) -> None:
     """Rotten bytes get no checksum that says they are sound, and missing ones move nothing in the log."""
     log = open_log(options=options)
     loader = Loader(log)
     parts = stage_all(loader)
-    HARMS[harm](directory)
+    CORRUPTIONS[corruption](directory)
     with refused("damaged"):
         read_staged(loader, parts)
-    if harm == "gone":
+    if corruption == "gone":
         with refused("damaged"):
             loader.own.stage(loader.id, 1, 0, 7, 4, staged([b"one more"], 1))
     log.append(b"after")
@@ -82,7 +82,7 @@ def test_a_staged_file_that_is_harmed_costs_its_transaction_and_no_more(
     assert values(log) == [b"after", *WHOLE]
 
 
-def test_what_was_broken_off_does_not_hide_the_next_file(
+def test_torn_staged_file_does_not_hide_the_next_one(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     """Or what was acknowledged behind it would be gone at the opening after the next."""
@@ -100,7 +100,7 @@ def test_what_was_broken_off_does_not_hide_the_next_file(
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_staged_files_are_bounded(open_log: OpenLog, restart: bool) -> None:
-    """However small: each has to be looked at when the topic is opened. Who adds to one goes on."""
+    """However small: each has to be looked at when the topic is opened. Adding to one is still possible."""
     log = open_log()
     loader = Loader(log, files_max=5)
     parts = stage_all(loader)
@@ -119,7 +119,7 @@ def test_staged_files_are_bounded(open_log: OpenLog, restart: bool) -> None:
 # -- one fault beside another -------------------------------------------------------------------------------
 
 
-def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> None:
+def test_transaction_is_published_although_the_log_fails_meanwhile(open_log: OpenLog) -> None:
     """Refusing others then does not make the log forget what it has just stored."""
     log = open_log(options=LARGE)
     loader = Loader(log)
@@ -130,12 +130,12 @@ def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> N
     log.appender.write_failure.fail(OSError(errno.EIO, "an fsync of what others had written"))
     assert outcome_of(log, encoded([b"x"])) == "storage_failed"
     publication.commit()
-    told = loader.own.adopt(publication)
-    assert loader.own.standing(loader.id, 1)[:3] == ("published", told.first, told.count)
+    published = loader.own.adopt(publication)
+    assert loader.own.standing(loader.id, 1)[:3] == ("published", published.first, published.count)
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_without_its_end_it_is_set_aside_behind_a_damaged_header_block_too(
+def test_transaction_without_its_end_is_quarantined_behind_a_damaged_header_block_too(
     open_log: OpenLog, directory: Path, tmp_path: Path, others: int
 ) -> None:
     """A part of it would be there for good, and a second publish would be answered with that part."""
@@ -155,14 +155,14 @@ def test_without_its_end_it_is_set_aside_behind_a_damaged_header_block_too(
     there = [b"sealed"] + [b"before"] * others
     assert [record.value for record in salvaged(loader.log)] == there
     assert loader.log.end_ordinal == len(there)
-    assert len(loader.log.findings.set_aside) == 1
-    told = loader.publish(1, parts)
-    assert (told.count, told.duplicate) == (len(WHOLE), False)
+    assert len(loader.log.findings.quarantined) == 1
+    published = loader.publish(1, parts)
+    assert (published.count, published.duplicate) == (len(WHOLE), False)
     assert [record.value for record in salvaged(loader.log)] == [*there, *WHOLE]
 
 
 @pytest.mark.parametrize("rotten", [0, 5])
-def test_one_that_is_whole_stays_behind_a_damaged_header_block(
+def test_complete_transaction_is_kept_behind_a_damaged_header_block(
     open_log: OpenLog, directory: Path, tmp_path: Path, rotten: int
 ) -> None:
     """Damage costs what is damaged, also where it is a batch behind which others have to follow."""
@@ -178,7 +178,7 @@ def test_one_that_is_whole_stays_behind_a_damaged_header_block(
     log = open_log(crashed, options=SMALL)
     sound = [*WHOLE[: 3 * rotten], *WHOLE[3 * rotten + 3 :]]
     assert [record.value for record in salvaged(log)] == [b"sealed", *sound]
-    assert log.findings.set_aside == []
+    assert log.findings.quarantined == []
 
 
 # -- what a crash leaves ------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ def test_a_transaction_without_its_end_is_quarantined(
         assert values(again.log) == [b"before"], cut
         assert again.log.findings.torn_bytes == cut - start
         assert again.own.standing(again.id, 1).state == "staged"
-        told = again.publish(1, parts)
+        published = again.publish(1, parts)
         assert values(again.log) == [b"before", *WHOLE]
-        assert cut == start or told.first > appended.first
+        assert cut == start or published.first > appended.first
 
 
 # -- who looks without the lock -----------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def drained(reader: Reader) -> list[bytes]:
 
 
 @sizes
-def test_a_reader_never_sees_a_part(
+def test_reader_never_sees_a_part_of_a_transaction(
     tmp_path: Path, clock: ManualClock, options: LogOptions, rng: random.Random
 ) -> None:
     """Wherever publishing breaks off: nothing, or all of it, and nothing is reported as missing."""
@@ -268,14 +268,14 @@ def test_a_reader_never_sees_a_part(
 
 
 @sizes
-def test_a_backup_has_it_whole_and_knows_it(
+def test_backup_has_a_complete_transaction_and_its_version(
     open_log: OpenLog, directory: Path, tmp_path: Path, options: LogOptions
 ) -> None:
     """Staged batches are not in a backup; publishing again after a restore is recognised."""
     log = open_log(options=options)
     loader = Loader(log)
     log.append(b"before")
-    told = loader.publish(1, stage_all(loader))
+    published = loader.publish(1, stage_all(loader))
     loader.stage(2, 0, [[b"not published"]])
     archiver = Archiver(directory, log.log_id, tmp_path / "backup", log.newest, exact=True)
     assert list(archiver.run(lambda _bytes: None)) == []
@@ -285,18 +285,18 @@ def test_a_backup_has_it_whole_and_knows_it(
     restore(tmp_path / "backup", archiver.archive, restored, log.log_id)
     other = Loader(open_log(restored, options=options))
     assert values(other.log) == [b"before", *WHOLE]
-    assert other.publish(1, []).first == told.first
+    assert other.publish(1, []).first == published.first
     assert other.own.standing(other.id, 2).state == "unknown"
 
 
 @sizes
-def test_a_repair_leaves_what_is_whole_and_what_is_staged(
+def test_repair_keeps_intact_and_staged_batches(
     open_log: OpenLog, directory: Path, options: LogOptions
 ) -> None:
     """Only the damaged batch is gone, and the version is known."""
     log = open_log(options=options)
     loader = Loader(log)
-    told = loader.publish(1, stage_all(loader))
+    published = loader.publish(1, stage_all(loader))
     log.roll()
     named = [loader.stage(2, 0, [[b"staged"]])]
     log.close()
@@ -306,11 +306,11 @@ def test_a_repair_leaves_what_is_whole_and_what_is_staged(
     loader = Loader(open_log(options=options))
     there = [record.value for record in loader.log.read()]
     assert there == [value for value in WHOLE if not value.startswith(b"2.1.")]
-    assert loader.publish(1, []).first == told.first
+    assert loader.publish(1, []).first == published.first
     assert loader.publish(2, named).count == 1
 
 
-def test_a_plan_that_does_not_check_is_told(open_log: OpenLog, directory: Path) -> None:
+def test_damaged_plan_is_reported(open_log: OpenLog, directory: Path) -> None:
     open_log().close()
     (directory / "publication.plan").write_text("no plan\n")
     with refused("damaged"):
@@ -319,9 +319,7 @@ def test_a_plan_that_does_not_check_is_told(open_log: OpenLog, directory: Path) 
     open_log().append(b"goes on")
 
 
-def test_a_stranger_s_staged_files_are_no_part_of_this_log(
-    open_log: OpenLog, directory: Path, tmp_path: Path
-) -> None:
+def test_staged_files_of_another_log_are_ignored(open_log: OpenLog, directory: Path, tmp_path: Path) -> None:
     """Copied files have batches with another log's id, or none."""
     other = Loader(open_log(tmp_path / "other"))
     part = other.stage(1, 0, PARTS[0])

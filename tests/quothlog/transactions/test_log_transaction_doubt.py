@@ -59,7 +59,7 @@ def test_a_transaction_is_not_reported_as_stored_before_it_is_synced(
         loader.stage(1, 0, PARTS[0])
 
 
-def test_an_abort_takes_nothing_from_a_transaction_that_may_be_stored(
+def test_abort_removes_nothing_of_a_transaction_that_may_be_stored(
     open_log: OpenLog, directory: Path, tmp_path: Path
 ) -> None:
     """Its files have not got their names yet, and the next opening gives them those."""
@@ -71,8 +71,8 @@ def test_an_abort_takes_nothing_from_a_transaction_that_may_be_stored(
     disk.fail("rename", 4)  # behind the plan and the segment that decides
     with pytest.raises(OSError, match="names of a transaction's segments") as problem:
         publication.commit()
-    told = loader.own.withdraw(publication, problem.value)
-    assert told.code == "storage_failed"
+    published = loader.own.withdraw(publication, problem.value)
+    assert published.code == "storage_failed"
     disk.heal()
     for ask in (loader.own.abort, loader.own.standing):
         with refused("storage_failed"):
@@ -83,7 +83,7 @@ def test_an_abort_takes_nothing_from_a_transaction_that_may_be_stored(
     assert Loader(other).own.standing(loader.id, 1).state == "published"
 
 
-def test_what_a_failed_sync_did_not_reach_is_told_as_failed(open_log: OpenLog) -> None:
+def test_transaction_without_a_successful_sync_is_reported_as_failed(open_log: OpenLog) -> None:
     disk = FaultyDisk()
     log = open_log(options=SMALL, filesystem=disk)
     loader = Loader(log)
@@ -98,7 +98,7 @@ def test_what_a_failed_sync_did_not_reach_is_told_as_failed(open_log: OpenLog) -
         loader.own.standing(loader.id, 1)
 
 
-def test_a_publication_that_was_broken_off_lets_nothing_expire_sooner(
+def test_interrupted_publication_shortens_no_expiry(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     """Its files say where they were to stand, and no more when they were begun."""
@@ -119,7 +119,7 @@ def test_a_publication_that_was_broken_off_lets_nothing_expire_sooner(
     assert loader.publish(1, [first, last]).count == 24
 
 
-def test_a_file_that_has_lost_its_batches_does_not_take_the_end_along(
+def test_transaction_is_completed_without_a_staged_file_that_lost_its_batches(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     """The part is published as it is, and the transaction has its end."""
@@ -134,15 +134,17 @@ def test_a_file_that_has_lost_its_batches_does_not_take_the_end_along(
     clock.reboot()
     loader = Loader(open_log(later, options=options))
     _, batches, records, _ = loader.own.standing(loader.id, 1).staged
-    told = loader.publish(1, [StagedPart(0, 7, batches, records)])
-    assert (told.count, len(values(loader.log))) == (records, records)
-    extract = loader.log.fetch(told.last - 1)
+    published = loader.publish(1, [StagedPart(0, 7, batches, records)])
+    assert (published.count, len(values(loader.log))) == (records, records)
+    extract = loader.log.fetch(published.last - 1)
     assert extract is not None
     *_, last = batch.split(extract.data, loader.log.log_id)
     assert batch.parse_header(last, loader.log.log_id).flags & Flag.END
 
 
-def test_a_snapshot_has_no_application_too_many(open_log: OpenLog, clock: ManualClock) -> None:
+def test_snapshot_of_the_transaction_table_has_no_application_beyond_its_limit(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
     """Or the next new one would make two others go, of which one was not silent."""
     applications = TransactionTable()
     for number in range(APPLICATIONS_MAX + 1):
@@ -157,40 +159,40 @@ def test_a_snapshot_has_no_application_too_many(open_log: OpenLog, clock: Manual
 
 
 @sizes
-def test_a_backup_of_now_never_has_a_part_of_it(
+def test_backup_of_the_present_never_has_a_part_of_a_transaction(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, options: LogOptions
 ) -> None:
     """Wherever in it the moment lies at which the backup of all topics began."""
     log = open_log(options=options)
     loader = Loader(log)
     log.append(b"before")
-    told = loader.publish(1, stage_all(loader))
+    published = loader.publish(1, stage_all(loader))
     log.append(b"after")
     clock.step(HOUR)
-    for until in range(told.first, told.last + 1, 3):
+    for until in range(published.first, published.last + 1, 3):
         archiver = Archiver(directory, log.log_id, tmp_path / f"{until}", until, exact=False, clock=clock)
         assert list(archiver.run(lambda _bytes: None)) == []
-        assert archiver.archive.records == 1 + len(WHOLE), until - told.first
-    archiver = Archiver(directory, log.log_id, tmp_path / "x", told.first - 1, exact=False, clock=clock)
+        assert archiver.archive.records == 1 + len(WHOLE), until - published.first
+    archiver = Archiver(directory, log.log_id, tmp_path / "x", published.first - 1, exact=False, clock=clock)
     assert list(archiver.run(lambda _bytes: None)) == []
     assert archiver.archive.records == 1
 
 
 @pytest.mark.parametrize("how", ["cut", "damaged"])
-def test_others_are_known_behind_a_large_transaction(
+def test_producers_and_applications_are_known_behind_a_large_transaction(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, how: str
 ) -> None:
-    """Its segments have no table of producers: where no index helps, those before it tell."""
+    """Its segments have no table of producers: without an index, those before it are used."""
     log = open_log(options=LARGE)
     other = Loader(log, "other")
     kept = other.publish(1, [other.stage(1, 0, [[b"of another"]])])
     retried = encoded([b"x"], 5, 1)
     (stored,) = put(log, retried)
     loader = Loader(log)
-    told = loader.publish(1, stage_all(loader))
+    published = loader.publish(1, stage_all(loader))
     later = tmp_path / "later"
     if how == "cut":
-        archiver = Archiver(directory, log.log_id, tmp_path / "to", told.last - 1, exact=True)
+        archiver = Archiver(directory, log.log_id, tmp_path / "to", published.last - 1, exact=True)
         assert list(archiver.run(lambda _bytes: None)) == []
         later.mkdir()
         restore(tmp_path / "to", archiver.archive, later, log.log_id, clock=clock)

@@ -38,7 +38,7 @@ from quothwire.protocol.transaction import StagedPart, producer_of
 
 
 @sizes
-def test_parts_follow_each_other_in_the_order_in_which_they_are_named(
+def test_parts_are_stored_in_the_order_in_which_they_are_named(
     open_log: OpenLog, directory: Path, options: LogOptions
 ) -> None:
     """Their pointers follow each other without a hole, and only the last batch says that it is the last."""
@@ -48,13 +48,13 @@ def test_parts_follow_each_other_in_the_order_in_which_they_are_named(
     parts = stage_all(loader)
     loader.stage(1, 2, [[b"by a task that died"]], attempt=8)
     assert values(log) == [record.value for record in before]
-    told = loader.publish(1, parts[::-1])
+    published = loader.publish(1, parts[::-1])
     log.append(b"after")
     found = list(log.read())
     ours = found[3:-1]
     assert [record.value for record in ours] == [v for part in PARTS[::-1] for b in part for v in b]
-    assert [record.pointer for record in ours] == list(range(told.first, told.last + 1))
-    assert (told.count, told.duplicate, log.end_ordinal) == (len(WHOLE), False, len(WHOLE) + 4)
+    assert [record.pointer for record in ours] == list(range(published.first, published.last + 1))
+    assert (published.count, published.duplicate, log.end_ordinal) == (len(WHOLE), False, len(WHOLE) + 4)
     headers = [
         batch.parse_header(raw, log.log_id)
         for at in _cursors(log)
@@ -86,7 +86,7 @@ def test_a_small_transaction_is_no_segment_of_its_own(open_log: OpenLog, directo
     assert values(log) == WHOLE * 20
 
 
-def test_a_large_one_has_segments_of_the_usual_size(open_log: OpenLog, directory: Path) -> None:
+def test_large_transaction_has_segments_of_the_usual_size(open_log: OpenLog, directory: Path) -> None:
     """Small files are merged, and the empty segment before them is not kept."""
     log = open_log(options=LARGE)
     loader = Loader(log)
@@ -99,7 +99,9 @@ def test_a_large_one_has_segments_of_the_usual_size(open_log: OpenLog, directory
     assert {path.suffix for path in directory.iterdir() if path.name != "lock"} == {".seg", ".idx"}
 
 
-def test_one_with_more_records_than_a_segment_may_have_is_cut(open_log: OpenLog, directory: Path) -> None:
+def test_transaction_with_more_records_than_a_segment_holds_is_divided(
+    open_log: OpenLog, directory: Path
+) -> None:
     """`count_limit` holds for what is staged, merged and appended."""
     log = open_log(options=LogOptions(count_limit=10))
     loader = Loader(log)
@@ -149,7 +151,9 @@ def test_a_transaction_is_invisible_and_blocks_appends_until_it_is_synced(
 
 
 @sizes
-def test_a_version_is_stored_once(open_log: OpenLog, clock: ManualClock, options: LogOptions) -> None:
+def test_transaction_version_is_stored_once(
+    open_log: OpenLog, clock: ManualClock, options: LogOptions
+) -> None:
     """The same pointers, whatever parts are named, also when retention has removed it long ago."""
     log = open_log(options=options)
     loader = Loader(log)
@@ -173,7 +177,7 @@ def test_a_version_is_stored_once(open_log: OpenLog, clock: ManualClock, options
     assert (values(log), log.end_ordinal) == ([], len(WHOLE) + 1)
 
 
-def test_versions_of_an_application_do_not_overtake_each_other(open_log: OpenLog) -> None:
+def test_versions_of_an_application_are_published_one_after_another(open_log: OpenLog) -> None:
     loader = Loader(open_log(options=LARGE))
     large = loader.own.publish(loader.id, 3, stage_all(loader, 3))
     assert isinstance(large, Commit)
@@ -190,7 +194,7 @@ def test_versions_of_an_application_do_not_overtake_each_other(open_log: OpenLog
 def test_the_last_versions_of_an_application_are_known(open_log: OpenLog) -> None:
     log = open_log()
     loader = Loader(log)
-    told = [
+    published = [
         loader.publish(version, [loader.stage(version, 0, [[b"%d" % version]])])
         for version in range(VERSIONS_MAX + 2)
     ]
@@ -200,21 +204,23 @@ def test_the_last_versions_of_an_application_are_known(open_log: OpenLog) -> Non
     for version in (0, 1):
         with refused("forgotten_sequence"):
             loader.publish(version, [])
-    assert [loader.publish(2 + i, []).first for i in range(VERSIONS_MAX)] == [one.first for one in told[2:]]
+    assert [loader.publish(2 + i, []).first for i in range(VERSIONS_MAX)] == [
+        one.first for one in published[2:]
+    ]
     assert loader.own.standing(loader.id, 1_000).newest == VERSIONS_MAX + 1
 
 
 # -- what is staged -----------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_comes_again_is_staged_once(open_log: OpenLog) -> None:
+def test_repeated_batch_is_staged_once(open_log: OpenLog) -> None:
     """Byte for byte the same; another one under its number is refused, and so is one behind a gap."""
     log = open_log()
     loader = Loader(log)
     first, second = staged([b"1"], 1), staged([b"2"], 1)
     for number, raw in ((0, first), (0, first), (1, second), (0, first), (1, second)):
-        told = loader.own.stage(loader.id, 1, 0, 7, number, raw)
-    assert (told.batches, told.records, told.bytes) == (2, 2, len(first) + len(second))
+        published = loader.own.stage(loader.id, 1, 0, 7, number, raw)
+    assert (published.batches, published.records, published.bytes) == (2, 2, len(first) + len(second))
     with refused("sequence_reused"):
         loader.own.stage(loader.id, 1, 0, 7, 0, second)
     with refused("out_of_sequence"):
@@ -222,7 +228,7 @@ def test_a_batch_that_comes_again_is_staged_once(open_log: OpenLog) -> None:
     assert loader.own.staged_bytes == len(first) + len(second)
 
 
-def test_what_is_no_batch_of_the_transaction_is_refused(open_log: OpenLog) -> None:
+def test_batch_that_does_not_belong_to_the_transaction_is_refused(open_log: OpenLog) -> None:
     whole = staged([b"whole"], 1)
     last = int(Flag.TRANSACTION | Flag.END)
     log = open_log()
@@ -242,9 +248,7 @@ def test_what_is_no_batch_of_the_transaction_is_refused(open_log: OpenLog) -> No
     assert outcome_of(log, whole) == "bad_batch", "a batch of a transaction is not appended"
 
 
-def test_what_was_staged_before_it_was_checked_is_known_and_can_be_published(
-    open_log: OpenLog, directory: Path
-) -> None:
+def test_unchecked_staged_batches_are_known_and_can_be_published(open_log: OpenLog, directory: Path) -> None:
     checked, raw = (staged([b"x", b"y"], 1, headers=[one, b""]) for one in (MAP, NO_MAP))
     log = open_log()
     loader = Loader(log)
@@ -262,7 +266,7 @@ def test_what_was_staged_before_it_was_checked_is_known_and_can_be_published(
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_parts_that_are_not_there_as_named_are_told(open_log: OpenLog, restart: bool) -> None:
+def test_missing_or_different_parts_are_reported(open_log: OpenLog, restart: bool) -> None:
     """Nothing is published, and what is there stays."""
     log = open_log()
     loader = Loader(log)
@@ -280,7 +284,7 @@ def test_parts_that_are_not_there_as_named_are_told(open_log: OpenLog, restart: 
 
 
 @sizes
-def test_what_is_staged_survives_the_process(
+def test_staged_batches_survive_the_process(
     open_log: OpenLog, directory: Path, tmp_path: Path, options: LogOptions, rng: random.Random
 ) -> None:
     """Staging goes on where it was, behind a batch that was broken off."""
@@ -321,7 +325,7 @@ def test_after_a_loss_of_power_staged_bytes_are_verified(
     assert leftovers(directory) == []
 
 
-def test_an_attempt_whose_first_file_is_gone_is_not_there(open_log: OpenLog, directory: Path) -> None:
+def test_attempt_without_its_first_file_is_ignored(open_log: OpenLog, directory: Path) -> None:
     log = open_log(options=LogOptions(size_limit=300))
     loader = Loader(log)
     part = loader.stage(1, 0, PARTS[0])
@@ -333,7 +337,7 @@ def test_an_attempt_whose_first_file_is_gone_is_not_there(open_log: OpenLog, dir
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_is_staged_goes_by_an_abort_or_by_publishing_nothing(
+def test_staged_batches_are_removed_by_an_abort_or_an_empty_publish(
     open_log: OpenLog, directory: Path, restart: bool
 ) -> None:
     log = open_log()

@@ -108,7 +108,7 @@ def test_vectors_have_the_version_of_the_package_and_name_all_fields_that_may_ha
 
 
 @each(BATCHES["accepted"])
-def test_header_of_a_batch_lies_as_documented(vector: Vector) -> None:
+def test_header_of_a_batch_has_the_documented_layout(vector: Vector) -> None:
     whole, header = unhex(vector["bytes"]), vector["header"]
     assert struct.unpack_from("<4sBBH", whole) == (b"QUOB", 1, header["kind"], header["flags"])
     assert struct.unpack_from("<II", whole, 8) == (header["body_bytes"], header["records"])
@@ -123,7 +123,7 @@ def test_header_of_a_batch_lies_as_documented(vector: Vector) -> None:
 
 
 @each(BATCHES["accepted"])
-def test_body_of_a_batch_lies_as_documented(vector: Vector) -> None:
+def test_body_of_a_batch_has_the_documented_layout(vector: Vector) -> None:
     body, count = unhex(vector["bytes"])[64:], len(vector["values"])
     assert bool(vector["header"]["flags"] & 1) is (vector["keys"] is not None)
     assert bool(vector["header"]["flags"] & 2) is (vector["headers"] is not None)
@@ -194,7 +194,7 @@ def read_header(frames: Sequence[bytes], status: int, vector: Vector) -> None:
 
 
 @each(FAST["requests"])
-def test_request_lies_as_documented_and_is_written_and_read(vector: Vector) -> None:
+def test_request_has_the_documented_bytes_and_is_decoded(vector: Vector) -> None:
     frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
     read_header(frames, 0, vector)
     assert frames[1] == vector["topic"].encode()
@@ -210,7 +210,7 @@ def test_request_lies_as_documented_and_is_written_and_read(vector: Vector) -> N
 
 
 @each(FAST["replies"])
-def test_reply_lies_as_documented_and_is_written_and_read(vector: Vector) -> None:
+def test_reply_has_the_documented_bytes_and_is_decoded(vector: Vector) -> None:
     frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
     read_header(frames, 1, vector)
     assert in_order(msgpack.unpackb(frames[1])) == in_order(vector["arguments"])

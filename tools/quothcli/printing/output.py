@@ -17,7 +17,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from quothcli.printing import progress
-from quothcli.printing.text import CONTROLS, HARMFUL, REORDERING, printable, printable_lines, shown, time_text
+from quothcli.printing.text import (
+    CONTROLS,
+    NEEDS_ESCAPE,
+    REORDERING,
+    printable,
+    printable_lines,
+    shown,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from quoth import Message
@@ -104,7 +112,7 @@ def _line(text: str) -> bytes:
 def _encode(content: Mapping[str, Any]) -> str:
     """Encode an object as a line of JSON that a terminal may show."""
     text = _json(content)
-    return text.translate(_IN_JSON) if HARMFUL.search(text) else text
+    return text.translate(_IN_JSON) if NEEDS_ESCAPE.search(text) else text
 
 
 def message_line(message: Message) -> str:

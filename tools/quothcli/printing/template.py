@@ -6,7 +6,7 @@
     {key!raw} {value!raw} {headers[NAME]!raw} {raw_headers!raw}    the bytes as they are
     \\t \\n \\r \\\\ {{ }}                                         a tab, a newline, ..., braces
 
-Without !raw, bytes are shown as the text format shows them: in one line that does no harm to a terminal. Each
+Without !raw, bytes are shown as the text format shows them: in one line without control characters. Each
 record ends with a newline. Errors in a template are found before anything is read.
 """
 

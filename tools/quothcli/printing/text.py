@@ -18,8 +18,8 @@ _ESCAPED = (
     | {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 )
 _LAID_OUT = {code: text for code, text in _ESCAPED.items() if chr(code) not in "\t\n"}
-HARMFUL = re.compile(f"[{''.join(map(chr, (*CONTROLS, *REORDERING)))}]")
-"""Matches any of both."""
+NEEDS_ESCAPE = re.compile(f"[{''.join(map(chr, (*CONTROLS, *REORDERING)))}]")
+"""Matches a character that is escaped."""
 
 
 def shown(value: bytes) -> str:
@@ -34,7 +34,7 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """Escape the control characters of a text that was laid out here, in lines and by tabs."""
-    return text.translate(_LAID_OUT) if HARMFUL.search(text) else text
+    return text.translate(_LAID_OUT) if NEEDS_ESCAPE.search(text) else text
 
 
 def cells_of(text: str) -> int:

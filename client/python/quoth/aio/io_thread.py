@@ -147,7 +147,7 @@ class IOThread:
         return ticket
 
     async def outcome(self, ticket: Ticket) -> Answer | QuothError:
-        """Wait for the outcome of a request: an answer, which may be a refusal, or the error that none came.
+        """Wait for the outcome of a request: an answer, which may be an error, or the error that none came.
 
         A task that is cancelled here may wait again.
         """
@@ -268,7 +268,7 @@ class IOThread:
         return link
 
     def _renew(self, requests: LinkRequests) -> None:
-        """Replace a stale connection, and send again what is not given up."""
+        """Replace a stale connection, and send the pending requests again."""
         for socket in (requests.link.socket, requests.link.monitor):
             self._poller.unregister(socket)
         requests.link.close()

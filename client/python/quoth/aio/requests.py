@@ -87,7 +87,7 @@ class LoopMultiplexer:
         self._asked.add(self._io_thread.ask(request, self._settle))
 
     async def hear(self, seconds: float) -> list[tuple[RequestState, Answer]]:
-        """Wait for answers, which may be refusals; returns none after so many seconds without any.
+        """Wait for answers, which may be errors; returns none after so many seconds without any.
 
         Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``.
         """

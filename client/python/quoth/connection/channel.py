@@ -24,7 +24,7 @@ from quothwire.protocol.binary_codec import Answer
 
 T = TypeVar("T")
 Settled: TypeAlias = list[tuple[RequestState, Answer | QuothError]]
-"""Requests with their outcomes: an answer, which may be a refusal, or the error that none came in time."""
+"""Requests with their outcomes: an answer, which may be an error, or the error that none came in time."""
 
 
 class LinkRequests:
@@ -65,7 +65,7 @@ class LinkRequests:
         return settled
 
     def _check(self, now: float, *, found: bool) -> Settled:
-        """Send again what may be lost; remove and return what is over."""
+        """Send requests again that may be lost; remove and return those that are over."""
         over: Settled = []
         for request in list(self.asked.values()):
             if request.is_over(now):
@@ -117,7 +117,7 @@ class Channel(LinkRequests, Closeable):
             raise as_quoth_error(problem) from None
 
     def hear(self, seconds: float) -> list[tuple[RequestState, Answer]]:
-        """Wait for answers, which may be refusals; returns none after so many seconds without any.
+        """Wait for answers, which may be errors; returns none after so many seconds without any.
 
         Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``.
         """

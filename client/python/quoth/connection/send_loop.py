@@ -114,7 +114,7 @@ class SendLoop(Generic[B]):
             self._inflight.pause(now)
 
     def _check_clock(self, now: float) -> None:
-        """Begin the next round if it is due; give up what has expired."""
+        """Begin the next round if it is due; give up expired batches."""
         inflight, link = self._inflight, self._link
         if inflight.oldest is None:
             inflight.again_at = None

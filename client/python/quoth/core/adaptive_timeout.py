@@ -23,7 +23,7 @@ PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
 """Seconds between two attempts to forward. The pause grows unless something was stored in between, or no
 broker answered: then the attempt itself has waited."""
 PASSING_MAX_S = 1.0
-"""The longest pause after a refusal that ends with the broker's outage or overload."""
+"""The longest pause after an error that ends with the broker's outage or overload."""
 
 
 def bounded(learned: float, least: float, most: float) -> float:

@@ -13,7 +13,7 @@ from quothwire.errors import BrokerFailure, QuothError
 from quothwire.protocol.messages import Publish, Published
 
 FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
-"""Refusals of a producer all of whose earlier batches are settled: the broker does not have them any more.
+"""Errors for a producer whose earlier batches are all settled: the broker does not have them any more.
 The topic was deleted and created again, the producer was forgotten, or a loss of power or damage took
 them."""
 

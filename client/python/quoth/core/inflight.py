@@ -11,7 +11,7 @@ them are sent again in order: the next *round*.
     refused for good  +--> settled, and the later ones get new sequences of a new producer id
 
 A broker takes the requests of one connection in order, so when the newest copy of a batch is answered, the
-older ones have had their effect. An acknowledgement therefore counts whichever copy it is for, a refusal only
+older ones have had their effect. An acknowledgement therefore counts whichever copy it is for, an error only
 if it is for the newest one.
 """
 
@@ -113,7 +113,7 @@ class Inflight(Generic[P]):
         elif isinstance(reply, QuothError):
             outgoing.unanswered -= 1
             if copy == outgoing.round:
-                outgoing.refusal = reply
+                outgoing.problem = reply
                 self._refused(outgoing, reply, now)
 
     def pause(self, now: float) -> None:
@@ -128,17 +128,17 @@ class Inflight(Generic[P]):
         self._in_flight.clear()
         self._renumber()
         for outgoing in given_up:
-            refusal = outgoing.refusal
-            if refusal is not None and _is_certain(refusal, outgoing):
-                self._settle(outgoing, outgoing.failure("refused", refusal))
+            answered = outgoing.problem
+            if answered is not None and _is_certain(answered, outgoing):
+                self._settle(outgoing, outgoing.failure("refused", answered))
             else:
-                self._settle(outgoing, outgoing.failure("unknown", refusal or problem))
+                self._settle(outgoing, outgoing.failure("unknown", answered or problem))
 
     def _copy(self, outgoing: P) -> list[bytes]:
         outgoing.round = self._round
         outgoing.copies += 1
         outgoing.unanswered += 1
-        outgoing.refusal = None
+        outgoing.problem = None
         correlation = self._round * _SEQUENCES + outgoing.sequence
         return binary_codec.encode_request(self._request, correlation, self._topic, outgoing.payload)
 
@@ -176,12 +176,12 @@ class Inflight(Generic[P]):
         self._round += 1
 
 
-def _is_certain(refusal: QuothError, outgoing: OutgoingBatch) -> bool:
-    """Return True if the refusal of its newest copy proves that nothing of a batch was stored.
+def _is_certain(problem: QuothError, outgoing: OutgoingBatch) -> bool:
+    """Return True if the error for its newest copy proves that nothing of a batch was stored.
 
     A broker that is busy refuses without looking whether an older copy was stored. One whose disk fails may
     have written before it failed.
     """
-    if isinstance(refusal, BrokerFailure) or refusal.code == "forgotten_sequence":
+    if isinstance(problem, BrokerFailure) or problem.code == "forgotten_sequence":
         return False
-    return refusal.code not in RETRIED or not outgoing.unanswered
+    return problem.code not in RETRIED or not outgoing.unanswered

@@ -61,15 +61,15 @@ class OutgoingBatch:
     """How often it was sent."""
     unanswered: int = 0
     """Copies without an answer, under the present sequence."""
-    refusal: QuothError | None = None
-    """The refusal of its newest copy."""
+    problem: QuothError | None = None
+    """The error that answered its newest copy."""
 
     def encode(self, producer: int, sequence: int) -> None:
         """Set the sequence and encode the bytes for it; a retry sends the same bytes."""
         self.sequence = sequence
         self.payload = self.encoded(producer, sequence)
         self.unanswered = 0
-        self.refusal = None
+        self.problem = None
 
     def encoded(self, _producer: int, _sequence: int) -> bytes:
         """Return the bytes to send."""

@@ -27,7 +27,7 @@ from quothwire.protocol.messages import Request
 
 BACKOFF_S, BACKOFF_MAX_S = 0.005, 0.5
 RETRIED = frozenset(("busy", "recovering", "stopping"))
-"""Refusals that pass by themselves. The broker did not look at this copy, so nothing of it was stored; they
+"""Codes of temporary errors. The broker did not look at this copy, so nothing of it was stored; they
 do not say what became of an earlier copy."""
 
 
@@ -45,9 +45,9 @@ class RequestState:
     """A request that is on its way. Owned by one thread, from `begin` until it is settled.
 
     deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. absence:
-    seconds for which no broker may be there. retried: refusals after which it is sent again; every other one
-    settles it. unanswered: copies without an answer, each of which may have taken effect. due: when to check
-    again.
+    seconds for which no broker may be there. retried: error codes after which it is sent again; every other
+    answer settles it. unanswered: copies without an answer, each of which may have taken effect. due: when to
+    check again.
     """
 
     __slots__ = (
@@ -108,7 +108,7 @@ class RequestState:
     def is_settled_by(self, answer: Answer, now: float) -> bool:
         """Return True if an answer is the outcome; else the request is sent again if there is time.
 
-        A refusal of one copy does not say what became of an earlier one that was not answered.
+        An error for one copy does not tell the outcome of an earlier one without an answer.
         """
         self.unanswered -= 1
         problem = answer.reply

@@ -8,9 +8,9 @@ now, those behind it are refused, too, and are sent again once the first of them
       +--out of order---+
 
 If a batch is out of order although all before it were staged, those are lost: the transaction was aborted or
-has expired, or the broker lost its power. Then, as with every refusal that does not pass, the attempt has
-failed. Another attempt begins with the part's first record. What a failed one has staged is removed when its
-transaction is published or aborted.
+has expired, or the broker lost its power. Then, as after every lasting error, the attempt has failed. Another
+attempt begins with the part's first record. Batches staged by a failed one are removed when the transaction
+is published or aborted.
 """
 
 from __future__ import annotations

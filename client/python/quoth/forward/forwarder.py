@@ -51,7 +51,7 @@ GONE_S = 5.0
 IDLE_S = 0.5
 """Seconds for which a source waits for new batches, before the connection is checked again."""
 _LOST_TRACK = frozenset(("unknown_producer", "out_of_sequence", "sequence_reused", "forgotten_sequence"))
-"""The refusals of a broker whose topic does not hold what the forwarder expects."""
+"""The error codes of a broker whose topic does not hold what the forwarder expects."""
 
 
 class Forwarder:

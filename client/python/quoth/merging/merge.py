@@ -58,7 +58,7 @@ class TopicMerge:
         source.settled = max(source.settled, pointer)
 
     def end(self, topic: str) -> None:
-        """Note that nothing more of a topic comes. What is at hand is still handed out."""
+        """Note the end of a topic. Its records at hand are still handed out."""
         self._sources[topic].ended = True
 
     def needs(self, topic: str) -> bool:

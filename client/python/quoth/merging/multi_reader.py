@@ -318,7 +318,7 @@ class MultiReader:
 
     def _begin_request(self, query: _Query, now: float) -> RequestState:
         wait = query.wait
-        # After the beginning a refusal is an answer, so that one topic does not hold up the others unnoticed.
+        # After the beginning an error is an answer, so that a topic that delays the others is reported.
         retried = frozenset[str]() if self.is_begun else RETRIED
         deadline = now + wait + (math.inf if self._plan.follow else self._timeout)
         request = RequestState(query.request, query.topic, deadline=deadline, wait=wait, retried=retried)

@@ -45,8 +45,8 @@ names came."""
 class TopicSource:
     """A topic that is read.
 
-    asked: a fetch is on its way. again_at, backoff: when to fetch again after a refusal, and the next pause.
-    problem: the refusal since `refused_at`. standing: a time, and the pointer behind which nothing older
+    asked: a fetch is on its way. again_at, backoff: when to fetch again after an error, and the next pause.
+    problem: the error since `refused_at`. standing: a time, and the pointer behind which nothing older
     comes.
     """
 

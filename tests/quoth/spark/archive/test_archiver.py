@@ -88,7 +88,7 @@ def test_records_that_retention_removed_first_are_counted_once_or_are_an_error(
     assert scene.manifest == before
     tally = scene.archive()
     assert (tally.records, tally.lost) == (left, 17)
-    assert "17 records" in scene.told[0]
+    assert "17 records" in scene.reports[0]
     log = scene.log
     assert (log.lost, log.until) == (17, scene.client.topic(scene.topic).last)
     assert [(loss.after, loss.reason) for loss in log.losses] == [(before.logs[0].until, "trimmed")]
@@ -103,12 +103,12 @@ def test_records_that_were_removed_before_the_first_run_are_no_loss(scene: Archi
     assert (tally.records, tally.lost) == (5, 0)
 
 
-def damage(scene: Archiving, broker: BrokerProcess, number: int, harm: Callable[[Any], None]) -> Any:
+def damage(scene: Archiving, broker: BrokerProcess, number: int, change: Callable[[Any], None]) -> Any:
     """Damage the n-th batch of the topic while its broker is away; returns the batch."""
     log_id = scene.client.topic(scene.topic).log
     broker.terminate()
     damaged = stored_batches(broker.topics_directory, log_id)[number]
-    harm(damaged)
+    change(damaged)
     broker.restart()
     return damaged
 
@@ -188,7 +188,7 @@ def test_topic_that_was_created_again_is_another_generation(scene: Archiving) ->
     scene.publish([7], "new")
     tally = scene.archive()
     assert (tally.records, tally.lost) == (7, 0)
-    assert "generation 2" in scene.told[0]
+    assert "generation 2" in scene.reports[0]
     first, second = scene.manifest.logs
     assert (first.generation, first.rows, second.generation, second.rows) == (1, 30, 2, 7)
     assert {file.name for file in first.files}.isdisjoint(file.name for file in second.files)
@@ -225,18 +225,18 @@ def test_policy_that_makes_no_sense_is_refused(scene: Archiving) -> None:
     assert scene.archive(keep_replaced=float("inf")).records == 3
 
 
-def test_strays_are_removed_after_a_grace_and_files_of_others_never(scene: Archiving) -> None:
+def test_unlisted_files_are_removed_after_a_grace_and_files_of_others_never(scene: Archiving) -> None:
     scene.publish([5])
     scene.archive()
     [file] = map(Path, archived_files(scene.root))
-    stray = file.with_name(f"{1:017d}-{2:017d}.parquet")
+    unlisted = file.with_name(f"{1:017d}-{2:017d}.parquet")
     draft, foreign = file.with_name(".5be1c2f0a7d94e63.parquet.tmp"), file.with_name("mine.parquet")
-    for path in (stray, draft, foreign):
+    for path in (unlisted, draft, foreign):
         path.write_bytes(b"x")
     file.with_name(".5be1c2f0a7d94e64.parquet.tmp").symlink_to("gone")  # as if listed and then dropped
     with ArchiveStore(scene.root) as store:
         assert store.sweep(keep_replaced=0) == 0
-        assert store.sweep(keep_replaced=0, keep_strays=0) == 2
+        assert store.sweep(keep_replaced=0, keep_unlisted=0) == 2
     assert files_in(scene.root) == sorted(map(str, (file, foreign)))
 
 
@@ -258,7 +258,7 @@ def test_following_continues_through_restarts_and_other_work_until_its_topic_is_
         eventually(lambda: archive.tally.records == expected, "all of it is archived")
 
     def says(*codes: str) -> None:
-        eventually(lambda: any(text.startswith(codes) for text in scene.told), f"it says {codes}")
+        eventually(lambda: any(text.startswith(codes) for text in scene.reports), f"it says {codes}")
 
     publish(client, scene.topic, [1])
     following = pool.submit(archive.follow, 0.01)
@@ -294,7 +294,7 @@ def test_following_looks_again_soon_after_an_outage_however_long_its_interval_is
     archive = scene.archiver(sleep=sleep)
     broker.kill()
     following = pool.submit(archive.follow, 3_600.0)
-    eventually(lambda: len(scene.told) > 1, "it has waited in vain, and again")
+    eventually(lambda: len(scene.reports) > 1, "it has waited in vain, and again")
     broker.restart()
     with pytest.raises(InterruptedError):
         following.result(DEADLINE_S)
@@ -331,7 +331,7 @@ def test_following_a_pattern_continues_though_one_of_its_topics_is_deleted_meanw
             following.result(DEADLINE_S)
     assert archive.tally.records == 6
     expected = f"unknown_topic: there is no topic '{names[1]}'; it goes on with what is there"
-    assert scene.told[0] == expected
+    assert scene.reports[0] == expected
 
 
 def free_store(root: Path) -> ArchiveStore | None:

@@ -72,7 +72,7 @@ def test_archive_that_spark_wrote_is_read_by_spark(
     assert (part.count(), read_archive(spark, tmp_path, "no*", until=3).count()) == (38, 0)
 
 
-def test_archive_is_read_wherever_it_lies_and_topics_by_their_names(
+def test_archive_is_read_from_any_folder_and_topics_by_their_names(
     spark: Any, client: Client, tmp_path: Path, topic: str
 ) -> None:
     folder = "a:b per%20cent glob[1]{x,y} ?*"
@@ -124,7 +124,7 @@ def test_workers_that_are_killed_while_they_write_cost_nothing(
     assert files_in(tmp_path) == archived_files(tmp_path)
 
 
-def test_command_and_job_agree_on_what_is_usual() -> None:
+def test_command_and_job_have_the_same_defaults() -> None:
     """The command does not load Spark and pyarrow to tell."""
     assert typed_archive._KEEP_REPLACED_S == KEEP_REPLACED_S
     assert typed_archive._FILE_BYTES == parquet.FILE_BYTES

@@ -75,12 +75,12 @@ DIFFERENT: list[Cells] = [
 ]
 
 
-def test_every_column_and_where_something_stands_counts() -> None:
+def test_fingerprint_depends_on_every_column_and_position() -> None:
     alone = [fingerprint(batch_of([row])) for row in DIFFERENT]
     assert len(set(alone)) == len(DIFFERENT)
 
 
-def test_what_moves_from_one_record_to_another_counts() -> None:
+def test_fingerprint_depends_on_the_record_of_each_value() -> None:
     rows = [{**DIFFERENT[0], "offset": offset, "value": value} for offset, value in ((1, b"a"), (2, b"b"))]
     crossed = [{**rows[0], "value": b"b"}, {**rows[1], "value": b"a"}]
     assert fingerprint(batch_of(rows)) != fingerprint(batch_of(crossed))

@@ -42,7 +42,7 @@ class Published:
 
 
 @pytest.mark.parametrize("action", ["trim", "compact"])
-def test_killed_at_a_change_of_the_disk_the_next_run_makes_it_whole(
+def test_run_after_a_kill_at_any_change_of_the_disk_completes_the_archive(
     start_broker: StartBroker, connect: Any, tmp_path: Path, rng: random.Random, action: str
 ) -> None:
     broker = start_broker()

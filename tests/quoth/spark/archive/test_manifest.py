@@ -29,12 +29,12 @@ _LOST = ArchivedLog("ü", 7, 2, until=3, losses=(ArchivedLoss(0, 4, 3, "damaged"
 FULL = ArchiveManifest(1, (LOG, _LOST), (ReplacedFile("topic=t/day=1970-01-01/x.parquet", 12),))
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_manifest_is_read_back() -> None:
     assert decoded(FULL.encoded(1), "here") == FULL
     assert decoded(ArchiveManifest().encoded(0), "here") == ArchiveManifest()
 
 
-def test_one_changed_byte_is_noticed_or_changes_nothing(rng: random.Random) -> None:
+def test_one_changed_byte_is_detected_or_has_no_effect(rng: random.Random) -> None:
     content = FULL.encoded(1)
     for at in rng.sample(range(len(content)), 300):
         changed = content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]
@@ -47,7 +47,7 @@ def test_one_changed_byte_is_noticed_or_changes_nothing(rng: random.Random) -> N
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"[]", b"null", b"7", b"[" * 100_000, b"\xff", b'{"manifest": 1}']
 )
-def test_what_is_no_manifest_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
+def test_malformed_manifest_is_refused_and_unchanged(tmp_path: Path, content: bytes) -> None:
     (tmp_path / manifests.NAME).write_bytes(content)
     with pytest.raises(Damaged, match="nothing was changed"):
         ArchiveStore(tmp_path)
@@ -61,7 +61,7 @@ def with_checksum(body: object) -> bytes:
     return f'{{"checksum": "{manifests._checksum(text)}", "manifest": {text}}}'.encode()
 
 
-def test_keys_of_a_later_program_are_passed_over() -> None:
+def test_unknown_keys_of_a_manifest_are_ignored() -> None:
     def with_news(value: object) -> object:
         if isinstance(value, dict):
             return {"news": [1], **{name: with_news(one) for name, one in value.items()}}
@@ -71,7 +71,7 @@ def test_keys_of_a_later_program_are_passed_over() -> None:
     assert decoded(with_checksum(with_news(body)), "here") == FULL
 
 
-def test_manifest_of_another_version_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+def test_manifest_of_another_version_is_refused_with_a_remedy(tmp_path: Path) -> None:
     wide = FILES[0]._replace(hash=0x2A276C6345F13496F0AB0C66AA566862)
     for content, text in (
         (with_checksum({"archive": manifests.VERSION + 1, "news": True}), "is of version 2"),
@@ -85,7 +85,7 @@ def test_manifest_of_another_version_is_refused_and_says_what_to_do(tmp_path: Pa
             ArchiveStore(tmp_path)
 
 
-def test_one_program_at_a_time_goes_on_with_an_archive(tmp_path: Path) -> None:
+def test_one_program_at_a_time_writes_to_an_archive(tmp_path: Path) -> None:
     with ArchiveStore(tmp_path), pytest.raises(Conflict, match=r"locked.*in use by process"):
         ArchiveStore(tmp_path)
     ArchiveStore(tmp_path).close()

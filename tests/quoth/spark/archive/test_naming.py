@@ -33,9 +33,7 @@ names = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_
 @example("a=b%2Fc:d~e", "__HIVE_DEFAULT_PARTITION__")
 @example("%" * 199 + "a", "%" * 199 + "b")
 @example("\N{SNOWMAN}" * 66, ":" * 200)
-def test_folder_of_a_topic_fits_into_one_name_which_is_its_own_and_tells_the_topic(
-    one: str, other: str
-) -> None:
+def test_folder_of_a_topic_has_a_unique_name_from_which_the_topic_is_decoded(one: str, other: str) -> None:
     assert (topic_folder(one) == topic_folder(other)) == (one == other)
     for topic in (one, other):
         folder = topic_folder(topic)
@@ -44,7 +42,7 @@ def test_folder_of_a_topic_fits_into_one_name_which_is_its_own_and_tells_the_top
         assert (name_in(folder) == topic) == ("~" not in folder)
 
 
-def test_only_names_that_cannot_fit_or_mean_nothing_to_others_are_changed() -> None:
+def test_only_names_that_are_too_long_or_reserved_are_changed() -> None:
     assert topic_folder("orders-2026.eu") == "topic=orders-2026.eu"
     for name in ("x" * 200, "\N{SNOWMAN}" * 66):
         assert name_in(topic_folder(name)) == name
@@ -52,7 +50,7 @@ def test_only_names_that_cannot_fit_or_mean_nothing_to_others_are_changed() -> N
     assert topic_folder("__HIVE_DEFAULT_PARTITION__").startswith("topic=__HIVE_DEFAULT_PARTITION__~")
 
 
-def test_others_find_topic_and_day_in_the_path(tmp_path: Path) -> None:
+def test_other_programs_find_topic_and_day_in_the_path(tmp_path: Path) -> None:
     topics = ["orders", "a=b", "50% off", "x:y*z?", "[a]{b}", "\N{SNOWMAN} 1"]
     for topic in topics:
         path = tmp_path / file_name(topic, 1, 2, 1)
@@ -88,5 +86,5 @@ FOREIGN = (
 )
 
 
-def test_what_an_archive_did_not_make_is_not_taken_for_its_own() -> None:
+def test_files_that_an_archive_did_not_make_are_not_its_own() -> None:
     assert [name for name in (*OURS, *FOREIGN) if is_ours(name)] == list(OURS)

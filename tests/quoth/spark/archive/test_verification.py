@@ -174,9 +174,9 @@ def test_a_file_that_the_file_system_refuses_to_read_is_not_called_damaged(
     found = findings(scene.root)
     assert [(one.kind, scene.root / one.name) for one in found] == [("unreadable", files[0])]
     assert scene.compact().findings == found
-    told = summary(scene.root)
-    assert not told.good
-    assert (told.content["unreadable_files"], told.content["damaged_files"]) == (1, 0)
+    report = summary(scene.root)
+    assert not report.good
+    assert (report.content["unreadable_files"], report.content["damaged_files"]) == (1, 0)
     with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
         next(read_file(scene.root, scene.log.files[0]))
 
@@ -188,7 +188,7 @@ def test_jobs_report_missing_and_damaged_files_and_fail(scene: Archiving, files:
     archive = scene.archiver()
     for _ in range(2):
         archive.run()
-    assert [line.split(":")[0] for line in scene.told] == ["missing", "damaged"], "once"
+    assert [line.split(":")[0] for line in scene.reports] == ["missing", "damaged"], "once"
     assert archive.tally.records == 1, "the new ones are archived all the same"
     merged = jobs.compacted(scene.compact(), scene.root, 1.0)
     for found in (jobs.archived(archive.tally, scene.root, 1.0), merged):

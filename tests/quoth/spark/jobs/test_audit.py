@@ -1,6 +1,6 @@
 """The audit on Spark: the same verdict as `quoth log verify`, for any number of logs, beside a broker.
 
-A job costs seconds, so each test harms copies of a log in many ways and looks at all of them in one job.
+A job costs seconds, so each test corrupts copies of a log in many ways and looks at all of them in one job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import StartBroker
-from kit.disk.corruptions import EVERY_HARM, Scene, leave_behind
+from kit.disk.corruptions import EVERY_CORRUPTION, Scene, leave_behind
 from kit.disk.damage import flip, truncate
 from kit.disk.logs import encoded, fill, put, segments
 from quoth import connect
@@ -33,10 +33,10 @@ def done(spark: Any, directories: Iterable[Path], topic: str | None = None) -> A
     return audit.audit(spark, logs_in(directories, topic))
 
 
-def found(told: Audit) -> dict[str, list[AuditFinding]]:
+def found(report: Audit) -> dict[str, list[AuditFinding]]:
     """The findings by directory, in the order of files and offsets."""
-    rows = [AuditFinding(*row) for row in told.findings.orderBy("path", "start").collect()]
-    directories = [str(log.place.directory) for log in told.logs]
+    rows = [AuditFinding(*row) for row in report.findings.orderBy("path", "start").collect()]
+    directories = [str(log.place.directory) for log in report.logs]
     return {directory: [row for row in rows if row.directory == directory] for directory in directories}
 
 
@@ -50,13 +50,13 @@ def log(tmp_path: Path) -> Path:
     return directory
 
 
-def test_undamaged_log_is_whole_and_is_not_changed_and_is_read_once_under_all_its_names(
+def test_intact_log_is_reported_whole_unchanged_and_read_once_under_all_its_names(
     spark: Any, log: Path
 ) -> None:
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in log.iterdir()}
     (log.parent / "link").symlink_to(log)
-    told = done(spark, [log, log.parent / "link", log.parent / "other" / ".." / "log"])
-    rows = told.segments.orderBy("floor").collect()
+    report = done(spark, [log, log.parent / "link", log.parent / "other" / ".." / "log"])
+    rows = report.segments.orderBy("floor").collect()
     expected = list(summaries(log))
     assert [(row.path, row.floor, row.first, row["last"], row.ordinal, row.batches) for row in rows] == [
         (str(one.path), one.floor, one.first, one.last, 12 * number, 3) for number, one in enumerate(expected)
@@ -65,7 +65,7 @@ def test_undamaged_log_is_whole_and_is_not_changed_and_is_read_once_under_all_it
         (12, one.bytes, one.sealed, one.indexed, "log") for one in expected
     ]
     assert {row["log"] for row in rows} == {f"{expected[0].log_id:016x}"}
-    summary = told.summary()
+    summary = report.summary()
     size = sum(path.stat().st_size for path in segments(log))
     assert summary.lines == [f"log: 4 segments, 12 batches, 48 records, {size:,} bytes: whole"]
     assert (summary.good, summary.content["whole"], summary.content["records"]) == (True, True, 48)
@@ -90,7 +90,7 @@ def tear(log: Path) -> None:
     truncate(path, path.stat().st_size - 5)
 
 
-def set_aside(log: Path) -> None:
+def quarantined(log: Path) -> None:
     """Let an opening cut off a torn end, and put a file beside the segments."""
     with Log.open(log, options=LogOptions(count_limit=12)) as opened:
         fill(opened, 1)
@@ -114,7 +114,7 @@ def damage_index(log: Path) -> None:
 BESIDE = {
     # kind, is it damage
     tear: [("unfinished", False)],
-    set_aside: [("foreign", False), ("set_aside", False)],
+    quarantined: [("foreign", False), ("set_aside", False)],
     blind: [("unreadable", True)],
     damage_index: [("index", False)],
     segments: [],
@@ -125,29 +125,29 @@ def test_findings_beside_damaged_records_are_notes_and_an_unreadable_log_does_no
     spark: Any, log: Path, tmp_path: Path
 ) -> None:
     copies = [Path(shutil.copytree(log, tmp_path / f"copy {number}")) for number in range(len(BESIDE))]
-    for copy, harm in zip(copies, BESIDE, strict=True):
-        harm(copy)
-    told = done(spark, copies)
-    for copy, (harm, expected) in zip(copies, BESIDE.items(), strict=True):
-        kinds = {(one.kind, one.damage) for one in found(told)[str(copy)]}
-        assert kinds == set(expected), harm.__name__
-    summary = told.summary()
+    for copy, change in zip(copies, BESIDE, strict=True):
+        change(copy)
+    report = done(spark, copies)
+    for copy, (change, expected) in zip(copies, BESIDE.items(), strict=True):
+        kinds = {(one.kind, one.damage) for one in found(report)[str(copy)]}
+        assert kinds == set(expected), change.__name__
+    summary = report.summary()
     assert not summary.good
     assert [row["damaged"] for row in summary.content["logs"]] == [0, 0, 1, 0, 0]
 
 
-def test_job_names_the_damage_in_a_line_and_keeps_it_as_parquet(
+def test_job_prints_the_damage_in_a_line_and_writes_it_as_parquet(
     spark: Any, log: Path, tmp_path: Path
 ) -> None:
     damaged, out = segments(log)[1], tmp_path / "out"
     flip(damaged, damaged.read_bytes().index(b"4.0"))
-    told = audit.job([log], out=str(out))(spark)
-    damage, total = told.lines
+    report = audit.job([log], out=str(out))(spark)
+    damage, total = report.lines
     assert damage.startswith(f"damage  body        {damaged}: bytes ")
     assert damage.endswith("; 4 records missing, from ordinal 16 on")
     assert total.startswith("log: 4 segments, 11 batches, 44 records, ")
     assert total.endswith(" bytes: 1 damaged, 4 records missing")
-    assert not told.good
+    assert not report.good
     assert {path.name for path in out.iterdir()} == {"segments", "findings"}
     assert list(out.glob("findings/*.parquet"))
     with pytest.raises(FileExistsError, match="exists already"):
@@ -164,16 +164,16 @@ def test_the_same_verdict_as_log_verify(
     spark: Any, tmp_path: Path, rng: random.Random, capfd: pytest.CaptureFixture[str]
 ) -> None:
     left = leave_behind(tmp_path / "data", killed=True)
-    harmed: dict[str, Path] = {}
-    for number, (name, harm) in enumerate(EVERY_HARM.items()):
+    corrupted: dict[str, Path] = {}
+    for number, (name, corrupt) in enumerate(EVERY_CORRUPTION.items()):
         scene = Scene(left, tmp_path / f"{number:03d}")
-        harm(scene, rng)
-        harmed[name] = scene.directory
-    told = done(spark, harmed.values())
-    findings, content = found(told), told.summary().content
+        corrupt(scene, rng)
+        corrupted[name] = scene.directory
+    report = done(spark, corrupted.values())
+    findings, content = found(report), report.summary().content
     rows = {row["directory"]: row for row in content["logs"]}
-    assert len(rows) == 2 * len(harmed)
-    for name, directory in harmed.items():
+    assert len(rows) == 2 * len(corrupted)
+    for name, directory in corrupted.items():
         status, topics = verdict(directory, capfd)
         here = [row for row in rows.values() if Path(row["directory"]).is_relative_to(directory)]
         assert bool(status) == any(row["damaged"] for row in here), name
@@ -191,7 +191,7 @@ def test_the_same_verdict_as_log_verify(
 # -- beside a broker ----------------------------------------------------------------------------------------
 
 
-def test_segments_that_are_written_sealed_or_removed_meanwhile_are_no_damage(
+def test_segments_written_sealed_or_removed_during_an_audit_are_no_damage(
     spark: Any, start_broker: StartBroker
 ) -> None:
     broker = start_broker(count_limit=50)

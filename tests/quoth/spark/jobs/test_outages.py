@@ -21,7 +21,7 @@ TIMEOUT = "900s"
 
 @pytest.mark.alone
 @pytest.mark.timeout(OUTAGE_S + 120)
-def test_a_stream_goes_on_within_two_seconds_of_the_brokers_return(
+def test_a_stream_continues_within_two_seconds_of_the_brokers_return(
     spark: Any, start_broker: StartBroker, connect: Any, tmp_path: Path
 ) -> None:
     """One that reads from a topic and writes to another."""

@@ -54,7 +54,7 @@ def test_error_of_a_worker_is_named_with_its_host(spark: Any, work: Any, error: 
 
 
 @pytest.mark.usefixtures("by_value")
-def test_host_is_that_of_the_task_with_the_error_and_not_of_one_that_failed_before(spark: Any) -> None:
+def test_named_host_is_that_of_the_task_with_the_error(spark: Any) -> None:
     def work(number: int) -> None:
         if number == 1:
             raise ValueError(f"fatal\n{number}")

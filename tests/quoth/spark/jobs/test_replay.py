@@ -1,4 +1,4 @@
-"""The replay on Spark: from a topic into an archive and back, whatever is killed, and at its own pace."""
+"""The replay on Spark: from a topic into an archive and back, whatever is killed, and at its own rate."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Run = Callable[..., JobSummary]
 
 
 @pytest.fixture
-def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, told: list[str]) -> Run:
+def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, reports: list[str]) -> Run:
     """Runs the job that replays what lies at `root` into the topic of the test."""
 
     def run_it(path: Path = root, *, to: Sequence[str] = (topic,), **options: Any) -> JobSummary:
-        settings = {"broker": JobBroker(broker.url, tell=told.append), "limits": SMALL, **options}
+        settings = {"broker": JobBroker(broker.url, tell=reports.append), "limits": SMALL, **options}
         job = replay.job(path, request=ReplayRequest(to=tuple(to)), **settings)
         return job if isinstance(job, JobSummary) else job(spark)
 
@@ -83,7 +83,7 @@ def test_worker_that_is_killed_is_replaced(
     write_archive(root, "orders", parts_of(records, 20))
 
     class Mortal(SparkWorkers):
-        """Two tasks kill their worker when they have done their work, before they can tell."""
+        """Two tasks kill their worker when they have done their work, before they can report it."""
 
         def each(self, work: Any, parts: Any) -> Any:
             marks = [str(tmp_path / name) for name in ("first", "second")]
@@ -103,7 +103,7 @@ def test_worker_that_is_killed_is_replaced(
     assert replayed(client, topic) == records
 
 
-def test_pace_is_that_of_the_records_times_the_speed(
+def test_replay_rate_is_that_of_the_records_times_the_speed(
     client: Client, run: Run, root: Path, topic: str
 ) -> None:
     seconds = [0, 0, 1, 4, 4, 7, 8]
@@ -124,7 +124,7 @@ def test_pace_is_that_of_the_records_times_the_speed(
 
 
 def test_page_that_is_damaged_ends_the_job_at_its_chunk(
-    client: Client, run: Run, root: Path, topic: str, rng: random.Random, told: list[str]
+    client: Client, run: Run, root: Path, topic: str, rng: random.Random, reports: list[str]
 ) -> None:
     records = some_records(rng, 2_000)
     paths = write_archive(root, "orders", parts_of(records, 20))
@@ -137,7 +137,7 @@ def test_page_that_is_damaged_ends_the_job_at_its_chunk(
     published = replayed(client, topic)
     assert published == records[: len(published)]
     assert len(published) < 1_300
-    assert any("run it again to go on" in line for line in told)
+    assert any("run it again to go on" in line for line in reports)
 
 
 def test_records_do_not_go_into_the_log_that_they_come_from(

@@ -27,54 +27,54 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
 
 
 def test_outages_and_hangs_are_reported_once_each_with_their_end(
-    broker: BrokerProcess, told: list[str]
+    broker: BrokerProcess, reports: list[str]
 ) -> None:
     silence = f"{broker.url} does not answer; it is waited for, 90 s at least"
-    with JobBroker(broker.url, 90.0, told.append).awaited(LOOK_S) as client:
+    with JobBroker(broker.url, 90.0, reports.append).awaited(LOOK_S) as client:
         assert client.timeout == 90.0
         for _ in range(2):
             client.ping()
             broker.kill()
-            eventually(lambda: told[-1:] == [silence], "that it is away")
+            eventually(lambda: reports[-1:] == [silence], "that it is away")
             broker.restart()
-            eventually(lambda: told[-1:] == [f"{broker.url} answers again"], "that it is back")
+            eventually(lambda: reports[-1:] == [f"{broker.url} answers again"], "that it is back")
         broker.freeze()
-        eventually(lambda: told[-1:] == [silence], "that it hangs")
-    assert told == [silence, f"{broker.url} answers again"] * (len(told) // 2) + [silence]
+        eventually(lambda: reports[-1:] == [silence], "that it hangs")
+    assert reports == [silence, f"{broker.url} answers again"] * (len(reports) // 2) + [silence]
 
 
 @pytest.mark.parametrize(("code", "says"), [("disconnected", True), ("damaged", False)])
-def test_job_that_fails_says_what_is_kept_if_it_may_be_run_again(code: str, says: bool) -> None:
+def test_failing_job_prints_what_is_kept_if_it_may_be_run_again(code: str, says: bool) -> None:
     def work(_: Any) -> JobSummary:
         raise error(code, "it is", "look")
 
     job: Any = Job(work, "all of it: run it again")
-    with pytest.raises(QuothError) as told:
+    with pytest.raises(QuothError) as caught:
         job(None)
-    assert told.value.hint == ("look; all of it: run it again" if says else "look")
+    assert caught.value.hint == ("look; all of it: run it again" if says else "look")
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_watch_ends_with_the_job(broker: BrokerProcess, told: list[str], fails: bool) -> None:
+def test_watch_ends_with_the_job(broker: BrokerProcess, reports: list[str], fails: bool) -> None:
     def watchers() -> list[str]:
         return [one.name for one in threading.enumerate() if one.name == "broker"]
 
-    with suppress(KeyError), JobBroker(broker.url, 5.0, told.append).awaited():
+    with suppress(KeyError), JobBroker(broker.url, 5.0, reports.append).awaited():
         assert watchers()
         if fails:
             raise KeyError
     assert not watchers()
-    assert told == []
+    assert reports == []
 
 
 def test_job_that_ends_while_its_broker_is_asked_does_not_report_an_outage(
-    broker: BrokerProcess, context: Context, told: list[str]
+    broker: BrokerProcess, context: Context, reports: list[str]
 ) -> None:
     with Meddler(context, broker.url) as meddler:
         meddler.on_request = lambda _: True
-        with JobBroker(meddler.url, 5.0, told.append).awaited(look=2.0):
+        with JobBroker(meddler.url, 5.0, reports.append).awaited(look=2.0):
             eventually(lambda: meddler.requests, "it asks")
-    assert told == []
+    assert reports == []
 
 
 # -- tasks --------------------------------------------------------------------------------------------------

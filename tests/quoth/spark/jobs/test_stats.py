@@ -32,7 +32,7 @@ def kept(spark: Any, out: Path, kind: str = "windows") -> list[dict[str, Any]]:
     return sorted((row.asDict() for row in frame.collect()), key=lambda row: row.get("first", row["topic"]))
 
 
-def test_windows_are_told_as_text_as_json_and_as_parquet(
+def test_windows_are_written_as_text_json_and_parquet(
     spark: Any, client: Client, topic: str, tmp_path: Path
 ) -> None:
     publish(client, topic)
@@ -66,7 +66,7 @@ def test_windows_are_told_as_text_as_json_and_as_parquet(
         stats.job(topic, broker=JobBroker(client.url), out=str(out))
 
 
-def test_one_giant_window_and_a_stretch_of_time(spark: Any, client: Client, topic: str) -> None:
+def test_one_giant_window_and_a_range_of_time(spark: Any, client: Client, topic: str) -> None:
     publish(client, topic)
     middle = publish(client, topic)
     publish(client, topic)

@@ -51,7 +51,7 @@ def everything(files: Positions) -> list[int]:
     return [one for positions in files.values() for one in positions]
 
 
-stretches = st.tuples(st.integers(0, 4_000), st.integers(0, 4_000)).map(sorted)
+ranges = st.tuples(st.integers(0, 4_000), st.integers(0, 4_000)).map(sorted)
 
 
 any_limits = st.sampled_from(
@@ -60,11 +60,11 @@ any_limits = st.sampled_from(
 
 
 @examples
-@given(files(), stretches, any_limits)
+@given(files(), ranges, any_limits)
 def test_each_record_of_a_range_is_in_one_chunk_and_chunks_follow_each_other_without_a_hole(
-    files: Positions, stretch: list[int], limits: ChunkLimits
+    files: Positions, bounds: list[int], limits: ChunkLimits
 ) -> None:
-    after, until = stretch
+    after, until = bounds
     chunks = list(by_size(files, after, until, limits))
     taken = [one for chunk in records_of(chunks, files) for one in chunk]
     assert taken == [one for one in everything(files) if after < one <= until]
@@ -90,7 +90,7 @@ def test_only_a_group_that_cannot_be_divided_exceeds_the_limits(files: Positions
 
 @examples
 @given(files())
-def test_continued_run_divides_the_rest_as_the_first_run_did(files: Positions) -> None:
+def test_continued_run_has_the_remaining_chunks_of_the_first_run(files: Positions) -> None:
     whole = list(by_size(files, 0, 10_000, LIMITS))
     for number, chunk in enumerate(whole, 1):
         assert list(by_size(files, chunk.until, 10_000, LIMITS)) == whole[number:]
@@ -98,7 +98,7 @@ def test_continued_run_divides_the_rest_as_the_first_run_did(files: Positions) -
 
 @examples
 @given(files(), st.integers(1, 11))
-def test_archive_that_has_grown_is_cut_as_before_up_to_the_last_chunk(files: Positions, count: int) -> None:
+def test_grown_archive_has_the_same_chunks_up_to_the_last_one(files: Positions, count: int) -> None:
     before = dict(list(files.items())[:count])
     early, late = (list(by_size(some, 0, 10_000, LIMITS)) for some in (before, files))
     assert early[:-1] == late[: len(early) - 1]

@@ -111,9 +111,9 @@ def test_every_change_of_a_bit_in_an_archived_column_is_noticed(
     sample = rng.sample(bits[40 * 8 :], times(60, 1_000))
     noticed = set()
     for bit in (*head_of_first_page, *sample):
-        harmed = bytearray(whole)
-        harmed[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(harmed)
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
         try:
             [stream] = streams_of(tmp_path)
             found = list(read(stream, tick))
@@ -145,7 +145,7 @@ def test_paced_chunk_of_an_archive_holds_the_records_of_one_tick(tmp_path: Path,
     assert list(read(stream, 10_000)) == list(map(as_read, records[20:170]))
 
 
-def test_paced_table_leaves_out_what_is_not_of_the_time(tmp_path: Path) -> None:
+def test_paced_table_leaves_out_rows_outside_of_the_time(tmp_path: Path) -> None:
     columns: dict[str, list[Any]] = {
         "value": [str(row) for row in range(100)],
         "at": list(range(0, 1_000, 10)),
@@ -168,8 +168,8 @@ def test_paced_table_leaves_out_what_is_not_of_the_time(tmp_path: Path) -> None:
 
 def test_paced_table_has_to_be_in_the_order_of_its_time(tmp_path: Path) -> None:
     path = tmp_path / "one.parquet"
-    for moments in ([1, 3, 2], [5, 6, 7, 1, 8, 9]):
-        pq.write_table(pa.table({"value": ["a"] * len(moments), "at": moments}), path, row_group_size=3)
+    for seconds in ([1, 3, 2], [5, 6, 7, 1, 8, 9]):
+        pq.write_table(pa.table({"value": ["a"] * len(seconds), "at": seconds}), path, row_group_size=3)
         [stream] = streams_of(path, to=("t",), time="at")
         with pytest.raises(QuothError, match=r"one.parquet.* not in the order of column 'at'"):
             list(stream.chunks(SMALL, 100))

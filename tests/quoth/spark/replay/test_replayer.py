@@ -189,7 +189,7 @@ def test_run_that_another_one_overtakes_within_a_chunk_continues_behind_it(scene
 
     scene.replay(workers=Meanwhile(2, overtake))
     assert scene.stored() == records
-    assert "it goes on behind what is there" in scene.told[-1]
+    assert "it goes on behind what is there" in scene.reports[-1]
 
 
 def test_compaction_meanwhile_does_not_disturb(scene: Replaying) -> None:
@@ -197,7 +197,7 @@ def test_compaction_meanwhile_does_not_disturb(scene: Replaying) -> None:
     scene.replay(workers=Meanwhile(5, lambda: work_on("compact", scene.client, scene.root)))
     assert scene.stored() == records
     assert len(archived_files(scene.root)) == 1
-    assert "it goes on behind what is there" in scene.told[0]
+    assert "it goes on behind what is there" in scene.reports[0]
 
 
 def test_lost_staged_chunk_is_staged_again(scene: Replaying) -> None:
@@ -217,12 +217,12 @@ def test_lost_staged_chunk_is_staged_again(scene: Replaying) -> None:
     assert scene.stored() == records
 
 
-@pytest.mark.parametrize("harm", ["missing", "flipped"])
-def test_damaged_file_ends_the_run_before_its_chunk_and_is_named(scene: Replaying, harm: str) -> None:
+@pytest.mark.parametrize("damage", ["missing", "flipped"])
+def test_damaged_file_ends_the_run_before_its_chunk_and_is_named(scene: Replaying, damage: str) -> None:
     records = scene.archived(200, 4)
     path = Path(archived_files(scene.root)[2])
     kept = path.read_bytes()
-    if harm == "missing":
+    if damage == "missing":
         path.unlink()
     else:
         column = pq.read_metadata(path).row_group(0).column(COLUMNS.index("value"))

@@ -60,7 +60,7 @@ def test_usual_columns_need_no_names_and_can_be_left_out(scene: Replaying) -> No
     assert scene.stored() == [Record(0, b"k", b"a", {}), Record(0, None, b"a", {})]
 
 
-def test_table_is_replayed_within_a_time_whatever_its_order(scene: Replaying, rng: random.Random) -> None:
+def test_unordered_table_is_replayed_within_a_time(scene: Replaying, rng: random.Random) -> None:
     seconds = rng.sample(range(1_000), 200)
     columns: dict[str, Any] = {"value": [str(second) for second in seconds]}
     for name, kind, unit in (
@@ -77,7 +77,7 @@ def test_table_is_replayed_within_a_time_whatever_its_order(scene: Replaying, rn
         assert [int(one.value) for one in found] == expected, name
 
 
-def test_interrupted_table_is_gone_on_with_by_rows(scene: Replaying, broker: BrokerProcess) -> None:
+def test_interrupted_replay_of_a_table_continues_by_rows(scene: Replaying, broker: BrokerProcess) -> None:
     for name in ("a", "b", "c"):
         write_table(scene.root / f"{name}.parquet", rows=50)
     assert replay_and_die(broker.url, scene.root, scene.topic, "published", 2, 40) == DIED

@@ -49,10 +49,10 @@ def arrow(rows: list[Row], text: pa.DataType) -> pa.RecordBatch:
     )
 
 
-def decoded(gathering: BatchBuilder, *portions: pa.RecordBatch) -> list[batch.DecodedBatch]:
+def decoded(builder: BatchBuilder, *portions: pa.RecordBatch) -> list[batch.DecodedBatch]:
     """The batches that portions become."""
-    found = [one for portion in portions for one in gathering.put(portion)]
-    found += gathering.rest()
+    found = [one for portion in portions for one in builder.put(portion)]
+    found += builder.rest()
     return [batch.decode(encode_columns(*one)) for one in found]
 
 
@@ -92,7 +92,7 @@ def test_records_are_the_rows_in_their_order(portions: list[list[Row]], text: pa
     assert found == [row for portion in portions for row in portion[skip:]]
 
 
-def test_what_lies_under_a_null_is_not_written() -> None:
+def test_bytes_under_a_null_are_not_written() -> None:
     """Arrow allows anything there."""
     bits = pa.py_buffer(bytes([0b101]))
     offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 1, 3, 4)))
@@ -105,7 +105,7 @@ def test_what_lies_under_a_null_is_not_written() -> None:
     assert b"XX" not in encoded
 
 
-def test_batches_have_a_mebibyte_whatever_the_portions_are(rng: random.Random, seed: int) -> None:
+def test_batches_have_a_mebibyte_for_any_portions(rng: random.Random, seed: int) -> None:
     values = [bytes(rng.choice((0, 50, 5_000, 200_000))) for _ in range(times(600, 3_000))]
     cuts = sorted(rng.sample(range(1, len(values)), 40))
     portions = [values[a:b] for a, b in zip([0, *cuts], [*cuts, len(values)], strict=True)]
@@ -119,7 +119,7 @@ def test_batches_have_a_mebibyte_whatever_the_portions_are(rng: random.Random, s
     assert [(one.keys, one.headers) for one in larger] == [(None, None)] * 3
 
 
-def test_rows_go_where_their_topic_says() -> None:
+def test_rows_are_written_to_the_topic_of_their_column() -> None:
     names = ColumnNames("value", None, None, "topic")
     given_rows = rows_of({"topic": ["b", "a", "b"], "value": ["1", "2", "3"]})
     found = {topic: chosen.column("value").to_pylist() for topic, chosen in by_topic(given_rows, names, None)}
@@ -174,7 +174,7 @@ WRONG_COLUMNS: dict[str, tuple[dict[str, types.DataType], bool]] = {
 }
 
 
-def test_columns_that_cannot_be_written_are_refused_with_what_can() -> None:
+def test_columns_that_cannot_be_written_are_refused_with_the_possible_ones() -> None:
     for says, (columns, topic_is_given) in WRONG_COLUMNS.items():
         with pytest.raises(QuothError) as problem:
             names(topic_is_given=topic_is_given, **columns)

@@ -1,4 +1,4 @@
-"""Headers encoded at once: the same bytes as one by one, and the same refusals."""
+"""Headers encoded at once: the same bytes as one by one, and the same errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def column(rows: list[dict[str, bytes] | None]) -> pa.Array:
 
 @settings(deadline=None)
 @given(ROWS, st.data())
-def test_the_same_bytes_as_of_each_row_by_itself(
+def test_headers_encoded_together_have_the_bytes_of_single_rows(
     rows: list[dict[str, bytes] | None], data: st.DataObject
 ) -> None:
     begin = data.draw(st.integers(0, len(rows)))
@@ -39,7 +39,7 @@ def test_the_same_bytes_as_of_each_row_by_itself(
 
 @settings(deadline=None)
 @given(ROWS, st.data())
-def test_own_header_stands_last_and_takes_the_place_of_its_namesake(
+def test_own_header_is_the_last_and_replaces_one_of_the_same_name(
     rows: list[dict[str, bytes] | None], data: st.DataObject
 ) -> None:
     own = data.draw(st.lists(VALUES, min_size=len(rows), max_size=len(rows)))
@@ -59,7 +59,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
 }
 
 
-def test_what_no_record_can_hold_is_refused() -> None:
+def test_headers_that_no_record_can_hold_are_refused() -> None:
     for rows, text in REFUSED.values():
         pairs = [[pair and {"key": pair[0], "value": pair[1]} for pair in row] for row in rows]
         with pytest.raises(QuothError, match=text):

@@ -58,7 +58,7 @@ def test_records_are_the_rows_as_they_were(spark: Any, client: Client, write: Wr
     ]
 
 
-def test_rows_are_one_stretch_in_the_order_of_the_partitions(
+def test_rows_are_contiguous_and_in_the_order_of_the_partitions(
     spark: Any, client: Client, write: Write, topic: str
 ) -> None:
     write(numbered(spark, 50_000, partitions=5), topic=topic)
@@ -67,7 +67,7 @@ def test_rows_are_one_stretch_in_the_order_of_the_partitions(
     assert pointers == list(range(pointers[0], pointers[0] + 50_000))
 
 
-def test_rows_of_a_column_go_where_it_says_unless_the_option_says_it(
+def test_rows_are_written_to_the_topic_of_the_option_or_else_of_their_column(
     spark: Any, client: Client, write: Write, topic: str
 ) -> None:
     rows = spark.range(1_000, numPartitions=3).selectExpr(
@@ -80,9 +80,7 @@ def test_rows_of_a_column_go_where_it_says_unless_the_option_says_it(
     assert numbers(client, topic) == list(range(1_000))
 
 
-def test_rows_for_more_topics_than_a_task_takes_are_refused_with_what_helps(
-    client: Client, topic: str
-) -> None:
+def test_rows_for_more_topics_than_a_task_takes_are_refused_with_a_remedy(client: Client, topic: str) -> None:
     schema = StructType([StructField("value", StringType()), StructField("topic", StringType())])
     names = [f"{topic}-{number}" for number in range(TOPICS_MAX + 1)]
     named = {"url": client.url, "txnAppId": "app", "txnVersion": "0"}
@@ -134,7 +132,7 @@ def written(spark: Any, broker: BrokerProcess, folder: Path, topic: str) -> Any:
     return files.writeStream.format("quoth").option("url", broker.url).option("topic", topic)
 
 
-def test_stream_goes_on_where_its_checkpoint_says(
+def test_stream_continues_at_its_checkpoint(
     spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     put(tmp_path / "in", range(100))
@@ -198,7 +196,7 @@ def test_overwriting_is_refused_with_the_mode_that_works(spark: Any, client: Cli
     assert topic not in client.topics()
 
 
-def test_row_that_cannot_be_written_ends_the_job_and_nothing_of_it_is_there(
+def test_row_that_cannot_be_written_ends_the_job_and_no_row_is_stored(
     spark: Any, client: Client, write: Write, topic: str
 ) -> None:
     rows = spark.range(1_000).selectExpr("CASE WHEN id < 999 THEN 'x' END AS value")

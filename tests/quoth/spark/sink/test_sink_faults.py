@@ -161,7 +161,7 @@ def test_rows_of_tasks_that_are_tried_again_are_there_once(
     [(spoilt("write", after=fail_in_one_partition), 0), (spoilt("commit", after=fail), ROWS)],
     ids=["of a task", "after the commit"],
 )
-def test_job_that_fails_leaves_nothing_or_all_and_may_be_started_again(
+def test_failed_job_stores_no_row_or_all_and_may_be_started_again(
     spark: Any, broker: BrokerProcess, topic: str, spoil: Spoil, count: int
 ) -> None:
     """The abort after a commit that took effect removes nothing."""
@@ -173,7 +173,7 @@ def test_job_that_fails_leaves_nothing_or_all_and_may_be_started_again(
     check(broker, topic)
 
 
-def test_commit_whose_answer_is_lost_is_known_all_the_same(
+def test_commit_whose_answer_is_lost_is_recognised(
     spark: Any, context: Context, broker: BrokerProcess, topic: str
 ) -> None:
     """The broker has published, the connection breaks before it says so."""
@@ -202,7 +202,7 @@ def test_commit_whose_answer_is_lost_is_known_all_the_same(
     check(broker, topic)
 
 
-def test_broker_that_is_killed_at_any_moment_of_a_job_has_its_rows_once(
+def test_rows_of_a_job_are_stored_once_whenever_its_broker_is_killed(
     spark: Any, own_broker: BrokerProcess, rng: random.Random
 ) -> None:
     """While tasks stage, while the driver publishes, or in between."""

@@ -134,10 +134,10 @@ def test_small_batches_are_joined_and_large_ones_are_not() -> None:
     assert [one.num_rows for one in read(batches)] == [4, 4, 1]
 
 
-def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> None:
+def test_damage_is_reported_before_arrow_follows_an_offset(rng: random.Random) -> None:
     """Any offsets give rows of bytes within the batch, fewer rows, or `Damaged`."""
     good = stored([(rng.randbytes(9), rng.randbytes(3), {"h": b"1"}) for _ in range(5)], 1_000, 0)
-    told: list[str] = []
+    reported: list[str] = []
     for _ in range(2_000):
         data = bytearray(good.data)
         at = HEADER_BYTES + rng.randrange(3 * 4 * 6)
@@ -145,14 +145,14 @@ def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> No
         try:
             read([Stored(good.header, memoryview(data))])
         except Damaged as problem:
-            told.append(problem.text)
+            reported.append(problem.text)
     with pytest.raises(Damaged, match="50 records do not fit"):
         read([Stored(good.header._replace(records=50), good.data)])
-    assert len(told) > 500
-    assert all(text.startswith("topic 'orders', the batch at 1000: ") for text in told)
+    assert len(reported) > 500
+    assert all(text.startswith("topic 'orders', the batch at 1000: ") for text in reported)
 
 
-def test_headers_that_are_none_are_one_without_a_name_that_holds_their_bytes() -> None:
+def test_malformed_headers_become_one_unnamed_header_with_their_bytes() -> None:
     rows: list[Row] = [(b"%d" % row, None, {"h": b"1"}) for row in range(3)]
     good, none = [{"key": "h", "value": b"1"}], [{"key": None, "value": b"\x81\xc1h\xc4\x011"}]
     for place in range(3):

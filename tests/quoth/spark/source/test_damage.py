@@ -1,4 +1,4 @@
-"""Topics with damaged bytes: a query reads once what can be read, and tells of all else how much it was."""
+"""Topics with damaged bytes: a query reads every intact record once, and reports how many are missing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Query:
 
     @property
     def lost(self) -> int:
-        """Records that it tells as damaged; it tells nothing else."""
+        """The records that it reports as damaged; it reports no other loss."""
         assert {loss.reason for loss in self.losses} <= {"damaged"}
         return sum(loss.records for loss in self.losses)
 
@@ -61,7 +61,7 @@ class Query:
         return self
 
 
-def test_every_record_is_read_once_or_told_as_damaged(start_broker: StartBroker, connect: Any) -> None:
+def test_every_record_is_read_once_or_reported_as_damaged(start_broker: StartBroker, connect: Any) -> None:
     broker = start_broker()
     with connect(broker) as client:
         for topic in DAMAGED:

@@ -95,7 +95,7 @@ def through_json(offset: Offset) -> Offset:
 
 @given(st.data())
 @settings(deadline=None, max_examples=150)
-def test_every_record_is_read_once_or_told_as_lost(data: st.DataObject) -> None:
+def test_every_record_is_read_once_or_reported_as_lost(data: st.DataObject) -> None:
     model = BrokerModel()
     model.append("a", 3)
     limit = data.draw(st.integers(1, 12), label="limit")
@@ -127,7 +127,7 @@ def test_every_record_is_read_once_or_told_as_lost(data: st.DataObject) -> None:
     assert stream.lost == len(appended) - len(stream.read)
 
 
-def test_what_comes_between_two_questions_where_to_begin_is_read(model: BrokerModel) -> None:
+def test_records_published_before_an_uncommitted_first_batch_are_read(model: BrokerModel) -> None:
     model.append("a", 5)
     stream = Stream(model, startingOffsets="latest")
     stream.begin()
@@ -221,7 +221,7 @@ def test_a_batch_waits_for_enough_records_or_for_its_time(model: BrokerModel) ->
         assert stream.batches[1:] == [1], "AvailableNow does not wait, nor does a query whose time is over"
 
 
-def test_what_retention_took_before_it_was_planned_is_counted_in_the_offset(model: BrokerModel) -> None:
+def test_records_removed_before_they_are_planned_are_counted_in_the_offset(model: BrokerModel) -> None:
     read = model.append("a", 3)
     stream = Stream(model)
     stream.drain()
@@ -234,7 +234,7 @@ def test_what_retention_took_before_it_was_planned_is_counted_in_the_offset(mode
     assert [pointer for _, pointer in stream.read] == read + kept
 
 
-def test_what_retention_takes_while_a_batch_is_planned_is_lost_and_nothing_else(model: BrokerModel) -> None:
+def test_only_records_removed_while_a_batch_is_planned_are_lost(model: BrokerModel) -> None:
     batches = [model.append("a", 5) for _ in range(4)]
     stream = Stream(model, maxOffsetsPerTrigger="8", failOnDataLoss="false")
     stream.begin()
@@ -244,7 +244,7 @@ def test_what_retention_takes_while_a_batch_is_planned_is_lost_and_nothing_else(
     assert stream.lost == 5
 
 
-def test_ordinals_that_are_given_again_after_a_loss_of_power_hide_no_record(model: BrokerModel) -> None:
+def test_ordinals_reused_after_a_loss_of_power_hide_no_record(model: BrokerModel) -> None:
     model.append("a", 3)
     model.append("a", 4)
     stream = Stream(model)
@@ -256,7 +256,7 @@ def test_ordinals_that_are_given_again_after_a_loss_of_power_hide_no_record(mode
     assert stream.losses == []
 
 
-def test_a_topic_that_is_gone_is_told_once_and_a_new_one_is_read_from_its_beginning(
+def test_a_deleted_topic_is_reported_once_and_a_new_one_is_read_from_its_beginning(
     model: BrokerModel,
 ) -> None:
     model.append("a", 3)

@@ -22,7 +22,7 @@ def options(**given: str) -> Options:
 
 
 def nothing_lost(loss: DataLoss) -> None:
-    """Whom to tell where there is nothing to tell."""
+    """Receive losses where there are none."""
     raise AssertionError(loss)
 
 
@@ -43,7 +43,7 @@ def pointers(model: BrokerModel, **given: str) -> dict[str, list[int]]:
     st.integers(1, 12),
 )
 @settings(deadline=None)
-def test_tasks_are_as_many_as_asked_for_cover_everything_once_and_are_alike(
+def test_tasks_have_the_requested_number_similar_sizes_and_every_record_once(
     topics: list[list[int]], wanted: int
 ) -> None:
     model = BrokerModel()
@@ -138,7 +138,9 @@ def test_named_topics_exist_a_pattern_may_match_none_and_ending_offsets_name_all
         pointers(model, endingOffsets='{"a": -1}')
 
 
-def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read(model: BrokerModel) -> None:
+def test_records_removed_before_a_batch_is_planned_are_a_loss_and_the_others_are_read(
+    model: BrokerModel,
+) -> None:
     for topic in "abc":
         model.append(topic, 5)
     extents = [
@@ -156,7 +158,7 @@ def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read(mod
     ]
 
 
-def test_what_goes_between_counting_and_dividing_is_a_loss(model: BrokerModel) -> None:
+def test_records_removed_between_counting_and_dividing_are_a_loss(model: BrokerModel) -> None:
     for _ in range(3):
         model.append("a", 5)
     (extent,) = extents_now(model, options(), nothing_lost)

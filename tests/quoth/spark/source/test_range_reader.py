@@ -1,4 +1,4 @@
-"""The reader of a range: what it hands out and what it tells as lost are all that was planned."""
+"""The reader of a range: returned and lost records are together all that was planned."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_shape_has_the_records_of_a_direct_read(client: Client, topic: str
     assert [message for batch in records_of(one, "batches") for message in batch] == read[10:180]
 
 
-def test_damage_is_lost_as_far_as_it_lies_in_the_range(
+def test_damaged_records_are_lost_only_within_the_range(
     own_broker: BrokerProcess, own_client: Client, topic: str
 ) -> None:
     first, second, third = (own_client.publish(topic, [b"%d" % row * 20 for row in range(10)]) for _ in "abc")
@@ -88,7 +88,7 @@ def test_damage_is_lost_as_far_as_it_lies_in_the_range(
             SHAPES[shape](RangeReader(ranges["all"]))
 
 
-def test_what_retention_takes_is_lost_and_only_what_lies_in_the_range(
+def test_records_removed_by_retention_are_lost_only_within_the_range(
     client: Client, broker: BrokerProcess, topic: str
 ) -> None:
     first = client.publish(topic, [b"x"] * 10)
@@ -108,7 +108,7 @@ def test_what_retention_takes_is_lost_and_only_what_lies_in_the_range(
 
 
 @pytest.mark.parametrize("fate", ["deleted", "made anew", "made anew and filled"])
-def test_topic_that_is_gone_is_told_as_that(
+def test_deleted_topic_is_reported_as_deleted(
     client: Client, broker: BrokerProcess, topic: str, fate: str
 ) -> None:
     ack = client.publish(topic, [b"x"] * 10)
@@ -127,7 +127,7 @@ def test_topic_that_is_gone_is_told_as_that(
         assert losses == []
 
 
-def test_headers_that_are_none_cost_no_record(client: Client, broker: BrokerProcess, topic: str) -> None:
+def test_malformed_headers_cost_no_record(client: Client, broker: BrokerProcess, topic: str) -> None:
     ack = client.publish(topic, [b"a", b"b", b"c"], headers=[{}, {"bad": b""}, {}])
     good = encode_headers({"bad": b""})
     with_headers(broker.topics_directory, client.topic(topic).log, good, b"\xc1" * len(good))
@@ -136,7 +136,7 @@ def test_headers_that_are_none_cost_no_record(client: Client, broker: BrokerProc
         assert read(one, shape) == (pointers(ack), []), shape
 
 
-def test_broker_that_is_away_is_no_loss(own_broker: BrokerProcess, own_client: Client, topic: str) -> None:
+def test_absent_broker_is_no_loss(own_broker: BrokerProcess, own_client: Client, topic: str) -> None:
     ack = own_client.publish(topic, [b"x"] * 3)
     one = range_of(own_broker.url, own_client, topic, 0, ack.last)
     own_broker.terminate()

@@ -55,7 +55,7 @@ def left_to_collect(one: TopicRange) -> int:
     return len(gc.get_objects())
 
 
-def test_ranges_are_alike_and_have_every_record_once(client: Client, topic: str) -> None:
+def test_ranges_have_similar_sizes_and_every_record_once(client: Client, topic: str) -> None:
     for name in ("a", "b"):
         publish(client, f"{topic}.{name}", [20] * 10)
     ranges = planned(client, f"{topic}.*", parts=6)
@@ -69,7 +69,7 @@ def test_ranges_are_alike_and_have_every_record_once(client: Client, topic: str)
         assert {one.log for one in own} == {info.log}
 
 
-def test_ranges_begin_and_end_where_they_are_told_to(client: Client, topic: str) -> None:
+def test_ranges_begin_and_end_at_the_given_bounds(client: Client, topic: str) -> None:
     publish(client, topic, [10, 10])
     pointers = [message.pointer for message in client.read(topic)]
     found = planned(client, topic, after=pointers[2], until=pointers[15], parts=1)
@@ -125,7 +125,7 @@ def test_worker_process_has_one_connection_for_all_its_tasks(
     assert len(connections) == len({one.partition("-")[0] for one in connections}) <= 4
 
 
-def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
+def test_topic_without_remaining_records_has_no_ranges_and_returns_the_next_offset(
     client: Client, topic: str
 ) -> None:
     first = client.publish(topic, [b"x"] * 5).first
@@ -137,7 +137,7 @@ def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
     assert gaps == [Gap(topic, first, last + 1, -1, "trimmed")]
 
 
-def test_what_goes_between_counting_and_dividing_is_told() -> None:
+def test_records_removed_between_counting_and_dividing_are_reported() -> None:
     class Trimmed(BrokerModel):
         def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
             self.trim_batches(topic, 1)

@@ -73,7 +73,7 @@ def test_rows_are_those_that_a_client_reads(load: Load, client: Client, topic: s
     assert load(subscribe=f"{topic}-empty").collect() == []
 
 
-def test_number_of_tasks_that_an_option_gives_is_kept(spark: Spark, client: Client, topic: str) -> None:
+def test_number_of_tasks_is_that_of_its_option(spark: Spark, client: Client, topic: str) -> None:
     fill(client, topic, 20)
     for name in ("minPartitions", "minpartitions"):
         options: dict[str, Any] = {name: "5"}
@@ -113,7 +113,7 @@ def test_a_table_of_a_catalog_is_refused_with_a_way_around(
     assert not spark.catalog.tableExists("lasting")
 
 
-def test_two_tables_of_one_topic_keep_apart(load: Load, client: Client, topic: str) -> None:
+def test_two_tables_of_one_topic_are_independent(load: Load, client: Client, topic: str) -> None:
     first = client.publish(topic, [b"%d" % number for number in range(10)]).first
     early, late = load(until=str(first + 5)), load(since=str(first + 5))
     assert values(early.union(late)) == [b"%d" % number for number in range(10)]
@@ -127,7 +127,7 @@ def test_schema_chooses_columns_and_only_those_that_exist(
     reader = spark.read.format("quoth").options(url=broker.url, subscribe=topic)
     (row,) = reader.schema("ordinal long, value binary not null").load().collect()
     assert (row.ordinal, bytes(row.value)) == (0, b"x")
-    for fields, told in (
+    for fields, reported in (
         (
             [StructField("value", StringType())],
             "column value string: there is no such column (name any of: key binary, value binary,",
@@ -137,21 +137,21 @@ def test_schema_chooses_columns_and_only_those_that_exist(
     ):
         with pytest.raises(RequestError) as caught:
             check_schema(StructType(fields))
-        assert told in str(caught.value)
+        assert reported in str(caught.value)
 
 
-def test_what_is_wrong_is_told_before_anything_is_read(load: Load) -> None:
-    for options, told in (
+def test_wrong_options_are_reported_before_a_read(load: Load) -> None:
+    for options, reported in (
         ({"endingOfsets": "latest"}, "there is no option 'endingofsets' (did you mean endingOffsets?)"),
         ({"subscribe": "no-such-topic"}, "unknown_topic"),
         ({"url": "tcp://127.0.0.1:1", "timeout": "200ms"}, "disconnected"),
     ):
         with pytest.raises(Exception, match=r"PYTHON_DATA_SOURCE_ERROR") as caught:
             load(**options).collect()
-        assert told in str(caught.value)
+        assert reported in str(caught.value)
 
 
-def test_what_retention_takes_between_plan_and_read_is_an_error_or_told_in_a_topic(
+def test_records_removed_between_plan_and_read_are_an_error_or_reported_in_a_topic(
     load: Load, client: Client, topic: str
 ) -> None:
     for number in range(4):
@@ -167,6 +167,6 @@ def test_what_retention_takes_between_plan_and_read_is_an_error_or_told_in_a_top
     assert f"topic '{topic}': 15 records after" in str(caught.value)
     assert "failOnDataLoss=false" in str(caught.value)
     assert values(lenient) == [b"3"] * 5
-    told = [json.loads(one.value) for one in client.read(losses)]
-    assert len({one["after"] for one in told}) == 3
-    assert [(one["topic"], one["records"], one["reason"]) for one in told] == [(topic, 5, "trimmed")] * 3
+    reported = [json.loads(one.value) for one in client.read(losses)]
+    assert len({one["after"] for one in reported}) == 3
+    assert [(one["topic"], one["records"], one["reason"]) for one in reported] == [(topic, 5, "trimmed")] * 3

@@ -70,7 +70,7 @@ def test_topics_that_can_be_no_views_are_refused(spark: Any, client: Client, top
         register_views(spark, f"{topic}.none", url=client.url)
 
 
-def test_options_of_a_condition_give_the_rows_that_the_condition_leaves(
+def test_options_of_a_condition_return_the_rows_of_the_condition(
     utc: Any, client: Client, topic: str, rng: random.Random
 ) -> None:
     pointers = [client.publish(topic, b"%d" % number).first for number in range(8)]
@@ -120,7 +120,9 @@ def test_condition_that_is_none_on_the_time_is_refused(spark: Any) -> None:
             time_options(spark, condition)
 
 
-def test_json_values_are_columns_and_bad_ones_stand_apart(spark: Any, client: Client, topic: str) -> None:
+def test_json_values_become_columns_and_invalid_ones_are_separated(
+    spark: Any, client: Client, topic: str
+) -> None:
     good = [{"id": 1, "item": "cup"}, {"item": "tea"}, {}, {"id": 2, "more": [1]}]
     spaced = [b'  {"id": 3}', b'{"id": 4}\n', b'\r\n\t{"id": 5}\t\r\n ', b'{\n\t"id": 6\n}']
     client.publish(topic, [*(json.dumps(one).encode() for one in good), *spaced, *BAD])

@@ -36,7 +36,7 @@ def load(spark: Spark, broker: BrokerProcess, topic: str) -> Load:
 
 
 def numbers(begin: int, end: int) -> list[bytes]:
-    """Values that tell their order."""
+    """Values that show their order."""
     return [b"%06d" % number for number in range(begin, end)]
 
 
@@ -60,7 +60,7 @@ class BusyReader(StreamReader):
         return found
 
 
-def test_what_comes_while_a_query_begins_is_read_also_after_a_crash_in_the_first_batch(
+def test_records_published_while_a_query_begins_are_read_also_after_a_crash(
     spark: Spark, load: Load, queries: Queries, client: Client, topic: str, by_value: None
 ) -> None:
     spark.dataSource.register(Busy)
@@ -78,7 +78,7 @@ def test_what_comes_while_a_query_begins_is_read_also_after_a_crash_in_the_first
     assert sorted(row.offset for row in queries.rows) == expected
 
 
-def test_a_batch_that_failed_is_read_again_as_it_was_whatever_the_options_say(
+def test_a_failed_batch_is_read_again_with_the_same_rows_for_any_options(
     load: Load, queries: Queries, client: Client, topic: str
 ) -> None:
     """With AvailableNow a run ends where the topic ended, and a producer goes on meanwhile."""
@@ -97,7 +97,7 @@ def test_a_batch_that_failed_is_read_again_as_it_was_whatever_the_options_say(
     assert (end["ordinal"], end["lost"]) == (170, 0)
 
 
-def test_what_retention_took_ends_the_query_or_is_counted_in_its_offsets(
+def test_records_removed_by_retention_end_the_query_or_are_counted_in_its_offsets(
     load: Load, queries: Queries, client: Client, topic: str
 ) -> None:
     client.publish(topic, numbers(0, 10))
@@ -110,33 +110,33 @@ def test_what_retention_took_ends_the_query_or_is_counted_in_its_offsets(
     query = queries.run(load(failOnDataLoss="false", lossTopic=f"{topic}-losses"))
     assert queries.values == [*numbers(0, 10), *numbers(25, 30)]
     assert json.loads(query.lastProgress.sources[0].endOffset)["topics"][topic]["lost"] == 15
-    (told,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
-    assert (told["topic"], told["records"], told["reason"]) == (topic, 15, "trimmed")
+    (reported,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
+    assert (reported["topic"], reported["records"], reported["reason"]) == (topic, 15, "trimmed")
 
 
-def test_a_listener_tells_how_far_a_query_is_behind_and_never_ends_it(
+def test_a_listener_reports_the_lag_of_a_query_and_never_ends_it(
     spark: Spark, load: Load, queries: Queries, client: Client, topic: str
 ) -> None:
-    told: list[Lag] = []
+    reported: list[Lag] = []
 
-    def tell(lag: Lag) -> None:
-        told.append(lag)
+    def report(lag: Lag) -> None:
+        reported.append(lag)
         raise ValueError("what a listener does is no matter of the query")
 
-    listener = LagListener(tell)
+    listener = LagListener(report)
     spark.streams.addListener(listener)
     try:
         client.publish(topic, numbers(0, 40))
         first, last = client.topic(topic).first, client.publish(topic, numbers(40, 100)).last
         queries.run(load(maxOffsetsPerTrigger="40"))
-        eventually(lambda: len(told) >= 3, "three batches are reported")
+        eventually(lambda: len(reported) >= 3, "three batches are reported")
     finally:
         spark.streams.removeListener(listener)
-    assert [(lag.topic, lag.batch, lag.records, lag.lost) for lag in told] == [
+    assert [(lag.topic, lag.batch, lag.records, lag.lost) for lag in reported] == [
         (topic, 0, 60, 0), (topic, 1, 20, 0), (topic, 2, 0, 0)
     ]  # fmt: skip
-    assert told[0].seconds == (last - (first + 39)) / 1e6
-    assert told[2].seconds == 0
+    assert reported[0].seconds == (last - (first + 39)) / 1e6
+    assert reported[2].seconds == 0
     assert queries.values == numbers(0, 100)
 
 

@@ -60,7 +60,7 @@ def publish_behind(client: Client, topic: str, count: int = 2_500) -> int:
     return found[-1]
 
 
-def test_a_window_is_told_once_and_only_when_it_is_over(client: Client, kept: Kept, topic: str) -> None:
+def test_a_window_is_reported_once_after_its_end(client: Client, kept: Kept, topic: str) -> None:
     for _ in range(5):
         publish_behind(client, topic)
         kept.look(topic, looks=2)
@@ -73,7 +73,7 @@ def test_a_window_is_told_once_and_only_when_it_is_over(client: Client, kept: Ke
     assert kept.look(topic) == [None], "nothing has come"
 
 
-def test_a_run_that_died_after_keeping_a_look_replaces_it(client: Client, kept: Kept, topic: str) -> None:
+def test_a_run_that_died_after_saving_a_look_replaces_it(client: Client, kept: Kept, topic: str) -> None:
     publish_behind(client, topic)
     kept.look(topic)
     publish_behind(client, topic)
@@ -89,7 +89,7 @@ def test_a_run_that_died_after_keeping_a_look_replaces_it(client: Client, kept: 
     assert sum(row.records for row in kept.rows) == len(expected)
 
 
-def test_what_retention_took_before_a_look_is_counted_exactly(client: Client, kept: Kept, topic: str) -> None:
+def test_records_removed_before_a_look_are_counted_exactly(client: Client, kept: Kept, topic: str) -> None:
     publish_behind(client, topic)
     kept.look(topic)
     client.roll(topic)

@@ -1,4 +1,4 @@
-"""Windows of topics are those that one gets who reads every record himself, whatever the ranges are."""
+"""Windows of topics equal those computed from every record, for any division into ranges."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Workers(LocalWorkers):
 
 def look(client: Client, topic: str, width: int = GIANT, after: int = 0, slots: int = 3) -> Survey:
     """Survey all of a topic."""
-    stretch = SurveyRange(topic, after, max(now(), client.topic(topic).last))
-    return survey(client, Workers(slots), [stretch], width)
+    whole = SurveyRange(topic, after, max(now(), client.topic(topic).last))
+    return survey(client, Workers(slots), [whole], width)
 
 
-def told(rows: Iterable[WindowRow]) -> list[tuple[int, ...]]:
+def fields(rows: Iterable[WindowRow]) -> list[tuple[int, ...]]:
     """The fields of rows that do not depend on the clock."""
     return [
         (
@@ -73,16 +73,16 @@ def publish(client: Client, topic: str, rng: random.Random, batches: int) -> Non
         client.publish(topic, values, key=keys if rng.random() < 0.7 else None)
 
 
-def test_windows_are_those_of_who_counts_by_hand(client: Client, topic: str, rng: random.Random) -> None:
+def test_windows_equal_those_counted_by_hand(client: Client, topic: str, rng: random.Random) -> None:
     publish(client, topic, rng, times(4, 80))
     messages = client.read(topic, limit=10**9)
     for width, slots in [(GIANT, 1), (GIANT, 7), (MILLISECOND, 1), (MILLISECOND, 7), (3_333, 50), (1, 2)]:
         seen = look(client, topic, width, slots=slots)
-        assert told(seen.rows) == by_hand(messages, width), (width, slots)
+        assert fields(seen.rows) == by_hand(messages, width), (width, slots)
         assert seen.gaps == []
     after = rng.choice(messages).pointer
     rest = [one for one in messages if one.pointer > after]
-    assert told(look(client, topic, MILLISECOND, after).rows) == by_hand(rest, MILLISECOND)
+    assert fields(look(client, topic, MILLISECOND, after).rows) == by_hand(rest, MILLISECOND)
 
 
 def test_keys_of_a_window_in_two_ranges_are_those_of_both(client: Client, topic: str) -> None:
@@ -97,10 +97,10 @@ def test_keys_of_a_window_in_two_ranges_are_those_of_both(client: Client, topic:
         if first.first // width < first.last // width == second.first // width < second.last // width
     )
     seen = look(client, topic, width, slots=2)
-    assert told(seen.rows) == by_hand(client.read(topic, limit=10**6), width)
+    assert fields(seen.rows) == by_hand(client.read(topic, limit=10**6), width)
 
 
-def test_lag_is_what_lies_behind_a_window(client: Client, topic: str) -> None:
+def test_lag_is_the_number_of_records_behind_a_window(client: Client, topic: str) -> None:
     client.publish(topic, [b"x"] * 5_000)
     seen = look(client, topic, MILLISECOND)
     newest = seen.rows[-1].last
@@ -111,7 +111,7 @@ def test_lag_is_what_lies_behind_a_window(client: Client, topic: str) -> None:
     assert behind == 0
 
 
-def test_rates_are_over_what_was_looked_at(client: Client, topic: str) -> None:
+def test_rates_cover_the_surveyed_time(client: Client, topic: str) -> None:
     first = client.publish(topic, [b"1234"] * 5_000, key=[b"k"] * 5_000).first
     inner = look(client, topic, MILLISECOND).rows[1]
     assert (inner.records, inner.records_per_s, inner.bytes_per_s) == (1_000, 1e6, 5e6)
@@ -119,13 +119,11 @@ def test_rates_are_over_what_was_looked_at(client: Client, topic: str) -> None:
     assert (whole.records, whole.records_per_s) == (2_000, 1e6)
 
 
-def test_topics_are_told_one_after_the_other_and_an_empty_one_has_no_windows(
-    client: Client, topic: str
-) -> None:
+def test_topics_are_reported_in_turn_and_an_empty_one_has_no_windows(client: Client, topic: str) -> None:
     names = [f"{topic}-{letter}" for letter in "abc"]
     ends = [client.publish(name, [b"x"] * (100 * count)).last for count, name in enumerate(names, 1)]
-    stretches = [SurveyRange(name, 0, end) for name, end in zip(names, ends, strict=True)]
-    rows = survey(client, Workers(2), stretches, GIANT).rows
+    ranges = [SurveyRange(name, 0, end) for name, end in zip(names, ends, strict=True)]
+    rows = survey(client, Workers(2), ranges, GIANT).rows
     assert [(row.topic, row.records) for row in rows] == list(zip(names, [100, 200, 300], strict=True))
     client.create_topic(topic)
     seen = look(client, topic)
@@ -135,7 +133,7 @@ def test_topics_are_told_one_after_the_other_and_an_empty_one_has_no_windows(
         survey(client, Workers(1), [SurveyRange(f"{topic}-d", 0, 5)], GIANT)
 
 
-def test_what_retention_took_is_told_with_its_place(client: Client, topic: str) -> None:
+def test_records_removed_by_retention_are_reported_with_their_place(client: Client, topic: str) -> None:
     client.publish(topic, [b"gone"] * 70)
     client.roll(topic)
     kept = client.publish(topic, [b"kept"] * 30).first

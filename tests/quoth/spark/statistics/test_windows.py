@@ -28,7 +28,7 @@ def test_many_keys_are_counted_within_a_tenth(count: int) -> None:
     assert estimate(sketch_of(keys(0, count))) == pytest.approx(count, rel=0.1)
 
 
-def test_sketches_of_parts_are_that_of_the_whole(rng: random.Random) -> None:
+def test_merged_sketches_of_parts_equal_that_of_the_whole(rng: random.Random) -> None:
     whole, parts = sketch_of(keys(0, 10_000)), EMPTY
     for _ in range(5):
         cuts = sorted(rng.sample(range(10_000), 3))

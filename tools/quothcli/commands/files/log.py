@@ -251,8 +251,8 @@ def _verify(printer: Printer, findings: Findings, place: FoundLog, advance: Call
         parts = "1 derived part is" if derived == 1 else f"{derived:,} derived parts are"
         without = f", {counted(unindexed, 'segment')} without an index" if unindexed else ""
         say(f"quoth: {place.topic}: {parts} to be rebuilt{without}; no record is missing there; {REBUILT}")
-    strays = snapshot.strays_in(place.directory, place.log_id)
-    for name in strays:
+    false_segments = snapshot.false_segments_in(place.directory, place.log_id)
+    for name in false_segments:
         say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening quarantines it")
     quarantined = [path for path in place.directory.iterdir() if file_format.is_quarantined(path.name)]
     if quarantined:
@@ -260,7 +260,7 @@ def _verify(printer: Printer, findings: Findings, place: FoundLog, advance: Call
         names = ", ".join(sorted(path.name for path in quarantined)[:_NAMES_MAX])
         names += ", ..." * (len(quarantined) > _NAMES_MAX)
         say(f"quoth: {place.topic}: {size} quarantined in {names}: delete it if it is not needed")
-    others = {"strays": strays, "set_aside": [str(path) for path in quarantined]}
+    others = {"strays": false_segments, "set_aside": [str(path) for path in quarantined]}
     _print_verified(printer, place, found, {"derived": derived, "unindexed": unindexed, **others})
 
 

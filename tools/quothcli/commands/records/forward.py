@@ -154,7 +154,7 @@ class _Watch:
         self.records = self.bytes = self.lost_records = 0
         self._advance = advance
         self._topic = topic
-        self._said = ""
+        self._reported = ""
 
     def text(self) -> str:
         """Return the result for people."""
@@ -165,13 +165,13 @@ class _Watch:
         """See `Events`."""
         self.records += records
         self.bytes += size
-        self._said = ""
+        self._reported = ""
         self._advance(records, size)
 
     def waits(self, problem: QuothError, _seconds: float) -> None:
         """See `Events`."""
-        if problem.code != self._said:
-            self._said = problem.code
+        if problem.code != self._reported:
+            self._reported = problem.code
             say(f"quoth: {problem.code}: {problem.text}; nothing is lost, it goes on by itself")
 
     def lost(self, losses: LostRecords) -> None:

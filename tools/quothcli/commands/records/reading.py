@@ -264,16 +264,16 @@ def _line(
     return partial(printer.encoded, with_topic=several)
 
 
-def _follow(reading: Reading, records: RecordPrinter, marks: Printer | None, *, merge: bool) -> None:
-    """Print records as they come. marks: prints watermarks."""
+def _follow(reading: Reading, records: RecordPrinter, watermarks: Printer | None, *, merge: bool) -> None:
+    """Print records as they come. watermarks: prints watermarks."""
     merge_reporter = MergeReporter(reading)
     printed = 0
     with records:
         for messages in reading.portions(LOOK_S if merge else math.inf):
             records.take(messages)
             merge_reporter.look(messages)
-            if marks is not None and reading.watermark > printed:
+            if watermarks is not None and reading.watermark > printed:
                 printed = reading.watermark
-                print_watermark(marks, printed)
+                print_watermark(watermarks, printed)
             if records.is_done:
                 return

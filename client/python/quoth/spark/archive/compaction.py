@@ -87,7 +87,7 @@ def compact(
     size = MERGES_A_SLOT * workers.slots
     for begin in range(0, len(merges), size):
         _replace(store, workers, merges[begin : begin + size], done)
-    done.removed_files = store.sweep(keep_replaced=keep_replaced, keep_strays=keep_replaced)
+    done.removed_files = store.sweep(keep_replaced=keep_replaced, keep_unlisted=keep_replaced)
     return done
 
 

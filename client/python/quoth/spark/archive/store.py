@@ -23,7 +23,7 @@ from quoth.timestamps import now
 from quothwire.closing import Closeable
 from quothwire.errors import error
 
-STRAY_S = 3_600.0
+UNLISTED_S = 3_600.0
 """Seconds that a file without a name in the manifest stays: no task writes that long."""
 
 
@@ -77,16 +77,16 @@ class ArchiveStore(Closeable):
             new.keep(self.root / manifests.NAME)
         self.manifest = replace(manifest, commit=number)
 
-    def sweep(self, *, keep_replaced: float, keep_strays: float = STRAY_S) -> int:
+    def sweep(self, *, keep_replaced: float, keep_unlisted: float = UNLISTED_S) -> int:
         """Remove files that do not belong to the archive; returns their number.
 
-        keep_replaced: seconds that files replaced by a compaction stay. keep_strays: seconds that unnamed
+        keep_replaced: seconds that files replaced by a compaction stay. keep_unlisted: seconds that unlisted
         files of killed runs stay. Raises ``bad_request`` for what is not a number of seconds.
         """
         oldest = now() - round(as_seconds(keep_replaced, "keep_replaced") * 1e6)
         due = {one for one in self.manifest.replaced if one.at <= oldest}
         kept = tuple(one for one in self.manifest.replaced if one not in due)
-        gone = [*(one.name for one in due), *self._strays(keep_strays)]
+        gone = [*(one.name for one in due), *self._unlisted(keep_unlisted)]
         removed = 0
         for name in gone:
             with suppress(FileNotFoundError):
@@ -101,11 +101,11 @@ class ArchiveStore(Closeable):
         except FileNotFoundError:
             return ArchiveManifest()
 
-    def _strays(self, seconds: float) -> Iterator[str]:
+    def _unlisted(self, seconds: float) -> Iterator[str]:
         """Files of an archive that the manifest does not name, older than so many seconds."""
         known = {file.name for log in self.manifest.logs for file in log.files}
         known.update(one.name for one in self.manifest.replaced)
-        before = time.time() - as_seconds(seconds, "keep_strays")
+        before = time.time() - as_seconds(seconds, "keep_unlisted")
         for path in list(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
             with suppress(FileNotFoundError):  # a task that outlived its driver has removed it

@@ -97,7 +97,7 @@ class Audit:
         amounts = _by_directory(self.segments, functions.count("*").alias("segments"), *sums)
         missing = functions.sum(functions.greatest("records", functions.lit(0))).alias("missing")
         wrong = _by_directory(self.findings, functions.count_if("damage").alias("damaged"), missing)
-        told = []
+        logs = []
         for log in self.logs:
             directory = str(log.place.directory)
             one: dict[str, Any] = {
@@ -105,22 +105,22 @@ class Audit:
                 "directory": directory,
                 **dict.fromkeys(_TOTALS, 0),
             }
-            told.append(one | amounts.get(directory, {}) | wrong.get(directory, {}))
-        totals = {name: sum(one[name] for one in told) for name in _TOTALS}
+            logs.append(one | amounts.get(directory, {}) | wrong.get(directory, {}))
+        totals = {name: sum(one[name] for one in logs) for name in _TOTALS}
         kinds = {row["kind"]: row["count"] for row in self.findings.groupBy("kind").count().collect()}
         first = self.findings.orderBy("directory", "path", "start").limit(FOUND_MAX)
         found = [AuditFinding(*row) for row in first.collect()]
         lines = list(map(_line, found))
         if (more := sum(kinds.values()) - len(found)) > 0:
             lines.append(f"... and {more:,} more: --out DIR keeps all of them")
-        lines += [f"{one['topic']}: {_amounts(one)}" for one in told]
-        if len(told) > 1:
-            lines.append(f"{len(told):,} logs: {_amounts(totals)}")
+        lines += [f"{one['topic']}: {_amounts(one)}" for one in logs]
+        if len(logs) > 1:
+            lines.append(f"{len(logs):,} logs: {_amounts(totals)}")
         content = {
             "whole": not totals["damaged"],
             **totals,
             "kinds": dict(sorted(kinds.items())),
-            "logs": told,
+            "logs": logs,
             "findings": [one._asdict() for one in found],
         }
         return JobSummary(lines, content, not totals["damaged"])
@@ -198,7 +198,7 @@ def _look(place: FoundLog, *, named: bool) -> AuditedLog:
         if named:
             raise
     with suppress(FileNotFoundError):
-        for name in snapshot.strays_in(place.directory, place.log_id):
+        for name in snapshot.false_segments_in(place.directory, place.log_id):
             text = "no segment of this log: the next opening sets it aside"
             found.append(_beside(place, name, "foreign", text))
     sizes: dict[int, int] = {}
@@ -209,11 +209,11 @@ def _look(place: FoundLog, *, named: bool) -> AuditedLog:
                 if floor is not None and entry.is_file(follow_symlinks=False):
                     sizes[floor] = entry.stat().st_size
                 else:
-                    found += _stray(place, entry)
+                    found += _other_file(place, entry)
     return AuditedLog(place, listed, [sizes.get(floor, 0) for floor in listed.floors], found)
 
 
-def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[AuditFinding]:
+def _other_file(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[AuditFinding]:
     """Findings for a file that is not a segment."""
     if file_format.is_quarantined(entry.name):
         size = entry.stat(follow_symlinks=False).st_size

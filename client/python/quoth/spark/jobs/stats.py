@@ -165,16 +165,16 @@ def summary_of(topics: Iterable[str], seen: Survey) -> JobSummary:
         rows[row.topic].append(row)
     for gap in seen.gaps:
         gaps[gap.topic].append(gap)
-    told = [_of_topic(topic, rows[topic], gaps[topic]) for topic in topics]
+    summaries = [_of_topic(topic, rows[topic], gaps[topic]) for topic in topics]
     left_out = max(0, len(seen.rows) - ROWS_MAX)
     lines = [HEADING] if seen.rows else []
     if left_out:
         lines.append(f"... {left_out:,} windows before these: --out DIR keeps all of them")
     lines += map(line, seen.rows[left_out:])
     lines += map(gap_line, seen.gaps)
-    lines += map(_topic_line, told)
+    lines += map(_topic_line, summaries)
     content = {
-        "topics": told,
+        "topics": summaries,
         "windows": list(map(content_of, seen.rows[left_out:])),
         "windows_left_out": left_out,
         "gaps": list(map(asdict, seen.gaps)),
@@ -221,10 +221,10 @@ def shown(write: Callable[[str], object], *, as_json: bool) -> Callable[[Survey]
     def show(seen: Survey) -> None:
         if as_json:
             rows = [{"window": content_of(row)} for row in seen.rows]
-            told = [json.dumps(one) for one in [*rows, *({"gap": asdict(gap)} for gap in seen.gaps)]]
+            lines = [json.dumps(one) for one in [*rows, *({"gap": asdict(gap)} for gap in seen.gaps)]]
         else:
-            told = [*heading, *map(line, seen.rows), *map(gap_line, seen.gaps)]
-        write("\n".join(told))
+            lines = [*heading, *map(line, seen.rows), *map(gap_line, seen.gaps)]
+        write("\n".join(lines))
 
     return show
 

@@ -167,18 +167,18 @@ def _check_columns(schema: pa.Schema, columns: ParquetColumns, path: str) -> Non
 def _read_footer(path: Path, columns: ParquetColumns) -> FileFooter:
     with opened(str(path)) as file:
         _check_columns(file.schema_arrow, columns, str(path))
-        told, size = file.metadata, path.stat().st_size
-    groups = tuple(_groups(str(path), told, columns))
+        metadata, size = file.metadata, path.stat().st_size
+    groups = tuple(_groups(str(path), metadata, columns))
     return FileFooter(str(path), size, groups[-1].high if groups else 0, groups)
 
 
-def _groups(path: str, told: pq.FileMetaData, columns: ParquetColumns) -> Iterator[FileGroup]:
-    leaves = [told.schema.column(number).path for number in range(told.num_columns)]
+def _groups(path: str, metadata: pq.FileMetaData, columns: ParquetColumns) -> Iterator[FileGroup]:
+    leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     read = [number for number, leaf in enumerate(leaves) if leaf.partition(".")[0] in columns.read]
     time = leaves.index(columns.time) if columns.time in leaves else None
     end = 0
-    for number in range(told.num_row_groups):
-        group = told.row_group(number)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
         rows = group.num_rows
         if rows:
             size = sum(group.column(leaf).total_uncompressed_size for leaf in read)

@@ -222,9 +222,9 @@ def read_topic(
     options |= {"url": url, "subscribe": ",".join(names)}
     if after:
         options["startingOffsets"] = json.dumps(dict.fromkeys(names, after + 1))
-    for name, moment in (("since", since), ("until", until)):
-        if moment is not None:
-            options[name] = str(as_pointer(moment))
+    for name, bound in (("since", since), ("until", until)):
+        if bound is not None:
+            options[name] = str(as_pointer(bound))
     if "minpartitions" not in map(str.lower, options):
         context = context_of(spark)
         wanted = parts or (context and context.defaultParallelism)

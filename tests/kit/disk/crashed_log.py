@@ -21,7 +21,7 @@ TAIL = 4
 
 
 @dataclass
-class Wreck:
+class CrashedLog:
     """A log as a crash left it, and copies of it to be damaged."""
 
     directory: Path
@@ -67,7 +67,7 @@ class Wreck:
         )
 
 
-def make_wreck(tmp_path: Path, directory: Path, clock: ManualClock) -> Wreck:
+def make_crashed_log(tmp_path: Path, directory: Path, clock: ManualClock) -> CrashedLog:
     """Three segments, the last with a tail of four batches: with keys, headers, and of a producer."""
     clock.tick = 0
     log = Log.open(directory, clock=clock, options=LogOptions(count_limit=9), log_id=LOG_ID)
@@ -86,17 +86,17 @@ def make_wreck(tmp_path: Path, directory: Path, clock: ManualClock) -> Wreck:
     log.close()
     path = segments(crashed)[-1]
     copies = (tmp_path / f"copy{i}" for i in count())
-    wreck = Wreck(crashed, clock, batches, raws, boundaries(path, LOG_ID), copies)
+    crashed_log = CrashedLog(crashed, clock, batches, raws, boundaries(path, LOG_ID), copies)
     assert len(segments(crashed)) == 3
-    assert len(wreck.offsets) == TAIL + 1
-    return wreck
+    assert len(crashed_log.offsets) == TAIL + 1
+    return crashed_log
 
 
 def torn_files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob("*.torn")}
 
 
-def assert_goes_on(wreck: Wreck, log: Log, expected: list[Record], seen: list[Record]) -> None:
+def assert_goes_on(crashed_log: CrashedLog, log: Log, expected: list[Record], seen: list[Record]) -> None:
     """Check that these records are there, and that no pointer that was seen is allocated again."""
     assert salvaged(log) == expected
     appended = log.append([b"goes", b"on"])
@@ -105,15 +105,15 @@ def assert_goes_on(wreck: Wreck, log: Log, expected: list[Record], seen: list[Re
     expected = [*expected, *log.read(appended.first - 1)]
     assert salvaged(log) == expected
     log.close()
-    with wreck.open(log.directory) as again:
+    with crashed_log.open(log.directory) as again:
         assert salvaged(again) == expected
         assert again.findings.torn_bytes == 0
         assert again.append(b"more").first > appended.last
 
 
-def restamped(wreck: Wreck, log_id: int, later: int, ordinal: int | None = None) -> bytes:
+def restamped(crashed_log: CrashedLog, log_id: int, later: int, ordinal: int | None = None) -> bytes:
     """The last batch with other pointers, perhaps of another log."""
-    raw = wreck.tail[wreck.offsets[3] :]
+    raw = crashed_log.tail[crashed_log.offsets[3] :]
     header = batch.parse_header(raw, LOG_ID)
     ordinal = header.end_ordinal if ordinal is None else ordinal
     header = header._replace(base=header.base + later, ordinal=ordinal)

@@ -1,9 +1,9 @@
-"""Files that bear the name of a segment, and cannot be one of this log: FORMAT.md has the rules.
+"""Finds false segments: files with the name of one that cannot be one of this log; FORMAT.md has the rules.
 
 The last segment says above which pointer a log goes on, its name included. So a file that a person has put
 there would move the log's clock for good. A disk that rots can leave a segment without a block, too; so a
-file that an index claims is a segment. An opening quarantines strays; a reader without a lock passes over
-them.
+file that an index claims is a segment. An opening quarantines false segments; a reader without a lock
+skips them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ AHEAD_MAX_US = 86_400_000_000
 was set to another time zone."""
 
 
-def strays_among(
+def false_segments_among(
     filesystem: FileSystem, directory: Path, log_id: int, sizes: Mapping[int, int], clock: Clock
 ) -> list[int]:
-    """The floors, lowest first, whose files are strays.
+    """The floors, lowest first, of the false segments.
 
     sizes: of all files that are called like segments, by their floors. clock: asked only where its time
-    decides. A file that cannot be read now is no stray.
+    decides. A file that cannot be read now is none.
     """
     row = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in sorted(sizes)]
     behind: list[int] = []
@@ -45,7 +45,7 @@ def strays_among(
 
 
 def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
-    """Return True if the file with the highest name is a stray for certain."""
+    """Return True if the file with the highest name is a false segment for certain."""
     with suppress(OSError, QuothError), closing(one.open()) as file:
         head = file.read(file_format.BLOCK_BYTES, 0)
         if _is_block_of(head, one) or one.claim() is not None:
@@ -56,12 +56,12 @@ def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
         try:
             return bool(segment.read_block(file))
         except Damaged:
-            return not _tells_of_it(one) and not _is_plausible(one, known, clock)
+            return not _is_of_log(one) and not _is_plausible(one, known, clock)
     return False
 
 
 def _is_between(one: Segment, earlier: Sequence[Segment], following: Segment) -> bool:
-    """Return True if an empty file with others behind it is a stray for certain.
+    """Return True if an empty file with others behind it is a false segment for certain.
 
     The header block behind it says how far the log went before. Where that is just below this name, the log
     went on above it because it may have been a segment.
@@ -84,11 +84,11 @@ def _is_plausible(one: Segment, known: Segment | None, clock: Clock) -> bool:
 
 
 def _last_known(row: Sequence[Segment]) -> Segment | None:
-    """The last one that tells of the log, None if there is none."""
-    return next((one for one in reversed(row) if _tells_of_it(one)), None)
+    """The last file with anything of the log, None if there is none."""
+    return next((one for one in reversed(row) if _is_of_log(one)), None)
 
 
-def _tells_of_it(one: Segment) -> bool:
+def _is_of_log(one: Segment) -> bool:
     """Return True if a file has anything of this segment, or of its log."""
     with closing(one.open()) as file:
         head = file.read(file_format.BLOCK_BYTES, 0)

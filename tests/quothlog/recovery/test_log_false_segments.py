@@ -1,4 +1,4 @@
-"""A file that is called like a segment, and cannot be one: it moves no clock, hides nothing, and is kept."""
+"""A file that is named like a segment and cannot be one: it moves no clock, hides nothing, and is kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_another_log(path: Path, directory: Path) -> None:
 
 
 NOTHING_OF_A_LOG = {"empty": b"", "zeros": bytes(5_000), "rubbish": b"x" * 2**20}
-STRAYS: dict[str, Callable[[Path, Path], object]] = {
+FALSE_SEGMENTS: dict[str, Callable[[Path, Path], object]] = {
     **{
         name: lambda path, _, content=content: path.write_bytes(content)  # type: ignore[misc]
         for name, content in NOTHING_OF_A_LOG.items()
@@ -41,17 +41,17 @@ STRAYS: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("name", [FAR, f"{POINTER_MAX}.seg"])
-@pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
-def test_unknown_file_moves_no_clock(
-    open_log: OpenLog, directory: Path, tmp_path: Path, name: str, stray: Callable[[Path, Path], object]
+@pytest.mark.parametrize("add", FALSE_SEGMENTS.values(), ids=FALSE_SEGMENTS)
+def test_false_segment_moves_no_clock(
+    open_log: OpenLog, directory: Path, tmp_path: Path, name: str, add: Callable[[Path, Path], object]
 ) -> None:
-    """A stray is quarantined once; before that a reader without the lock passes over it, and names it."""
+    """Quarantined once; before that a reader without the lock skips it, and reports its name."""
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
         stored = fill(log, 5, 2)
-    stray(directory / name, directory)
+    add(directory / name, directory)
     content = (directory / name).read_bytes()
 
-    assert snapshot.strays_in(directory, LOG_ID) == [name]
+    assert snapshot.false_segments_in(directory, LOG_ID) == [name]
     found = list(verify.summaries(directory, log_id=LOG_ID))
     assert [(one.damages, one.sealed) for one in found] == [((), True), ((), True), ((), False)]
     archiver = Archiver(directory, LOG_ID, tmp_path / "archive", stored[-1].pointer, exact=False)
@@ -60,31 +60,31 @@ def test_unknown_file_moves_no_clock(
     with open_log(log_id=LOG_ID) as log:
         more = fill(log, 1)
         assert more[0].pointer - stored[-1].pointer < 60_000_000
-        assert log.findings.strays_set_aside == [f"{name}.1.damaged"]
+        assert log.findings.false_segments == [f"{name}.1.damaged"]
         assert list(log.read()) == stored + more
     assert (directory / f"{name}.1.damaged").read_bytes() == content
     with open_log(log_id=LOG_ID) as log:
-        assert log.findings.strays_set_aside == []
+        assert log.findings.false_segments == []
         assert log.info().gauges["quarantined_bytes"] == len(content)
-    assert snapshot.strays_in(directory, LOG_ID) == []
+    assert snapshot.false_segments_in(directory, LOG_ID) == []
 
 
-@pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
-def test_reader_beside_the_writer_passes_over_an_unknown_file(
-    open_log: OpenLog, directory: Path, stray: Callable[[Path, Path], object]
+@pytest.mark.parametrize("add", FALSE_SEGMENTS.values(), ids=FALSE_SEGMENTS)
+def test_reader_beside_the_writer_skips_a_false_segment(
+    open_log: OpenLog, directory: Path, add: Callable[[Path, Path], object]
 ) -> None:
     log = open_log(log_id=LOG_ID)
     stored = fill(log, 2)
     with Reader(directory) as reader:
         assert reader.read() == stored
-        stray(directory / FAR, directory)
+        add(directory / FAR, directory)
         more = fill(log, 2)
         assert reader.read() == more
     with Reader(directory) as reader:
         assert reader.read() == stored + more
 
 
-def test_name_is_unknown_only_where_it_cannot_be_the_log_s_only_segment(
+def test_a_possible_only_segment_is_no_false_segment(
     open_log: OpenLog, directory: Path, tmp_path: Path
 ) -> None:
     """An empty file is none; one with bytes may be all that is left. No pointer lies above all others."""
@@ -93,13 +93,13 @@ def test_name_is_unknown_only_where_it_cannot_be_the_log_s_only_segment(
     (directory / "99999999999999999.seg").touch()
     log = open_log(log_id=LOG_ID)
     assert fill(log, 1)[0].pointer < int(FAR[:17])
-    assert log.findings.strays_set_aside == [f"{FAR}.1.damaged"]
-    assert log.findings.strays == ["99999999999999999.seg"]
+    assert log.findings.false_segments == [f"{FAR}.1.damaged"]
+    assert log.findings.unknown_files == ["99999999999999999.seg"]
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / FAR).write_bytes(bytes(5_000))
     with open_log(alone, log_id=LOG_ID) as log:
-        assert log.findings.strays_set_aside == []
+        assert log.findings.false_segments == []
         assert fill(log, 1)[0].pointer > int(FAR[:17])
 
 
@@ -131,16 +131,16 @@ ROT: dict[str, Callable[[Path], None]] = {
     ),
     "all of it": whole,
     "all of it, and no index": whole_and_no_index,
-    "all of it, and it is no zeros": lambda path: overwrite(path, 0, b"x" * path.stat().st_size),
+    "all of it, with bytes that are no zeros": lambda path: overwrite(path, 0, b"x" * path.stat().st_size),
 }
 
 
-@pytest.mark.parametrize("harm", ROT)
-def test_segment_with_a_damaged_header_block_is_not_unknown(
-    open_log: OpenLog, tmp_path: Path, clock: ManualClock, harm: str
+@pytest.mark.parametrize("damage", ROT)
+def test_segment_with_a_damaged_header_block_is_no_false_segment(
+    open_log: OpenLog, tmp_path: Path, clock: ManualClock, damage: str
 ) -> None:
-    """The log goes on above its name, since a reader may have seen what it held, and `verify` goes on telling
-    of it. It may be the only one of its log."""
+    """The log goes on above its name, since a reader may have seen what it held, and `verify` goes on
+    reporting it. It may be the only one of its log."""
     for earlier, batches in ((0, 0), (0, 2), (2, 0), (2, 2)):
         directory = tmp_path / f"{earlier} {batches}"
         log = open_log(directory, log_id=LOG_ID)
@@ -149,11 +149,11 @@ def test_segment_with_a_damaged_header_block_is_not_unknown(
         stored += fill(log, batches)
         log.close()
         path = segments(directory)[-1]
-        ROT[harm](path)
+        ROT[damage](path)
         clock.step(-HOUR)
         for _ in range(2):
             with open_log(directory, log_id=LOG_ID) as log:
-                assert log.findings.strays_set_aside == []
+                assert log.findings.false_segments == []
                 assert fill(log, 1)[0].pointer > max(int(path.stem), *(one.pointer for one in stored), 0)
                 assert values(log)[:earlier] == [one.value for one in stored[:earlier]]
             found = [one for part in verify.summaries(directory, log_id=LOG_ID) for one in part.damages]
@@ -162,10 +162,10 @@ def test_segment_with_a_damaged_header_block_is_not_unknown(
 
 @pytest.mark.parametrize("content", NOTHING_OF_A_LOG.values(), ids=NOTHING_OF_A_LOG)
 @pytest.mark.parametrize("days", [0.9, 1.1])
-def test_only_a_name_far_ahead_of_clock_and_log_makes_a_file_unknown(
+def test_name_far_ahead_of_clock_and_log_makes_a_false_segment(
     open_log: OpenLog, directory: Path, days: float, content: bytes
 ) -> None:
-    """A file that may be a stray or a rotted segment is reported and not removed."""
+    """A file that may be a false or a rotted segment is reported and not removed."""
     now = time.time_ns() // 1000
     clock = ManualClock(now - 400 * DAY)
     with open_log(log_id=LOG_ID, clock=clock) as log:
@@ -175,14 +175,14 @@ def test_only_a_name_far_ahead_of_clock_and_log_makes_a_file_unknown(
     clock.set(now - 300 * DAY)
     name = f"{stored[0].pointer + int(days * DAY):017d}.seg"
     (directory / name).write_bytes(content)
-    assert snapshot.strays_in(directory, LOG_ID) == ([name] if days > 1 else [])
+    assert snapshot.false_segments_in(directory, LOG_ID) == ([name] if days > 1 else [])
     with open_log(log_id=LOG_ID, clock=clock) as log:
-        assert log.findings.strays_set_aside == ([f"{name}.1.damaged"] if days > 1 else [])
+        assert log.findings.false_segments == ([f"{name}.1.damaged"] if days > 1 else [])
         assert (fill(log, 1)[0].pointer > int(name[:17])) == (days < 1)
 
 
 @pytest.mark.parametrize("name", ["its own", FAR])
-def test_later_segment_of_another_log_does_not_take_the_log_over(
+def test_later_segment_of_another_log_is_a_false_segment(
     open_log: OpenLog, directory: Path, name: str
 ) -> None:
     """The one who opens it without an id gets the log of the oldest segment."""
@@ -198,7 +198,7 @@ def test_later_segment_of_another_log_does_not_take_the_log_over(
         assert reader.read() == stored
     with open_log() as log:
         assert (log.log_id, list(log.read())) == (log_id, stored)
-        assert log.findings.strays_set_aside == [f"{name}.1.damaged"]
+        assert log.findings.false_segments == [f"{name}.1.damaged"]
 
 
 def test_repair_reports_the_quarantined_files(open_log: OpenLog, directory: Path) -> None:
