@@ -14,6 +14,7 @@ import pytest
 import zmq
 
 from kit.broker.brokers import StartBroker, free_port
+from kit.broker.peers import refused
 from kit.client.outages import late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.networks import can_be_had
@@ -121,6 +122,34 @@ def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_ane
             assert channel.link.reconnects == 1
         finally:
             channel.close()
+
+
+def test_an_answer_for_which_nobody_waits_any_more_does_not_stay_in_the_socket(
+    start_broker: StartBroker,
+) -> None:
+    """There it would end each wait at once: a thread that serves others, too, would never rest."""
+    with zmq.Context() as context, Channel(context, start_broker().url) as channel:
+        channel.ask(RequestState(Ping()))
+        channel.asked.clear()
+        assert channel.link.socket.poll(int(DEADLINE_S * 1_000))
+        eventually(lambda: not (channel.hear(0.0) or channel.link.socket.poll(0)), "it is taken")
+
+
+def test_whoever_goes_on_after_a_deadline_gets_the_error_again_until_the_answer_comes(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    with zmq.Context() as context, Channel(context, broker.url) as channel:
+        channel.settle(RequestState(Ping()))
+        broker.freeze()
+        late = RequestState(Ping(), deadline=time.monotonic())
+        channel.ask(late)
+        for _ in range(2):
+            with refused("timed_out"):
+                channel.hear(math.inf)
+        os.kill(broker.pid, signal.SIGCONT)
+        assert channel.link.socket.poll(int(DEADLINE_S * 1_000))
+        assert [request for request, _ in channel.hear(DEADLINE_S)] == [late]
 
 
 def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged() -> None:
