@@ -124,10 +124,10 @@ def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_ane
             channel.close()
 
 
-def test_an_answer_for_which_nobody_waits_any_more_does_not_stay_in_the_socket(
+def test_an_answer_to_a_request_that_was_given_up_does_not_stay_in_the_socket(
     start_broker: StartBroker,
 ) -> None:
-    """There it would end each wait at once: a thread that serves others, too, would never rest."""
+    """An answer that stays there ends each wait at once: a thread that serves others, too, never rests."""
     with zmq.Context() as context, Channel(context, start_broker().url) as channel:
         channel.ask(RequestState(Ping()))
         channel.asked.clear()
@@ -135,7 +135,7 @@ def test_an_answer_for_which_nobody_waits_any_more_does_not_stay_in_the_socket(
         eventually(lambda: not (channel.hear(0.0) or channel.link.socket.poll(0)), "it is taken")
 
 
-def test_whoever_goes_on_after_a_deadline_gets_the_error_again_until_the_answer_comes(
+def test_a_wait_behind_a_deadline_raises_the_error_again_until_the_answer_comes(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker()

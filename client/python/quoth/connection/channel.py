@@ -121,8 +121,8 @@ class Channel(LinkRequests, Closeable):
     def hear(self, seconds: float) -> list[tuple[RequestState, Answer]]:
         """Wait for answers, which may be refusals; returns none after so many seconds without any.
 
-        Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``. Whoever goes on
-        gets an answer that comes later, or the error again.
+        Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``. The next call
+        returns an answer that came later, or raises the error again.
         """
         answers: list[tuple[RequestState, Answer]] = []
         problem: QuothError | None = None
