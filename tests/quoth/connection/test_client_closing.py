@@ -66,7 +66,7 @@ def test_closed_client_refuses_everything(client: Client) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("step", ["monitor", "send"])
+@pytest.mark.parametrize("step", ["monitor", "connect", "send"])
 def test_ctrl_c_while_a_connection_is_made_ends_the_call_and_leaves_no_socket(
     broker: BrokerProcess, step: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 import zmq
 
 from kit.broker.brokers import StartBroker, free_port
+from kit.broker.peers import refused
 from kit.client.outages import late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.networks import can_be_had
@@ -121,6 +122,34 @@ def test_an_idle_connection_on_which_nothing_arrived_is_replaced(
             assert channel.link.reconnects == 1
         finally:
             channel.close()
+
+
+def test_an_answer_to_a_request_that_was_given_up_does_not_stay_in_the_socket(
+    start_broker: StartBroker,
+) -> None:
+    """An answer that stays there ends each wait at once: a thread that serves others, too, never rests."""
+    with zmq.Context() as context, Channel(context, start_broker().url) as channel:
+        channel.ask(RequestState(Ping()))
+        channel.asked.clear()
+        assert channel.link.socket.poll(int(DEADLINE_S * 1_000))
+        eventually(lambda: not (channel.hear(0.0) or channel.link.socket.poll(0)), "it is taken")
+
+
+def test_a_wait_behind_a_deadline_raises_the_error_again_until_the_answer_comes(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    with zmq.Context() as context, Channel(context, broker.url) as channel:
+        channel.settle(RequestState(Ping()))
+        broker.freeze()
+        late = RequestState(Ping(), deadline=time.monotonic())
+        channel.ask(late)
+        for _ in range(2):
+            with refused("timed_out"):
+                channel.hear(math.inf)
+        os.kill(broker.pid, signal.SIGCONT)
+        assert channel.link.socket.poll(int(DEADLINE_S * 1_000))
+        assert [request for request, _ in channel.hear(DEADLINE_S)] == [late]
 
 
 def test_the_pause_between_attempts_is_the_time_without_acknowledgement() -> None:

@@ -149,10 +149,10 @@ def test_pauses_grow_until_an_acknowledgement(sender: Sender) -> None:
 def test_lasting_error_fails_one_batch_and_renumbers_the_later_ones(sender: Sender) -> None:
     calls = [sender.launch() for _ in range(3)]
     sender.pipeline.take(refused(calls[0], "bad_batch"), 0.0)
+    again = sender.next_round()
     for call in calls[1:]:
         sender.pipeline.take(refused(call, "unknown_producer"), 0.0)  # late, and of no meaning any more
     assert sender.numbers("refused") == [0]
-    again = sender.next_round()
     assert [number_of(call) for call in again] == [1, 2]
     assert [header_of(call).sequence for call in again] == [1, 2]
     assert header_of(again[0]).producer == header_of(again[1]).producer != header_of(calls[0]).producer

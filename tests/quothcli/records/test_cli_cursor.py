@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.broker.peers import refused
 from kit.deadlines import eventually, pause
 from kit.machine.commands import Command
 from kit.scale import times
@@ -166,3 +168,38 @@ def test_kills_at_any_time_skip_no_record(
         assert lines == values[start : start + len(lines)]
         end = max(end, start + len(lines))
     assert end == len(values)
+
+
+def test_file_that_is_no_cursor_is_refused_and_stays(
+    quoth: Command, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    fill(b"1")
+    damaged = tmp_path / "damaged"
+    damaged.write_text("1795336996547604")
+    newer = tmp_path / "newer"
+    newer.write_text(json.dumps({"cursor": 99, "topics": {}}))
+    for name, code, status in [
+        (damaged, "damaged", 1),
+        (newer, "unsupported_version", 1),
+        (tmp_path, "bad_request", 2),
+        (tmp_path / "nowhere" / "file", "not_found", 3),
+    ]:
+        content = name.read_bytes() if name.is_file() else b""
+        happened, _ = quoth("read", topic, "--cursor", str(name)).refused(status)
+        assert happened.startswith(f"quoth: {code}: {name}")
+        assert (name.read_bytes() if name.is_file() else b"") == content
+
+
+def test_second_program_on_a_cursor_is_refused_until_the_first_one_is_killed(
+    quoth: Command, topic: str, fill: Fill, path: Path
+) -> None:
+    fill(b"1")
+    tail = quoth.start("tail", topic, "--after", "0", "--cursor", str(path), "--format", "raw")
+    assert tail.line() == "1"
+    with refused("locked"):
+        Cursor(path)
+    told = quoth("read", topic, "--cursor", str(path))
+    assert (told.status, told.out) == (1, b"")
+    assert told.err.startswith(f"quoth: locked: {path} is in use by process {tail.process.pid}\n")
+    assert tail.end(signal.SIGKILL).status == -signal.SIGKILL
+    assert quoth("read", topic, "--cursor", str(path)).status == 0

@@ -354,6 +354,23 @@ def test_line_that_comes_byte_by_byte_is_held_once() -> None:
     assert peak_of(lambda: list(portions(Trickle(b"x" * 50_000, 1)))) < 5 * 50_000
 
 
+def test_terminal_that_is_gone_takes_its_progress_bar_with_it_and_nothing_else(
+    quoth: Command, topic: str, kept: Kept
+) -> None:
+    ours, theirs = os.openpty()
+    environment = {"TERM": "xterm"}
+    publishing = quoth.start("pub", topic, stdin=subprocess.PIPE, stderr=theirs, environment=environment)
+    os.close(theirs)
+    shown = b""
+    while b"publishing" not in shown:
+        shown += os.read(ours, 65_536)
+    os.close(ours)
+    publishing.write(b"1\n2\n")
+    told = publishing.end()
+    assert (told.status, told.lines[0].split("\t")[2]) == (0, "2 records, written")
+    assert [value for value, _, _ in kept(topic)] == [b"1", b"2"]
+
+
 def test_endless_line_is_refused_early() -> None:
     """/dev/zero has no newline: memory must not grow until the machine has none left."""
     stream = Trickle(b"\0" * 1_000_000, 100)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +21,24 @@ DRAWN_S = 0.1
 """Shortest time between two drawings of the line."""
 _shown: list[Progress] = []
 """The lines of nested commands; the last one is shown."""
+
+
+class _Terminal:
+    """The terminal of stderr. What is drawn is lost if it is gone: the command goes on all the same."""
+
+    def __init__(self) -> None:
+        self.encoding = sys.stderr.encoding
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 @contextmanager
@@ -57,11 +75,11 @@ def progress(
 
     bar = [columns.BarColumn(), columns.TaskProgressColumn()] if total_bytes is not None else []
     counter = [columns.TextColumn("{task.fields[records]:,} records")] if counts else []
-    size = [columns.DownloadColumn(), columns.TransferSpeedColumn()]
+    size = columns.DownloadColumn() if total_bytes is not None else columns.FileSizeColumn()
     line = columns.Progress(
         columns.TextColumn("{task.description}", markup=False),
-        *(*bar, *counter, *size),
-        console=Console(stderr=True),
+        *(*bar, *counter, size, columns.TransferSpeedColumn()),
+        console=Console(file=_Terminal()),  # type: ignore[arg-type]  # all that it needs of a file
         auto_refresh=False,
         transient=True,
         redirect_stdout=False,

@@ -51,13 +51,15 @@ class LinkRequests:
         """
         asked = self.asked
         settled: Settled = []
-        while asked and (answer := self.link.receive()) is not None:
+        while (answer := self.link.receive()) is not None:
             request = asked.get(answer.correlation)
-            if request is None:
+            if request is None:  # it was given up, or is a second copy's
                 continue
             if request.is_settled_by(answer, now):
                 del asked[answer.correlation]
                 settled.append((request, answer))
+                if not asked:
+                    break  # another receive would take 5 us to find nothing
             else:
                 self.due = min(self.due, request.due)
         if found or now >= self.due:
@@ -119,10 +121,21 @@ class Channel(LinkRequests, Closeable):
     def hear(self, seconds: float) -> list[tuple[RequestState, Answer]]:
         """Wait for answers, which may be errors; returns none after so many seconds without any.
 
-        Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``.
+        Raises `Disconnected` for a request that got no answer by its deadline, or ``closed``. The next call
+        returns an answer that came later, or raises the error again.
         """
-        settled = self._settled(time.monotonic() + seconds)
-        return [(request, answer_of(outcome)) for request, outcome in settled]
+        answers: list[tuple[RequestState, Answer]] = []
+        problem: QuothError | None = None
+        for request, outcome in self._settled(time.monotonic() + seconds):
+            if isinstance(outcome, QuothError):
+                problem = outcome
+                self.asked[request.correlation] = request
+                self.due = min(self.due, request.due)
+            else:
+                answers.append((request, outcome))
+        if problem is not None and not answers:
+            raise problem
+        return answers
 
     def settle(self, request: RequestState) -> Answer | QuothError:
         """Wait for the answer to a request, which is sent now unless it is in flight. Others are given up.

@@ -169,6 +169,7 @@ class Link:
         """
         silence_ms = math.ceil(self._silence * 1_000)
         address = f"inproc://quoth-monitor-{self.socket.FD}"
+        monitor: zmq.Socket[bytes] | None = None
         try:
             self.socket.set(zmq.LINGER, 0)
             self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
@@ -180,10 +181,12 @@ class Link:
             self.socket.set(zmq.HEARTBEAT_TIMEOUT, silence_ms)
             self.socket.set(zmq.IPV6, int("[" in self.url))
             self.socket.monitor(address, _EVENTS)
-            monitor: zmq.Socket[bytes] = self.socket.context.socket(zmq.PAIR)
+            monitor = self.socket.context.socket(zmq.PAIR)
             monitor.set(zmq.RCVHWM, 0)
             monitor.connect(address)
         except BaseException:
+            if monitor is not None:
+                monitor.close(linger=0)
             self.socket.close(linger=0)
             raise
         return monitor

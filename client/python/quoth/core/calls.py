@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from quoth.batch import Batch, Messages
@@ -100,7 +100,9 @@ def _documented(method: M, call: Callable[..., Any], begin: Callable[..., Any], 
     made.__qualname__ = f"{begin.__qualname__.rpartition('.')[0]}.{call.__name__}"
     result = result or _RESULT.sub(r"\1", call.__annotations__["return"])
     made.__doc__, made.__annotations__ = call.__doc__, {**call.__annotations__, "return": result}
-    made.__signature__ = signature(call).replace(return_annotation=result)
+    _, *parameters = signature(call).parameters.values()
+    parameters.insert(0, Parameter("self", Parameter.POSITIONAL_OR_KEYWORD))
+    made.__signature__ = Signature(parameters, return_annotation=result)
     made.__wrapped__ = call  # its module has the names of the annotations
     return method
 

@@ -88,9 +88,9 @@ def producer(
     """Return a producer, which collects records into batches and keeps several in flight.
 
     batch: the records of a full batch, which is sent at once. linger: seconds after which a smaller batch
-    is sent. max_buffer: the most records that may wait; 64 MiB of them are a limit, too. on_full: `send`
-    waits for room, or raises ``busy``. timeout: seconds after which a batch that is not delivered has
-    failed. It has a thread of its own.
+    is sent. max_buffer: the most records that may wait, a full batch at least; 64 MiB of them are a limit,
+    too. on_full: `send` waits for room, or raises ``busy``. timeout: seconds after which a batch that is not
+    delivered has failed. It has a thread of its own.
     """
     check_topic(topic)
     if not isinstance(batch, int) or not 1 <= batch <= wire.BATCH_RECORDS_MAX:
