@@ -136,7 +136,7 @@ def test_harmed_indexes_change_no_answer(
 def test_index_of_another_segment_or_log_proves_no_loss(
     records: list[Record], directory: Path, tmp_path: Path, open_log: OpenLog
 ) -> None:
-    """It has more records than the last segment, beside which it lies."""
+    """An index with more records than the last segment has, beside which it lies."""
     for log_id in (99, 98):
         target = copy(directory, tmp_path / f"{log_id}")
         *_, before, last = indexes(target)

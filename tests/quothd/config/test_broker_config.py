@@ -263,7 +263,7 @@ COMMENTED = [line for line in template.text().splitlines() if re.match(r"#\w+ = 
 
 
 def test_the_limits_of_the_protocol_are_the_defaults() -> None:
-    """Those that are keys, in its table of all limits."""
+    """The keys in its table of all limits."""
     units = {"": 1, "s": 1, "MiB": 2**20, "GiB": 2**30}
     _, _, table = PROTOCOL.read_text().replace("a day", "86,400 s").partition("\n## Limits\n")
     told = {}
