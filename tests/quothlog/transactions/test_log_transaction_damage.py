@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
 from quothlog.recovery.verify import Unfinished
 from quothlog.transactions.commit import Commit
+from quothwire import batch
 from quothwire.errors import Damaged
 from quothwire.protocol.transaction import StagedPart
 
@@ -49,6 +51,7 @@ def rot(path: Path, value: bytes) -> None:
 
 HARMS: dict[str, Callable[[Path], None]] = {
     "rotten": lambda directory: rot(max(directory.glob("*.staged")), WHOLE[-1]),
+    "rotten header": lambda directory: rot(min(directory.glob("*.staged")), batch.MAGIC),
     "shorter": lambda directory: truncate(first := min(directory.glob("*.staged")), _size(first) - 100),
     "gone": lambda directory: min(directory.glob("*.staged")).unlink(),
 }
@@ -60,7 +63,7 @@ def _size(path: Path) -> int:
 
 @pytest.mark.parametrize(
     ("harm", "options"),
-    [("shorter", SMALL), ("rotten", SMALL), ("rotten", LARGE), ("gone", SMALL), ("gone", LARGE)],
+    [*product(HARMS, [SMALL, LARGE])],
 )
 def test_a_staged_file_that_is_harmed_costs_its_transaction_and_no_more(
     open_log: OpenLog, directory: Path, harm: str, options: LogOptions
