@@ -115,8 +115,10 @@ def test_simple_publishes_of_one_burst_keep_their_order(
     assert fast.fetch(topic).batches < 100, "every single record became a batch"
 
 
-def test_a_burst_of_simple_publishes_that_exceeds_a_batch_becomes_two(tmp_path: Path) -> None:
+def test_a_burst_of_simple_publishes_that_exceeds_a_batch_becomes_several(tmp_path: Path) -> None:
+    """Two with half of the publishes each for too many values; one for each publish for too many bytes."""
     burst = [open_request([b"client", b"", b"publish", b"t", *[b"x"] * 10_000]) for _ in range(11)]
+    large = [open_request([b"client", b"", b"publish", b"t", bytes(9 * 2**20)]) for _ in range(2)]
     with Log.open(tmp_path / "t") as log:
         outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, burst)]
         assert [one.count for one in outcomes if isinstance(one, Appended)] == [10_000] * 11
@@ -125,6 +127,8 @@ def test_a_burst_of_simple_publishes_that_exceeds_a_batch_becomes_two(tmp_path: 
         assert found is not None
         stored = batch.split(found.data, log.log_id)
         assert [batch.parse_header(raw, log.log_id).records for raw in stored] == [50_000, 60_000]
+        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, large)]
+        assert [one.count for one in outcomes if isinstance(one, Appended)] == [1, 1]
 
 
 # -- ranges -------------------------------------------------------------------------------------------------
