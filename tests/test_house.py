@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "quothlog": {"quothwire"},
     "quothd": {"quothlog", "quothwire"},
     "quothcli": set(PACKAGES) - {"quothbench"},  # it names the module, which is loaded when it is typed
-    "quothbench": {"quoth", "quothcli", "quothd", "quothlog", "quothwire"},
+    "quothbench": {"quoth", "quothcli", "quothlog", "quothwire"},
 }
 SPARK = "client/python/quoth/spark/"  # reads segments without a broker, so it may import quothlog too
 ONLY_UNDER = {

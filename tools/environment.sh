@@ -17,7 +17,7 @@ set_up() {
     find_ensurepip
     say "installing into .venv ($("$python" --version)) ..."
     "$python" -m venv --clear "$venv" || stop "$python cannot make $venv"
-    (cd "$root" && .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check -e ".$1") \
+    (cd "$root" && .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile -e ".$1") \
         || stop "the installation failed (it needs the network, or a package index of yours)"
     printf '%s\n' "$stamp" >"$venv/quoth$1.stamp"
 }

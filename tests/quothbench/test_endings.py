@@ -33,10 +33,11 @@ def measuring(alone: Command, tmp_path: Path) -> tuple[Running, list[int]]:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 def test_signal_ends_all_processes(alone: Command, tmp_path: Path, number: int, status: int) -> None:
-    """SIGTERM removes the directory, too."""
+    """SIGTERM removes the directory, too; a client whose parent was killed may report that."""
     running, started = measuring(alone, tmp_path)
     ended = running.end(number)
-    assert (ended.status, ended.err) == (status, "")
+    assert ended.status == status
+    assert number == signal.SIGKILL or not ended.err
     eventually(lambda: not [pid for pid in started if runs(pid)], "all of its processes end")
     assert number == signal.SIGKILL or not list(tmp_path.iterdir())
 

@@ -1,63 +1,43 @@
-"""The methods of the client as benchmarks use them: what is counted is stored or read."""
+"""The methods of the client as `quoth bench api` uses them: what is counted is stored or read."""
 
 from __future__ import annotations
-
-import asyncio
-
-import zmq
-import zmq.asyncio
 
 import quoth
 import quoth.aio
 from kit.broker.brokers import BrokerProcess
 from kit.client.loops import run
-from quothbench.instruments import aio, api
-from quothbench.instruments.aio import Uses
-from quothbench.instruments.api import Budget, Stock
-from quothbench.load.rates import Payload
-from quothbench.load.topics import BenchTopics
+from quothbench.instruments import api
+from quothbench.instruments.api import AsyncUse, Stock
+from quothbench.load.topics import BenchTopics, Payload
+
+SECONDS = 0.02
 
 
-def done(uses: Uses, url: str, stock: Stock, budget: Budget) -> list[int]:
-    """The messages that each of the three counts."""
-
-    async def awaited() -> int:
-        async with quoth.aio.connect(url) as client:
-            return await uses.awaited(client, stock, budget)
-
-    async def bare() -> int:
-        with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
-            socket.set(zmq.LINGER, 0)
-            socket.connect(url)
-            return await uses.bare(socket, stock, budget)
-
-    with quoth.connect(url) as client:
-        return [uses.blocking(client, stock, budget)[0], asyncio.run(bare()), run(awaited())]
+async def awaited(url: str, use: AsyncUse, stock: Stock) -> int:
+    """Use the client for asyncio."""
+    async with quoth.aio.connect(url) as client:
+        return await api.aio_repeat(use(client, stock), SECONDS)
 
 
 def test_counted_messages_are_stored(broker: BrokerProcess, topic: str) -> None:
     with quoth.connect(broker.url) as client:
-        for number, use in enumerate(api.WRITES.values()):
-            name = f"{topic}-{number}"
-            messages, took = use(client, Stock(name, Payload(10, 5).values), Budget(messages=25))
-            assert messages == client.topic(name).count
-            assert 25 <= messages <= 30
-            assert sum(took) >= 0
-        for number, uses in enumerate(aio.WRITES.values()):
-            name = f"{topic}-aio-{number}"
-            counted = done(uses, broker.url, Stock(name, Payload(10, 5).values), Budget(messages=50))
-            assert min(counted) >= 50
-            assert client.topic(name).count == sum(counted)
+        for number, (blocking, aio) in enumerate(api.WRITES.values()):
+            stock = Stock(f"{topic}-{number}", Payload(10, 5).values)
+            stored = api.repeat(blocking(client, stock), SECONDS)
+            assert client.topic(stock.topic).count == stored > 0
+            stored += run(awaited(broker.url, aio, stock))
+            assert client.topic(stock.topic).count == stored
 
 
-def test_reading_begins_anew_until_the_budget_is_used_up(broker: BrokerProcess) -> None:
+def test_reading_begins_anew_at_the_end(broker: BrokerProcess) -> None:
     payload = Payload(700, 10_000)
-    with quoth.connect(broker.url) as client, BenchTopics(client, payload) as topics:
-        stock = Stock.stored_by(topics, payload.values)
+    with quoth.connect(broker.url) as client, BenchTopics(client) as topics:
+        (topic,) = topics.make()
+        (cursors,) = topics.fill([topic], payload)
+        stock = Stock(topic, payload.values, len(cursors) * payload.records)
         assert stock.stored == 1_400
-        for use in api.READS.values():
-            messages, _ = use(client, stock, Budget(messages=3_000))
-            assert 3_000 <= messages <= 3_000 + api.PAGE
-        for uses in aio.READS.values():
-            for counted in done(uses, broker.url, stock, Budget(messages=3_000)):
-                assert 3_000 <= counted <= 3_000 + stock.stored
+        for blocking, aio in api.READS.values():
+            steps = blocking(client, stock)
+            counted = [next(steps) for _ in range(6)]
+            assert counted in ([1_400] * 6, [700] * 6, [1_000, 400, 0] * 2)
+            assert run(awaited(broker.url, aio, stock)) >= counted[0]

@@ -17,11 +17,9 @@ COMMANDS = {
     for name, (module, sentence) in {
         "ratio": ("instruments.ratio", "Compare with a bare loop in the same language, measured in turn."),
         "table": ("instruments.table", "Measure writing and reading as Poe, the ancestor, did."),
-        "api": ("instruments.api", "Measure what a Python program gets from the client's methods."),
-        "aio": ("instruments.aio", "Compare quoth.aio with quoth and with bare zmq.asyncio."),
+        "api": ("instruments.api", "Measure the methods of the client, blocking and with asyncio."),
         "latency": ("instruments.latency", "Measure how long calls take, and records from publish to tail."),
         "memory": ("instruments.memory", "Measure what records, topics and waits take, and what grows."),
-        "steps": ("instruments.steps", "Measure each step of a publish and of a fetch by itself."),
         "spark": ("spark.command", "Compare what Spark does with topics to what it does with Parquet."),
         "peers": ("peers.comparison", "Compare with Redis Streams and RabbitMQ Streams, in turn."),
     }.items()

@@ -19,6 +19,9 @@ class Goal(NamedTuple):
     aim: float | None = None
 
 
+NO_GOAL = Goal()
+
+
 class Spread(NamedTuple):
     """The median, the smallest and the largest of some measurements."""
 
@@ -37,9 +40,15 @@ class Spread(NamedTuple):
         return cls.of([other / one for one, other in pairs])
 
 
+def spreads(pairs: Sequence[tuple[float, float]]) -> tuple[Spread, Spread, Spread]:
+    """Return the spreads of the first figures of pairs, of the second ones, and of the ratios."""
+    one, other = zip(*pairs, strict=True)
+    return Spread.of(one), Spread.of(other), Spread.of_ratios(pairs)
+
+
 def quantiles(figures: Sequence[float]) -> dict[str, float]:
-    """Return the smallest figures that a share of `QUANTILES` does not exceed; NaN of none."""
-    ascending = sorted(figures) or [math.nan]
+    """Return the smallest figures that a share of `QUANTILES` does not exceed."""
+    ascending = sorted(figures)
     return {
         name: ascending[max(0, math.ceil(share * len(ascending)) - 1)] for name, share in QUANTILES.items()
     }

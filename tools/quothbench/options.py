@@ -13,7 +13,6 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 import quoth
-from quothbench.load.rates import Payload
 from quothbench.load.servers import Target, own_broker, running_broker
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn
@@ -40,10 +39,9 @@ def number(name: str, text: str, least: float = 1) -> Any:
     return typer.Option(f"--{name}", metavar="N", min=least, help=text)
 
 
-def seconds(text: str, name: str = "seconds", **more: Any) -> Any:
-    """Make an option that takes a span of time."""
-    parser = span(f"--{name}", 0.01, SECONDS_MAX)
-    return typer.Option(f"--{name}", metavar="SPAN", parser=parser, help=text, **more)
+def seconds(text: str) -> Any:
+    """Make the option of the length of a measurement."""
+    return typer.Option("--seconds", metavar="SPAN", parser=span("--seconds", 0.01, SECONDS_MAX), help=text)
 
 
 Directory = Annotated[
@@ -86,7 +84,7 @@ class OnBroker(NamedTuple):
 
 
 @contextmanager
-def on_broker(session: Session, directory: Path | None, payload: Payload) -> Iterator[OnBroker]:
+def on_broker(session: Session, directory: Path | None) -> Iterator[OnBroker]:
     """Prepare a benchmark on the broker at a URL, or on one of its own. Raises `Disconnected` or OSError.
 
     A URL in the environment does not count: it does not ask for load on that broker.
@@ -94,7 +92,7 @@ def on_broker(session: Session, directory: Path | None, payload: Payload) -> Ite
     with (
         _target(session, directory) as broker,
         quoth.connect(broker.url) as client,
-        BenchTopics(client, payload) as topics,
+        BenchTopics(client) as topics,
     ):
         yield OnBroker(broker, client, topics, session.printer)
 

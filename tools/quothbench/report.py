@@ -5,7 +5,6 @@ In JSON the conditions are the first object, and every row is another one with t
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import sys
@@ -58,10 +57,10 @@ class Report:
     def row(self, *figures: Any) -> None:
         """Print a row: a figure for each column, None where it is unknown."""
         if self._printer.form is Format.JSON:
-            named = {
-                column.key: _plain(figure) for column, figure in zip(self._columns, figures, strict=True)
-            }
-            self._printer.object({"benchmark": self._name, **named})
+            named: dict[str, Any] = {"benchmark": self._name}
+            for column, figure in zip(self._columns, figures, strict=True):
+                named[column.key] = figure._asdict() if isinstance(figure, Spread) else figure
+            self._printer.object(named)
         else:
             texts = [
                 "-" if figure is None else column.text(figure)
@@ -96,8 +95,6 @@ def count(figure: float) -> str:
 
 def seconds(figure: float) -> str:
     """Print a duration for people."""
-    if math.isnan(figure):
-        return "-"
     return f"{figure * 1e6:,.0f} us" if figure < 0.001 else f"{figure * 1e3:,.2f} ms"
 
 
@@ -109,13 +106,6 @@ def factor(figure: float) -> str:
 def spread(figure: Spread) -> str:
     """Print the median, the smallest and the largest of some ratios for people."""
     return f"{figure.median:.2f} ({figure.low:.2f}-{figure.high:.2f})"
-
-
-def _plain(figure: Any) -> Any:
-    """Return a figure for JSON: a spread is an object, NaN is null."""
-    if isinstance(figure, Spread):
-        return figure._asdict()
-    return None if isinstance(figure, float) and math.isnan(figure) else figure
 
 
 def _python_build() -> str:

@@ -28,7 +28,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TextIO
 
-PYTHON = (sys.executable, "-W", "error", "-c")
+_INTERRUPTED = "ignore:unclosed scandir iterator:ResourceWarning"
+"""A signal may come between `os.scandir` and the `with` that closes what it returns."""
+PYTHON = (sys.executable, "-W", "error", "-W", _INTERRUPTED, "-c")
 """The beginning of a command that can be forked, before its code and its arguments."""
 MODULES = (
     *("quothd.main", "quothcli.application", "quoth.client", "quoth.producer", "quoth.reader"),
@@ -97,7 +99,7 @@ class _Server:
         self._lock = threading.Lock()
         self._channel, theirs = socket.socketpair()
         with theirs:
-            command = [*PYTHON[:3], __file__, str(theirs.fileno())]
+            command = [*PYTHON[:-1], __file__, str(theirs.fileno())]
             null = subprocess.DEVNULL
             self._process = subprocess.Popen(command, stdin=null, stdout=null, pass_fds=[theirs.fileno()])
         atexit.register(self._end)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from kit.machine.forkserver import PYTHON
+
 _PROC = Path("/proc")
 _SETSIG = 10
 _HELD = os.pipe()
@@ -48,7 +50,7 @@ def python_of(module: str) -> tuple[str, ...]:
     On Linux its process is killed when this one ends, even by SIGKILL.
     """
     code = f"{_DIE_WITH_US if sys.platform == 'linux' else ''}from {module} import main; main()"
-    return sys.executable, "-W", "error", "-c", code
+    return *PYTHON, code
 
 
 def descriptors(pid: int) -> int:

@@ -59,7 +59,7 @@ def test_examples_of_quantities_can_be_parsed() -> None:
 
 
 def test_help_of_a_command_is_that_of_its_option(alone: Command) -> None:
-    for words in (["topic", "create"], ["ping"], ["bench", "aio"]):
+    for words in (["topic", "create"], ["ping"], ["bench", "api"]):
         assert alone("help", *words) == alone(*words, "--help")
 
 

@@ -60,10 +60,9 @@ MORE = {
 """More of them, for the help of keys and limits."""
 _ASYNCIO = {"asyncio", "concurrent", "logging", "ssl"}
 INSTRUMENTS: dict[str, set[str]] = {
-    "bench aio": _ASYNCIO,
+    "bench api": _ASYNCIO,
     "bench peers": _ASYNCIO,
     "bench memory": {"quothlog"},
-    "bench steps": {"quothd", "quothlog"},
 }
 """More of them, for the instruments, beside client, codec and several processes."""
 

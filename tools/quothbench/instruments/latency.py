@@ -1,4 +1,4 @@
-"""`quoth bench latency`: the time of a call, alone and on a schedule, and from publish to tail.
+"""`quoth bench latency`: the time of a call, and from publish to tail.
 
 A tailed value holds the time at which its publish began, by the monotonic clock, which all processes of a
 machine share. It has arrived when the consumer holds the value, checked and decoded. In between the producer
@@ -22,15 +22,14 @@ import zmq
 
 import quoth
 from quothbench import options
-from quothbench.figures import QUANTILES, Goal, quantiles
-from quothbench.load import driver, schedule
+from quothbench.figures import NO_GOAL, QUANTILES, Goal, quantiles
+from quothbench.load import driver
 from quothbench.load.clients import Clients, Ready
-from quothbench.load.rates import Payload
+from quothbench.load.driver import VALUE
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, seconds
 from quothcli.cli.command import command, group
 from quothwire import batch
 from quothwire.batch import Bytes
-from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import Fetch, Fetched, Ping, Publish
 from quothwire.settings import DURABILITIES
@@ -39,8 +38,6 @@ WARM = 50
 """Calls in front of each measurement that do not count."""
 STORED = 1_000
 """Records that are fetched, in batches of one."""
-RATES = (100.0, 1_000.0, 5_000.0)
-"""Scheduled calls a second."""
 IDLE_RATE = 20.0
 """Records a second between which a broker is idle."""
 TAIL_GOAL = Goal(3.0, 2.0)
@@ -58,8 +55,6 @@ COLUMNS = (
     ReportColumn("rate", "rate/s", count, 6),
     ReportColumn("calls", "calls", count, 6),
     *(ReportColumn(f"{name}_seconds", name, seconds) for name in (*QUANTILES, "max")),
-    ReportColumn("late", "late", count, 5),
-    ReportColumn("held", "held", count, 5),
     ReportColumn("ratio", "ratio", factor, 5),
     *goal_columns(factor, 4),
 )
@@ -68,8 +63,7 @@ COLUMNS = (
 class LatencyBench(NamedTuple):
     """Measures one figure after the other. pair: two clients, one that publishes and one that tails.
 
-    calls: of each closed loop. values: of a publish. rates: of calls a second. lasts: seconds of each
-    schedule and of each tail. tail_rate: records a second, beside `IDLE_RATE`.
+    calls: of each closed loop. lasts: seconds of each tail. tail_rate: records a second, beside `IDLE_RATE`.
     """
 
     on: options.OnBroker
@@ -77,26 +71,21 @@ class LatencyBench(NamedTuple):
     pair: Clients
     report: Report
     calls: int
-    values: list[bytes]
-    rates: Sequence[float]
     lasts: float
     tail_rate: float
 
     def run(self) -> None:
         """Measure everything, a row for each figure."""
-        size, calls = len(self.values[0]), WARM + self.calls
-        publish = f"publish of {len(self.values):,} x {size:,} B"
+        calls, size = WARM + self.calls, len(VALUE)
         for durability in DURABILITIES:
             (topic,) = self.on.topics.make()
-            self._loop(publish, durability, partial(driver.publishes, topic, self.values, calls, durability))
+            make = partial(driver.publishes, topic, [VALUE], calls, durability)
+            self._loop(f"publish of 1 x {size} B", durability, make)
         (topic,) = self.on.topics.make()
-        lasts = [self.on.client.publish(topic, self.values[0]).last for _ in range(STORED)]
+        lasts = [self.on.client.publish(topic, VALUE).last for _ in range(STORED)]
         places = list(islice(cycle([0, *lasts[:-1]]), calls))
-        self._loop(f"fetch of 1 x {size:,} B", None, partial(driver.fetches, topic, places, 1, 1))
+        self._loop(f"fetch of 1 x {size} B", None, partial(driver.fetches, topic, places, 1, 1))
         self._loop("ping", None, partial(driver.numbered, Ping(), "", calls))
-        for durability in DURABILITIES:
-            for rate in self.rates:
-                self._scheduled(f"{publish}, scheduled", durability, rate)
         for rate in (IDLE_RATE, self.tail_rate):
             for way in WAYS:
                 self._tailed(way, rate)
@@ -106,15 +95,6 @@ class LatencyBench(NamedTuple):
         (done,) = self.client.run(driver.one_by_one, (self.on.broker.url, make, WARM))
         self._row(figure, done.result, durability)
 
-    def _scheduled(self, figure: str, durability: str, rate: float) -> None:
-        """Measure publishes at times that were decided beforehand."""
-        calls = max(1, round(rate * self.lasts))
-        (topic,) = self.on.topics.make()
-        made = [partial(driver.publishes, topic, self.values, some, durability) for some in (WARM, calls)]
-        (done,) = self.client.run(schedule.scheduled, (self.on.broker.url, *made, rate))
-        kept: schedule.ScheduleResult = done.result
-        self._row(figure, kept.took, durability, rate, kept.late, kept.held)
-
     def _tailed(self, way: str, rate: float) -> None:
         """Measure records from publish to tail, and the round trips at the same time."""
         calls = max(1, round(rate * self.lasts))
@@ -123,8 +103,8 @@ class LatencyBench(NamedTuple):
         published, tailed = self.pair.run(_play, producing, tailing)
         publishes, pings = published.result
         ratio = median(tailed.result) / median(publishes)
-        goal = TAIL_GOAL if rate <= IDLE_RATE else Goal()
-        self._row(f"to tail, {way}", tailed.result, "written", rate, None, None, ratio, *goal)
+        goal = TAIL_GOAL if rate <= IDLE_RATE else NO_GOAL
+        self._row(f"to tail, {way}", tailed.result, "written", rate, ratio, goal)
         self._row("  publish", publishes, "written", rate)
         self._row("  ping", pings, None, rate)
 
@@ -134,11 +114,11 @@ class LatencyBench(NamedTuple):
         took: Sequence[float],
         durability: str | None,
         rate: float | None = None,
-        *others: Any,
+        ratio: float | None = None,
+        goal: Goal = NO_GOAL,
     ) -> None:
-        """Print a row. others: the columns behind the quantiles, as far as they are known."""
-        cells = (figure, durability, rate, len(took), *quantiles(took).values(), max(took), *others)
-        self.report.row(*cells, *[None] * (len(COLUMNS) - len(cells)))
+        times = (*quantiles(took).values(), max(took))
+        self.report.row(figure, durability, rate, len(took), *times, ratio, *goal)
 
 
 # -- from publish to tail -----------------------------------------------------------------------------------
@@ -222,52 +202,25 @@ def _by_client(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
 
 WAYS: dict[str, Callable[..., list[float]]] = {"long poll": _by_long_poll, "client.tail": _by_client}
 """The ways to wait for a record."""
-ENCODED_BYTES_MAX = 2**30
-"""Requests of one measurement, which are encoded beforehand."""
 
 
 app = group()
 
 
-@command(app, "latency", "quoth bench latency", "quoth bench latency --rate 500 --url tcp://127.0.0.1:5555")
+@command(app, "latency", "quoth bench latency", "quoth bench latency --url tcp://127.0.0.1:5555")
 def latency(
     session: options.MeasuredBroker,
     calls: Annotated[int, options.number("calls", "Calls of each closed loop.")] = 2_000,
-    records: options.Records = 1,
-    size: options.Size = 100,
-    rates: Annotated[
-        list[float] | None,
-        options.number(
-            "rate", "Scheduled calls a second; may be repeated (default: 100, 1000 and 5000).", 0.1
-        ),
-    ] = None,
     tail_rate: Annotated[float, options.number("tail-rate", "Records a second that are tailed.", 0.1)] = 200,
-    lasts: Annotated[
-        float,
-        options.seconds("How long each schedule and each tail lasts (default: 5s).", show_default=False),
-    ] = 5,
+    lasts: Annotated[float, options.seconds("How long each tail lasts.")] = 5,
     directory: options.Directory = None,
 ) -> None:
     """Measure how long calls take, and records from publish to tail.
 
-    First one call after the other; then publishes at times that were decided beforehand, and their time
-    counts from when they were due; then records on their way to a process that tails, and the round trips at
-    the same time, in which the ratio is counted. late: calls that were sent more than 100 us behind their
-    time; held: those that waited because too many were on their way.
+    First one call after the other; then records on their way to a process that tails, and the round trips at
+    the same time, in which the ratio is counted.
     """
-    planned = rates or RATES
-    most = max(calls, *(rate * lasts for rate in planned)) * records * size
-    if most > ENCODED_BYTES_MAX:
-        raise error("too_large", f"requests of {most:,.0f} bytes would have to be held", "make fewer of them")
-    conditions = {
-        "clients": "1 that calls; 1 that publishes and 1 that tails",
-        "in_flight": f"1 call in a loop, up to {schedule.ON_THEIR_WAY_MAX:,} on a schedule",
-        "seconds": lasts,
-    }
-    with (
-        options.on_broker(session, directory, Payload(records, size)) as on,
-        Clients(1) as client,
-        Clients(2) as pair,
-    ):
-        report, values = on.report("latency", conditions, COLUMNS), [bytes(size)] * records
-        LatencyBench(on, client, pair, report, calls, values, planned, lasts, tail_rate).run()
+    conditions = {"clients": "1 that calls; 1 that publishes and 1 that tails", "seconds": lasts}
+    with options.on_broker(session, directory) as on, Clients(1) as client, Clients(2) as pair:
+        report = on.report("latency", conditions, COLUMNS)
+        LatencyBench(on, client, pair, report, calls, lasts, tail_rate).run()

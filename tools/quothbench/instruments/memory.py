@@ -14,19 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
 
 import typer
 import zmq
 
 from quothbench import options
-from quothbench.figures import Goal, Spread, alternate
+from quothbench.figures import NO_GOAL, Goal, alternate, spreads
 from quothbench.load import driver
 from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE
-from quothbench.load.servers import Target, own_broker, private_bytes
+from quothbench.load.servers import Target, difference, own_broker, private_bytes
 from quothbench.load.topics import fill
 from quothbench.report import Report, ReportColumn, count, goal_columns, spread
 from quothcli.cli.command import command, group
@@ -79,13 +77,6 @@ COLUMNS = (
 )
 
 
-class FewMany(NamedTuple):
-    """A small and a large number of the same things."""
-
-    few: int
-    many: int
-
-
 class MemoryBench(NamedTuple):
     """Measures one figure after the other, each with a broker of its own below a directory.
 
@@ -98,8 +89,8 @@ class MemoryBench(NamedTuple):
     batches: int
     topics: int
     waits: int
-    sizes: FewMany
-    records: FewMany
+    sizes: tuple[int, int]
+    records: tuple[int, int]
     pairs: int
 
     def run(self) -> None:
@@ -115,8 +106,7 @@ class MemoryBench(NamedTuple):
 
         It is the growth of its sparse index, and of all of it.
         """
-        options = LogOptions(size_limit=SEGMENT_BYTES_MAX)
-        with self._folder("log") as made, progress("records of an embedded log") as advance:
+        with options.folder(self.directory) as made, progress("records of an embedded log") as advance:
 
             def append(log: Log) -> tuple[int, int]:
                 for size in _parts(self.batches, BURST):
@@ -126,7 +116,7 @@ class MemoryBench(NamedTuple):
                 taken = tracemalloc.take_snapshot()
                 return _allocated(taken, index.__file__), _allocated(taken, *_LOG_FILES)
 
-            with Log.open(made, options=options) as log:
+            with Log.open(made, options=LogOptions(size_limit=SEGMENT_BYTES_MAX)) as log:
                 tracemalloc.start()
                 try:
                     before, after = append(log), append(log)
@@ -140,12 +130,12 @@ class MemoryBench(NamedTuple):
         topics = self.topics
         warm = min(WARM_MAX, topics)
         settings = {"worker_timeout": HIBERNATING_S, "topics_max": warm + topics}
-        with self._broker("topics", **settings) as (broker, socket), progress("topics") as advance:
+        with self._broker(**settings) as (broker, socket), progress("topics") as advance:
 
             def make(first: int, end: int) -> None:
                 for part in _parts(end - first, 100):
                     names = [f"topic {first + row:06}" for row in range(part)]
-                    driver.keep_window(socket, [driver.repeated(one, [VALUE], 1)[0] for one in names], BURST)
+                    driver.keep_window(socket, [driver.repeated(one, [VALUE], 1)[0] for one in names])
                     advance(part, part * len(VALUE))
                     first += part
                 _wait_until(socket, lambda status: not status.active, "all topics hibernate")
@@ -159,7 +149,7 @@ class MemoryBench(NamedTuple):
         waits, topic = self.waits, "polled"
         warm = min(WARM_MAX, waits)
         settings = {"worker_timeout": HIBERNATING_S, "waits_max": warm + waits}
-        with self._broker(topic, **settings) as (broker, socket):
+        with self._broker(**settings) as (broker, socket):
             driver.keep_window(socket, driver.repeated(topic, [VALUE], 1))
             end = driver.ask(socket, Fetch(after=POINTER_MAX), topic).reply
             assert isinstance(end, Fetched)
@@ -179,7 +169,7 @@ class MemoryBench(NamedTuple):
     def _starts(self) -> None:
         """Start brokers on a small and on a large topic in turn."""
         values = [bytes(1_000)] * 64
-        with self._folder("starts") as made, progress("data to start with") as advance:
+        with options.folder(self.directory) as made, progress("data to start with") as advance:
             few, many = (made / f"{size} bytes" for size in self.sizes)
             for path, size in zip((few, many), self.sizes, strict=True):
                 with own_broker(path) as broker:
@@ -187,12 +177,13 @@ class MemoryBench(NamedTuple):
             pairs = alternate(lambda: _start(few), lambda: _start(many), self.pairs)
         for part, until in enumerate(("ready", "read and published")):
             seconds = [(few_s[part], many_s[part]) for few_s, many_s in pairs]
-            self._compare(f"start-up until {until}", "ms", self.sizes.many, seconds, 1e3, Goal())
+            self._compare(f"start-up until {until}", "ms", self.sizes[1], seconds, 1e3, NO_GOAL)
 
     def _appends(self) -> None:
         """Publish to a topic with few and to one with many records in turn."""
+        few, many = self.records
         with (
-            self._broker("appends") as (broker, _),
+            self._broker() as (broker, _),
             Clients(1) as client,
             progress("records to append to") as advance,
         ):
@@ -207,23 +198,18 @@ class MemoryBench(NamedTuple):
 
             def append_to_few() -> float:
                 topic = f"few records {secrets.token_hex(4)}"
-                store(topic, self.records.few)
+                store(topic, few)
                 return append(topic)
 
-            store(TOPIC, self.records.many)
+            store(TOPIC, many)
             pairs = alternate(append_to_few, lambda: append(TOPIC), self.pairs)
-        self._compare("publish of 100 x 100 B", "us", self.records.many, pairs, 1e6, APPEND_GOAL)
+        self._compare("publish of 100 x 100 B", "us", many, pairs, 1e6, APPEND_GOAL)
 
     @contextmanager
-    def _folder(self, name: str) -> Iterator[Path]:
-        with TemporaryDirectory(prefix=name, dir=self.directory) as made:
-            yield Path(made)
-
-    @contextmanager
-    def _broker(self, name: str, **settings: object) -> Iterator[tuple[Target, zmq.Socket[bytes]]]:
+    def _broker(self, **settings: object) -> Iterator[tuple[Target, zmq.Socket[bytes]]]:
         """Run a broker and connect a socket to it; its data is removed at the end."""
         with (
-            self._folder(name) as made,
+            options.folder(self.directory) as made,
             own_broker(made, **settings) as broker,
             driver.dealer(broker.url) as socket,
         ):
@@ -238,16 +224,15 @@ class MemoryBench(NamedTuple):
         self, figure: str, unit: str, many: int, pairs: list[tuple[float, float]], scale: float, goal: Goal
     ) -> None:
         """Print a row for seconds with few and with many. scale: units in a second."""
-        few_seconds, many_seconds = (median(side) * scale for side in zip(*pairs, strict=True))
-        self.report.row(figure, unit, many, many_seconds, few_seconds, Spread.of_ratios(pairs), *goal)
+        few_s, many_s, ratios = spreads(pairs)
+        self.report.row(figure, unit, many, many_s.median * scale, few_s.median * scale, ratios, *goal)
 
 
-def _growth(broker: Target, act: Callable[[], object]) -> int | None:
+def _growth(broker: Target, act: Callable[[], object]) -> float | None:
     """Return the bytes by which a call makes the broker's own memory grow; None if they are unknown."""
     before = private_bytes(broker.pid)
     act()
-    after = private_bytes(broker.pid)
-    return None if before is None or after is None else after - before
+    return difference(private_bytes(broker.pid), before)
 
 
 def _start(directory: Path) -> tuple[float, float]:
@@ -321,9 +306,9 @@ def memory(
         MemoryBench(made, report, batches, topics, waits, *few_many, pairs).run()
 
 
-def _ascending(option: str, numbers: tuple[int, int], unit: int = 1) -> FewMany:
+def _ascending(option: str, numbers: tuple[int, int], unit: int = 1) -> tuple[int, int]:
     """Check two numbers and multiply them by a unit. Raises typer.BadParameter."""
     few, many = numbers
     if not 0 < few <= many:
         raise typer.BadParameter(f"{few} {many} are not a small number and a large one", param_hint=option)
-    return FewMany(few * unit, many * unit)
+    return few * unit, many * unit

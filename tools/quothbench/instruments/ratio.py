@@ -16,11 +16,11 @@ import typer
 import quoth
 from quoth.reader import FETCH_BYTES
 from quothbench import options
-from quothbench.figures import Goal, Spread, alternate
+from quothbench.figures import Goal, alternate, spreads
 from quothbench.load import driver
 from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE, WINDOW
-from quothbench.load.servers import Target, bare_loop, own_broker
+from quothbench.load.servers import Target, bare_loop, difference, own_broker
 from quothbench.load.topics import cursors, fill
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
 from quothcli.cli.command import command, group
@@ -146,9 +146,8 @@ class RatioBench(NamedTuple):
     def _rate(self, server: Target, calls: int, make: driver.Requests, reply_bytes: int = 0) -> Sample:
         before = server.cpu()
         done = self.clients.run(driver.windowed, (server.url, make, 0, reply_bytes))
-        after = server.cpu()
-        used = (after - before) / calls * 1e6 if after and before else 0.0
-        return Sample(calls / elapsed(done), used)
+        used = difference(server.cpu(), before) or 0.0
+        return Sample(calls / elapsed(done), used / calls * 1e6)
 
     def _alternate(
         self, measure: Measure, file: Path | None = None, read_bytes: int = 0
@@ -159,8 +158,7 @@ class RatioBench(NamedTuple):
 
     def _row(self, name: str, unit: str, samples: Sequence[tuple[Sample, Sample]], goal: Goal) -> None:
         pairs = [(bare.figure, quoth.figure) for bare, quoth in samples]
-        sides = (Spread.of(side) for side in zip(*pairs, strict=True))
-        self.report.row(name, unit, *sides, Spread.of_ratios(pairs), *goal)
+        self.report.row(name, unit, *spreads(pairs), *goal)
 
 
 app = group()

@@ -16,10 +16,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from quothbench import options
+from quothbench.figures import QUANTILES, quantiles
 from quothbench.load import driver
-from quothbench.load.clients import Clients, Ready
-from quothbench.load.rates import SECONDS, Counted, Payload, Rates, columns
-from quothbench.report import Report, ReportColumn, count
+from quothbench.load.clients import Clients, Ready, elapsed
+from quothbench.load.servers import Target, difference
+from quothbench.load.topics import Payload
+from quothbench.report import Report, ReportColumn, count, seconds
 from quothcli.cli.command import command, group
 from quothwire import batch
 from quothwire.settings import DURABILITIES
@@ -107,13 +109,18 @@ COLUMNS = (
     ReportColumn("topics", "topics", count, 6),
     ReportColumn("clients", "clients", count, 7),
     ReportColumn("durability", "durability", width=10),
-    *columns("call", count),
+    ReportColumn("messages_per_second", "messages/s", count, 10),
+    ReportColumn("megabytes_per_second", "MB/s", lambda figure: f"{figure:,.1f}", 7),
+    ReportColumn("calls_per_second", "calls/s", count, 7),
+    *(ReportColumn(f"{name}_seconds", name, seconds) for name in QUANTILES),
+    ReportColumn("broker_microseconds_per_call", "broker us", count),
+    ReportColumn("clients_microseconds_per_call", "clients us", count, 10),
     ReportColumn("poe", "Poe", poe_text, 17),
 )
 
 
 def measure(
-    on: options.OnBroker, report: Report, rows: Sequence[Row], payload: Payload, seconds: float
+    on: options.OnBroker, report: Report, rows: Sequence[Row], payload: Payload, lasts: float
 ) -> None:
     """Measure one row after the other, each for so many seconds."""
     crews: dict[int, Clients] = {}
@@ -122,28 +129,46 @@ def measure(
             if row.clients not in crews:
                 crews[row.clients] = stack.enter_context(Clients(row.clients))
             names = on.topics.make(row.topics, row.durability or "written")
-            cursors = [[]] * len(names) if row.work is Load.WRITE else on.topics.fill(names)
+            cursors = [[]] * len(names) if row.work is Load.WRITE else on.topics.fill(names, payload)
             filled = list(map(Filled, names, cursors))
             shares: list[tuple[Any, ...]] = []
             for number in range(row.clients):
                 first = number * row.topics // row.clients  # the clients begin at different topics
-                shares.append((on.broker.url, row.work, filled[first:] + filled[:first], payload, seconds))
-            measured = Rates.measure(crews[row.clients], on.broker, _call, *shares)
+                shares.append((on.broker.url, row.work, filled[first:] + filled[:first], payload, lasts))
+            figures = _measure(crews[row.clients], on.broker, payload, shares)
             on.topics.delete(names)
             poe = POE.get(row[:3]) if payload == PAYLOAD and row.durability != "synced" else None
-            figures = poe and dict(zip(("published", "measured"), poe, strict=True))
-            report.row(*row, *measured.figures(payload.size, len(measured.took)), figures)
+            report.row(*row, *figures, poe and dict(zip(("published", "measured"), poe, strict=True)))
+
+
+def _measure(
+    clients: Clients, broker: Target, payload: Payload, shares: Sequence[tuple[Any, ...]]
+) -> list[float | None]:
+    """Let all clients work together; return the rates, the quantiles and the processor time of a call."""
+    used: list[float | None] = []
+    done = clients.run(_call, *shares, at_begin=lambda: used.append(broker.cpu()))
+    broker_s = difference(broker.cpu(), used[0])
+    took = [call for one in done for call in one.result]
+    calls = len(took) / elapsed(done)
+    messages = calls * payload.records
+    return [
+        messages,
+        messages * payload.size / 1e6,
+        calls,
+        *quantiles(took).values(),
+        broker_s / len(took) * 1e6 if broker_s else None,  # the system counts in steps of 10 ms
+        sum(one.cpu for one in done) / len(took) * 1e6,
+    ]
 
 
 def _call(
-    ready: Ready, url: str, work: Load, filled: Sequence[Filled], payload: Payload, seconds: float
-) -> Counted:
+    ready: Ready, url: str, work: Load, filled: Sequence[Filled], payload: Payload, lasts: float
+) -> list[float]:
     endless = requests(work, filled, payload)
     with driver.dealer(url) as socket:
-        driver.round_trips(socket, endless, min(WARM_UP_S, seconds))
+        driver.round_trips(socket, endless, min(WARM_UP_S, lasts))
         ready()
-        took = driver.round_trips(socket, endless, seconds)
-        return len(took) * payload.records, took
+        return driver.round_trips(socket, endless, lasts)
 
 
 def requests(work: Load, filled: Sequence[Filled], payload: Payload) -> Iterator[driver.Frames]:
@@ -189,7 +214,7 @@ def table(
     durability: options.Levels = None,
     records: options.Records = PAYLOAD.records,
     size: options.Size = PAYLOAD.size,
-    lasts: Annotated[float, options.seconds("How long a row is measured.")] = SECONDS,
+    lasts: Annotated[float, options.seconds("How long a row is measured.")] = 2.0,
     directory: options.Directory = None,
 ) -> None:
     """Measure writing and reading as Poe, the ancestor, did.
@@ -200,6 +225,6 @@ def table(
     """
     payload = Payload(records, size)
     conditions = {"batch": records, "value_bytes": size, "seconds": lasts, "poe": POE_NOTE}
-    with options.on_broker(session, directory, payload) as on:
+    with options.on_broker(session, directory) as on:
         report = on.report("table", conditions, COLUMNS)
         measure(on, report, rows(works, topics, clients, durability), payload, lasts)

@@ -31,7 +31,7 @@ VALUE = bytes(range(32, 132))
 BATCH = batch.encode([VALUE] * 100)
 """The default batch, without a producer."""
 WINDOW = 32
-"""The default number of requests on their way."""
+"""Requests on their way."""
 COPY_BELOW_BYTES = 64 * 2**10
 """Below this libzmq copies faster than Python hands a buffer over."""
 TIMEOUT_MS = 60_000
@@ -95,22 +95,20 @@ def fetches(
     return [[b"", *binary_codec.encode_request(read, number, topic)] for number, read in enumerate(reads)]
 
 
-def keep_window(
-    socket: zmq.Socket[bytes], requests: Sequence[Frames], window: int = WINDOW, reply_bytes: int = 0
-) -> None:
-    """Send requests, `window` of them on their way, until all are answered. reply_bytes: of most replies.
+def keep_window(socket: zmq.Socket[bytes], requests: Sequence[Frames], reply_bytes: int = 0) -> None:
+    """Send requests, `WINDOW` of them on their way, until all are answered. reply_bytes: of most replies.
 
     Raises the error of a reply, and ``timed_out``.
     """
     send, receive = socket.send_multipart, socket.recv_multipart
     copy = len(requests[0][-1]) < COPY_BELOW_BYTES
     take = _receive if reply_bytes < COPY_BELOW_BYTES else _receive_uncopied
-    for frames in requests[:window]:
+    for frames in requests[:WINDOW]:
         send(frames, copy=copy)
-    for frames in requests[window:]:
+    for frames in requests[WINDOW:]:
         take(receive)
         send(frames, copy=copy)
-    for _ in requests[:window]:
+    for _ in requests[:WINDOW]:
         take(receive)
 
 
@@ -163,18 +161,11 @@ def ask(
     return binary_codec.decode_answer(_receive(socket.recv_multipart)[1:])
 
 
-def correlation(frames: Frames) -> int:
-    """Return the number of the request that this reply answers. Raises the error of a reply."""
-    if frames[1][4] != _OK:
-        _raise_error(frames)
-    return binary_codec.correlation_of(frames[1:])
-
-
 def _receive(receive: Callable[..., list[bytes]]) -> list[bytes]:
     try:
         frames = receive()
     except zmq.Again:
-        raise timed_out() from None
+        raise _timed_out() from None
     if frames[1][4] != _OK:
         _raise_error(frames)
     return frames
@@ -184,13 +175,12 @@ def _receive_uncopied(receive: Callable[..., list[zmq.Frame]]) -> None:
     try:
         frames = receive(copy=False)
     except zmq.Again:
-        raise timed_out() from None
+        raise _timed_out() from None
     if frames[1].bytes[4] != _OK:
         _raise_error([frame.bytes for frame in frames])
 
 
-def timed_out() -> QuothError:
-    """Make the error for a reply that does not come."""
+def _timed_out() -> QuothError:
     return error("timed_out", f"no answer for {TIMEOUT_MS / 1_000:g} s")
 
 

@@ -118,6 +118,11 @@ def cpu_seconds(pid: int) -> float | None:
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+def difference(now: float | None, then: float | None) -> float | None:
+    """Return what was used meanwhile; None if one of the two is unknown."""
+    return None if now is None or then is None else now - then
+
+
 def private_bytes(pid: int) -> int | None:
     """Return the bytes of memory that a process alone holds; None where the system has no /proc."""
     try:

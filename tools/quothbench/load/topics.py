@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Self
+from typing import NamedTuple, Self
 
 import quoth
 from quoth import NotFound
 from quothbench.load import driver
-from quothbench.load.rates import Payload
+from quothbench.load.driver import VALUE
 from quothcli.printing.progress import Advance, progress
 from quothwire import batch
 from quothwire.errors import QuothError
@@ -20,6 +20,18 @@ STORED_BYTES = 20_000_000
 STORED_BATCHES_MAX = 2_000
 _PORTION = 128
 """Batches between two reports of progress."""
+
+
+class Payload(NamedTuple):
+    """The content of a call. records: messages of a call. size: bytes of a message."""
+
+    records: int
+    size: int
+
+    @property
+    def values(self) -> list[bytes]:
+        """Return the values of the messages."""
+        return [(VALUE * (self.size // len(VALUE) + 1))[: self.size]] * self.records
 
 
 def fill(url: str, topic: str, values: Sequence[bytes], batches: int, advance: Advance) -> None:
@@ -41,9 +53,8 @@ def cursors(client: quoth.Client, topic: str) -> list[int]:
 class BenchTopics:
     """The topics of a benchmark. Leaving the block deletes them, so its clients must have ended before."""
 
-    def __init__(self, client: quoth.Client, payload: Payload) -> None:
+    def __init__(self, client: quoth.Client) -> None:
         self._client = client
-        self._payload = payload
         self._names: list[str] = []
         self._prefix = f"bench-{secrets.token_hex(4)}"
         self._made = 0
@@ -67,13 +78,13 @@ class BenchTopics:
             self._client.create_topic(name, durability=durability)
         return names
 
-    def fill(self, names: Sequence[str]) -> list[list[int]]:
+    def fill(self, names: Sequence[str], payload: Payload) -> list[list[int]]:
         """Store records to read; return for each topic the cursors in front of its batches."""
-        size = self._payload.records * self._payload.size
+        size = payload.records * payload.size
         batches = max(1, min(STORED_BATCHES_MAX, STORED_BYTES // size) // len(names))
         with progress("storing what is read") as advance:
             for name in names:
-                fill(self._client.url, name, self._payload.values, batches, advance)
+                fill(self._client.url, name, payload.values, batches, advance)
         return [cursors(self._client, name) for name in names]
 
     def delete(self, names: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from quothbench import options
-from quothbench.figures import Goal, Spread, alternate
+from quothbench.figures import NO_GOAL, Goal, Spread, alternate, spreads
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
 from quothbench.peers.quoth import QUOTH
@@ -38,8 +38,6 @@ GOALS = {
     Work.SEND: Goal(2, 4),
     Work.BATCHES: Goal(8, 15),
     Work.READ: Goal(3, 5),
-    Work.RAW_WRITE: Goal(4, 6),
-    Work.RAW_READ: Goal(),
 }
 COLUMNS = (
     ReportColumn("work", "work", width=17),
@@ -85,7 +83,7 @@ def run(
                         report.row(*cells, *UNKNOWN, *GOALS[way.work], problem.text)
                         whole = False
         except QuothError as problem:
-            report.row("server", name, peer.durability, None, *UNKNOWN, *Goal(), problem.text)
+            report.row("server", name, peer.durability, None, *UNKNOWN, *NO_GOAL, problem.text)
             whole = False
     return whole
 
@@ -95,8 +93,8 @@ def _compare(
 ) -> tuple[float, float, Spread]:
     """Return messages a second of the peer and of Quoth, and the ratios of the two."""
     measured = alternate(lambda: way.measure(clients, theirs), lambda: own_way.measure(clients, ours), pairs)
-    their_rate, own_rate = (Spread.of(side).median for side in zip(*measured, strict=True))
-    return their_rate, own_rate, Spread.of_ratios(measured)
+    theirs_spread, own_spread, ratios = spreads(measured)
+    return theirs_spread.median, own_spread.median, ratios
 
 
 def _conditions(
@@ -135,7 +133,7 @@ def compare(
     library that may be the fastest: a goal is met if all of these rows meet it. Each row shows messages a
     second, the median of the ratios with the smallest and the largest one, and the goals of this project. A
     peer is skipped where its server or its Python library is not installed: apt install redis-server
-    redis-tools rabbitmq-server; pip install 'quoth[bench]'. A row that cannot be measured names its problem,
+    rabbitmq-server; pip install 'quoth[bench]'. A row that cannot be measured names its problem,
     the rows behind it are measured all the same, and the exit status is 1.
     """
     with options.folder(directory) as made:

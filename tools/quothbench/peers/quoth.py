@@ -1,29 +1,25 @@
-"""Quoth: the calls of its client, and requests that were encoded beforehand."""
+"""Quoth: the calls of its client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 from time import perf_counter
 
 import quoth
-from quothbench.instruments import api
-from quothbench.load import driver
 from quothbench.load.clients import Ready
-from quothbench.load.driver import BATCH, VALUE
+from quothbench.load.driver import VALUE
 from quothbench.load.servers import own_broker
-from quothbench.load.topics import cursors, fill
 from quothbench.peers.work import CALL, Peer, Way, Work
 
 PAGE = 10_000
 ROUNDS = 4
 """How often `batches` reads everything in one measurement."""
 STORED = 500_000
-RAW_STORED = 200_000
-"""Messages that raw reads read, again and again."""
+
+Write = Callable[[quoth.Client, str, int], None]
+"""Stores so many messages in a topic."""
 
 
 @contextmanager
@@ -32,29 +28,32 @@ def _serving(directory: Path) -> Iterator[str]:
         yield broker.url
 
 
-def _store(url: str, stored: int = STORED, raw_stored: int = RAW_STORED) -> None:
-    with quoth.connect(url) as client, client.producer("stored") as producer:
-        for _ in range(stored):
+def _store(url: str, stored: int = STORED) -> None:
+    with quoth.connect(url) as client:
+        _send(client, "stored", stored)
+
+
+def _publish(client: quoth.Client, topic: str, messages: int) -> None:
+    for _ in range(messages // CALL):
+        client.publish(topic, [VALUE] * CALL)
+
+
+def _send(client: quoth.Client, topic: str, messages: int) -> None:
+    with client.producer(topic) as producer:
+        for _ in range(messages):
             producer.send(VALUE)
-    fill(url, "raw", [VALUE] * CALL, raw_stored // CALL, lambda *_: None)
 
 
-@contextmanager
-def _topic(url: str) -> Iterator[tuple[quoth.Client, str]]:
-    """Connect a client and create a topic, which is deleted at the end."""
+def _write(ready: Ready, url: str, messages: int, write: Write) -> float:
+    """Write to a topic that is deleted at the end."""
     with quoth.connect(url) as client:
         client.create_topic("measured")
-        yield client, "measured"
-        client.delete_topic("measured")
-
-
-def _write(ready: Ready, url: str, messages: int, use: api.Use, records: int) -> float:
-    with _topic(url) as (client, topic):
         ready()
         began = perf_counter()
-        counted, _ = use(client, api.Stock(topic, [VALUE] * records), api.Budget(messages=messages))
+        write(client, "measured", messages)
         took = perf_counter() - began
-    assert counted == messages
+        assert client.topic("measured").count == messages
+        client.delete_topic("measured")
     return took
 
 
@@ -82,18 +81,6 @@ def _read(ready: Ready, url: str, messages: int) -> float:
     return took
 
 
-def _raw_write(ready: Ready, url: str, messages: int) -> float:
-    with _topic(url) as (_, topic):
-        make = partial(driver.publishes, topic, [VALUE] * CALL, messages // CALL)
-        return driver.windowed(ready, url, make)
-
-
-def _raw_read(ready: Ready, url: str, messages: int) -> float:
-    with quoth.connect(url) as client:
-        places = islice(cycle(cursors(client, "raw")), messages // CALL)
-    return driver.windowed(ready, url, partial(driver.fetches, "raw", list(places), CALL, len(BATCH)))
-
-
 QUOTH = Peer(
     "written",
     "the operating system has it; a power cut may take the last 50 ms",
@@ -103,11 +90,9 @@ QUOTH = Peer(
     _serving,
     _store,
     (
-        Way(Work.PUBLISH, "", 100_000, _write, (api.publish_many, CALL)),
-        Way(Work.SEND, "", 400_000, _write, (api.send, 1_000)),
+        Way(Work.PUBLISH, "", 100_000, _write, (_publish,)),
+        Way(Work.SEND, "", 400_000, _write, (_send,)),
         Way(Work.BATCHES, "", ROUNDS * STORED, _batches),
         Way(Work.READ, "", STORED, _read),
-        Way(Work.RAW_WRITE, "", 1_000_000, _raw_write),
-        Way(Work.RAW_READ, "", 1_000_000, _raw_read),
     ),
 )

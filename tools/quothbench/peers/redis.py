@@ -1,8 +1,7 @@
-"""Redis Streams: redis-py, with hiredis where that is installed, and redis-benchmark for the speed of C."""
+"""Redis Streams: redis-py, with hiredis where that is installed."""
 
 from __future__ import annotations
 
-import csv
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,20 +13,10 @@ from quothbench.load.clients import Ready
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import free_ports, serving
 from quothbench.peers.work import CALL, Peer, Way, Work, foreign
-from quothwire.errors import error
 
 PIPELINES = (1_000, 3_000, 10_000)
 STORED = 300_000
 PAGES = (100, 1_000, 10_000)
-RAW_WRITTEN = 256_000
-"""A multiple of each pipeline. redis-benchmark sends whole pipelines. If those are more than its requests,
-it may end with "All clients disconnected": `showThroughput` in its source compares the two numbers, if its
-timer of 250 ms is due just when the last client is done.
-"""
-RAW_WRITE_PIPELINES = (CALL, 1_000, 3_200)
-"""The first is the size of a call, the last what Quoth has on its way: 32 requests of 100 messages."""
-RAW_READS = 8_000
-RAW_READ_PIPELINES = (1, 16, 32, 100)
 
 _STORED = "stored"
 _MEASURED = "measured"
@@ -100,40 +89,6 @@ def _read(ready: Ready, port: int, messages: int, size: int, look: bool) -> floa
     return took
 
 
-def _raw_write(ready: Ready, port: int, messages: int, pipeline: int) -> float:
-    try:
-        ready()
-        return _benchmark(port, pipeline, messages, "XADD", _MEASURED, "*", "v", "x" * len(VALUE))
-    finally:
-        with _connected(port) as connection:
-            connection.delete(_MEASURED)
-
-
-def _raw_read(ready: Ready, port: int, messages: int, pipeline: int) -> float:
-    """Read pages from random places: an id is a number here, which redis-benchmark draws below `-r`."""
-    ready()
-    page = ("XRANGE", _STORED, "__rand_int__", "+", "COUNT", str(CALL))
-    return _benchmark(port, pipeline, messages // CALL, "-r", str(STORED - CALL), *page)
-
-
-def _benchmark(port: int, pipeline: int, requests: int, *command: str) -> float:
-    """Run redis-benchmark with one client; return the seconds that it reports."""
-    numbers = ["-p", str(port), "-c", "1", "-P", str(pipeline), "-n", str(requests)]
-    done = subprocess.run(
-        ["redis-benchmark", *numbers, "--csv", *command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    try:
-        (row,) = csv.DictReader(done.stdout.splitlines())
-        return requests / float(row["rps"])
-    except (KeyError, ValueError):
-        output = (done.stderr or done.stdout).strip()
-        raise error("internal", f"redis-benchmark: {output}", "is redis-tools 7.0 or newer?") from None
-
-
 def _versions() -> str:
     from importlib.metadata import PackageNotFoundError, version  # slow to load, and --help does not need it
 
@@ -148,7 +103,7 @@ def _versions() -> str:
 REDIS = Peer(
     "everysec",
     "appendfsync everysec: a power cut may take the last second",
-    {"redis-server": "redis-server", "redis-benchmark": "redis-tools"},
+    {"redis-server": "redis-server"},
     "redis",
     _versions,
     _serving,
@@ -158,13 +113,5 @@ REDIS = Peer(
         *(Way(Work.SEND, f"pipeline of {size:,}", 120_000, _write, (size,)) for size in PIPELINES),
         *(Way(Work.BATCHES, f"XRANGE COUNT {size:,}", STORED, _read, (size, False)) for size in PAGES),
         *(Way(Work.READ, f"XRANGE COUNT {size:,}", STORED, _read, (size, True)) for size in PAGES),
-        *(
-            Way(Work.RAW_WRITE, f"XADD, -P {size:,}", RAW_WRITTEN, _raw_write, (size,))
-            for size in RAW_WRITE_PIPELINES
-        ),
-        *(
-            Way(Work.RAW_READ, f"XRANGE, -P {size}", RAW_READS * CALL, _raw_read, (size,))
-            for size in RAW_READ_PIPELINES
-        ),
     ),
 )

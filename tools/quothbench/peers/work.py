@@ -24,8 +24,6 @@ class Work(StrEnum):
     SEND = "producer.send"
     BATCHES = "batches()"
     READ = "read(limit=10000)"
-    RAW_WRITE = "raw write"
-    RAW_READ = "raw read"
 
 
 class Way(NamedTuple):

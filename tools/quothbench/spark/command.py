@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,13 +11,21 @@ import quoth
 from quothbench import options
 from quothbench.load.servers import own_broker
 from quothbench.report import Report
-from quothbench.spark.plan import COLUMNS, Figure, SparkPlan
 from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
 from quothcli.cli.quantities import size
 from quothcli.commands.pipeline.running import installed
 
 SIZES = (100, 1_000)
+
+
+class Figure(StrEnum):
+    """The ways that are compared, each with another one."""
+
+    SOURCE = "source"
+    PARTITIONS = "foreach_partition"
+    SINK = "sink"
+    ARCHIVE = "archive"
 
 
 app = group()
@@ -47,11 +56,11 @@ def spark(
 
     All ways are measured in turn, after a round that does not count. Each row shows the medians, the median
     of the ratios of the same round with the smallest and the largest one, what this project demands of
-    itself, and the processor time of a row. The last rows show what more tasks at a time bring. Spark runs
-    here, on all cores; it needs `pip install 'quoth[spark]'` and Java 17.
+    itself, and the processor time of a row. Spark runs here, on all cores; it needs `pip install
+    'quoth[spark]'` and Java 17.
     """
     with installed():
-        from quothbench.spark.ways import SparkBench, conditions
+        from quothbench.spark.ways import REPORTED, SparkBench, SparkPlan, conditions
 
     plan = SparkPlan(figures or list(Figure), rows, sizes or SIZES, rounds)
     with (
@@ -59,5 +68,5 @@ def spark(
         own_broker(made / "data") as broker,
         quoth.connect(broker.url) as client,
     ):
-        report = Report(session.printer, "spark", conditions(plan), COLUMNS)
+        report = Report(session.printer, "spark", conditions(plan), REPORTED)
         SparkBench(report, broker, client, made, plan).run()

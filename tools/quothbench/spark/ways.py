@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,15 +22,42 @@ from quoth.spark.jobs.session import Job, JobSummary
 from quoth.spark.source.range_reader import TopicRange
 from quoth.spark.source.ranges import foreach_partition, topic_ranges
 from quoth.spark.workers import SparkWorkers
-from quothbench.figures import Goal, Spread, rotate
-from quothbench.load.rates import Payload
-from quothbench.load.servers import Target, cpu_seconds, family
+from quothbench.figures import NO_GOAL, Goal, Spread, rotate
+from quothbench.load.servers import Target, cpu_seconds, difference, family
 from quothbench.load.topics import BenchTopics
-from quothbench.report import Report
-from quothbench.spark.plan import BATCH, GOALS_SIZE, GROWING, PAIRS, TASKS, TASKS_A_CORE, Figure, SparkPlan
+from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
 from quothcli.commands.pipeline.running import performed
 from quothcli.printing.progress import progress
 from quothwire.errors import error
+
+BATCH = 1_000
+"""Rows of a stored batch, as a producer makes them."""
+GOALS_SIZE = 100
+"""Bytes of the values for which there are goals."""
+PAIRS = (
+    ("source", "parquet read", Goal(0.7, 0.9)),
+    ("foreach_partition", "source", Goal(3)),
+    ("sink", "parquet write", NO_GOAL),
+    ("archive", "df.write.parquet", Goal(3)),
+)
+"""Names of `WAYS` that are compared, and the goal of the ratio."""
+TASKS_A_CORE = 2
+"""So that the cores are busy to the end, though tasks do not end together."""
+
+REPORTED = (
+    ReportColumn("way", "way", width=17),
+    ReportColumn("value_bytes", "bytes", str, 5),
+    ReportColumn("tasks", "tasks", str, 5),
+    ReportColumn("rows_per_second", "rows/s", count, 10),
+    ReportColumn("against", "against", width=16),
+    ReportColumn("their_rows_per_second", "rows/s", count, 10),
+    ReportColumn("ratio", "ratio", spread, 18),
+    ReportColumn("processor_ratio", "by processor", spread, 18),
+    *goal_columns(factor, 4),
+    ReportColumn("java_nanoseconds_per_row", "java ns", count, 7),
+    ReportColumn("python_nanoseconds_per_row", "python ns", count, 9),
+    ReportColumn("broker_nanoseconds_per_row", "broker ns", count, 9),
+)
 
 
 class Rows(NamedTuple):
@@ -186,7 +213,7 @@ class Meter:
             after = self._used()
             python = spent(workers, self._used_by_workers())
         self._topics.delete(topics)
-        seconds, java, broker = map(_difference, after, before)
+        seconds, java, broker = map(difference, after, before)
         assert seconds is not None
         return WaySample(seconds, java, None if java is None else python, broker)
 
@@ -207,10 +234,6 @@ def spent(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     return sum(used - before.get(pid, 0.0) for pid, used in after.items())
 
 
-def _difference(now: float | None, then: float | None) -> float | None:
-    return None if now is None or then is None else now - then
-
-
 def _read_all(_: TopicRange, batches: Iterator[Any]) -> None:
     deque(batches, 0)
 
@@ -220,14 +243,23 @@ def _drain(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-class Measured(NamedTuple):
-    """A way that is measured, in so many tasks."""
+class SparkPlan(NamedTuple):
+    """The ways to compare, and how much they do.
 
-    name: str
-    tasks: int
+    rows: of `GOALS_SIZE` bytes; of other sizes as many bytes.
+    """
+
+    figures: Collection[str]
+    rows: int
+    sizes: Sequence[int]
+    rounds: int
+
+    def count(self, size: int) -> int:
+        """Return the number of rows of a size."""
+        return max(1, self.rows * GOALS_SIZE // size)
 
 
-Round: TypeAlias = dict[Measured, WaySample]
+Round: TypeAlias = dict[str, WaySample]
 
 
 class SparkBench(NamedTuple):
@@ -240,59 +272,51 @@ class SparkBench(NamedTuple):
     plan: SparkPlan
 
     def run(self) -> None:
-        """Measure what is asked for, a row for each pair and each number of tasks."""
+        """Measure what is asked for, a row for each pair and size."""
         cores = os.cpu_count() or 1
         pairs = [pair for pair in PAIRS if pair[0] in self.plan.figures]
-        for size in self.plan.sizes if pairs else ():
-            tasks = TASKS_A_CORE * cores
-            names = dict.fromkeys(name for pair in pairs for name in pair[:2])
-            rounds = self._rounds(size, cores, [Measured(name, tasks) for name in names])
+        names = list(dict.fromkeys(name for pair in pairs for name in pair[:2]))
+        for size in self.plan.sizes:
+            rounds = self._rounds(size, cores, names)
             for name, other, goal in pairs:
-                required = goal if size == GOALS_SIZE else Goal()
-                self._row(size, Measured(name, tasks), Measured(other, tasks), rounds, required)
-        if Figure.TASKS in self.plan.figures:
-            size = self.plan.sizes[0]
-            ways = [Measured(name, tasks) for name in GROWING for tasks in TASKS]
-            rounds = self._rounds(size, max(TASKS), ways)
-            for way in ways:
-                self._row(size, way, way._replace(tasks=TASKS[0]), rounds, Goal())
+                required = goal if size == GOALS_SIZE else NO_GOAL
+                self._row(size, cores * TASKS_A_CORE, name, other, rounds, required)
 
-    def _rounds(self, size: int, slots: int, ways: Sequence[Measured]) -> list[Round]:
-        """Measure ways in turn, in a session that runs so many tasks at a time."""
+    def _rounds(self, size: int, cores: int, ways: Sequence[str]) -> list[Round]:
+        """Measure ways in turn, in a session of their own."""
         rounds: list[Round] = []
-        folder = self.folder / f"{size}-bytes-{slots}-slots"  # Spark takes a comma for two folders
+        folder = self.folder / f"{size}-bytes"
         folder.mkdir()
-        with BenchTopics(self.client, Payload(BATCH, size)) as topics:
+        with BenchTopics(self.client) as topics:
             (topic,) = topics.make()
             fill(self.client, topic, self.plan.count(size), size)
 
             def job(spark: Any) -> JobSummary:
-                rows = copied_to_parquet(spark, self.client, topic, folder, max(way.tasks for way in ways))
+                tasks = cores * TASKS_A_CORE
+                rows = copied_to_parquet(spark, self.client, topic, folder, tasks)
+                scene = Scene(spark, self.client, rows, tasks)
                 meter = Meter(spark, self.broker, topics, folder)
-                measures: list[Callable[[], WaySample]] = [
-                    partial(meter.measure, WAYS[way.name], Scene(spark, self.client, rows, way.tasks))
-                    for way in ways
-                ]
+                measures = [partial(meter.measure, WAYS[name], scene) for name in ways]
                 measured = rotate(measures, self.plan.rounds)
                 rounds.extend(dict(zip(ways, samples, strict=True)) for samples in measured)
                 return JobSummary([], {})
 
             settings = [("spark.local.dir", str(folder)), ("spark.sql.warehouse.dir", str(folder))]
             printed_stay = Job(job, "rows of the table that were printed stand")
-            performed("bench spark", printed_stay, f"local[{slots}]", settings)
+            performed("bench spark", printed_stay, f"local[{cores}]", settings)
         return rounds
 
-    def _row(self, size: int, way: Measured, other: Measured, rounds: Sequence[Round], goal: Goal) -> None:
+    def _row(self, size: int, tasks: int, name: str, other: str, rounds: Sequence[Round], goal: Goal) -> None:
         rows = self.plan.count(size)
-        samples = [(one[other], one[way]) for one in rounds]
+        samples = [(one[other], one[name]) for one in rounds]
         their_seconds, seconds = (median(one.seconds for one in side) for side in zip(*samples, strict=True))
         costs = [_median(part) for part in zip(*(ours[1:] for _, ours in samples), strict=True)]
         self.report.row(
-            way.name,
+            name,
             size,
-            way.tasks,
+            tasks,
             rows / seconds,
-            f"{other.tasks} task" if other.name == way.name else other.name,
+            other,
             rows / their_seconds,
             Spread.of_ratios([(ours.seconds, theirs.seconds) for theirs, ours in samples]),
             _by_processor([(ours.processor, theirs.processor) for theirs, ours in samples]),

