@@ -266,11 +266,12 @@ def test_the_limits_of_the_protocol_are_the_defaults() -> None:
     """The keys in its table of all limits."""
     units = {"": 1, "s": 1, "MiB": 2**20, "GiB": 2**30}
     _, _, table = PROTOCOL.read_text().replace("a day", "86,400 s").partition("\n## Limits\n")
-    told = {}
+    told: dict[str, float] = {}
     for row in table.partition("\n## ")[0].splitlines():
         cells = re.match(r"\| (?!settings)(.+?) \| ([\d,.]+) ?(s|MiB|GiB|)\b(.*?) \|", row)
-        for key in re.findall(r"`(\w+)`", cells[1] + cells[4]) if cells else ():
-            told[key] = float(cells[2].replace(",", "")) * units[cells[3]]
+        if cells is not None:
+            amount = float(cells[2].replace(",", "")) * units[cells[3]]
+            told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1] + cells[4]), amount)
     told = {key: amount for key, amount in told.items() if key in KEYS}
     assert len(told) == 19
     assert {key: KEYS[key].default for key in told} == told
