@@ -237,3 +237,11 @@ def test_an_opening_reads_each_index_once(open_log: OpenLog, directory: Path) ->
     names = sorted(path.name for path in directory.glob("*.idx"))
     opened = [name for kind, name in disk.operations if kind == "open" and name.endswith(".idx")]
     assert sorted(opened) == names
+
+
+def test_index_of_a_log_that_is_closed_is_durable(open_log: OpenLog, directory: Path) -> None:
+    disk = FaultyDisk()
+    with open_log(filesystem=disk) as log:
+        fill(log, 1)
+    (path,) = indexes(directory)
+    assert "sync" in [one.kind for one in disk.operations if one.name == f"{path.name}.tmp"]

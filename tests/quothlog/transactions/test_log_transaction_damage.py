@@ -22,9 +22,11 @@ from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
+from quothlog.file_format import PLAN_NAME
 from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
 from quothlog.recovery.verify import Unfinished
+from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothlog.transactions.commit import Commit
 from quothwire import batch
 from quothwire.errors import Damaged
@@ -335,3 +337,16 @@ def test_a_stranger_s_staged_files_are_no_part_of_this_log(
     loader = Loader(open_log())
     with refused("not_staged"):
         loader.publish(1, [part])
+
+
+def test_what_lies_before_a_large_one_is_synced_with_it(open_log: OpenLog, directory: Path) -> None:
+    """A transaction that is published counts as synced, with all before it."""
+    disk = FaultyDisk()
+    log = open_log(options=LARGE, filesystem=disk)
+    log.append(b"before")
+    (path,) = segments(directory)
+    loader = Loader(log)
+    loader.publish(1, stage_all(loader))
+    synced = [one.name for one in disk.operations if one.kind == "sync"]
+    before = synced[: synced.index(f"{PLAN_NAME}{TEMPORARY_SUFFIX}")]
+    assert before.count(f"{path.name}{TEMPORARY_SUFFIX}") == 2, "when it was begun, and now"
