@@ -140,8 +140,8 @@ class Segment:
     @_Cached
     def start(self) -> LogPosition:
         """The boundary before its first batch; without a valid header block, by the header of that batch."""
-        if self.has_block and self.named is not None:
-            return self.named[2]
+        if self.has_block:  # what `named` has, where the file could be read then
+            return self.named[2] if self.named is not None else self.block.start
         begin = LogPosition(0, self.floor - 1, 0)
         first = self._first_behind(begin)
         return begin._replace(ordinal=first.ordinal) if first else begin

@@ -133,6 +133,24 @@ def test_corrupted_indexes_change_no_answer(
         assert list(log.read()) == records + stored
 
 
+def test_index_of_another_segment_or_log_proves_no_loss(
+    records: list[Record], directory: Path, tmp_path: Path, open_log: OpenLog
+) -> None:
+    """An index with more records than the last segment has, beside which it lies."""
+    for log_id in (99, 98):
+        target = copy(directory, tmp_path / f"{log_id}")
+        *_, before, last = indexes(target)
+        point = file_format.decode_checkpoint(last.read_bytes())
+        if log_id == 98:
+            point = point._replace(log_id=log_id, floor=int(before.stem))
+        before.write_bytes(file_format.encode_checkpoint(point))
+        last.unlink()
+        last.with_suffix(".seg").unlink()
+        log = open_log(target)
+        assert log.findings.lost_records == 0
+        assert list(log.read()) == records[: log.end_ordinal]
+
+
 def test_index_is_none_if_any_byte_is_changed_or_missing(records: list[Record], directory: Path) -> None:
     """The checksum covers all of it."""
     data = indexes(directory)[-1].read_bytes()
@@ -219,3 +237,11 @@ def test_an_opening_reads_each_index_once(open_log: OpenLog, directory: Path) ->
     names = sorted(path.name for path in directory.glob("*.idx"))
     opened = [name for kind, name in disk.operations if kind == "open" and name.endswith(".idx")]
     assert sorted(opened) == names
+
+
+def test_index_of_a_log_that_is_closed_is_durable(open_log: OpenLog, directory: Path) -> None:
+    disk = FaultyDisk()
+    with open_log(filesystem=disk) as log:
+        fill(log, 1)
+    (path,) = indexes(directory)
+    assert "sync" in [one.kind for one in disk.operations if one.name == f"{path.name}.tmp"]

@@ -76,7 +76,13 @@ def _checked(request: PendingRequest) -> Publish | SimplePublish:
 
 
 def _append_values(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:
-    """Append the values of simple publishes as one batch; if that would be too large, each as its own."""
+    """Append the values of simple publishes as one batch; if that would be too large, each as its own.
+
+    With too many values they are halved first: to encode millions would stop all threads for a second.
+    """
+    if len(requests) > 1 and sum(len(one.message.values) for one in requests) > batch.BATCH_RECORDS_MAX:
+        half = len(requests) // 2
+        return _append_values(appender, requests[:half]) + _append_values(appender, requests[half:])
     values = list(chain.from_iterable(request.message.values for request in requests))
     try:
         (outcome,) = appender.append_batches([batch.encode(values)])

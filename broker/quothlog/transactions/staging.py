@@ -334,13 +334,21 @@ def reopened(filesystem: FileSystem, staged: StagedFile) -> File:
     """A file of staged batches, to be written to; a batch that was broken off behind them is cut off."""
     with readable():
         file = filesystem.open(staged.path, append=True)
+    _need_size(file, staged.size)
     if file.size() != staged.size:
         file.truncate(staged.size)
     return file
 
 
+def _need_size(file: File, size: int) -> None:
+    if (there := file.size()) < size:
+        text = f"staged batches cannot be read: their file has {there} bytes, not {size}"
+        raise error("damaged", text, CANNOT_BE_READ)
+
+
 def headers_in(file: File, end: int, log_id: int) -> Iterator[tuple[int, Header]]:
     """Offset and header of each batch in a file of staged ones, as far as they follow each other."""
+    _need_size(file, end)
     data, base, offset = b"", 0, BLOCK_BYTES
     while offset + batch.HEADER_BYTES <= end:
         if not base <= offset <= base + len(data) - batch.HEADER_BYTES:

@@ -64,8 +64,11 @@ def lock(fd: int, path: Path, guarded: Path, hint: str | None = None, kind: int 
 
 
 def owner_in(fd: int) -> str:
-    """Read the process id in an open lock file, "unknown" if there is none. Raises OSError."""
-    return os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    """Read the process id in an open lock file, "unknown" if there is none. Raises OSError.
+
+    Behind its line may be the end of a longer one, which the owner is about to cut off.
+    """
+    return os.pread(fd, 32, 0).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
 
 
 def _owner(path: Path) -> str:

@@ -204,6 +204,16 @@ def test_busy_does_not_settle_an_older_copy(sender: Sender) -> None:
     assert sender.numbers("unknown") == [0]
 
 
+def test_busy_does_not_settle_a_copy_on_which_the_disk_failed(sender: Sender) -> None:
+    sender.launch()
+    failed = sender.launch()
+    (_, again) = sender.next_round()
+    sender.pipeline.take(refused(failed, "storage_failed"), 0.0)
+    sender.pipeline.take(refused(again, "busy"), 0.0)
+    sender.pipeline.give_up(error("disconnected", "of the test"))
+    assert sender.numbers("unknown") == [0, 1]
+
+
 def test_failing_disk_leaves_everything_in_flight_unknown(sender: Sender) -> None:
     """A refused batch may have been written, and those behind it as well."""
     calls = [sender.launch() for _ in range(3)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth import Batch, Gap, Message
 from quoth.merging.merge import TopicMerge
+from quoth.merging.rounds import TO_COME, Rounds, Take
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Pong
 
 
 def batch(topic: str, first: int, records: int = 1) -> Batch:
@@ -130,3 +135,17 @@ def test_a_merged_message_is_equal_to_that_of_its_batch(merge: TopicMerge) -> No
     merge.push("a", Batch("a", 5, 0, [b"v"], [b"k"], None))
     merge.settle("b", POINTER_MAX)
     assert merge.take() == [[Message("a", 5, b"v", b"k", {})]]
+
+
+def test_a_round_with_a_part_of_the_names_settles_no_topic_to_come() -> None:
+    """A broker that refuses to list them may have a topic with older records."""
+    merge = TopicMerge(ordered=True)
+    merge.add(TO_COME)
+    takes: list[Take] = []
+    lists: list[Callable[[float, bool], None]] = []
+    rounds = Rounds(merge, {}, lambda _request, _topic, take: takes.append(take), lists.append)
+    for clock, is_whole, settled in ((5, False, 0), (7, True, 7)):
+        rounds.begin(float(clock), 0.0)
+        takes.pop()("", Answer(1, Pong(clock), b""), float(clock))
+        lists.pop()(float(clock), is_whole)
+        assert merge.watermark == settled

@@ -21,7 +21,7 @@ from quoth.core.adaptive_timeout import (
     AdaptiveTimeout,
 )
 from quoth.forward.forwarder import Forwarder
-from quoth.forward.source import ForwardingProgress, LostRecords
+from quoth.forward.source import ForwardingProgress, LostRecords, StoredSource
 from quothcli.commands.records.forward import log_source
 from quothlog import Log
 from quothwire.errors import error
@@ -146,3 +146,17 @@ def test_quick_answers_widen_the_window_and_slow_ones_lengthen_the_timeout() -> 
     assert (learnt.seconds, learnt.window) == (TIMEOUT_MAX_S, 0)
     learnt.acknowledged(0.01)
     assert (learnt.seconds, learnt.window) == (TIMEOUT_S, WINDOW_BYTES)
+
+
+def test_source_topic_that_is_made_anew_is_another_one(broker: BrokerProcess, topic: str) -> None:
+    """Its records are not taken for the next ones of the former topic, however often it is looked at."""
+    with quoth.connect(broker.url) as client:
+        client.publish(topic, b"former")
+        source = StoredSource(client, topic)
+        (former,) = source.wait(10.0)
+        client.delete_topic(topic)
+        client.publish(topic, b"other")
+        for _ in range(2):
+            with pytest.raises(QuothError, match="was deleted, and made anew"):
+                source.wait(10.0)
+        assert former.header.records == 1

@@ -258,7 +258,23 @@ def test_every_variable_of_the_project_is_known() -> None:
 # -- the example ------------------------------------------------------------------------------------------
 
 EXAMPLE = Path(__file__).parents[3] / "systemd" / "quothd.toml"
+PROTOCOL = Path(__file__).parents[3] / "client" / "PROTOCOL.md"
 COMMENTED = [line for line in template.text().splitlines() if re.match(r"#\w+ = ", line)]
+
+
+def test_the_limits_of_the_protocol_are_the_defaults() -> None:
+    """The keys in its table of all limits."""
+    units = {"": 1, "s": 1, "MiB": 2**20, "GiB": 2**30}
+    _, _, table = PROTOCOL.read_text().replace("a day", "86,400 s").partition("\n## Limits\n")
+    told: dict[str, float] = {}
+    for row in table.partition("\n## ")[0].splitlines():
+        cells = re.match(r"\| (?!settings)(.+?) \| ([\d,.]+) ?(s|MiB|GiB|)\b(.*?) \|", row)
+        if cells is not None:
+            amount = float(cells[2].replace(",", "")) * units[cells[3]]
+            told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1] + cells[4]), amount)
+    told = {key: amount for key, amount in told.items() if key in KEYS}
+    assert len(told) == 19
+    assert {key: KEYS[key].default for key in told} == told
 
 
 def test_the_example_is_the_one_that_the_code_makes_holds_every_key_once_and_sets_none() -> None:

@@ -14,6 +14,7 @@ from kit.client.clients import Client, read_all
 from quothd.requests.pending_request import open_request
 from quothd.topics.append_burst import append_publishes
 from quothlog import Appended, Log
+from quothwire import batch
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
@@ -114,12 +115,20 @@ def test_simple_publishes_of_one_burst_keep_their_order(
     assert fast.fetch(topic).batches < 100, "every single record became a batch"
 
 
-def test_a_burst_of_simple_publishes_that_exceeds_a_batch_is_stored_whole(tmp_path: Path) -> None:
+def test_a_burst_of_simple_publishes_that_exceeds_a_batch_becomes_several(tmp_path: Path) -> None:
+    """Two with half of the publishes each for too many values; one for each publish for too many bytes."""
     burst = [open_request([b"client", b"", b"publish", b"t", *[b"x"] * 10_000]) for _ in range(11)]
+    large = [open_request([b"client", b"", b"publish", b"t", bytes(9 * 2**20)]) for _ in range(2)]
     with Log.open(tmp_path / "t") as log:
         outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, burst)]
         assert [one.count for one in outcomes if isinstance(one, Appended)] == [10_000] * 11
         assert log.end_ordinal == 110_000
+        found = log.fetch(0)
+        assert found is not None
+        stored = batch.split(found.data, log.log_id)
+        assert [batch.parse_header(raw, log.log_id).records for raw in stored] == [50_000, 60_000]
+        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, large)]
+        assert [one.count for one in outcomes if isinstance(one, Appended)] == [1, 1]
 
 
 # -- ranges -------------------------------------------------------------------------------------------------

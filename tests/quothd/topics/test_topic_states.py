@@ -16,6 +16,7 @@ from quothd.requests.events import Answered, Close, Closed, Deleted, Failed
 from quothd.requests.pending_request import PendingRequest
 from quothd.topics.metadata import TopicMetadata
 from quothlog import Log
+from quothlog.file_format import HORIZON_US
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Operation, PublishStaged, RollTopic, Stage
 from quothwire.protocol.transaction import encode_parts
@@ -133,6 +134,21 @@ def test_requests_that_append_wait_for_a_commit_and_follow_it_in_order(
     deciding = [request for request in order if request in (commit, again, behind[2])]
     assert deciding == [commit, again, behind[2]]
     assert topic.topic._log.end_ordinal == sum(map(len, batches)) + len(VALUES)
+
+
+def test_a_pointer_far_above_the_synced_ones_is_acknowledged_by_an_fsync(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    """After a loss of power it might be given out once more otherwise."""
+    topic = OpenTopic(tmp_path, disk)
+    near, far = publish("written"), publish("written")
+    topic.handle(near)
+    assert topic.codes([near]) == [""]
+    topic.clock.step(HORIZON_US)
+    topic.handle(far)
+    assert topic.answers[far] == []
+    topic.deliver()
+    assert topic.codes([far]) == [""]
 
 
 def test_a_publish_overtakes_the_reads_of_other_threads(tmp_path: Path, disk: FaultyDisk) -> None:

@@ -116,6 +116,24 @@ def test_value_that_looks_like_a_footer_is_a_value(open_log: OpenLog, directory:
     assert (summary.damages, summary.records) == ((), 2)
 
 
+def test_block_that_could_not_be_read_once_leaves_damage_what_it_is(
+    open_log: OpenLog, directory: Path
+) -> None:
+    """A first batch that does not check is not taken for one that retention has removed."""
+    with open_log(options=LogOptions(count_limit=4)) as log:
+        fill(log, 8)
+    path = segments(directory)[0]
+    flip(path, boundaries(path, log.log_id)[0])
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    found = log.fetch(0)
+    assert found is not None
+    disk.fail("open")
+    for _ in range(2):
+        assert log.loss(0, 0, found) == (1, 1)
+    assert disk.struck_any
+
+
 def test_value_that_looks_like_the_missing_footer_is_a_value(open_log: OpenLog, directory: Path) -> None:
     disk = FaultyDisk()
     log = open_log(filesystem=disk)

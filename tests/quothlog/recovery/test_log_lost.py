@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kit.broker.transactions import LARGE, Loader, stage_all
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate, zero
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import OpenLog, boundaries, copy, fill, segments
-from quothlog import Log, LogOptions, file_format
+from kit.disk.logs import OpenLog, boundaries, copy, encoded, fill, outcome_of, segments
+from quothlog import Appended, Log, LogOptions, file_format
 from quothlog.backup.backup import Archiver
 from quothlog.file_format import HORIZON_US
 from quothlog.recovery import verify
@@ -272,7 +274,11 @@ def test_derived_parts_lost_in_a_power_cut_are_no_damage_and_are_rebuilt(
     open_log(after_a_death, log_id=LOG_ID).close()
     assert segments(after_a_death)[1].read_bytes() == whole[1], "the one in whose roll the process died"
     clock.reboot()
-    with open_log(log_id=LOG_ID) as log:
+    disk = FaultyDisk()
+    with open_log(log_id=LOG_ID, filesystem=disk) as log:
+        for path in sealed:  # the next opening does not look there again
+            kinds = [one.kind for one in disk.operations if one.name == path.name]
+            assert "write" not in kinds or "sync" in kinds[kinds.index("write") :]
         assert list(log.read()) == stored
     assert [path.read_bytes() for path in sealed] == whole
     again = list(verify.summaries(directory))
@@ -350,3 +356,25 @@ def test_segment_that_cannot_be_rebuilt_does_not_prevent_others(
     take_both(segments(directory)[-2])
     log = open_log(filesystem=UnwritableFile(names[-2]), log_id=LOG_ID)
     assert log.findings.rebuilt == [names[1], names[0]]
+
+
+def test_rebuilt_index_in_front_of_a_large_transaction_knows_the_producers(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """The segments of a transaction have no table, so what is behind them may have to learn from it."""
+    raw = encoded([b"once"], 5, 1)
+    with open_log(options=LARGE) as log:
+        first = outcome_of(log, raw)
+        loader = Loader(log)
+        loader.publish(1, stage_all(loader))
+    path = segments(directory)[0]
+    path.with_suffix(file_format.INDEX_SUFFIX).unlink()
+    clock.reboot()
+    with open_log(options=LARGE) as log:
+        assert path.name in log.findings.rebuilt
+    *_, behind, last = segments(directory)
+    behind.with_suffix(file_format.INDEX_SUFFIX).unlink()
+    flip(last, 8)
+    again = outcome_of(open_log(options=LARGE), raw)
+    assert isinstance(first, Appended)
+    assert again == replace(first, duplicate=True)

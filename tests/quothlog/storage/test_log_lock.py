@@ -147,6 +147,21 @@ def test_program_that_locks_the_file_itself_excludes_others(open_log: OpenLog, d
     log.close()
 
 
+def test_error_names_the_owner_alone_whose_id_is_written_over_a_longer_one(
+    open_log: OpenLog, directory: Path
+) -> None:
+    open_log().close()
+    with (directory / "lock").open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("77\n4567\n")
+        file.flush()
+        with pytest.raises(Conflict) as problem:
+            Log.open(directory)
+    assert problem.value.text.endswith("is in use by process 77")
+    with open_log():
+        assert (directory / "lock").read_text() == f"{os.getpid()}\n"
+
+
 def strange(path: Path, kind: str, target: Path) -> None:
     """Let something that is no file stand there, or nothing."""
     if path.is_dir() and not path.is_symlink():

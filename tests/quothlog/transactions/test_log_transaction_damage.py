@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,13 @@ from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
+from quothlog.file_format import PLAN_NAME
 from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
 from quothlog.recovery.verify import Unfinished
+from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothlog.transactions.commit import Commit
+from quothwire import batch
 from quothwire.errors import Damaged
 from quothwire.protocol.transaction import StagedPart
 
@@ -49,6 +53,7 @@ def rot(path: Path, value: bytes) -> None:
 
 CORRUPTIONS: dict[str, Callable[[Path], None]] = {
     "rotten": lambda directory: rot(max(directory.glob("*.staged")), WHOLE[-1]),
+    "rotten header": lambda directory: rot(min(directory.glob("*.staged")), batch.MAGIC),
     "shorter": lambda directory: truncate(first := min(directory.glob("*.staged")), _size(first) - 100),
     "gone": lambda directory: min(directory.glob("*.staged")).unlink(),
 }
@@ -60,7 +65,7 @@ def _size(path: Path) -> int:
 
 @pytest.mark.parametrize(
     ("corruption", "options"),
-    [("shorter", SMALL), ("rotten", SMALL), ("rotten", LARGE), ("gone", SMALL), ("gone", LARGE)],
+    [*product(CORRUPTIONS, [SMALL, LARGE])],
 )
 def test_damaged_staged_file_costs_its_transaction_only(
     open_log: OpenLog, directory: Path, corruption: str, options: LogOptions
@@ -330,3 +335,16 @@ def test_staged_files_of_another_log_are_ignored(open_log: OpenLog, directory: P
     loader = Loader(open_log())
     with refused("not_staged"):
         loader.publish(1, [part])
+
+
+def test_what_lies_before_a_large_one_is_synced_with_it(open_log: OpenLog, directory: Path) -> None:
+    """A transaction that is published counts as synced, with all before it."""
+    disk = FaultyDisk()
+    log = open_log(options=LARGE, filesystem=disk)
+    log.append(b"before")
+    (path,) = segments(directory)
+    loader = Loader(log)
+    loader.publish(1, stage_all(loader))
+    synced = [one.name for one in disk.operations if one.kind == "sync"]
+    before = synced[: synced.index(f"{PLAN_NAME}{TEMPORARY_SUFFIX}")]
+    assert before.count(f"{path.name}{TEMPORARY_SUFFIX}") == 2, "when it was begun, and now"

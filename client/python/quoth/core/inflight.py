@@ -111,7 +111,8 @@ class Inflight(Generic[P]):
             self._backoff = BACKOFF_S
             self._settle(outgoing, Ack.of(reply))
         elif isinstance(reply, QuothError):
-            outgoing.unanswered -= 1
+            if not isinstance(reply, BrokerFailure):  # else this copy may have been written
+                outgoing.unanswered -= 1
             if copy == outgoing.round:
                 outgoing.problem = reply
                 self._refused(outgoing, reply, now)

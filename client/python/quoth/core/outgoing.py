@@ -60,7 +60,7 @@ class OutgoingBatch:
     copies: int = 0
     """How often it was sent."""
     unanswered: int = 0
-    """Copies without an answer, under the present sequence."""
+    """Copies whose outcome is not known, under the present sequence."""
     problem: QuothError | None = None
     """The error that answered its newest copy."""
 
