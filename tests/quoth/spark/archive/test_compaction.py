@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from kit.spark.archives import FILE_BYTES, Account, Archiving, files_in, of_arch
 from quoth.merging.selection import Selection
 from quoth.spark.archive import archived_files, naming
 from quoth.spark.archive.compaction import Compacted, merges_of
-from quoth.spark.archive.fingerprint import total
+from quoth.spark.archive.fingerprint import fingerprint, total
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Lineage
-from quoth.spark.archive.parquet import COLUMNS, SCHEMA, write_files
+from quoth.spark.archive.parquet import COLUMNS, ROW_GROUP_BYTES, SCHEMA, write_files
 from quoth.spark.archive.store import ArchiveStore
 
 MIDNIGHT = naming.DAY_US * 20_000
@@ -58,6 +59,21 @@ def written(root: Path, generation: int, firsts: range) -> list[ArchivedFile]:
     return [file for first in firsts for file in write_files(root, lineage, [records(first, 20)])]
 
 
+def test_file_of_two_days_is_reported_and_stays(scene: Archiving) -> None:
+    with ArchiveStore(scene.root) as store:
+        one, other = written(scene.root, 1, range(MIDNIGHT - 40, MIDNIGHT, 20))
+        path, rows = scene.root / other.name, records(MIDNIGHT - 10, 20)
+        with pq.ParquetWriter(path, SCHEMA) as writer:
+            writer.write_batch(rows)
+        size, last = path.stat().st_size, MIDNIGHT + 9
+        other = ArchivedFile(other.name, MIDNIGHT - 10, last, 20, size, MIDNIGHT - 10, fingerprint(rows))
+        log = ArchivedLog("t", 1, 1).grown(last, 40, [one, other], [])
+        store.commit(store.manifest.with_log(log))
+    done = scene.compact()
+    assert [one.text.partition(": ")[2] for one in done.findings] == ["its records are of more than one day"]
+    assert (done.merged, scene.manifest.logs[0]) == (0, log)
+
+
 def test_files_of_two_days_and_of_two_logs_stay_apart(scene: Archiving) -> None:
     with ArchiveStore(scene.root) as store:
         for generation in (1, 2):
@@ -77,6 +93,20 @@ def test_records_of_a_task_lie_in_a_file_for_each_day(scene: Archiving) -> None:
     assert spans == [(-day - 5, -day - 1, 5), (-day, -1, 15), (0, 9, 10)]
     days = ["day=2024-10-02", "day=2024-10-03", "day=2024-10-04"]
     assert [Path(file.name).parent.name for file in files] == days
+
+
+def test_writer_of_a_file_holds_one_row_group_at_a_time(tmp_path: Path) -> None:
+    held: list[int] = []
+    before = pa.total_allocated_bytes()
+
+    def large() -> Iterator[pa.RecordBatch]:
+        for number in range(4 * ROW_GROUP_BYTES // 2**22):
+            held.append(pa.total_allocated_bytes() - before)
+            values = pa.array([bytes(2**22)], pa.binary())
+            yield records(MIDNIGHT + number, 1).set_column(SCHEMA.get_field_index("value"), "value", values)
+
+    write_files(tmp_path, Lineage("t", 1, 1), large())
+    assert max(held) < 1.5 * ROW_GROUP_BYTES
 
 
 MERGED: list[tuple[list[int], list[list[int]]]] = [

@@ -20,14 +20,21 @@ _NEEDED = ("pyspark", "pyarrow", "pandas", "py4j")
 
 
 class SparkChoice(NamedTuple):
-    """The options of a job. master: where Spark runs, None for here. conf: settings, NAME=VALUE."""
+    """The options of a job. master: where Spark runs, None for here. conf: settings, names and values."""
 
     master: str | None
-    conf: Sequence[str]
+    conf: Sequence[tuple[str, str]]
 
 
 def _choice(_context: Context, master: str | None, conf: list[str] | None) -> SparkChoice:
-    return SparkChoice(master, conf or ())
+    return SparkChoice(master, [_setting(text) for text in conf or ()])
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
+    return name, value
 
 
 _Master = Annotated[
@@ -41,16 +48,9 @@ OnSpark = Annotated[SparkChoice, SharedOptions({"master": _Master, "conf": _Conf
 def run(session: Session, spark: SparkChoice, what: str, job: Job | JobSummary) -> int:
     """Run a job and print its summary; returns the exit status. what: the job, in a word.
 
-    Raises `BadParameter` for a wrong setting, `SparkFailed`, or `Refused` if Spark is not installed.
+    Raises `SparkFailed`, or `Refused` if Spark is not installed.
     """
-    with installed():
-        from quoth.spark.jobs.session import setting
-
-        try:
-            settings = [setting(one) for one in spark.conf]
-        except ValueError as problem:
-            raise BadParameter(str(problem), param_hint="--conf") from problem
-    summary = performed(what, job, spark.master, settings)
+    summary = performed(what, job, spark.master, spark.conf)
     session.printer.answer("\n".join(map(printable, summary.lines)), summary.content)
     return CommandStatus.DONE if summary.good else CommandStatus.FAILED
 

@@ -66,17 +66,21 @@ def _write_file(root: Path, lineage: Lineage, parts: Iterator[pa.RecordBatch]) -
     for path in (folder.parent, folder):
         make_directory(path)
     rows = hashed = 0
+    last = first
+    parts = chain([part], parts)
+    del part  # like each row group, it is not kept while the next one is gathered
     with AtomicFile(folder, naming.SUFFIX) as file, ExitStack() as opened:
         writer = None
-        for group in _row_groups(chain([part], parts)):
-            writer = writer or opened.enter_context(_parquet_writer(file, group))
+        for group in _row_groups(parts):
+            writer = writer or opened.enter_context(_parquet_writer(file, _compression(group)))
             table = pa.Table.from_batches(group, SCHEMA)
             writer.write_table(table, row_group_size=table.num_rows)
             file.hand_over()
             rows += table.num_rows
             hashed = total([hashed, *map(fingerprint, group)])
+            last = group[-1].column("offset")[-1].as_py()
+            del group, table
         assert writer is not None, "there is no file without records"
-        last = group[-1].column("offset")[-1].as_py()
         name = naming.file_name(lineage.topic, first, last, lineage.generation)
         made = ArchivedFile(name, first, last, rows, 0, ordinal, hashed)
         writer.add_key_value_metadata(_footer(lineage, made))
@@ -133,6 +137,8 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
             raise ValueError(f"its {rows} rows are not the {file.rows} that the manifest says")
         if last != file.last:
             raise ValueError(f"it ends at {last} instead of {file.last}")
+        if naming.day_of(file.first) != naming.day_of(last):
+            raise ValueError("its records are of more than one day")
 
 
 @contextmanager
@@ -159,12 +165,12 @@ def _check_order(records: pa.RecordBatch, last: int, ordinal: int) -> None:
 
 
 @contextmanager
-def _parquet_writer(file: AtomicFile, first: Sequence[pa.RecordBatch]) -> Iterator[pq.ParquetWriter]:
-    """Open a Parquet writer. first: the first row group, which decides on the compression."""
+def _parquet_writer(file: AtomicFile, compression: str) -> Iterator[pq.ParquetWriter]:
+    """Open a Parquet writer. compression: of values."""
     writer = pq.ParquetWriter(
         file.file,
         SCHEMA,
-        compression=dict.fromkeys(_COMPRESSED, COMPRESSION) | {"value": _compression(first)},
+        compression=dict.fromkeys(_COMPRESSED, COMPRESSION) | {"value": compression},
         use_dictionary=["key"],
         column_encoding=_ENCODINGS,
         write_statistics=_RISING,

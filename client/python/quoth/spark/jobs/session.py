@@ -208,14 +208,6 @@ def shares(files: Iterable[tuple[File, int]]) -> Iterator[list[File]]:
         yield share
 
 
-def setting(text: str) -> tuple[str, str]:
-    """A setting of Spark as it is typed, ``NAME=VALUE``. Raises ValueError."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise ValueError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
 def schema_of(row: type) -> str:
     """The schema in Spark of rows with these fields: numbers, text, and what is text or None."""
     kinds = {name: (get_args(kind) or (kind,))[0] for name, kind in get_type_hints(row).items()}
