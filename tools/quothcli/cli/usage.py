@@ -1,12 +1,15 @@
-"""Answers a line that was typed wrongly: with what is wrong, and what to type."""
+"""Answers a line that was typed wrongly in plain words: with what is wrong, and what to type."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
 import typer
+
+from quothwire.text.suggestion import nearest
 
 _TYPED = {
     "topic ls": "ls, list, topic list, topic show-all",
@@ -35,6 +38,11 @@ They are answered with the line to type, not run: a script does not depend on a 
 UsageError: Any = typer.BadParameter.__base__
 """Raised for everything that was typed wrongly; its module depends on Typer's version."""
 
+_CHOICE = r"(?s)'(?P<typed>.*)' is not one of (?P<choices>'.*')\.?"
+_NUMBER = r"(?s)'(?P<typed>.*)' is not a valid (?P<kind>int|float)\w*( range)?\.?"
+_RANGE = r"(?s)(?P<typed>\S+) is not in the range .*"
+_KINDS = {"int": "a whole number", "float": "a number"}
+
 
 class Meant(UsageError):  # type: ignore[misc]
     """Raised for words of `MEANT`. number: how many of the last words are replaced by words."""
@@ -59,5 +67,34 @@ def text_and_hint(problem: Any, arguments: Sequence[str]) -> tuple[str, str]:
     if isinstance(problem, Meant):
         line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
         return str(problem.format_message()), f"type `{line}`"
-    path = problem.ctx.command_path if problem.ctx is not None else "quoth"
-    return str(problem.format_message()), f"`{path} --help` shows how"
+    context, near = getattr(problem, "ctx", None), None
+    text = _plain(problem, getattr(problem, "param_hint", None) or "")
+    if (param := getattr(problem, "param", None)) is not None and param.opts:
+        text, near = _text_of_value(problem, param)
+    help_of = "quoth" if context is None else context.command_path
+    return text, f"did you mean {near}?" if near else f"`{help_of} --help` shows how"
+
+
+def _text_of_value(problem: Any, param: Any) -> tuple[str, str | None]:
+    """Return what is wrong with a value, and a similar choice. An unknown text stays as it is."""
+    message = str(getattr(problem, "message", ""))
+    is_argument = param.param_type_name == "argument"
+    name = str(param.metavar or param.name).upper() if is_argument else max(param.opts, key=len)
+    if choice := re.fullmatch(_CHOICE, message):
+        choices = re.findall(r"'([^']*)'", choice["choices"])
+        allowed = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
+        return f"{name} is {allowed}, not {choice['typed']!r}", nearest(choice["typed"], choices)
+    if number := re.fullmatch(_NUMBER, message):
+        return f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", None
+    if beyond := re.fullmatch(_RANGE, message):
+        low, high = param.type.min, param.type.max
+        allowed = f"at least {low}" if high is None else f"{low} to {high}"
+        return f"{name} is {allowed}, not {beyond['typed']}", None
+    return _plain(problem, name), None
+
+
+def _plain(problem: Any, name: str) -> str:
+    """Return the text of an error. That of a value names its option: `name: what is wrong`."""
+    if type(problem) is not typer.BadParameter:
+        return str(problem.format_message())
+    return f"{name}: {problem.message}" if name else str(problem.message)

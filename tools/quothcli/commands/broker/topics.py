@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import BadParameter
 
 from quoth.timestamps import as_pointer
 from quothcli.cli.command import SharedOptions, as_typed, command, group, option
 from quothcli.cli.exit_status import Refused
 from quothcli.cli.options import Topic, WithBroker
-from quothcli.cli.usage import UsageError
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
 from quothwire.errors import QuothError, error
@@ -71,7 +71,7 @@ def change(session: WithBroker, topic: Topic, settings: _Settings) -> None:
     """Change settings of a topic; those that are not given stay."""
     wanted = _read(settings)
     if not wanted:
-        raise UsageError("say what to change, like --max-age 7d")
+        raise BadParameter("say what to change, like --max-age 7d")
     with session.connect() as client:
         _print(session.printer, client.update_topic(topic, **wanted))
 
@@ -140,13 +140,13 @@ def roll(session: WithBroker, topic: Topic) -> None:
 def _confirm(question: str, *, yes: bool) -> None:
     """Ask at the terminal, unless `yes` was typed. Raises `Refused` ``not_done`` for a no.
 
-    question: a whole one, like "Delete topic 'orders' with 7 records?". Raises `UsageError` without a
+    question: a whole one, like "Delete topic 'orders' with 7 records?". Raises `BadParameter` without a
     terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} No terminal is there to answer at: --yes says yes")
+        raise BadParameter(f"{question} No terminal is there to answer at: --yes says yes")
     if not typer.confirm(question, err=True):
         raise Refused("not_done", "nothing was removed", "answer y to do it")
 
