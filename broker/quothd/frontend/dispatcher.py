@@ -191,8 +191,6 @@ class Dispatcher:
             elif isinstance(event, Waiting):
                 self._done(entry, event.request, now)
                 self._keep(event.request)
-                if entry is not None and event.request.after < entry.newest:
-                    self._resume_fetches(entry, now)
             elif entry is not None:
                 self._take_own(entry, executor, event, now)
         if entry is not None and (due := executor.next_due()) is not None:

@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from itertools import chain
 from typing import Generic, Self, TypeVar
 
 import zmq
@@ -90,7 +89,7 @@ class Reading(ReadingState[Channel], Closeable):
         # The end of the client's context would wait for a socket of a reading that is not resumed.
         self._own_context = None if pool.url.startswith("inproc:") else zmq.Context()
         self._closed = False
-        self._one_by_one = chain.from_iterable(self.portions())
+        self._left: Iterator[Message] = iter(())
         requests = Channel(self._own_context or pool.context, pool.url, pool.timing)
         super().__init__(reader, requests, pool.url)
         try:
@@ -122,7 +121,13 @@ class Reading(ReadingState[Channel], Closeable):
 
     def __next__(self) -> Message:
         """Return the next record."""
-        return next(self._one_by_one)
+        while True:
+            for message in self._left:
+                return message
+            portion = self._next_portion(math.inf)
+            if portion is None:
+                raise StopIteration
+            self._left = iter(portion)
 
     def portions(self, every: float = math.inf) -> Iterator[list[Message]]:
         """Iterate over the records, as many at once as may be handed out; an empty list after `every`
@@ -131,19 +136,23 @@ class Reading(ReadingState[Channel], Closeable):
         Raises `NotFound` when a topic that was named is deleted, and what `on_gap` raises.
         """
         every = as_seconds(every, "every")
+        while (portion := self._next_portion(every)) is not None:
+            yield portion
+
+    def _next_portion(self, every: float) -> list[Message] | None:
+        """Wait for records for so many seconds; None at the end."""
         silent_until = time.monotonic() + every
         while not self._closed:
             self._check()
             self._ask(every)
             portion = self._reader.hand_out()
             if portion is not None:
-                yield portion
-                silent_until = time.monotonic() + every
-            elif self._reader.is_over:
-                return
-            elif not self._hear(silent_until - time.monotonic()) and time.monotonic() >= silent_until:
-                yield []
-                silent_until = time.monotonic() + every
+                return portion
+            if self._reader.is_over:
+                return None
+            if not self._hear(silent_until - time.monotonic()) and time.monotonic() >= silent_until:
+                return []
+        return None
 
     def _check(self) -> None:
         if os.getpid() != self._pid:

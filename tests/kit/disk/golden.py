@@ -32,10 +32,10 @@ from kit.clocks import START, ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import Died, FaultyDisk
 from kit.disk.logs import boundaries, segments
+from kit.spark.workers import LocalWorkers
 from quoth.forward.source import ForwardingProgress
 from quoth.spark import connections
 from quoth.spark.archive.archiver import TopicArchiver
-from quoth.spark.workers import LocalWorkers
 from quothd.config.config import Config
 from quothd.datadir import catalog
 from quothd.datadir.backup import backup

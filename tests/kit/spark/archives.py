@@ -19,13 +19,14 @@ from xxhash import xxh3_128_intdigest
 import quoth
 from kit.machine.processes import python_of
 from kit.spark.sparks import TESTS
+from kit.spark.workers import LocalWorkers
 from quoth import Client, Gap
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.archiver import ArchiveTally, Policy, TopicArchiver
 from quoth.spark.archive.compaction import Compacted, compact
 from quoth.spark.archive.manifest import ArchivedLog, ArchiveManifest
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.workers import LocalWorkers, Workers
+from quoth.spark.workers import Workers
 
 DIED = -signal.SIGKILL
 FILE_BYTES = 1_500

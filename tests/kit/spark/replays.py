@@ -22,6 +22,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import python_of
 from kit.spark.sparks import TESTS
+from kit.spark.workers import LocalWorkers
 from quoth import Client
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import SCHEMA, write_files
@@ -29,7 +30,6 @@ from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
 from quoth.spark.replay.replayer import Replayer, StreamTally
-from quoth.spark.workers import LocalWorkers
 
 DIED = -signal.SIGKILL
 BEGAN = 1_767_323_045_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from inspect import getmembers, isfunction, signature
 from typing import Any
 
@@ -29,6 +30,12 @@ IN_A_LOOP = {
     "__next__": "__anext__",
 }
 """What is called otherwise where it is awaited."""
+TYPES = {
+    "BaseException", "Column", "CursorFile", "False", "Future", "GivenSettings", "Iterable", "Iterator",
+    "Literal", "Mapping", "None", "OnGap", "Self", "Sequence", "Start", "Timestamp", "TracebackType",
+    "Unpack", "Welcome",
+}  # fmt: skip
+"""What signatures name beside the public classes: the standard library's types, aliases, and `Welcome`."""
 SPECIAL = {name for pair in IN_A_LOOP.items() for name in pair if name.startswith("__")}
 
 
@@ -59,6 +66,14 @@ def test_both_clients_have_the_same_methods_arguments_and_results() -> None:
     for function, twin in pairs:
         taken, given = shape(function)
         assert (taken, IN_A_LOOP.get(given, given)) == shape(twin), function
+
+
+def test_signatures_name_public_types_alone() -> None:
+    """The methods are made of calls, whose own results and first parameters are internal."""
+    methods = [one for kind, _ in TWINS for one in offered(kind).values() if isfunction(one)]
+    named = {word for method in methods for word in re.findall(r"\b[A-Z]\w+", str(signature(method)))}
+    assert {"Ack", "Iterator", "Timestamp"} <= named
+    assert named <= {*quoth.__all__, *TYPES}
 
 
 def test_importing_quoth_does_not_import_asyncio() -> None:

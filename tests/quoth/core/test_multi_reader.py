@@ -11,8 +11,8 @@ from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestS
 from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.merging.rounds import ROUND_REST, ROUND_S
 from quothwire.errors import QuothError, error
-from quothwire.protocol.binary_codec import Answer
-from quothwire.protocol.messages import TOPICS_MAX, Fetched, Pong, Reply, Topics
+from quothwire.protocol.binary_codec import Answer, encode_request
+from quothwire.protocol.messages import TOPICS_MAX, Fetched, ListTopics, Pong, Reply, Topics
 
 NOW = 1_000.0
 LIST_PAUSE_S = Timing().list_pause
@@ -67,9 +67,12 @@ def test_a_multi_reader_begins_once_it_knows_the_end_of_every_topic() -> None:
 def test_a_list_of_topics_is_requested_page_by_page() -> None:
     reading = reader_of("*", ordered=False, start=0)
     names = [f"{number:04}" for number in range(TOPICS_MAX + 1)]
-    for page in (names[:TOPICS_MAX], names[TOPICS_MAX:]):
+    for after, page in (("", names[:TOPICS_MAX]), (names[TOPICS_MAX - 1], names[TOPICS_MAX:])):
         assert not reading.is_begun
-        reading.take(asked(reading)["list"], answer(Topics(page)), NOW)
+        listing = asked(reading)["list"]
+        listing.begin(7, NOW)
+        assert listing.frames == encode_request(ListTopics(after=after), 7)
+        reading.take(listing, answer(Topics(page)), NOW)
     assert (reading.is_begun, reading.topics) == (True, names)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from math import inf
@@ -11,6 +13,7 @@ from time import process_time
 
 import pytest
 
+import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler, pass_on
@@ -281,6 +284,21 @@ def test_closing_a_client_ends_a_reading_without_waiting_for_it(client: Client, 
 
 
 # -- silence ------------------------------------------------------------------------------------------------
+
+
+def test_a_reading_that_is_dropped_is_freed_at_once(broker: BrokerProcess, topic: str) -> None:
+    """Its socket and its context do not wait for the garbage collector."""
+    with quoth.connect(broker.url) as client:
+        client.publish(topic, b"x")
+        reading = client.tail_many(topic, after=0)
+        assert next(reading).value == b"x"
+        dropped = weakref.ref(reading)
+        gc.disable()
+        try:
+            del reading
+            assert dropped() is None
+        finally:
+            gc.enable()
 
 
 def test_portion_without_a_timeout_holds_the_records_that_have_come(client: Client, topic: str) -> None:

@@ -16,8 +16,9 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually, pause
+from kit.spark.workers import LocalWorkers
 from quoth.spark import connections
-from quoth.spark.workers import GIVEN_UP_S, PAUSE_MAX_S, LocalWorkers, SparkWorkers, perform, until_next_look
+from quoth.spark.workers import GIVEN_UP_S, PAUSE_MAX_S, SparkWorkers, perform, until_next_look
 from quothwire.errors import CODES, Disconnected, RequestError, Unavailable, error
 
 WAIT_S = 1.0

@@ -1,4 +1,4 @@
-"""Runs the parts of a job in parallel: as tasks of Spark, or one by one in this process."""
+"""Runs the parts of a job in parallel, as tasks of Spark."""
 
 from __future__ import annotations
 
@@ -31,16 +31,6 @@ class Workers(Protocol):
 
     def each(self, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
         """Return the result of each part, in their order. A part may run more than once."""
-
-
-class LocalWorkers:
-    """Runs parts in this process, one after the other."""
-
-    slots = 1
-
-    def each(self, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
-        """See `Workers.each`."""
-        return list(map(work, parts))
 
 
 class SparkWorkers:

@@ -14,12 +14,12 @@ from typing import Any
 from kit.deadlines import eventually
 from kit.machine.processes import children, runs
 from kit.spark.archives import files_in, of_archive, of_topic, publish, run
+from kit.spark.workers import LocalWorkers
 from quoth import Client
 from quoth.spark.archive import archived_files, parquet, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
 from quoth.spark.jobs import archive
 from quoth.spark.jobs.session import JobBroker
-from quoth.spark.workers import LocalWorkers
 from quothcli.commands.pipeline import command as typed_archive
 
 Connect = Callable[..., Client]

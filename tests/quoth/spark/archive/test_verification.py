@@ -18,6 +18,7 @@ import pytest
 from kit.scale import times
 from kit.spark.archives import Archiving, of_archive, rewrite
 from kit.spark.replays import Meanwhile
+from kit.spark.workers import LocalWorkers
 from quoth import NotFound, RequestError
 from quoth.merging.selection import Selection
 from quoth.spark.archive import archived_files, compaction
@@ -27,7 +28,7 @@ from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import FileFinding
 from quoth.spark.jobs import archive as jobs
 from quoth.spark.jobs.session import JobSummary
-from quoth.spark.workers import LocalWorkers, Workers
+from quoth.spark.workers import Workers
 from quothwire.errors import Damaged
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kit.deadlines import eventually
+from kit.spark.workers import LocalWorkers
 from quoth import Client
 from quoth.spark.statistics.following import NAME, Follower
 from quoth.spark.statistics.survey import Survey, WindowRow
-from quoth.spark.workers import LocalWorkers
 from quothwire.errors import Conflict, Damaged, NotFound, RequestError
 
 WIDTH = 1_000

@@ -11,11 +11,11 @@ import pytest
 from kit.broker.brokers import StartBroker
 from kit.disk.damage import flip, stored_batches
 from kit.scale import times
+from kit.spark.workers import LocalWorkers
 from quoth import Client, Message
 from quoth.message import Gap
 from quoth.spark.jobs.stats import gap_line, summary_of
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
-from quoth.spark.workers import LocalWorkers
 from quoth.timestamps import now
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import NotFound
