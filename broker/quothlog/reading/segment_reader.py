@@ -218,12 +218,12 @@ def _extract_any(
     if first is None:
         return None
     header = first.header
-    offset_max = min(first.offset + bytes_max, end.offset)
+    offset_max = first.offset + bytes_max
     ordinal_max = header.ordinal + max(0, after - header.base + 1) + records_max
     stop = first.end
-    if offset_max == end.offset and ordinal_max >= end.ordinal:
+    if stop.offset <= end.offset <= offset_max and end.ordinal <= ordinal_max:
         stop = end
-    else:
+    else:  # also for a batch behind the end, a copy whose original is damaged
         stop = max(stop, sparse.leap(offset_max, ordinal_max))
         for step in walk(file, stop, sight, log_id, below=below):
             if not isinstance(step, Found):

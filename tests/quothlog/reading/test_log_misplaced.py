@@ -101,6 +101,27 @@ def ending_in_a_footer(log: Log) -> bytes:
     return raw
 
 
+def test_copies_behind_the_end_of_the_index_are_read_where_their_originals_are_damaged(
+    open_log: OpenLog, directory: Path
+) -> None:
+    log = open_log(log_id=LOG_ID)
+    records = fill(log, 8)
+    log.roll()
+    records += fill(log, 1)
+    log.close()
+    path = segments(directory)[0]
+    places = boundaries(path, LOG_ID)
+    data = path.read_bytes()
+    copies, rest = data[places[5] : places[8]], data[places[8] :]
+    path.write_bytes(data[: places[8]] + copies + rest)
+    flip(path, places[5])
+    for place in (6, 7):  # the header of the last one agrees with the index
+        flip(path, places[place] + batch.HEADER_BYTES)
+    log = open_log(log_id=LOG_ID)
+    for row in range(len(records)):
+        assert salvaged(log, records[row].pointer) == records[row + 1 :]
+
+
 def test_value_that_looks_like_a_footer_is_a_value(open_log: OpenLog, directory: Path) -> None:
     """The log's id is no secret: what a whole batch covers is no footer."""
     log = open_log()
