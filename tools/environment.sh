@@ -48,13 +48,16 @@ find_ensurepip() {
 
 has_ensurepip() { "$python" -c 'import ensurepip' 2>/dev/null; }
 
-# apt_install PACKAGE...: installs them on a Debian if that is allowed; the caller checks for the result.
-apt_install() {
+# apt_install PACKAGE...: installs them on a Debian if that is allowed, one call after the other; the caller
+# checks for the result.
+apt_install() (
     if command -v apt-get >/dev/null && as_root true 2>/dev/null; then
+        exec 9<"$root/pyproject.toml" && flock 9
         say "installing $* ..."
         as_root apt-get -qq update </dev/null >&2 || true
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes install "$@" </dev/null >&2 || true
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes --no-install-recommends install "$@" \
+            </dev/null >&2 || true
     fi
-}
+)
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }

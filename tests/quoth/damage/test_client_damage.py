@@ -199,7 +199,7 @@ def test_byte_changes_of_any_kind_at_any_place_are_reported(
     left: Left, tmp_path: Path, rng: random.Random, place: str
 ) -> None:
     for how in rng.sample([*BYTE_CHANGES], times(1, len(BYTE_CHANGES))):
-        for turn in range(times(1, 100)):
+        for turn in range(times(1, 25)):
             name = f"{how} {place}"
             serve_corrupted(left, tmp_path / f"{how} {turn}", {name: EVERY_BYTE_CHANGE[name]}, rng)
 
@@ -219,7 +219,7 @@ def test_corruptions_without_loss_and_misplaced_batches_are_handled(
         serve_corrupted(left, tmp_path / "data", {name: MISPLACED[name]}, rng)
 
 
-@pytest.mark.parametrize("chunk", range(times(1, 60)))
+@pytest.mark.parametrize("chunk", range(times(1, 20)))
 def test_several_corruptions_together_are_reported(
     left: Left, tmp_path: Path, rng: random.Random, chunk: int
 ) -> None:

@@ -141,7 +141,7 @@ class Run:
         action()
 
 
-@pytest.mark.parametrize("number", range(times(1, 40)))
+@pytest.mark.parametrize("number", range(times(1, 10)))
 def test_random_actions_leave_a_broker_in_the_state_of_its_model(
     start_broker: StartBroker, peers: Peers, rng: random.Random, number: int
 ) -> None:

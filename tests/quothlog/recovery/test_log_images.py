@@ -138,6 +138,6 @@ def test_synced_records_are_on_every_disk_that_a_loss_of_power_may_leave(
     tmp_path: Path, story: Callable[[Life], None], piece: int, seed: int
 ) -> None:
     """`synced` survives a loss of power, wherever in the life of a log it comes."""
-    life = Life(tmp_path / "log", piece, seed, times(26, 4_000))
+    life = Life(tmp_path / "log", piece, seed, times(26, 500))
     story(life)
     assert len(life.opened) > 50

@@ -139,7 +139,7 @@ def test_a_transaction_is_whole_or_not_there_on_every_disk_that_a_loss_of_power_
     tmp_path: Path, options: LogOptions, samples: int, seed: int
 ) -> None:
     """Staged, published, staged again, aborted, across a clean end and a death of the process."""
-    life = Life(tmp_path / "log", options, times(samples, 100 * samples), seed)
+    life = Life(tmp_path / "log", options, times(samples, 15 * samples), seed)
     life.append(b"before")
     life.publish(1, life.stage(1))
     life.append(b"between")
