@@ -26,6 +26,9 @@ from kit.spark.sparks import DRIVER_OPTIONS, JAVA_OPTIONS, java_is_there, spark_
 SEPARATE = frozenset(("alone", "spark", "system"))
 """Marks of tests that are run by themselves. A file with such a test holds the word."""
 
+LONG = frozenset(("test_check.py", "test_house.py", "test_packaging.py", "test_site.py", "test_tour.py"))
+"""Files of tests that take seconds each."""
+
 
 def pytest_configure() -> None:
     """Begin as in the foreground, wherever the tests are started; let Ctrl-C end workers that hang soon."""
@@ -39,6 +42,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if wanted not in SEPARATE or rest.startswith("or ") or not collection_path.match("test_*.py"):
         return None
     return wanted not in collection_path.read_text(encoding="utf-8") or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, which share fixtures: the last tests of all workers have to be short."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.hookimpl(wrapper=True)
