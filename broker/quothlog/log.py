@@ -101,6 +101,7 @@ class Log(Closeable):
         self._sealed = self._opened.sealed
         self._producers = self._opened.producers
         self._first: int | None = None
+        self._removed_durably = True
 
     @classmethod
     def open(
@@ -352,13 +353,14 @@ class Log(Closeable):
         return records, size
 
     def _remove(self, count: int) -> tuple[int, int]:
-        """Remove the oldest segments. Reads that are under way go on."""
-        if not count:
+        """Remove the oldest segments, durably, with those of a removal that failed. Reads go on."""
+        if not count and self._removed_durably:
             return 0, 0
         before = self.first_ordinal
-        self._first = None
+        self._first, self._removed_durably = None, False
         with durable_names(self.filesystem, self.directory):
             size = self._sealed.remove_oldest(count)
+        self._removed_durably = True
         return self.first_ordinal - before, size
 
     def _first_pointer(self) -> int:

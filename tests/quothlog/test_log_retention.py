@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import DAY, SECOND, ManualClock
-from kit.disk.doubles import MemoryDisk
+from kit.disk.doubles import FaultyDisk, MemoryDisk
 from kit.disk.logs import OpenLog, encoded, fill, put, segments, values
 from quothlog import Log, LogOptions
 from quothwire.pointer import POINTER_MAX
@@ -65,6 +65,24 @@ def test_trimmed_segments_stay_removed_after_a_loss_of_power(directory: Path, cl
         with Log.open(directory, filesystem=disk, clock=clock) as again:
             assert list(again.read()) == stored[4:]
             assert again.first_ordinal == 4
+
+
+def test_a_trim_that_is_repeated_after_a_failure_is_durable(directory: Path, clock: ManualClock) -> None:
+    """The first one has removed the segments, so the second one finds none to remove."""
+    for kind in ("remove", "sync_directory"):
+        memory = MemoryDisk()
+        disk = FaultyDisk(memory)
+        log = Log.open(directory, filesystem=disk, clock=clock, options=LogOptions(count_limit=1))
+        stored = fill(log, 6)
+        log.sync()
+        disk.fail(kind, 8 if kind == "remove" else 1)
+        with pytest.raises(OSError, match="Input/output error"):
+            log.trim(stored[4].pointer)
+        log.trim(stored[4].pointer)
+        log.discard()
+        memory.lose_power(random.Random(1))
+        with Log.open(directory, filesystem=memory, clock=clock) as again:
+            assert list(again.read()) == stored[4:]
 
 
 # -- by age -------------------------------------------------------------------------------------------------
