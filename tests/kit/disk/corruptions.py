@@ -112,6 +112,11 @@ class Scene:
                 needed = in_place(data, written, log_id)
                 if self.index(row).exists():
                     needed &= in_place(data, written, log_id, self.block(row)[2])
+                    last = self.stored[first + BATCHES - 1]
+                    if data.startswith(written[-1][:HEADER_BYTES], last.start):
+                        needed &= in_place(
+                            data[: last.end], written, log_id
+                        )  # the index says that it ends here
                 found |= {first + one for one in needed}
         return found
 
