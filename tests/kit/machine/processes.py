@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
@@ -51,6 +52,16 @@ def python_of(module: str) -> tuple[str, ...]:
     """
     code = f"{_DIE_WITH_US if sys.platform == 'linux' else ''}from {module} import main; main()"
     return *PYTHON, code
+
+
+@contextmanager
+def shared(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """Yield a path that all workers of a run have in common, to one of them after the other."""
+    base = factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with path.with_name(f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
 
 
 def descriptors(pid: int) -> int:
