@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import termios
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -93,6 +94,11 @@ def threads(pid: int) -> int:
 def resident_bytes(pid: int) -> int:
     pages = (_PROC / str(pid) / "statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def unread(pipe: int) -> int:
+    """Count the bytes that wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def peak_of(act: Callable[[], object]) -> int:
