@@ -19,7 +19,7 @@ from xdist.workermanage import NodeManager  # type: ignore[import-untyped]
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context, Peers
 from kit.deadlines import DEADLINE_S
-from kit.machine.commands import Running
+from kit.machine.commands import Command, Running
 from kit.machine.processes import hear_interrupts
 from kit.spark.sparks import DRIVER_OPTIONS, JAVA_OPTIONS, java_is_there, spark_home
 
@@ -115,6 +115,12 @@ def running() -> Iterator[list[Running]]:
         if one.process.poll() is None:
             os.kill(one.process.pid, signal.SIGKILL)
         one.process.communicate(timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def alone(running: list[Running]) -> Command:
+    """`quoth` without a broker."""
+    return Command("", running)
 
 
 @pytest.fixture(scope="session")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.screens import Terminal
 
 ROOT = Path(__file__).parents[1]
 INNER = "TESTS_TO_INTERRUPT"
@@ -30,37 +28,6 @@ if INNER in os.environ:
         time.sleep(600)
 
 
-class Terminal:
-    """A program on a terminal of its own, which sends Ctrl-C to all of its processes."""
-
-    def __init__(self, *command: str, **environment: str) -> None:
-        self.seen = ""
-        self._pid, self._terminal = pty.fork()
-        if self._pid == 0:
-            os.execve(command[0], command, {**os.environ, **environment})
-
-    def read_until(self, is_there: Callable[[str], bool], seconds: float) -> bool:
-        """Read until that is true of all that was seen; false if the program ends before."""
-        until = time.monotonic() + seconds
-        while not is_there(self.seen):
-            ready, _, _ = select.select([self._terminal], [], [], max(0.0, until - time.monotonic()))
-            assert ready, self.seen
-            try:
-                self.seen += os.read(self._terminal, 65_536).decode()
-            except OSError:  # Linux reports the end of the last writer so
-                return False
-        return True
-
-    def interrupt(self) -> None:
-        """Press Ctrl-C."""
-        os.write(self._terminal, b"\x03")
-
-    def end(self) -> int:
-        """Wait for the end; returns the exit status."""
-        os.close(self._terminal)
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it needs a pseudo-terminal of Linux")
 
 
@@ -71,7 +38,7 @@ def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
         str(ROOT / "tools/check"), *arguments, **{INNER: "yes", "STAGES": "tests spark", "NO_COLOR": "1"}
     )
     assert terminal.read_until(lambda seen: "F" in seen.partition(" items]")[2], 3 * DEADLINE_S)
-    terminal.interrupt()
+    terminal.type("\x03")
     assert not terminal.read_until(lambda _: False, SOON_S)
     assert terminal.end() == 130
     assert "failed before Ctrl-C" in terminal.seen
@@ -85,7 +52,7 @@ def test_ctrl_c_ends_stages_beside_the_others(tmp_path: Path) -> None:
     terminal = Terminal(str(ROOT / "tools/check"), **beside)
     assert terminal.read_until(lambda seen: "All checks passed!" in seen, DEADLINE_S)
     eventually(lambda: processes_with(tmp_path), "the types are checked")
-    terminal.interrupt()
+    terminal.type("\x03")
     assert not terminal.read_until(lambda _: False, SOON_S)
     assert terminal.end() == 130
     assert "lint    passed in" in terminal.seen

@@ -21,6 +21,7 @@ from kit.clocks import DAY, START, ManualClock
 from kit.disk.golden import FOREVER, Recorder, text, write
 from kit.disk.logs import encoded, outcome_of, salvaged
 from kit.machine.commands import Command
+from kit.machine.processes import shared
 from kit.spark.archives import rows_of
 from quoth import Client, Gap, Message
 from quoth.spark.archive import archived_files
@@ -73,9 +74,10 @@ class Golden:
 
 @pytest.fixture(scope="session")
 def written_now(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory that this code writes."""
-    root = tmp_path_factory.mktemp("written") / "now"
-    write(root)
+    """Return the directory that this code writes. Other workers wait for the first one."""
+    with shared(tmp_path_factory, "written-now") as root:
+        if not (root / "said.json").exists():
+            write(root)
     return root
 
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from pathlib import Path
 
 import pytest
 
 from kit.machine.cprograms import can_sanitize, copied, make
+from kit.machine.processes import shared
 
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example; with sanitizers, if this machine has them. Other workers wait for the first one."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with (shared / "c.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        folder = shared / "c-examples"
+    with shared(tmp_path_factory, "c-examples") as folder:
         if not folder.exists():
             copied(folder)
         is_sanitized = can_sanitize()

@@ -15,12 +15,6 @@ from quothlog import Log, LogOptions
 
 
 @pytest.fixture
-def alone(running: list[Running]) -> Command:
-    """`quoth` without a broker."""
-    return Command("", running)
-
-
-@pytest.fixture
 def quoth(broker: BrokerProcess, running: list[Running]) -> Command:
     """`quoth` with the broker of this file."""
     return Command(broker.url, running)

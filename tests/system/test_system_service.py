@@ -11,7 +11,7 @@ import re
 import pytest
 
 from kit.deadlines import eventually
-from kit.machine.machines import PROJECT, needs_machine
+from kit.machine.machines import needs_machine
 from kit.machine.services import CONFIG, DROP_IN, START_S, Service, readme_lines
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
@@ -150,43 +150,6 @@ with quoth.connect() as client:
     assert len(kept) in (acknowledged, acknowledged + 100), (
         "what was on its way is there whole, or not at all"
     )
-
-
-READ_ALL_AND_PUBLISH = """
-with quoth.connect() as client:
-    records = {
-        topic: [
-            [one.pointer, one.value.decode("latin-1")]
-            for one in client.read(topic, on_gap=lambda gap: None)
-        ]
-        for topic in client.topics()
-    }
-    print(json.dumps([records, {topic: client.publish(topic, b"new").last for topic in records}]))
-"""
-
-
-def test_a_data_directory_of_version_1_is_served(installed: Service) -> None:
-    """All its records are there, and new ones get higher pointers."""
-    golden_topics = json.loads((PROJECT / "tests/golden/v1/said.json").read_text())["topics"]
-    wanted = {
-        one["name"]: [[record["pointer"], record["value"]] for record in one["records"]]
-        for one in golden_topics
-    }
-    golden = (
-        "systemctl stop quothd; mv /var/lib/quoth /var/lib/mine; mkdir --mode=700 /var/lib/quoth; "
-        "cp -r tests/golden/v1/data/. /var/lib/quoth; chown -R quoth: /var/lib/quoth"
-    )
-    mine = "systemctl stop quothd; rm -r /var/lib/quoth; mv /var/lib/mine /var/lib/quoth"
-    with installed.changed(CONFIG, "staged_max_age = 1e9\n"):
-        installed.run(golden)
-        try:
-            assert installed.restart().status == 0
-            records_of, newest = installed.python(READ_ALL_AND_PUBLISH)
-            assert records_of == wanted
-            for name, records in wanted.items():
-                assert newest[name] > max((pointer for pointer, _ in records), default=0)
-        finally:
-            installed.run(mine)
 
 
 def test_the_scrub_process_and_a_unix_socket_work_within_the_sandbox(installed: Service, topic: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from quoth import Client
 from quoth.message import PointerRange
@@ -13,11 +15,15 @@ from quothwire.protocol.messages import Advance, Count, TopicInfo
 
 @dataclass
 class TopicModel:
-    """One topic: the pointers of its records, batch by batch. removed: the number of removed records."""
+    """One topic: the pointers of its records, batch by batch.
+
+    removed, floor: the number of removed records, and the pointer of the last one.
+    """
 
     log: int
     batches: list[list[int]] = field(default_factory=list)
     removed: int = 0
+    floor: int = 0
     last: int = 0
 
     @property
@@ -29,8 +35,7 @@ class TopicModel:
 
     def gone(self, after: int) -> int:
         """Return the upper bound of the number of records that were removed above a pointer."""
-        floor = self.kept[0] - 1 if self.batches else self.last
-        return self.removed if after < floor else 0
+        return self.removed if after < self.floor else 0
 
 
 class BrokerModel(Client):
@@ -45,11 +50,12 @@ class BrokerModel(Client):
         self._pointer = 1_000
         self._log = 1
 
-    def append(self, topic: str, records: int) -> list[int]:
+    def append(self, topic: str, records: int, first: int | None = None) -> list[int]:
+        """Append a batch, whose first pointer may be given; returns its pointers."""
         if topic not in self.topic_models:
             self._log += 1
             self.topic_models[topic] = TopicModel(self._log)
-        first = self._pointer + 7
+        first = self._pointer + 7 if first is None else first
         self._pointer = first + records - 1
         pointers = list(range(first, first + records))
         topic_model = self.topic_models[topic]
@@ -61,6 +67,7 @@ class BrokerModel(Client):
         topic_model = self.topic_models[topic]
         pointers = [pointer for batch in topic_model.batches[:batches] for pointer in batch]
         topic_model.removed += len(pointers)
+        topic_model.floor = max([topic_model.floor, *pointers[-1:]])
         del topic_model.batches[:batches]
         return pointers
 
@@ -102,8 +109,8 @@ class BrokerModel(Client):
         if max_bytes is not None:
             first = next((len(batch) for batch in topic_model.batches if found and found[0] in batch), 0)
             found = found[: max(first, max_bytes // 100)]
-        until = found[-1] if found else after
-        begin = found[0] - 1 if found and topic_model.gone(after) else after
+        begin = topic_model.floor if topic_model.gone(after) else after
+        until = found[-1] if found else begin
         return Advance(
             topic_model.log,
             begin,
@@ -115,15 +122,24 @@ class BrokerModel(Client):
         )
 
     def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
+        """Divide where a broker does that has all batches in one segment."""
         topic_model = self._model_of(topic)
+        after, until = max(after, topic_model.floor), min(until, topic_model.last)
         cut = [[one for one in batch if after < one <= until] for batch in topic_model.batches]
         batches = [batch for batch in cut if batch]
-        total, begin = sum(map(len, batches)), 0
-        ranges: dict[int, list[int]] = {}
-        for batch in batches:
-            ranges.setdefault(begin * parts // total, []).extend(batch)
-            begin += len(batch)
-        return [PointerRange(one[0] - 1, one[-1], len(one), 100 * len(one)) for one in ranges.values()]
+        total = sum(map(len, batches))
+        ranges: list[PointerRange] = []
+        while batches:
+            ends = list(accumulate(map(len, batches)))
+            wanted = -(-ends[-1] // (parts - len(ranges)))
+            taken = bisect_left(ends, wanted) + 1
+            if taken > 1 and wanted < ends[-1] and ends[taken - 1] > 2 * total / parts:
+                taken -= 1
+            stop = batches[taken - 1][-1] if taken < len(batches) else until
+            ranges.append(PointerRange(after, stop, ends[taken - 1], 100 * ends[taken - 1]))
+            after = stop
+            del batches[:taken]
+        return ranges
 
     def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
         topic_model = self._model_of(topic)

@@ -25,6 +25,10 @@ def values(client: Client, topic: str) -> list[bytes]:
     return [value for batch in client.batches(topic) for value in batch.values]
 
 
+def numbers(client: Client, topic: str) -> list[int]:
+    return list(map(int, values(client, topic)))
+
+
 async def values_there(client: quoth.aio.Client, topic: str) -> list[bytes]:
     return [value async for batch in client.batches(topic) for value in batch.values]
 

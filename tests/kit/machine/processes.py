@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
 import sys
+import termios
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -53,6 +55,16 @@ def python_of(module: str) -> tuple[str, ...]:
     return *PYTHON, code
 
 
+@contextmanager
+def shared(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """Yield a path that all workers of a run have in common, to one of them after the other."""
+    base = factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with path.with_name(f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
+
+
 def descriptors(pid: int) -> int:
     return len(os.listdir(_PROC / str(pid) / "fd"))
 
@@ -82,6 +94,11 @@ def threads(pid: int) -> int:
 def resident_bytes(pid: int) -> int:
     pages = (_PROC / str(pid) / "statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def unread(pipe: int) -> int:
+    """Count the bytes that wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def peak_of(act: Callable[[], object]) -> int:

@@ -1,4 +1,4 @@
-"""A terminal for a command, and the text that appears on it."""
+"""Terminals for a program and for the command `quoth`, and the text that appears on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
+import subprocess
 import termios
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +19,43 @@ from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Command, Ended, Running
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Terminal:
+    """A program on a terminal of its own, which sends Ctrl-C to all of its processes."""
+
+    def __init__(self, *command: str, **environment: str) -> None:
+        self.seen = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._pid, self._terminal = pty.fork()
+        if self._pid == 0:
+            os.execve(command[0], command, {**os.environ, **environment})
+
+    def type(self, text: str) -> None:
+        """Press keys: Ctrl-C is `\\x03`."""
+        os.write(self._terminal, text.encode())
+
+    def read_until(self, is_there: Callable[[str], bool], seconds: float = DEADLINE_S) -> bool:
+        """Read until that is true of all that was seen; false if the program ends before."""
+        until = time.monotonic() + seconds
+        while not is_there(self.seen):
+            ready, _, _ = select.select([self._terminal], [], [], max(0.0, until - time.monotonic()))
+            assert ready, self.seen
+            try:
+                self.seen += self._decode(os.read(self._terminal, 65_536))
+            except OSError:  # Linux reports the end of the last writer so
+                return False
+        return True
+
+    def end(self) -> int:
+        """Wait for the end; returns the exit status."""
+        os.close(self._terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def close(self) -> None:
+        """Kill the program."""
+        os.kill(self._pid, signal.SIGKILL)
+        self.end()
 
 
 class Screen:
@@ -66,6 +105,13 @@ class Screen:
                 self.seen += self._decode(part)
         except OSError:  # the end of file on Linux
             pass
+
+    def ended(self, running: Running) -> list[str]:
+        """Wait until a command on it has succeeded, and close it; returns its lines."""
+        self.wait_for_end()
+        assert subprocess.Popen.wait(running.process, DEADLINE_S) == 0
+        self.close()
+        return self.lines
 
     @property
     def lines(self) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +16,7 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_128_intdigest
 
 import quoth
-from kit.machine.processes import python_of
-from kit.spark.sparks import TESTS
+from kit.spark.sparks import DIED, run_that_may_die
 from kit.spark.workers import LocalWorkers
 from quoth import Client, Gap
 from quoth.spark.archive import archived_files
@@ -28,7 +26,6 @@ from quoth.spark.archive.manifest import ArchivedLog, ArchiveManifest
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.workers import Workers
 
-DIED = -signal.SIGKILL
 FILE_BYTES = 1_500
 """Small files, so that a run has several of them."""
 _STEPS = ("fsync", "replace", "mkdir", "unlink", "rename")
@@ -129,11 +126,8 @@ def work(action: str, url: str, root: Path, *, die_at: int = 0) -> int:
 
     die_at: it is killed instead of its n-th change.
     """
-    command = [*python_of("kit.spark.archives"), action, url, str(root), str(die_at)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode in (0, DIED), done.stderr
-    return int(done.stdout) if done.returncode == 0 else DIED
+    ended = run_that_may_die("kit.spark.archives", action, url, str(root), str(die_at))
+    return DIED if ended.returncode else int(ended.stdout)
 
 
 def run(action: str, client: Client, root: Path, topics: str = "*") -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +18,7 @@ import pyarrow as pa
 import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
-from kit.machine.processes import python_of
-from kit.spark.sparks import TESTS
+from kit.spark.sparks import DIED, run_that_may_die
 from kit.spark.workers import LocalWorkers
 from quoth import Client
 from quoth.spark.archive.manifest import ArchivedLog
@@ -31,7 +28,6 @@ from quoth.spark.replay.chunking import ChunkLimits
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
 from quoth.spark.replay.replayer import Replayer, StreamTally
 
-DIED = -signal.SIGKILL
 BEGAN = 1_767_323_045_000_000
 """When the records of an archive were said, unless a test says otherwise: in the morning of a day."""
 LOG = 0x5BE1
@@ -167,17 +163,14 @@ def run_through_kills(
     assert not runner.is_alive()
 
 
-def replay_and_die(url: str, root: Path, target: str, step: str, at: int, records: int) -> int:
-    """Let a process of its own replay an archive, all of it into one topic; returns its exit status.
+def replay_and_die(url: str, root: Path, target: str, step: str, at: int, records: int) -> None:
+    """Let a process of its own replay an archive, all of it into one topic, and be killed.
 
     step: before what it is killed, ``stage`` or ``publish``, or behind it, ``published``; at: which time that
-    is, 0 for never. records: that a chunk holds.
+    is. records: that a chunk holds.
     """
-    command = [*python_of("kit.spark.replays"), url, str(root), target, step, str(at), str(records)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode in (0, DIED), done.stderr
-    return done.returncode
+    ended = run_that_may_die("kit.spark.replays", url, str(root), target, step, str(at), str(records))
+    assert ended.returncode == DIED, "it was not killed"
 
 
 def main() -> None:
@@ -186,7 +179,6 @@ def main() -> None:
     with quoth.connect(url) as client:
         scene = Replaying(client, Path(root), target)
         scene.replayer(limits=ChunkLimits(records=int(records))).run()
-    print(json.dumps("done"))
 
 
 def _die_at(step: str, at: int) -> None:

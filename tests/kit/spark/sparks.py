@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +14,13 @@ from typing import Any
 
 import pytest
 
+from kit.machine.processes import python_of
+
 JAVA_MIN = 17
 TESTS = Path(__file__).resolve().parents[2]
 """Folder from which processes of a test import `kit`."""
+DIED = -signal.SIGKILL
+"""The exit status of a process that was killed."""
 HEAP = "1g"
 JOB_S = 240.0
 """In which a process has started Spark, done a small job and ended, beside ten others that do the like."""
@@ -94,6 +99,15 @@ def session(master: str, directory: Path, **settings: str) -> Iterator[Any]:
         yield spark
     finally:
         spark.stop()
+
+
+def run_that_may_die(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a module's `main` in a process of its own, which succeeds or has the exit status `DIED`."""
+    command = [*python_of(module), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode in (0, DIED), ended.stderr
+    return ended
 
 
 Rows = list[Any]

@@ -19,7 +19,6 @@ from quoth.aio import Client, Reading, Tail
 from quoth.aio.client import PUBLISHES_MAX
 
 T = TypeVar("T")
-BRIEF_S = 0.1
 Tailing = Callable[..., Tail | Reading]
 
 tailings = pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])

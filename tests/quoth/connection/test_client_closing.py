@@ -6,7 +6,6 @@ import gc
 import os
 import random
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -19,7 +18,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Wire
 from kit.client.records import Connect
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.commands import run_script
 from kit.machine.processes import descriptors, needs_proc, threads
 from quoth import Client, Disconnected
@@ -125,7 +124,7 @@ def test_closing_at_any_time_ends_calls_with_one_error(
 
         with ThreadPoolExecutor(4) as pool:
             calling = [pool.submit(call) for _ in range(4)]
-            time.sleep(rng.uniform(0, 0.01))  # any moment
+            pause(rng.uniform(0, 0.01))  # any moment
             client.close()
             problems = [one.exception(DEADLINE_S) for one in calling]
         assert all(isinstance(one, Disconnected) and one.code == "closed" for one in problems), problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -29,7 +29,7 @@ class LateClock:
     def __init__(self) -> None:
         self._links: dict[int, Link] = {}
         self._ahead = 0.0
-        self._is_replied, self._is_late = threading.Event(), threading.Event()
+        self._is_replied, self.is_late = threading.Event(), threading.Event()
 
     def sends(self, link: Link) -> None:
         """A request is sent by this thread."""
@@ -38,13 +38,13 @@ class LateClock:
     def reply(self) -> None:
         """Note the broker's reply; returns once a thread waits for it."""
         self._is_replied.set()
-        self._is_late.wait(DEADLINE_S)
+        self.is_late.wait(DEADLINE_S)
 
     def monotonic(self) -> float:
         """Return the time of `time.monotonic`, or a later one."""
         link = self._links.get(threading.get_ident())
-        if link is not None and self._is_replied.is_set() and not self._is_late.is_set():
-            self._is_late.set()
+        if link is not None and self._is_replied.is_set() and not self.is_late.is_set():
+            self.is_late.set()
             assert link.socket.poll(int(DEADLINE_S * 1_000))
             self._ahead = 10 * DEADLINE_S
         return time.monotonic() + self._ahead
@@ -54,8 +54,8 @@ Late = Callable[[Operation], Client]
 
 
 @pytest.fixture
-def late(meddler: Meddler, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Late:
-    """Connects a client that is held up behind its first request of a kind."""
+def late(meddler: Meddler, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Iterator[Late]:
+    """Connects a client that is held up behind its first request of a kind; checks at the end that it was."""
     clock, send = LateClock(), Link.send
 
     def send_it(link: Link, frames: list[bytes]) -> None:
@@ -76,7 +76,8 @@ def late(meddler: Meddler, connect: Connect, monkeypatch: pytest.MonkeyPatch) ->
         meddler.on_reply = reply
         return client
 
-    return hold_up
+    yield hold_up
+    assert clock.is_late.is_set(), "no thread was held up"
 
 
 def test_a_late_reply_ends_a_call(late: Late) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.client.records import Connect
@@ -22,17 +21,18 @@ def test_any_number_is_a_timeout() -> None:
 
 
 def test_every_call_refuses_a_timeout_that_is_no_number(
-    broker: BrokerProcess, client: Client, topic: str
+    connect: Connect, broker: BrokerProcess, client: Client, topic: str
 ) -> None:
     client.publish(topic, b"a")
     with client.producer(topic) as producer:
         for given in NO_NUMBERS:
             for call in (
-                lambda given: quoth.connect(broker.url, timeout=given),
+                lambda given: connect(broker, timeout=given),
                 lambda given: client.publish(topic, b"b", timeout=given),
                 lambda given: client.read(topic, timeout=given),
                 lambda given: client.producer(topic, timeout=given),
                 lambda given: client.producer(topic, linger=given),
+                lambda given: client.transaction(topic, "a", 0).publish([], timeout=given),
                 producer.flush,
                 producer.close,
             ):

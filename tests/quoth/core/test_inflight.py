@@ -289,7 +289,7 @@ class Link:
 
 
 def test_random_answers_leave_an_exact_account(rng: random.Random) -> None:
-    for _ in range(times(150, 10_000)):
+    for _ in range(times(60, 10_000)):
         simulate(random.Random(rng.getrandbits(32)))
 
 

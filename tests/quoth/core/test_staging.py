@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kit.broker.peers import refused
+from kit.scale import times
 from quoth.columns import columns
 from quoth.core.outgoing import BATCH_BYTES
 from quoth.core.request_state import RequestState
@@ -124,7 +125,7 @@ def test_staging_stores_all_batches_in_order_whatever_order_they_arrive_in(
     rng: random.Random, seed: int
 ) -> None:
     """Requests arrive in any order, as when the broker was busy for some of them."""
-    for _ in range(300):
+    for _ in range(times(100, 300)):
         staging = PartStaging(NAME, 0, batch.BATCH_BYTES_MAX, 60.0)
         put(staging, rng.randint(1, IN_FLIGHT_MAX))
         stored: list[int] = []

@@ -39,7 +39,7 @@ from kit.disk.corruptions import (
 )
 from kit.disk.damage import flip, stored_batches
 from kit.machine.processes import resident_bytes
-from kit.scale import some, times
+from kit.scale import LONG, some, times
 from quoth import Client, Gap, Message
 from quoth.message import OnGap
 from quothd import Broker
@@ -50,10 +50,17 @@ END = b"published behind the damage"
 MEMORY_MAX = 100 * 2**20
 
 
-@pytest.fixture(scope="module", params=["killed", "terminated"])
+ENDS = ("killed", "terminated")
+
+
+@pytest.fixture(scope="module", params=ENDS)
 def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Left:
     """The directory of a broker that was killed, or ended in order."""
     return leave_behind(tmp_path_factory.mktemp("left") / "data", killed=request.param == "killed")
+
+
+in_sealed_segments = pytest.mark.parametrize("left", ["killed"], indirect=True)
+"""Marks a test of sealed segments, which are the same after both ends."""
 
 
 # -- the ways in which a client reads -----------------------------------------------------------------------
@@ -195,7 +202,11 @@ def has_a_new_footer(before: bytes, now: bytes) -> bool:
 # -- the matrix ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("left", "place"),
+    [(end, place) for row, place in enumerate(PLACES) for end in (ENDS if LONG else [ENDS[row % 2]])],
+    indirect=["left"],
+)
 def test_byte_changes_of_any_kind_at_any_place_are_reported(
     left: Left, tmp_path: Path, rng: random.Random, place: str
 ) -> None:
@@ -268,6 +279,7 @@ def serve(left: Left, directory: Path, number: int, at: int) -> Iterator[Client]
         yield client
 
 
+@in_sealed_segments
 @pytest.mark.parametrize("at", [0, -9], ids=["header", "body"])
 @pytest.mark.parametrize("number", [2, BATCHES - 1, BATCHES])
 def test_no_cursor_misses_a_record_silently(left: Left, tmp_path: Path, at: int, number: int) -> None:
@@ -288,6 +300,7 @@ def test_no_cursor_misses_a_record_silently(left: Left, tmp_path: Path, at: int,
                     assert bool(gaps) is (after < lost[-1].pointer)
 
 
+@in_sealed_segments
 def test_a_gap_is_counted_from_the_cursor_logged_and_raised_by_get(
     left: Left, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -310,6 +323,7 @@ def test_a_gap_is_counted_from_the_cursor_logged_and_raised_by_get(
     assert "reason=damaged" in record.getMessage()
 
 
+@in_sealed_segments
 def test_an_exception_of_a_gap_callback_ends_the_reading(left: Left, tmp_path: Path) -> None:
     """Everything in front of the gap was returned before."""
 

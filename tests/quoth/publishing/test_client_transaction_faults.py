@@ -163,13 +163,13 @@ def test_publication_may_take_long_only_while_a_broker_answers(
 
 
 def test_writer_buffers_only_batches_in_flight(transaction: Transaction) -> None:
-    """A hundred MiB through a window of sixteen."""
+    """57 MiB, far more than may be in memory."""
     portion = planned("a", 50)
 
     def write() -> None:
         with transaction.part(0) as writer:
-            for _ in range(100):
+            for _ in range(60):
                 writer.write(portion)
 
     assert peak_of(write) < 2 * IN_FLIGHT_BYTES + 4 * BATCH_BYTES
-    assert transaction.abort().bytes > 70 * 2**20, "some was on its way"
+    assert transaction.abort().bytes > 40 * 2**20, "some was on its way"

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def test_a_cursor_in_a_special_file_is_refused(tmp_path: Path) -> None:
 ADVANCE = """
 import sys, quoth
 with quoth.Cursor(sys.argv[1]) as cursor:
-    cursor.advance("orders", int(sys.argv[2]))
+    cursor.advance("orders", 9)
 """
 
 
@@ -212,45 +212,45 @@ def test_a_forked_child_neither_saves_nor_keeps_the_lock(path: Path) -> None:
 # -- crashes ------------------------------------------------------------------------------------------------
 
 
-def advance(path: Path, pointer: int, trace: Path, fault: Fault | None = None) -> int:
-    """A process that moves the cursor; returns how it ended."""
-    command = [*traced(trace, fault), *python(ADVANCE, str(path), str(pointer))]
+def advance(path: Path, trace: Path, fault: Fault | None = None) -> int:
+    """A traced process that moves the cursor to 9; returns how it ended."""
+    command = [*traced(trace, fault), *python(ADVANCE, str(path))]
     return subprocess.run(command, timeout=60, stderr=subprocess.DEVNULL).returncode
 
 
+def advance_here(path: Path, pointer: int) -> None:
+    with Cursor(path) as cursor:
+        cursor.advance("orders", pointer)
+
+
+FAULTS: list[tuple[str, dict[str, int]]] = [
+    ("signal=SIGKILL", {}), ("signal=SIGKILL", {"orders": 5}), ("error=ENOSPC", {"orders": 5}),
+]  # fmt: skip
+"""What happens to a call, and the cursor before the save."""
+
+
 @needs_strace
-@pytest.mark.parametrize(
-    ("what", "is_new"), [("signal=SIGKILL", True), ("signal=SIGKILL", False), ("error=ENOSPC", False)]
-)
-def test_a_save_that_dies_at_any_call_leaves_the_old_or_the_new_cursor(
-    path: Path, tmp_path: Path, is_new: bool, what: str
-) -> None:
+def test_a_save_that_dies_at_any_call_leaves_the_old_or_the_new_cursor(path: Path, tmp_path: Path) -> None:
     """Each call that changes the disk, one after the other, is the last one, or fails."""
     trace = tmp_path / "trace"
-    if not is_new:
-        assert advance(path, 5, trace) == 0
-    before = {} if is_new else {"orders": 5}
-    content = path.read_bytes() if path.exists() else None
-    assert advance(tmp_path / "rehearsal", 9, trace) == 0
+    assert advance(tmp_path / "rehearsal", trace) == 0
     rehearsed = calls_in(trace)
     changes = [call for call in rehearsed if call.name in CHANGES and str(tmp_path) in call.path]
     calls = [call for call in changes if not call.path.endswith(".lock")]
     assert [call.name for call in calls] == ["writev", "fsync", "rename", "fsync"], changes
-    for call in calls:
+    for (what, before), call in product(FAULTS, calls):
+        path.unlink(missing_ok=True)
+        if before:
+            advance_here(path, before["orders"])
         nth = sum(one.name == call.name for one in rehearsed[: rehearsed.index(call) + 1])
-        status = advance(path, 9, trace, Fault(call.name, nth, what))
-        assert status == (-9 if "KILL" in what else 1), call
-        after = call is calls[-1]
-        assert kept(path) == ({"orders": 9} if after else before), call
+        status = advance(path, trace, Fault(call.name, nth, what))
+        assert status == (-9 if "KILL" in what else 1), (what, call)
+        assert kept(path) == ({"orders": 9} if call is calls[-1] else before), (what, call)
         if "KILL" not in what:
             assert not path.with_name(path.name + ".tmp").exists()
-        if content is None:
-            path.unlink(missing_ok=True)
-        else:
-            path.write_bytes(content)
-    assert advance(path, 9, trace) == 0
-    assert kept(path) == {"orders": 9}
-    assert sorted(p.name for p in tmp_path.iterdir() if "tmp" in p.name) == []
+        advance_here(path, 9)
+        assert kept(path) == {"orders": 9}
+        assert sorted(p.name for p in tmp_path.iterdir() if "tmp" in p.name) == []
 
 
 # -- reading on ---------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually, pause
 from kit.machine.processes import children, runs
-from kit.scale import times
+from kit.scale import long_form
 from kit.spark.sparks import JOB_S
 from quoth import Client, Message
 
@@ -29,6 +29,9 @@ BAD = {
     **dict.fromkeys([b"{", b"\xff", b"7", b"null", b'[{"id": 1}]'], "no JSON object"),
 }
 """Values that are bad, with the reason."""
+
+Typed = tuple[str, str, str, str, str]
+"""The URL, the topic, the clean one, the one of dead records, and the checkpoint."""
 
 
 @contextmanager
@@ -110,31 +113,19 @@ def example() -> Any:
     return module
 
 
+@pytest.fixture
+def typed(broker: BrokerProcess, topic: str, tmp_path: Path) -> Typed:
+    """The arguments of the example."""
+    return broker.url, topic, f"{topic}-clean", f"{topic}-dead", str(tmp_path / "checkpoint")
+
+
 @pytest.mark.timeout(4 * JOB_S)
-def test_every_record_is_clean_or_dead_once_or_a_duplicate_whenever_the_driver_is_killed(
-    spark: Any,
-    example: Any,
-    client: Client,
-    broker: BrokerProcess,
-    topic: str,
-    tmp_path: Path,
-    rng: random.Random,
+def test_every_record_is_clean_or_dead_once_or_a_duplicate(
+    spark: Any, example: Any, client: Client, typed: Typed, rng: random.Random
 ) -> None:
-    clean, dead = f"{topic}-clean", f"{topic}-dead"
-    typed = (broker.url, topic, clean, dead, str(tmp_path / "checkpoint"))
-    publish(client, topic, rng)
-    for _ in range(times(0, 10)):
-        before = client.topic(clean).count if clean in client.topics() else 0
-        with running(tmp_path, *typed) as driver:
-            publish(client, topic, rng)
-            eventually(
-                lambda: driver.poll() is not None or len(read(client, clean)) > before,  # noqa: B023
-                "it cleans", JOB_S,
-            )  # fmt: skip
-            assert driver.poll() is None, (tmp_path / "log").read_text()
-            publish(client, topic, rng)
-            pause(rng.uniform(0, 2))
-    publish(client, topic, rng)
+    _, topic, clean, dead, _ = typed
+    for _ in range(2):
+        publish(client, topic, rng)
     expected_clean, expected_dead = oracle(read(client, topic))
     with following(spark, example, *typed):
         eventually(
@@ -151,6 +142,27 @@ def test_every_record_is_clean_or_dead_once_or_a_duplicate_whenever_the_driver_i
     assert {int(one.headers["pointer"]): one.headers["reason"].decode() for one in of_dead} == expected_dead
     keys = {one.pointer: (one.key, one.value) for one in read(client, topic)}
     assert all(keys[int(one.headers["pointer"])] == (one.key, one.value) for one in [*of_clean, *of_dead])
+
+
+@long_form
+@pytest.mark.timeout(4 * JOB_S)
+def test_every_record_is_clean_or_dead_once_or_a_duplicate_whenever_the_driver_is_killed(
+    spark: Any, example: Any, client: Client, typed: Typed, tmp_path: Path, rng: random.Random
+) -> None:
+    _, topic, clean, _, _ = typed
+    publish(client, topic, rng)
+    for _ in range(10):
+        before = client.topic(clean).count if clean in client.topics() else 0
+        with running(tmp_path, *typed) as driver:
+            publish(client, topic, rng)
+            eventually(
+                lambda: driver.poll() is not None or len(read(client, clean)) > before,  # noqa: B023
+                "it cleans", JOB_S,
+            )  # fmt: skip
+            assert driver.poll() is None, (tmp_path / "log").read_text()
+            publish(client, topic, rng)
+            pause(rng.uniform(0, 2))
+    test_every_record_is_clean_or_dead_once_or_a_duplicate(spark, example, client, typed, rng)
 
 
 def test_record_repeated_within_the_window_is_a_duplicate(spark: Any, example: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import quoth.spark
 from kit.broker.brokers import BrokerProcess
+from kit.client.records import values
 from kit.deadlines import eventually
 from quoth import Client
 from quoth.spark import connections, options
@@ -73,11 +74,6 @@ def test_headers_that_cannot_be_decoded_are_left_out_as_the_page_says(
         (b"c", {}),
         (b"d", {}),
     ]
-
-
-def values(client: Client, topic: str) -> list[bytes]:
-    """The values of a topic."""
-    return [value for batch in client.batches(topic) for value in batch.values]
 
 
 def test_a_table_and_one_of_a_time_are_read(client: Client, topic: str, run: Run) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +14,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess, free_port
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Command, after
+from kit.machine.screens import Terminal
 from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.cli.options import COMPLETION_VARIABLE
 
@@ -90,7 +88,7 @@ def test_each_shell_takes_its_script(alone: Command) -> None:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path, broker: BrokerProcess) -> Iterator[int]:
+def terminal(tmp_path: Path, broker: BrokerProcess) -> Iterator[Terminal]:
     """An interactive bash that finds `quoth` on its PATH."""
     *command, code = after(PATIENT)
     words = " ".join(f"'{word}'" for word in command)
@@ -99,33 +97,20 @@ def terminal(tmp_path: Path, broker: BrokerProcess) -> Iterator[int]:
     (tmp_path / "quoth").chmod(0o700)
     path = f"{tmp_path}:{os.environ['PATH']}"
     environment = {"PATH": path, "QUOTH_URL": broker.url, "HOME": "/", "TERM": "dumb", "PS1": "$ "}
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.execve(str(BASH), ["bash", "--norc", "--noprofile", "-i"], {**os.environ, **environment})
-    yield fd
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(fd)
-
-
-def wait_for(fd: int, text: str) -> None:
-    """Wait until a terminal shows a text."""
-    seen = ""
-    deadline = time.monotonic() + DEADLINE_S
-    while text not in seen:
-        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-        assert ready, f"{text!r} is not in {seen!r}"
-        seen += os.read(fd, 65_536).decode(errors="replace")
+    shell = Terminal(str(BASH), "--norc", "--noprofile", "-i", **environment)
+    yield shell
+    shell.close()
 
 
 @pytest.mark.skipif(BASH is None, reason="this system has no bash")
-def test_tab_key_of_bash_completes_a_line_that_runs(terminal: int, quoth: Command) -> None:
+def test_tab_key_of_bash_completes_a_line_that_runs(terminal: Terminal, quoth: Command) -> None:
     assert quoth("pub", "unlike-any-other", "hello").status == 0
-    os.write(terminal, b'eval "$(quoth completion bash)"; echo re""ady\n')
-    wait_for(terminal, "ready")
-    os.write(terminal, b"quoth rea\t")
-    wait_for(terminal, "read ")
-    os.write(terminal, b"unlike\t")
-    wait_for(terminal, "-any-other ")
-    os.write(terminal, b"--form\traw\n")
-    wait_for(terminal, "hello")
+    for typed, shown in (
+        ('eval "$(quoth completion bash)"; echo re""ady\n', "ready"),
+        ("quoth rea\t", "read "),
+        ("unlike\t", "-any-other "),
+        ("--form\traw\n", "hello"),
+    ):
+        before = len(terminal.seen)
+        terminal.type(typed)
+        assert terminal.read_until(lambda seen: shown in seen[before:]), terminal.seen  # noqa: B023

@@ -17,7 +17,7 @@ import pytest
 import quoth as library
 import quothlog
 from kit.broker.brokers import BrokerProcess
-from kit.machine.commands import COMMAND_S
+from kit.machine.commands import COMMAND_S, run_script
 from quothcli.application import tree
 from quothcli.cli.command import Group
 from quothwire import VERSION
@@ -159,6 +159,8 @@ def test_version_is_the_installed_one() -> None:
 def test_every_public_name_is_loaded_on_demand(package: ModuleType) -> None:
     names = package.__all__
     assert dir(package) == sorted(names)
+    script = f"import sys, {package.__name__}; print(*(name for name in sys.modules if 'quoth' in name))"
+    assert run_script(script).stdout.split() == [package.__name__]
     assert all(getattr(package, name).__name__ == name for name in names)
     with pytest.raises(AttributeError, match="nonsense"):
         getattr(package, "non" + "sense")

@@ -23,7 +23,6 @@ from kit.machine.commands import Command
 from kit.machine.processes import listing
 from quothd import Broker
 
-SMALL_SEGMENTS = 20_000
 ENOUGH_ACKS = 20
 Revive = Callable[[Path], quoth.Client]
 

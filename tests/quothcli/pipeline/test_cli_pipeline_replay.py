@@ -11,7 +11,7 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import Command, Ended
-from kit.spark.replays import BEGAN, LOG, Record, replay_and_die, write_archive
+from kit.spark.replays import BEGAN, LOG, Record, Replaying, write_archive
 from quoth import connect
 from quoth.spark.archive.manifest import NAME
 from quoth.spark.jobs.replay import summary_of
@@ -101,7 +101,8 @@ def test_dry_run_prints_a_plan_and_does_nothing(typed: Typed, broker: BrokerProc
 def test_finished_replay_needs_no_spark(typed: Typed, broker: BrokerProcess, tmp_path: Path) -> None:
     root = tmp_path / "one"
     write_archive(root, "orders", [RECORDS])
-    assert replay_and_die(broker.url, root, "again", "stage", 0, 1_000) == 0
+    with connect(broker.url) as client:
+        Replaying(client, root, "again").replay()
     ended = typed("--to", "again", "--master", "no-such-master", path=root)
     assert ended.status == 0
     what, stored = ended.lines

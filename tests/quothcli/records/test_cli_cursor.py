@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
 import signal
-import sys
-import termios
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +14,7 @@ import pytest
 from kit.broker.peers import refused
 from kit.deadlines import eventually, pause
 from kit.machine.commands import Command
+from kit.machine.processes import unread
 from kit.scale import times
 from quoth import Cursor
 
@@ -82,11 +80,6 @@ def test_ended_tail_has_saved_its_cursor(quoth: Command, topic: str, fill: Fill,
         assert after(path, topic) == pointer
 
 
-def in_pipe(fd: int) -> int:
-    """Count the bytes in a pipe."""
-    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
 def drained(fd: int) -> bytes:
     """Read all bytes of a pipe."""
     os.set_blocking(fd, False)
@@ -110,9 +103,9 @@ def test_cursor_stands_behind_the_last_record_in_the_pipe_of_a_reader_that_ended
     name, *options = command.split()
     running = quoth.start(name, topic, *options, "--cursor", str(path), "--format", "raw", stdout=writing)
     os.close(writing)
-    eventually(lambda: in_pipe(reading) > 2**15, "the pipe fills")
+    eventually(lambda: unread(reading) > 2**15, "the pipe fills")
     taken = os.read(reading, 5_000)
-    eventually(lambda: in_pipe(reading) > 2**15, "it fills again")
+    eventually(lambda: unread(reading) > 2**15, "it fills again")
     os.kill(running.process.pid, signal.SIGSTOP)
     running.wait_until_stopped()
     taken += drained(reading)

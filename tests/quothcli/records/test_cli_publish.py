@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
 import signal
-import struct
 import subprocess
-import termios
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +17,7 @@ from hypothesis import strategies as st
 from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
 from kit.machine.commands import Command, Running
-from kit.machine.processes import peak_of
+from kit.machine.processes import peak_of, unread
 from quoth import Client, Message
 from quothcli.cli.exit_status import Refused
 from quothcli.printing.output import message_object
@@ -155,12 +152,6 @@ def test_pipe_outlives_a_restart_of_the_broker_and_an_interrupt_ends_it_at_once_
     eventually(lambda: unread(pipe.fileno()) == 0, "it has read that")
     ended = pub.end(signal.SIGINT)
     assert (ended.status, ended.out, ended.err) == (130, b"", "quoth: published 2 records of stdin\n")
-
-
-def unread(pipe: int) -> int:
-    """Bytes that wait in a pipe."""
-    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
-    return int(count)
 
 
 def test_broker_that_goes_away_fails_it_with_the_number_of_records(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Peers
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import eventually
 from kit.disk.damage import with_headers
 from kit.machine.commands import Command, Running
 from kit.machine.screens import Screen
@@ -121,10 +120,7 @@ def test_headers_that_cannot_be_decoded_are_printed_as_bytes(
         ]  # fmt: skip
     screen = Screen(24, 200)
     running = screen.show(quoth, "tail", topic, "--after", "0", "--limit", "3")
-    screen.wait_for_end()
-    assert subprocess.Popen.wait(running.process, DEADLINE_S) == 0
-    screen.close()
-    _, _, line, _ = screen.lines
+    _, _, line, _ = screen.ended(running)
     assert line.endswith(f"  b  ({problem}: \\x81\\xa1n\\xa5te\\x1bt!)")
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import quoth as library
 from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, pass_on
+from kit.client.records import numbered
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import stored_batches, zero
 from kit.machine.commands import Command, Running
@@ -29,18 +29,13 @@ from quothwire.errors import error
 Fill = Callable[..., list[int]]
 
 
-def numbers(count: int, begin: int = 0) -> list[bytes]:
-    """Make values of numbers."""
-    return [b"%d" % number for number in range(begin, begin + count)]
-
-
 # -- the last records -------------------------------------------------------------------------------
 
 
 def test_tail_begins_with_the_last_records_and_goes_on(quoth: Command, client: Client, topic: str) -> None:
     """As `tail -n 8 -f` does. Batches of three, so that the eighth last lies inside of one."""
     for begin in range(0, 30, 3):
-        client.publish(topic, numbers(3, begin))
+        client.publish(topic, numbered(3, begin))
     tail = quoth.start("tail", topic, "-n", "8", "--format", "raw")
     assert [tail.line() for _ in range(8)] == [str(number) for number in range(22, 30)]
     client.publish(topic, b"new")
@@ -52,7 +47,7 @@ def test_tail_of_more_records_than_there_are_prints_all(quoth: Command, client: 
     """Trimmed records are not reported as a gap."""
     client.publish(topic, b"old")
     client.roll(topic)
-    client.trim(topic, client.publish(topic, numbers(3)).first)
+    client.trim(topic, client.publish(topic, numbered(3)).first)
     assert quoth("tail", topic, "-n", "8", "--limit", "3", "--format", "raw") == (0, b"0\n1\n2\n", "")
     tail = quoth.start("tail", topic, "-n", "0", "--limit", "1", "--format", "raw")
     eventually(
@@ -65,11 +60,11 @@ def test_last_records_of_several_topics_are_of_each_or_of_all_merged(
     quoth: Command, client: Client, topic: str
 ) -> None:
     names = [f"{topic}.{letter}" for letter in "ab"]
-    for number, value in enumerate(numbers(20)):
+    for number, value in enumerate(numbered(20)):
         client.publish(names[number % 3 == 0], value)
     line = ("tail", f"{topic}.*", "-n", "4", "--format", "raw")
-    expected = [value.decode() for number, value in enumerate(numbers(20)) if number % 3 == 0][-4:]
-    expected += [value.decode() for number, value in enumerate(numbers(20)) if number % 3][-4:]
+    expected = [value.decode() for number, value in enumerate(numbered(20)) if number % 3 == 0][-4:]
+    expected += [value.decode() for number, value in enumerate(numbered(20)) if number % 3][-4:]
     assert sorted(quoth(*line, "--limit", "8").lines) == sorted(expected)
     assert quoth(*line, "--merge", "--limit", "4").lines == ["16", "17", "18", "19"]
 
@@ -97,7 +92,7 @@ def test_damaged_records_count_among_the_last_ones(
         logs = [client.create_topic(name, count_limit=4).log for name in names]
         for name in names:
             for begin in range(0, 10, 2):
-                client.publish(name, numbers(2, begin))
+                client.publish(name, numbered(2, begin))
             client.roll(name)
     assert broker.terminate() == 0
     for log, (batches, *_) in zip(logs, DAMAGED.values(), strict=True):
@@ -155,7 +150,7 @@ def test_filters_choose_records(quoth: Command, client: Client, topic: str, comm
 def test_filtered_records_are_done_for_the_cursor(
     quoth: Command, fill: Fill, topic: str, tmp_path: Path
 ) -> None:
-    stamps = fill(*numbers(6))
+    stamps = fill(*numbered(6))
     path = tmp_path / "cursor"
     line = ("read", topic, "--cursor", str(path), "--grep", "[24]", "--format", "raw")
 
@@ -199,14 +194,6 @@ def test_tail_that_waits_for_a_broker_can_be_interrupted(alone: Command, context
 # -- a terminal -------------------------------------------------------------------------------------
 
 
-def shown(screen: Screen, running: Running) -> list[str]:
-    """Return the lines of a terminal of 80 columns after a command has ended, without colours."""
-    screen.wait_for_end()
-    assert subprocess.Popen.wait(running.process, DEADLINE_S) == 0
-    screen.close()
-    return screen.lines
-
-
 def test_terminal_shows_columns(quoth: Command, client: Client, topic: str) -> None:
     ack = client.publish(
         topic,
@@ -217,7 +204,7 @@ def test_terminal_shows_columns(quoth: Command, client: Client, topic: str) -> N
     texts = map(pointers.to_text, range(ack.first, ack.last + 1))
     (date, *_), times = zip(*(text.split("T") for text in texts), strict=True)
     screen = Screen(24, 80)
-    lines = shown(screen, screen.show(quoth, "tail", topic, "-n", "3", "--limit", "3"))
+    lines = screen.ended(screen.show(quoth, "tail", topic, "-n", "3", "--limit", "3"))
     assert lines == [
         f"--- {date} UTC ---",
         f"{times[0][:12]}  customer-1  one  h=\\x9b",
@@ -233,7 +220,7 @@ def test_terminal_without_colours_gets_none(quoth: Command, fill: Fill, topic: s
         screen = Screen(24, 80, environment)
         names = (topic, f"{topic}-not-yet")
         tail = screen.show(quoth, "tail", *names, "-n", "1", "--limit", "1", "--pointers")
-        _, line = shown(screen, tail)
+        _, line = screen.ended(tail)
         parts = line.split()
         assert (parts[0], parts[2:]) == (str(pointer), [topic, "one"])
         assert "\x1b" not in screen.seen
@@ -244,7 +231,7 @@ def test_terminal_gets_a_chosen_format_as_a_pipe_does(quoth: Command, fill: Fill
     for options in (("--format", "text"), ("--template", "{pointer}\t{time}\t{value}")):
         piped = quoth("tail", topic, "-n", "1", "--limit", "1", *options).lines
         screen = Screen(24, 80)
-        assert shown(screen, screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1", *options)) == piped
+        assert screen.ended(screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1", *options)) == piped
 
 
 # -- progress ---------------------------------------------------------------------------------------
@@ -261,9 +248,7 @@ def test_progress_bar_never_shares_a_line_with_output(
     folder = str(tmp_path / "saved")
     options = [word for name in names for word in ("--topic", name)]
     backup = screen.show(quoth, "backup", str(broker.directory), folder, *options, errors=True)
-    screen.wait_for_end()
-    assert subprocess.Popen.wait(backup.process, DEADLINE_S) == 0
-    screen.close()
+    screen.ended(backup)
     assert "copying " in screen.seen
     erased = "\r\n\x1b[?25h\r\x1b[1A\x1b[2K"
     rows = re.sub(rf"[^\n]*{re.escape(erased)}", "", screen.seen).replace("\r\n", "\n").split("\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
@@ -22,7 +21,6 @@ from quoth.spark.jobs import archive
 from quoth.spark.jobs.session import JobBroker
 from quothcli.commands.pipeline import command as typed_archive
 
-Connect = Callable[..., Client]
 FILE_BYTES = 300_000
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from kit.broker.brokers import StartBroker
 from kit.scale import times
-from kit.spark.archives import DIED, Account, account, files_in, of_archive, publish, run, work
+from kit.spark.archives import Account, account, files_in, of_archive, publish, run, work
+from kit.spark.sparks import DIED
 from quoth import Client
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.store import read_manifest

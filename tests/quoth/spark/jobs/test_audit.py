@@ -19,6 +19,7 @@ from kit.broker.brokers import StartBroker
 from kit.disk.corruptions import EVERY_CORRUPTION, Scene, leave_behind
 from kit.disk.damage import flip, truncate
 from kit.disk.logs import encoded, fill, put, segments
+from kit.scale import some
 from quoth import connect
 from quoth.spark.jobs import audit
 from quoth.spark.jobs.audit import Audit, AuditFinding, logs_in
@@ -165,9 +166,9 @@ def test_the_same_verdict_as_log_verify(
 ) -> None:
     left = leave_behind(tmp_path / "data", killed=True)
     corrupted: dict[str, Path] = {}
-    for number, (name, corrupt) in enumerate(EVERY_CORRUPTION.items()):
+    for number, name in enumerate(some([*EVERY_CORRUPTION], rng, 3)):
         scene = Scene(left, tmp_path / f"{number:03d}")
-        corrupt(scene, rng)
+        EVERY_CORRUPTION[name](scene, rng)
         corrupted[name] = scene.directory
     report = done(spark, corrupted.values())
     findings, content = found(report), report.summary().content

@@ -15,15 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.scale import times
-from kit.spark.replays import Record, some_records, write_archive
-from quoth.spark.replay.chunking import ChunkLimits
+from kit.spark.replays import SMALL, Record, some_records, write_archive
 from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, ReplayStream, input_of
 from quoth.spark.replay.tasks import rows_of, with_pointer
 from quothwire.errors import Damaged, QuothError, RequestError
 from quothwire.headers import encode_headers
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SMALL = ChunkLimits(records=40)
 
 
 def streams_of(path: Path, **wish: Any) -> list[ReplayStream]:

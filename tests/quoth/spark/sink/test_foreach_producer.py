@@ -12,13 +12,9 @@ from pyspark.sql import Row
 
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
+from kit.client.records import numbers
 from quoth import Client
 from quoth.spark.sink.foreach_producer import write_partition
-
-
-def numbers(client: Client, topic: str) -> list[int]:
-    """The values of a topic, as the numbers that they are."""
-    return [int(value) for batch in client.batches(topic) for value in batch.values]
 
 
 def test_rows_of_tasks_that_are_tried_again_and_jobs_that_are_run_again_are_there_once(

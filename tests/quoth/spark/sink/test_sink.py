@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kit.broker.brokers import BrokerProcess
+from kit.client.records import messages, numbers
 from kit.spark.sparks import JOB_S
-from quoth import Client, Message, QuothError
+from quoth import Client, QuothError
 from quoth.spark.sink.sink import TOPICS_MAX, parse, stage
 
 Write = Callable[..., None]
@@ -27,16 +28,6 @@ def write(broker: BrokerProcess) -> Write:
         rows.write.format("quoth").option("url", broker.url).options(**options).mode(mode).save()
 
     return append
-
-
-def messages(client: Client, topic: str) -> list[Message]:
-    """Everything in a topic."""
-    return [message for batch in client.batches(topic) for message in batch]
-
-
-def numbers(client: Client, topic: str) -> list[int]:
-    """The values of a topic, as the numbers that they are."""
-    return [int(value) for batch in client.batches(topic) for value in batch.values]
 
 
 def numbered(spark: Any, count: int, partitions: int = 2) -> Any:

@@ -144,11 +144,11 @@ def test_records_removed_between_counting_and_dividing_are_reported() -> None:
             return super().split(topic, after, until, parts)
 
     broker = Trimmed()
-    (first, *_), kept = broker.append("orders", 3), broker.append("orders", 2)
+    (first, *_, last), kept = broker.append("orders", 3), broker.append("orders", 2)
     gaps: list[Gap] = []
     (one,) = planned(broker, "orders", after=first, parts=1, on_gap=gaps.append)
     assert (one.until, one.records) == (kept[-1], 2)
-    assert gaps == [Gap("orders", first, kept[0], -1, "trimmed")]
+    assert gaps == [Gap("orders", first, last + 1, -1, "trimmed")]
 
 
 def test_frame_of_ranges_maps_each_range_once(

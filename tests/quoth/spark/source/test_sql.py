@@ -107,16 +107,16 @@ def test_condition_on_times_without_records_reads_nothing(spark: Any, client: Cl
 
 
 def test_condition_that_is_none_on_the_time_is_refused(spark: Any) -> None:
-    for condition in (
-        "value = 'x'",
-        "timestamp > '2026-01-02' OR timestamp < '2025-01-01'",
-        "NOT timestamp > '2026-01-02'",
-        "'2026-01-02' < timestamp",
-        "timestamp <> '2026-01-02'",
-        "timestamp > NULL",
-        "",
+    for condition, text in (
+        ("value = 'x'", "no condition on the time alone"),
+        ("timestamp > '2026-01-02' OR timestamp < '2025-01-01'", "no condition on the time alone"),
+        ("NOT timestamp > '2026-01-02'", "no condition on the time alone"),
+        ("'2026-01-02' < timestamp", "no condition on the time alone"),
+        ("timestamp <> '2026-01-02'", "no condition on the time alone"),
+        ("timestamp > NULL", "NULL is no time"),
+        ("", "'' is no condition"),
     ):
-        with pytest.raises(RequestError):
+        with pytest.raises(RequestError, match=text):
             time_options(spark, condition)
 
 
