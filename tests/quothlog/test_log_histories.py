@@ -80,7 +80,7 @@ class History:
         self.batches: list[tuple[Sent, int]] = []  # of producers, with their first pointers
         self.version = 0
         self.published: dict[int, tuple[int, int]] = {}  # first pointers and records, by version
-        self.doubtful: list[Sent] = []  # without an answer: the first few of them may be there
+        self.doubtful: list[Sent] = []  # without an answer: some of them may be there, in order
         self.synced = 0  # records that a loss of power cannot take
         self.lost_power = False
         self.seen = self.seen_records = 0  # the highest pointer that a reader saw, and how many records
@@ -137,11 +137,11 @@ class History:
         del self.records[left:]
         last = self.records[-1].pointer if self.records else 0
         self.batches = [(sent, first) for sent, first in self.batches if first <= last]
-        for sent in self.doubtful if rest else ():
-            self.take(sent, rest[: len(sent.contents)])
-            rest = rest[len(sent.contents) :]
-            if not rest:
-                break
+        for sent in self.doubtful:
+            stored = rest[: len(sent.contents)]
+            if [record[1:] for record in stored] == sent.contents:
+                self.take(sent, stored)
+                rest = rest[len(stored) :]
         assert not rest
         self.doubtful, self.lost_power = [], False
         self.synced = len(self.records)
@@ -323,12 +323,19 @@ class History:
         """Remove records; what is removed was sealed, so it was synced."""
         before = self.first
         try:
-            assert act() == log.first_ordinal - before
-        finally:
-            self.first = log.first_ordinal
-            self.synced = max(self.synced, self.first)
-            assert before <= self.first <= self.first_max
+            removed = act()
+        except (OSError, QuothError):
+            self.see_first(log)
+            raise
+        self.see_first(log)
+        assert removed == self.first - before
         self.first_min = self.first_max = self.first
+
+    def see_first(self, log: Log) -> None:
+        """Take over what the log keeps, which has not died."""
+        assert self.first <= log.first_ordinal <= self.first_max
+        self.first = log.first_ordinal
+        self.synced = max(self.synced, self.first)
 
     def check(self, log: Log) -> None:
         """Readers get the records of the model, all of them and from anywhere."""
