@@ -170,6 +170,7 @@ def test_old_records_of_topics_without_requests_are_removed(start_broker: StartB
 def test_readers_during_a_trim_get_records_in_order_up_to_the_last(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
+    """A reply has the next record, or the first one of a later segment that was left meanwhile."""
     reader = peers.fast(broker)
     fast.call(CreateTopic({"count_limit": 5}), topic)
     for row in range(times(2, 200)):
@@ -181,7 +182,7 @@ def test_readers_during_a_trim_get_records_in_order_up_to_the_last(
         for i, answer in zip([*range(0, 95, 2)] * 2, reader.answers_to(reads + more), strict=True):
             found = found_in(answer, pointers[i] - 1)
             assert found.records, f"nothing above record {i} in round {row}"
-            assert found.records[0].pointer in pointers[i:]
+            assert found.records[0].pointer in (pointers[i], *pointers[i // 5 * 5 + 5 : 91 : 5])
         assert [record.pointer for record in reader.read_all(topic)] == pointers[-10:]
         fast.call(TrimTopic(before=2**55), topic)
 
