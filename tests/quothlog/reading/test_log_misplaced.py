@@ -71,7 +71,7 @@ def assert_lost_only(log: Log, told: list[Record], lost: set[int]) -> None:
 PAIRS = [(0, 1), (1, 2), (1, 18), (5, 6), (0, 18), (17, 18), (1, 19), (0, 19), (18, 19)]
 MOVES = [
     *({one: other, other: one} for one, other in PAIRS),
-    *({place: which} for place, which in product((0, 1, 10, 18, 19), (0, 1, 9, 18, 19))),
+    *({place: which} for place, which in product((0, 1, 10, 18, 19), (0, 1, 9, 18, 19)) if place != which),
     {2: 12, 3: 13, 4: 14, 12: 2, 13: 3, 14: 4},
 ]
 """Two batches that changed places, a batch that was written over another one, blocks of them."""
@@ -82,8 +82,7 @@ def test_misplaced_batches_hide_no_others(
     stored: list[Record], open_log: OpenLog, directory: Path, moves: dict[int, int]
 ) -> None:
     put_in_place(directory, moves)
-    moved = {place: which for place, which in moves.items() if place != which}
-    assert_lost_only(open_log(), stored, {*moved.keys(), *moved.values()})
+    assert_lost_only(open_log(), stored, {*moves.keys(), *moves.values()})
 
 
 # -- footers -------------------------------------------------------------------------------------------------
@@ -263,7 +262,7 @@ def test_misplaced_segment_before_all_others_changes_no_count(open_log: OpenLog,
     assert found is not None
     assert log.loss(0, 0, found).damaged == 0
     records, _ = log.trim(appended[6].pointer)
-    assert records >= 0
+    assert records == 2
     assert log.first_ordinal == 6
     assert list(log.read()) == appended[6:]
 
