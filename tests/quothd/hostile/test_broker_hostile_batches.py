@@ -106,9 +106,11 @@ def test_random_batches_are_stored_whole_or_refused(fast: FastPeer, topic: str, 
         for _ in range(30):
             body = rng.randbytes(8 * rng.randrange(6)) + bytes(8 * rng.randrange(6))
             raws.append(forge(body, rng.randrange(5), flags=rng.choice((0, 0, 0, 1, 2, 3, 7))))
+        raws.append(forge(ABC, 3))
         answers = fast.answers_to([fast.send(Publish(), topic, raw) for raw in raws])
         assert {code_of(answer) for answer in answers} <= {"", "bad_batch"}
         stored += sum(replied(answer).count for answer in answers if not code_of(answer))
+    assert stored > 1
     assert len(fast.read_all(topic)) == stored
 
 
