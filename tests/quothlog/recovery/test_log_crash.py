@@ -18,14 +18,14 @@ from kit.clocks import DAY, HOUR
 from kit.disk.crashed_log import LOG_ID, TAIL, CrashedLog, assert_goes_on, restamped, torn_files
 from kit.disk.damage import zero
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import OpenLog, copy, encoded, fill, salvaged, segments, values
+from kit.disk.logs import OpenLog, copy, encoded, fill, salvaged, segments, values, verify_log
 from kit.machine.processes import peak_of
 from kit.scale import some
 from quothlog import Log, file_format
 from quothlog.file_format import BLOCK_BYTES, HORIZON_US, Block
 from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
-from quothlog.recovery.verify import Damage, Unfinished
+from quothlog.recovery.verify import Unfinished
 from quothlog.storage.clock import SystemClock
 from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
@@ -119,7 +119,7 @@ def test_rubbish_at_the_end_of_this_boot_is_damage(open_log: OpenLog, directory:
     whole = path.read_bytes()
     for rubbish in (b"x", b"QUOTHING", b"x" * 100, bytes(100) + b"x"):
         path.write_bytes(whole + rubbish)
-        (found,) = (one for one in verify.records(directory) if isinstance(one, Damage))
+        _, (found,), _ = verify_log(directory)
         assert found[:4] == (path, len(whole), len(whole) + len(rubbish), -1)
     for unfinished in (bytes(1), bytes(5_000), b"QUOBx"):
         path.write_bytes(whole + unfinished)
@@ -360,7 +360,7 @@ def test_opening_reads_the_last_segment_from_its_checkpoint_only(open_log: OpenL
     before = log.info().bytes
     log.append(bytes(1_000))
     log.sync()
-    log._lock.release()
+    log.discard()
     again = open_log()
     assert again.findings.scanned_bytes == again.info().bytes - before
     assert len(values(again)) == 1_001

@@ -18,14 +18,12 @@ from kit.broker.transactions import LARGE, PARTS, SMALL, WHOLE, Loader, sizes, s
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate
 from kit.disk.doubles import Died, FaultyDisk
-from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments, values
+from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments, values, verify_log
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
 from quothlog.file_format import PLAN_NAME
-from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
-from quothlog.recovery.verify import Unfinished
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothlog.transactions.commit import Commit
 from quothwire import batch
@@ -206,11 +204,7 @@ def test_a_transaction_without_its_end_is_quarantined(
     for number, cut in enumerate([start + 1, end - 1, *rng.sample(range(start, end), 12)]):
         crashed = copy(directory, tmp_path / f"{number}")
         os.truncate(crashed / segment.name, cut)
-        (unfinished,) = (
-            [step for step in verify.records(crashed) if isinstance(step, Unfinished)]
-            if cut > start
-            else [None]
-        )
+        (unfinished,) = verify_log(crashed)[2] if cut > start else [None]
         assert unfinished is None or (unfinished.start, unfinished.end) == (start, cut)
         again = Loader(open_log(crashed, options=SMALL))
         assert values(again.log) == [b"before"], cut
@@ -254,7 +248,7 @@ def test_reader_never_sees_a_part_of_a_transaction(
             died = disk.struck_any
             seen = drained(reader)
             assert seen in ([], WHOLE), nth
-            log._lock.release()
+            log.discard()
             with Log.open(directory, clock=clock, options=options) as log:
                 loader = Loader(log)
                 fates.add((bool(seen), loader.own.standing(loader.id, 1).state))
