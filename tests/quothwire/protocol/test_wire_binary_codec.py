@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import msgpack
 import pytest
 
+from kit.forged import CORRELATION, header
 from kit.text.wording import code_of
 from quothwire.errors import CODES, BrokerFailure, QuothError, RequestError, error
 from quothwire.protocol import binary_codec, msgpack_schema, text_codec
@@ -35,20 +35,7 @@ from quothwire.protocol.messages import (
     Pong,
 )
 
-CORRELATION = 0x0102_0304_0506_0708
 BUSY = error("busy", "")
-
-
-def header(
-    operation: int = Operation.PING,
-    status: int = 0,
-    *,
-    magic: bytes = b"\xd1Q",
-    version: int = 1,
-    zeros: bytes = bytes(3),
-    correlation: int = CORRELATION,
-) -> bytes:
-    return struct.pack("<2sBBB3sQ", magic, version, operation, status, zeros, correlation)
 
 
 def test_request_without_arguments_has_the_defaults() -> None:
