@@ -102,6 +102,13 @@ def drop_capabilities() -> None:
         raise OSError("the capabilities cannot be dropped")
 
 
+def freeze(pid: int) -> None:
+    """Stop a child until SIGCONT; returns once it has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), "it has ended"
+
+
 def threads(pid: int) -> int:
     return len(os.listdir(_PROC / str(pid) / "task"))
 
