@@ -134,12 +134,16 @@ class Life(PowerCuts):
         assert [left[published.first + i] for i in range(published.count)] == wanted
 
 
-@pytest.mark.parametrize(("options", "samples"), [(APPENDED, 8), (SEGMENTS, 1)], ids=["appended", "segments"])
+@pytest.mark.parametrize(
+    ("options", "samples"),
+    [(APPENDED, times(24, 120)), (SEGMENTS, times(6, 15))],
+    ids=["appended", "segments"],
+)
 def test_a_transaction_is_whole_or_not_there_on_every_disk_that_a_loss_of_power_may_leave(
     tmp_path: Path, options: LogOptions, samples: int, seed: int
 ) -> None:
     """Staged, published, staged again, aborted, across a clean end and a death of the process."""
-    life = Life(tmp_path / "log", options, times(samples, 15 * samples), seed)
+    life = Life(tmp_path / "log", options, samples, seed)
     life.append(b"before")
     life.publish(1, life.stage(1))
     life.append(b"between")
