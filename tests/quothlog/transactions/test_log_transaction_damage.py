@@ -17,8 +17,9 @@ from kit.broker.peers import refused
 from kit.broker.transactions import LARGE, PARTS, SMALL, WHOLE, Loader, sizes, stage_all, staged
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate
-from kit.disk.doubles import Died, FaultyDisk
+from kit.disk.doubles import CHANGES, Died, FaultyDisk
 from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments, values, verify_log
+from kit.scale import some
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
@@ -232,8 +233,9 @@ def test_reader_never_sees_a_part_of_a_transaction(
 ) -> None:
     """Wherever publishing breaks off: nothing, or all of it, and nothing is reported as missing."""
     fates = set()
-    for nth in range(1, 200):
-        directory = tmp_path / f"{nth}"
+
+    def publish(directory: Path, nth: int) -> int:
+        """Let the process die at the n-th change, if there are so many; returns how many there were."""
         disk = FaultyDisk(syncs=False)
         missing: list[Missing] = []
         log = Log.open(directory, filesystem=disk, clock=clock, options=options)
@@ -242,24 +244,28 @@ def test_reader_never_sees_a_part_of_a_transaction(
             assert drained(reader) == [b"before"]
             loader = Loader(log)
             parts = stage_all(loader)
+            before = disk.count(*CHANGES)
             disk.die(nth, written=rng.choice([0, 700, 3_000]))
             with suppress(Died):
                 loader.publish(1, parts)
-            died = disk.struck_any
+            changes = disk.count(*CHANGES) - before
+            assert disk.struck_any == (changes >= nth)
             seen = drained(reader)
             assert seen in ([], WHOLE), nth
             log.discard()
-            with Log.open(directory, clock=clock, options=options) as log:
+            disk.heal()
+            with Log.open(directory, filesystem=disk, clock=clock, options=options) as log:
                 loader = Loader(log)
                 fates.add((bool(seen), loader.own.standing(loader.id, 1).state))
                 loader.publish(1, parts)
                 assert values(log) == [b"before", *WHOLE]
             assert seen + drained(reader) == WHOLE
             assert missing == []
-        if not died:
-            break
-    else:
-        raise AssertionError("publishing never ended")
+        return changes
+
+    every = range(1, publish(tmp_path / "calm", 1_000) + 1)
+    for nth in every if options is SMALL else (1, *some(every[1:], rng, 3)):
+        publish(tmp_path / f"{nth}", nth)
     assert {(False, "staged"), (True, "published")} <= fates
 
 
