@@ -41,12 +41,15 @@ def test_count_limit_is_exact(open_log: OpenLog) -> None:
 def test_size_limit_is_exact(open_log: OpenLog, directory: Path) -> None:
     """No segment is larger, unless one batch alone is, and the next batch would not have fitted."""
     log = open_log(options=LogOptions(size_limit=1_000))
-    for size in (10, 200, 500, 900, 10, 3_000, 10, 10, 450):
+    sizes = [10, 744, 10, 672, 10, 200, 500, 900, 10, 3_000, 10, 10, 450]
+    for size in sizes:
         log.append(bytes(size))
     offsets = [boundaries(path, log.log_id) for path in segments(directory)]
     assert all(one[-1] <= 1_000 or len(one) == 2 for one in offsets)
     assert all(one[-1] + following[1] - following[0] > 1_000 for one, following in pairwise(offsets))
-    assert [len(value) for value in values(log)] == [10, 200, 500, 900, 10, 3_000, 10, 10, 450]
+    assert offsets[0][-1] == 1_000
+    assert offsets[1][-1] + offsets[2][1] - offsets[2][0] == 1_008, "eight bytes too many"
+    assert [len(value) for value in values(log)] == sizes
 
 
 def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, directory: Path) -> None:
