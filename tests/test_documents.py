@@ -8,19 +8,22 @@ import sys
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 from xxhash import xxh3_64_intdigest
 
 import quoth
-from kit.broker import requests
+from kit.broker.requests import example, required
 from quothd import Broker
 from quothd.config.config import Config
 from quothlog import file_format
 from quothwire import batch
 from quothwire.errors import CODES
+from quothwire.pointer import POINTER_MAX
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import REQUESTS, Operation, TopicInfo, TransactionInfo
 from quothwire.protocol.transaction import producer_of
+from quothwire.protocol.value import Range
 from quothwire.settings import NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -94,6 +97,46 @@ def test_protocol_has_every_operation_and_every_error_code_and_whether_it_is_ret
     assert documented == {code: "yes" if row.retryable else "no" for code, row in CODES.items()}
 
 
+def _declared(operation: Operation) -> dict[str, Any]:
+    """The default of every field of a request, None for one that is required."""
+    names = required(operation)
+    return {name: None if name in names else default for name, default in vars(example(operation)).items()}
+
+
+def _documented(operation: Operation) -> dict[str, Any]:
+    """The same as the table of operations in PROTOCOL.md has it."""
+    rows = dict(re.findall(r"^\| ([0-9]+) `\w+` \|([^|]*)\|", PROTOCOL, re.MULTILINE))
+    found = re.findall(r"`(\w+)`(?: map)?(?: = (\"\"|{}|[-0-9^]+(?: - 1| MiB)?))?", rows[str(int(operation))])
+    return {name: _value(default) if default else None for name, default in found}
+
+
+def _highest(kind: type[Any]) -> dict[str, str]:
+    """The upper end of each number of a request, as PROTOCOL.md writes it; without pointers and ids."""
+    found = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        bounds = next((part for part in get_args(hint) if isinstance(part, Range)), None)
+        if bounds is not None and bounds.high not in (POINTER_MAX, 2**64 - 1):
+            found[name] = _written(bounds.high)
+    return found
+
+
+def _written(number: int) -> str:
+    for shift in range(20, 64):
+        if number in (2**shift, 2**shift - 1):
+            return f"2^{shift}" if number == 2**shift else f"2^{shift} - 1"
+    return f"{number:,}"
+
+
+def _value(written: str) -> Any:
+    if written in ('""', "{}"):
+        return "" if written == '""' else {}
+    if written.endswith(" MiB"):
+        return int(written.removesuffix(" MiB")) * 2**20
+    base, _, rest = written.partition("^")
+    shift, _, less = rest.partition(" - ")
+    return int(base) ** int(shift or 1) - int(less or 0)
+
+
 def test_protocol_has_every_field_of_a_request_with_its_default_and_of_its_reply() -> None:
     """In the operation's row; the fields of a topic in that of `describe`, of a transaction in its own.
 
@@ -106,17 +149,17 @@ def test_protocol_has_every_field_of_a_request_with_its_default_and_of_its_reply
         row = rows[str(int(operation))] + rows[str(int(drawn.get(request.reply, operation)))]
         names = [field.name for kind in (request, request.reply) for field in fields(kind)]
         assert [name for name in names if f"`{name}`" not in row] == [], operation.name
-        documented = requests.documented(operation)
-        required = [name for name, default in documented.items() if default is None]
-        assert required == requests.required(operation), operation.name
-        assert documented == requests.declared(operation), operation.name
+        documented = _documented(operation)
+        needed = [name for name, default in documented.items() if default is None]
+        assert needed == required(operation), operation.name
+        assert documented == _declared(operation), operation.name
 
 
 def test_protocol_has_the_range_of_every_number_of_a_request() -> None:
     """In the table of limits, except pointers, and ids, which have all 64 bits."""
     rows = PROTOCOL[PROTOCOL.index("## Limits") :].splitlines()
     for kind in REQUESTS.values():
-        for name, high in requests.highest(kind).items():
+        for name, high in _highest(kind).items():
             limits = [row for row in rows if f"`{name}`" in row and re.search(rf"{re.escape(high)}\b", row)]
             assert limits, f"{name} of {kind.operation.name}: up to {high}"
 

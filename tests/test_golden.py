@@ -19,7 +19,7 @@ import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.clocks import DAY, START, ManualClock
 from kit.disk.golden import FOREVER, Recorder, text, write
-from kit.disk.logs import encoded, outcome_of, salvaged
+from kit.disk.logs import encoded, outcome_of, salvaged, verify_log
 from kit.machine.commands import Command
 from kit.machine.processes import shared
 from kit.spark.archives import rows_of
@@ -30,7 +30,6 @@ from quoth.spark.archive.store import read_manifest
 from quothlog import Appended, Log, Reader
 from quothlog.datadir import topic_file
 from quothlog.reading import forwarding_progress
-from quothlog.recovery import verify
 from quothwire.protocol.transaction import StagedPart, producer_of
 from quothwire.record import Record
 
@@ -146,7 +145,7 @@ def test_reader_without_the_lock_reads_all_records_and_changes_no_byte(golden: G
         assert (settings.name, settings.log_id) == (topic["name"], topic["log"])
         assert topic["settings"].items() <= settings.settings.to_map().items()
         if topic["records"]:
-            found = [one for one in verify.records(folder) if isinstance(one, Record)]
+            found, _, _ = verify_log(folder)
             visible = (
                 1 if topic["name"] == "decided" else None
             )  # its transaction is not finished before a broker opens it

@@ -84,7 +84,6 @@ class History:
         self.synced = 0  # records that a loss of power cannot take
         self.lost_power = False
         self.seen = self.seen_records = 0  # the highest pointer that a reader saw, and how many records
-        self.count = 0
         self.log: Log | None = None
 
     def live(self) -> None:
@@ -189,17 +188,15 @@ class History:
     def then_append(self, log: Log) -> None:
         """With the log as its own producer."""
         contents = contents_of(self.rng, 100)
+        sent = Sent(b"", contents)
         values, keys, headers = (list(column) for column in zip(*contents, strict=True))
         try:
             appended = log.append(values, keys=keys, headers=headers)
-        except QuothError as problem:
-            if not problem.retryable:
-                self.doubtful = [Sent(b"", contents)]
+        except (Died, QuothError) as problem:
+            if isinstance(problem, Died) or not problem.retryable:
+                self.doubtful = [sent]
             raise
-        except Died:
-            self.doubtful = [Sent(b"", contents)]
-            raise
-        self.acknowledge(Sent(b"", contents), appended)
+        self.acknowledge(sent, appended)
 
     def then_write(self, log: Log) -> None:
         """Let something happen that changes the disk."""
@@ -236,9 +233,8 @@ class History:
                 self.acknowledge(sent, outcome)
             elif not outcome.retryable:
                 self.doubtful.append(sent)
-        for outcome in outcomes:
-            if isinstance(outcome, QuothError):
-                raise outcome
+        for problem in (one for one in outcomes if isinstance(one, QuothError)):
+            raise problem
 
     def acknowledge(self, sent: Sent, appended: Appended) -> None:
         """The log said that it stored this."""
@@ -315,8 +311,8 @@ class History:
         self.first_max = len(self.records)
         self.removing(log, lambda: log.retain()[0])
         gone = self.records[before : self.first]
-        assert not gone or self.options.max_age or self.options.max_bytes
         if gone and not self.options.max_bytes:
+            assert self.options.max_age
             assert gone[-1].pointer < self.clock.now() - self.options.max_age_us
 
     def removing(self, log: Log, act: Callable[[], int]) -> None:
@@ -324,7 +320,7 @@ class History:
         before = self.first
         try:
             removed = act()
-        except (OSError, QuothError):
+        except (OSError, QuothError):  # a log that has died says nothing true any more
             self.see_first(log)
             raise
         self.see_first(log)
@@ -332,7 +328,6 @@ class History:
         self.first_min = self.first_max = self.first
 
     def see_first(self, log: Log) -> None:
-        """Take over what the log keeps, which has not died."""
         assert self.first <= log.first_ordinal <= self.first_max
         self.first = log.first_ordinal
         self.synced = max(self.synced, self.first)

@@ -179,7 +179,7 @@ def test_old_index_is_not_used_for_other_batches_of_the_same_sizes(
     log = open_log()
     stored = [put(log, encoded([b"new"], producer, 1))[0] for producer in (7, 8)]
     log.sync()
-    log._lock.release()
+    log.discard()
     (directory / segments(directory)[0].with_suffix(".idx").name).write_bytes(index)
     again = open_log()
     assert [record.pointer for record in again.read()] == [one.first for one in stored]

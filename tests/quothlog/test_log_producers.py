@@ -53,7 +53,7 @@ def after(event: str, log: Log, reopen: Callable[[], Log]) -> Log:
             log.close()
             return reopen()
         case "crash":
-            log._lock.release()
+            log.discard()
             return reopen()
     return log
 

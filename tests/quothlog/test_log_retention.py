@@ -60,7 +60,7 @@ def test_trimmed_segments_stay_removed_after_a_loss_of_power(directory: Path, cl
         log.sync()
         assert log.trim(stored[4].pointer)[0] == 4
         assert sum(name.endswith(".idx") for name in disk.list(directory)) == 1
-        log._lock.release()
+        log.discard()
         disk.lose_power(random.Random(seed))
         with Log.open(directory, filesystem=disk, clock=clock) as again:
             assert list(again.read()) == stored[4:]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -37,14 +39,17 @@ def test_count_limit_is_exact(open_log: OpenLog) -> None:
 
 
 def test_size_limit_is_exact(open_log: OpenLog, directory: Path) -> None:
-    """No segment is larger, unless one batch alone is."""
+    """No segment is larger, unless one batch alone is, and the next batch would not have fitted."""
     log = open_log(options=LogOptions(size_limit=1_000))
-    for size in (10, 200, 500, 900, 10, 3_000, 10, 10, 450):
+    sizes = [10, 744, 10, 672, 10, 200, 500, 900, 10, 3_000, 10, 10, 450]
+    for size in sizes:
         log.append(bytes(size))
-    for path in segments(directory):
-        offsets = boundaries(path, log.log_id)
-        assert offsets[-1] <= 1_000 or len(offsets) == 2
-    assert [len(value) for value in values(log)] == [10, 200, 500, 900, 10, 3_000, 10, 10, 450]
+    offsets = [boundaries(path, log.log_id) for path in segments(directory)]
+    assert all(one[-1] <= 1_000 or len(one) == 2 for one in offsets)
+    assert all(one[-1] + following[1] - following[0] > 1_000 for one, following in pairwise(offsets))
+    assert offsets[0][-1] == 1_000
+    assert offsets[1][-1] + offsets[2][1] - offsets[2][0] == 1_008, "eight bytes too many"
+    assert [len(value) for value in values(log)] == sizes
 
 
 def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, directory: Path) -> None:
@@ -119,44 +124,48 @@ def test_read_survives_the_release_of_its_segment_at_any_time(open_log: OpenLog,
 def test_readers_in_other_threads_get_all_written_records(open_log: OpenLog) -> None:
     """An extract is whole batches, or its segment is gone, whatever the owner does meanwhile."""
     log = open_log(options=LogOptions(count_limit=20))
-    asked: SimpleQueue[ReadRequest | None] = SimpleQueue()
-    answered: SimpleQueue[tuple[ReadRequest, Extract | Exception | None]] = SimpleQueue()
+    asked: SimpleQueue[tuple[ReadRequest, int] | None] = SimpleQueue()
+    answered: SimpleQueue[tuple[ReadRequest, int, Extract | Exception | None]] = SimpleQueue()
 
     def read() -> None:
-        while (place := asked.get()) is not None:
+        while (one := asked.get()) is not None:
             try:
-                answered.put((place, place.read()))
+                answered.put((*one, one[0].read()))
             except Exception as problem:
-                answered.put((place, problem))
+                answered.put((*one, problem))
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
-    lookups, first = 0, 0
+    lookups, first, oldest = 0, 0, 0
+    lasts: list[int] = []
     for i in range(1_000):
         (appended,) = put(log, encoded([b"%d" % i] * (i % 3 + 1)))
+        lasts.append(appended.last)
         first = first or appended.first
-        place = log.lookup(first - 1 + (appended.first - first) * (i % 7) // 7, bytes_max=2_000)
+        cursor = first - 1 + (appended.first - first) * (i % 7) // 7
+        place = log.lookup(cursor, bytes_max=2_000)
         if place is not None and place.sealed:
             lookups += 1
-            asked.put(place)
+            asked.put((place, max(bisect_right(lasts, cursor), oldest)))
         if i % 50 == 49:
             log.rest()
         if i % 300 == 299:
             log.trim(first + (appended.first - first) // 2)
+            oldest = bisect_left(lasts, log.info().first)
     for _ in readers:
         asked.put(None)
     for reader in readers:
         reader.join()
     gone = 0
     for _ in range(lookups):
-        place, found = answered.get()
+        place, row, found = answered.get()
         if found is None:
             gone += 1
             continue
         assert isinstance(found, Extract), found
         headers = [batch.check(raw, log.log_id) for raw in batch.split(found.data, log.log_id)]
-        assert headers[0].last > place.after
+        assert [header.last for header in headers] == lasts[row : row + len(headers)]
         assert headers[-1].last == found.next <= place.beyond
     assert lookups > 500
     assert gone < lookups / 2

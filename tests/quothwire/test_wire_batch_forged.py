@@ -11,46 +11,15 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
-from xxhash import xxh3_64_intdigest
 
+from kit.forged import ABC, forge, ints, padded
 from kit.text.wording import code_of, error_of
 from quothwire import batch
 
 KEYS, HEADERS, SPARSE, START, ORDINAL = 1, 2, 4, 8, 16
-DATA = 1
 POINTER_MAX = 2**56 - 1
 LOG = 0xA5A5_0000_1234_5678
 MIB = 2**20
-
-
-def forge(
-    body: bytes,
-    records: int,
-    flags: int = 0,
-    *,
-    kind: int = DATA,
-    log_id: int = 0,
-    base: int = 0,
-    body_bytes: int | None = None,
-    magic: bytes = b"QUOB",
-    version: int = 1,
-) -> bytes:
-    """Return a batch with right checksums around any body and any claims, made from the documented layout."""
-    claimed = len(body) if body_bytes is None else body_bytes
-    seed = kind << 48 | flags << 32 | records
-    checksum = xxh3_64_intdigest(body, seed)
-    header = struct.pack(
-        "<4sBBHIIQQQQQ", magic, version, kind, flags, claimed, records, base, 0, 0, 0, checksum
-    )
-    return header + struct.pack("<Q", xxh3_64_intdigest(header, log_id)) + body
-
-
-def ints(*numbers: int) -> bytes:
-    return struct.pack(f"<{len(numbers)}i", *numbers)
-
-
-def padded(body: bytes) -> bytes:
-    return body + bytes(-len(body) % 8)
 
 
 def word(bits: int) -> bytes:
@@ -58,7 +27,6 @@ def word(bits: int) -> bytes:
 
 
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
-ABC = padded(ints(0, 1, 2, 3) + b"abc")
 
 ACCEPTED: dict[str, tuple[bytes, list[bytes], list[bytes | None] | None]] = {
     "plain": (forge(ABC, 3), [b"a", b"b", b"c"], None),

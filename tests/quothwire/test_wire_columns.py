@@ -36,7 +36,7 @@ def test_columns_become_the_batch_of_their_records_and_come_back(
     for count in COUNTS:
         values = [rng.randbytes(rng.randrange(20)) for _ in range(count)]
         keys = [rng.choice((None, b"", rng.randbytes(3))) for _ in range(count)]
-        headers = [rng.choice((b"", TRACE)) for _ in range(count)]
+        headers = [rng.choice((b"", TRACE, rng.randbytes(rng.randrange(9)))) for _ in range(count)]
         for chosen in (
             (values, None, None),
             (values, keys, None),

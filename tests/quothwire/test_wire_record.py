@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from kit.disk.logs import stamped
 from quothwire import batch
 from quothwire.batch import DecodedBatch
 from quothwire.headers import encode_headers
@@ -14,9 +15,7 @@ from quothwire.record import Record, records_of
 
 def stored(headers: list[bytes] | None, keys: list[bytes | None] | None = None) -> DecodedBatch:
     """Return three records with the pointers 5, 6 and 7."""
-    raw = batch.encode([b"a", b"b", b"c"], keys, headers)
-    header = batch.parse_header(raw, 0)._replace(base=5)
-    return batch.decode(batch.stamp(header, 1) + raw[batch.HEADER_BYTES :], 1)
+    return batch.decode(stamped(batch.encode([b"a", b"b", b"c"], keys, headers), 1, 5), 1)
 
 
 def test_records_have_pointer_value_key_and_headers() -> None:

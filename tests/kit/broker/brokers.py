@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from kit.deadlines import DEADLINE_S
 from kit.machine.forkserver import start
-from kit.machine.processes import python_of
+from kit.machine.processes import freeze, python_of
 
 READY = "quothd: ready "
 _COMMAND = python_of("quothd.main")
@@ -105,9 +105,7 @@ class BrokerProcess:
 
     def freeze(self) -> None:
         """Stop it until SIGCONT; returns once it has stopped."""
-        os.kill(self.pid, signal.SIGSTOP)
-        _, status = os.waitpid(self.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), "it has ended"
+        freeze(self.pid)
 
     def wait(self, seconds: float = DEADLINE_S) -> int:
         """Wait until it has ended; returns its exit status."""
@@ -146,6 +144,11 @@ class BrokerProcess:
     @property
     def topics_directory(self) -> Path:
         return self.directory / "topics"
+
+    def folder(self, topic: str) -> Path:
+        """The folder of a topic, whose name is in it as it is."""
+        (found,) = self.topics_directory.glob(f"{topic}~*")
+        return found
 
     # -- output -----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import zmq
 
-from kit.deadlines import DEADLINE_S
+from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.logs import encoded
 from quothwire import batch
 from quothwire.closing import Closeable
@@ -269,6 +269,11 @@ def code_of(answer: Answer) -> str:
 
 def hibernates(fast: FastPeer) -> bool:
     return fast.status(limit=0).active == 0
+
+
+def hibernate(fast: FastPeer) -> None:
+    """Wait until all topics hibernate."""
+    eventually(lambda: hibernates(fast), "all topics hibernate")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 import quoth
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.topics import drop_from_cache
-from kit.machine.processes import python_of
+from kit.machine.processes import freeze, python_of
 
 _COUNTER = struct.Struct("<Q")
 
@@ -40,13 +40,7 @@ class Scan:
             eventually(lambda: self.records > before, "it reads")
             yield
         finally:
-            self.stand_still()
-
-    def stand_still(self) -> None:
-        """Stop it; returns once it has stopped."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), "it has ended"
+            freeze(self._process.pid)
 
 
 @contextmanager
@@ -59,7 +53,7 @@ def scanning(url: str, topic: str, folder: Path, counter: Path) -> Iterator[Scan
     try:
         scan = Scan(process, counter)
         eventually(lambda: counter.exists() and scan.records, "it reads")
-        scan.stand_still()
+        freeze(process.pid)
         yield scan
     finally:
         process.kill()

@@ -6,9 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import quoth
 from kit.machine.commands import Command
-from quoth import Message
 
 MANY = 600
 """Records of 500 to 1,500 bytes: enough segments that some are done half way."""
@@ -55,10 +53,6 @@ class DataAndBackup:
         verified = self.command("log", "verify", str(at), "--format", "json")
         assert status or all(row["whole"] and not row["missing"] for row in verified.objects)
         return result.objects
-
-
-def everything(client: quoth.Client, topic: str) -> list[Message]:
-    return [message for batch in client.batches(topic) for message in batch]
 
 
 def put_no_file(path: Path, kind: str, precious: Path) -> None:

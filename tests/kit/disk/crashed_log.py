@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kit.clocks import ManualClock
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import boundaries, copy, encoded, put, salvaged, segments
+from kit.disk.logs import boundaries, copy, encoded, put, salvaged, segments, stamped
 from quothlog import Log, LogOptions
 from quothwire import batch
 from quothwire.headers import encode_headers
@@ -113,8 +113,6 @@ def assert_goes_on(crashed_log: CrashedLog, log: Log, expected: list[Record], se
 
 def restamped(crashed_log: CrashedLog, log_id: int, later: int, ordinal: int | None = None) -> bytes:
     """The last batch with other pointers, perhaps of another log."""
-    raw = crashed_log.tail[crashed_log.offsets[3] :]
-    header = batch.parse_header(raw, LOG_ID)
+    header = batch.parse_header(crashed_log.tail, LOG_ID, crashed_log.offsets[3])
     ordinal = header.end_ordinal if ordinal is None else ordinal
-    header = header._replace(base=header.base + later, ordinal=ordinal)
-    return batch.stamp(header, log_id) + raw[batch.HEADER_BYTES :]
+    return stamped(crashed_log.raws[-1], log_id, header.base + later, ordinal)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from kit.deadlines import DEADLINE_S
+from kit.scale import times
 from quothlog.storage.filesystem import Buffer, Directory, File, FileSystem, PosixFileSystem, sync_directory
 
 Kind = Literal["create", "open", "read", "write", "sync", "truncate", "rename", "remove", "sync_directory"]
@@ -248,8 +249,7 @@ Image = dict[Path, bytes]
 Change = tuple[int, bytes | None]
 """An offset, and the bytes that are written there; None cuts the file off."""
 
-SUBSETS_OF = 12
-"""Pieces of which every subset is an image: 4,096 of them."""
+SUBSETS_OF = times(8, 12)  # pieces of which every subset is an image
 
 
 @dataclass(eq=False)

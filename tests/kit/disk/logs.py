@@ -10,6 +10,8 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from quothlog import Appended, Log
+from quothlog.recovery import verify
+from quothlog.recovery.verify import Damage, Unfinished
 from quothwire import batch
 from quothwire.batch import Flag, Header
 from quothwire.errors import QuothError, RequestError
@@ -37,6 +39,12 @@ def sealed(header: Header, body: bytes, log_id: int = 0) -> bytes:
     """A batch of this body with the right checksums, whatever the body says."""
     check = xxh3_64_intdigest(body, header.kind << 48 | header.flags << 32 | header.records)
     return batch.stamp(header._replace(body_check=check), log_id) + body
+
+
+def stamped(raw: bytes, log_id: int, base: int, ordinal: int = 0) -> bytes:
+    """A batch as the log with this id stores it."""
+    header = batch.parse_header(raw, 0)._replace(base=base, ordinal=ordinal)
+    return batch.stamp(header, log_id) + raw[batch.HEADER_BYTES :]
 
 
 def put(log: Log, *raws: bytes) -> list[Appended]:
@@ -82,6 +90,16 @@ def boundaries(path: Path, log_id: int) -> list[int]:
         offset += batch.parse_header(data, log_id, offset).size
         offsets.append(offset)
     return offsets
+
+
+def verify_log(directory: Path, after: int = 0) -> tuple[list[Record], list[Damage], list[Unfinished]]:
+    """Sort what `verify` yields by its kind."""
+    found = list(verify.records(directory, after))
+    return (
+        [one for one in found if isinstance(one, Record)],
+        [one for one in found if isinstance(one, Damage)],
+        [one for one in found if isinstance(one, Unfinished)],
+    )
 
 
 def copy(directory: Path, target: Path) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import resource
 import signal
+import struct
 import sys
 import termios
 import threading
@@ -85,6 +87,38 @@ def _parent(pid: int) -> int | None:
         return None
     state, parent = stat.rpartition(")")[2].split()[:2]
     return None if state == "Z" else int(parent)
+
+
+def in_child(act: Callable[[], object]) -> str:
+    """Run an act in a forked child; returns its outcome as a text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writer, repr(act()).encode())
+        except BaseException as problem:
+            os.write(writer, str(problem).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def drop_capabilities() -> None:
+    """Let root of this process respect the permissions of its files, for good."""
+    version = 0x2008_0522  # of Linux 2.6.26
+    if ctypes.CDLL(None).capset(struct.pack("=2I", version, 0), bytes(24)):
+        raise OSError("the capabilities cannot be dropped")
+
+
+def freeze(pid: int) -> None:
+    """Stop a child until SIGCONT; returns once it has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), "it has ended"
 
 
 def threads(pid: int) -> int:

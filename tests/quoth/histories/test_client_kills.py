@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers
+from kit.broker.peers import FastPeer, Peers, hibernate
 from kit.broker.proxies import Wire
 from kit.client.accounts import OUTAGE_MAX_S, Account, Seen, Streams, compare, planned, read_everything
 from kit.client.records import Connect
@@ -216,7 +216,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def sleep(broker: BrokerProcess, fast: FastPeer) -> None:
     """The topic hibernates."""
-    eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+    hibernate(fast)
 
 
 def stop(broker: BrokerProcess, fast: FastPeer) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import quoth
 from kit.broker.brokers import BrokerProcess
+from kit.client.records import messages
 from kit.deadlines import DEADLINE_S, eventually
-from kit.disk.backups import KINDS, MANY, STOPS_HALF_WAY, DataAndBackup, everything, put_no_file
+from kit.disk.backups import KINDS, MANY, STOPS_HALF_WAY, DataAndBackup, put_no_file
 from kit.disk.damage import flip
 from kit.disk.logs import segments
 from kit.machine.commands import Command
@@ -57,7 +58,7 @@ def test_backup_beside_a_producer_is_of_one_time_for_all_topics(
         ended.set()
         writer.join()
     back = revive(at)
-    assert [len(everything(back, topic)) for topic in ("causes", "effects")] == [causes, effects]
+    assert [len(messages(back, topic)) for topic in ("causes", "effects")] == [causes, effects]
 
 
 def test_backup_and_restore_of_an_earlier_time(
@@ -72,7 +73,7 @@ def test_backup_and_restore_of_an_earlier_time(
         ("orders then", 20, acks[3].last)
     ]
     back = revive(tmp_path / "three")
-    assert [message.pointer for message in everything(back, "orders then")] == [
+    assert [message.pointer for message in messages(back, "orders then")] == [
         pointer for ack in acks[:4] for pointer in range(ack.first, ack.last + 1)
     ]
     assert back.publish("orders then", b"new").first > acks[-1].last
@@ -255,7 +256,7 @@ def test_restored_topics_are_as_they_were(
     client.publish("a.b~c %2F", [b"", b"\0\xff"])
     client.create_topic("empty")
     names = ["a.b~c %2F", "empty", "orders"]
-    expected = {name: everything(client, name) for name in names}
+    expected = {name: messages(client, name) for name in names}
     cursor = expected["orders"][1_000].pointer
     rows = place.backup()
     assert [(row["topic"], row["records"], row["damages"]) for row in rows] == [
@@ -268,7 +269,7 @@ def test_restored_topics_are_as_they_were(
     ]
     back = revive(tmp_path / "restored")
     assert back.topics() == names
-    assert {name: everything(back, name) for name in names} == expected
+    assert {name: messages(back, name) for name in names} == expected
     was, found = client.topic("orders"), back.topic("orders")
     assert (found.log, found.settings, found.problem) == (was.log, was.settings, "")
     assert next(iter(back.read("orders", after=cursor))) == expected["orders"][1_001]
@@ -366,4 +367,4 @@ def test_restore_overwrites_nothing(
     with quoth.connect(source.url) as again:
         assert again.publish("orders then", b"y").first > again.read("orders")[0].pointer
         again.publish("orders", b"z")
-        assert [len(everything(again, topic)) for topic in ("orders", "orders then")] == [2, 2]
+        assert [len(messages(again, topic)) for topic in ("orders", "orders then")] == [2, 2]

@@ -38,12 +38,6 @@ def damage(path: Path, values: bytes = b"3.0") -> None:
     flip(path, path.read_bytes().index(values))
 
 
-def folder(broker: BrokerProcess, topic: str) -> Path:
-    """Return the folder of a topic."""
-    (found,) = broker.topics_directory.glob(f"{topic}~*")
-    return found
-
-
 # -- verify -----------------------------------------------------------------------------------------
 
 
@@ -79,7 +73,7 @@ def test_topics_of_a_directory_and_their_settings_are_verified(
 ) -> None:
     result = alone("log", "verify", str(stopped.directory))
     assert (result.status, [line.split(":")[0] for line in result.lines]) == (0, ["a", "b"])
-    flip(folder(stopped, "a") / "topic.json", 40)
+    flip(stopped.folder("a") / "topic.json", 40)
     result = alone("log", "verify", str(stopped.directory))
     assert result.status == 1
     assert "topic.json" in result.err
@@ -164,7 +158,7 @@ def test_repair_beside_a_broker_is_refused(
     quoth: Command, broker: BrokerProcess, fill: Fill, topic: str
 ) -> None:
     fill(b"one")
-    for place in (broker.directory, broker.topics_directory, folder(broker, topic)):
+    for place in (broker.directory, broker.topics_directory, broker.folder(topic)):
         result = quoth("log", "repair", str(place))
         assert result.status == 1
         assert result.err.startswith("quoth: locked: ")
@@ -174,7 +168,7 @@ def test_repair_beside_a_broker_is_refused(
 
 def test_broker_serves_a_repaired_log(alone: Command, stopped: BrokerProcess) -> None:
     for name in ("a", "b"):
-        flip(segments(folder(stopped, name))[0], 30)  # its header block
+        flip(segments(stopped.folder(name))[0], 30)  # its header block
     result = alone("log", "repair", str(stopped.directory))
     assert (result.status, len(result.lines)) == (0, 2)
     stopped.restart()
@@ -298,8 +292,7 @@ def test_dump_and_ls_work_beside_a_broker(
     result = quoth("log", "dump", str(broker.directory), "--topic", topic, "--format", "raw")
     assert (result.status, result.err) == (0, "")
     assert result.lines == ["one", "two", "three"]
-    (folder,) = broker.topics_directory.glob(f"{topic}~*")
-    assert quoth("log", "dump", str(folder), "--format", "raw").lines == ["one", "two", "three"]
+    assert quoth("log", "dump", str(broker.folder(topic)), "--format", "raw").lines == ["one", "two", "three"]
     quoth("log", "dump", str(broker.directory), "--topic", "no-such").refused(3)
     rows = quoth("log", "ls", str(broker.directory), "--topic", topic, "--format", "json").objects
     assert [(row["topic"], row["records"], row["state"]) for row in rows] == [

@@ -60,8 +60,7 @@ def test_lost_state_is_found_in_the_topic(
     assert forward.count() == 10
     assert forward.stored == values(50, 110)
     broker.terminate()
-    (folder,) = broker.topics_directory.glob(f"{topic}~*")
-    path = next(path for path in segments(folder) if b"6061626364" in path.read_bytes())
+    path = next(path for path in segments(broker.folder(topic)) if b"6061626364" in path.read_bytes())
     flip(path, path.read_bytes().index(b"6061626364"))
     broker.restart()
     forward.mark.unlink()

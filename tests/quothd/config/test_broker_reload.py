@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker, on_stderr
-from kit.broker.peers import Peers, code_of, hibernates, refused
+from kit.broker.peers import Peers, code_of, hibernate, hibernates, refused
 from kit.broker.transactions import Job
 from kit.deadlines import eventually
 from quothd import Broker, Config
@@ -339,7 +339,7 @@ def test_a_shorter_age_of_staged_batches_holds_for_hibernating_topics(
     for part in range(4):
         job.stage(1, part, [[b"x"], [b"y"], [b"z"]])
     reloaded.set(worker_timeout=0.05)
-    eventually(lambda: hibernates(reloaded.fast), "it hibernates")
+    hibernate(reloaded.fast)
     assert reloaded.fast.describe("t").counters["staged_bytes"]
     reloaded.set(staged_max_age=0.01)
     eventually(lambda: not reloaded.fast.describe("t").counters["staged_bytes"], "they expire")

@@ -15,7 +15,7 @@ import pytest
 
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused
+from kit.broker.peers import FastPeer, Peers, code_of, found_in, hibernate, refused
 from kit.deadlines import eventually
 from kit.disk.logs import encoded
 from kit.disk.small_disks import KINDS, DiskKind, SmallDisk, mounted
@@ -107,7 +107,7 @@ def test_a_full_disk_refuses_writes_alone_until_there_is_room(
         place.fill()
         check_errors(place)
         waiting = place.fast.send_fetch("other", place.fast.describe("other").last, wait_ms=60_000)
-        eventually(lambda: place.fast.status(limit=0).active == 0, "the topics hibernate")
+        hibernate(place.fast)
         place.check()
         assert place.fast.call(Ping()).time
         place.trim()

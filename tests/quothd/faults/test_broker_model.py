@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import Peers, hibernates, replied
+from kit.broker.peers import Peers, hibernate, replied
 from kit.client.clients import read_all
-from kit.deadlines import eventually
 from kit.scale import times
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import RollTopic, TrimTopic
@@ -85,7 +84,7 @@ class Run:
             self.trimmed[topic] = self.trimmed.get(topic, 0) + count
 
     def hibernate(self) -> None:
-        eventually(lambda: hibernates(self.fast), "all topics hibernate")
+        hibernate(self.fast)
 
     def restart(self, number: int | None = None) -> None:
         self.broker.terminate(number or self.rng.choice((signal.SIGTERM, signal.SIGKILL)))

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, found_in, hibernates, refused, replied
+from kit.broker.peers import FastPeer, Peers, found_in, hibernate, refused, replied
 from kit.client.clients import Client
 from kit.deadlines import eventually, pause
 from kit.machine.processes import descriptors, needs_proc, resident_bytes, threads
@@ -20,10 +20,6 @@ from quothwire.protocol.messages import (
     RollTopic,
     TrimTopic,
 )
-
-
-def hibernate(fast: FastPeer) -> None:
-    eventually(lambda: hibernates(fast), "all topics hibernate")
 
 
 def is_down_to(broker: BrokerProcess, before: tuple[int, int]) -> bool:
@@ -170,7 +166,7 @@ def test_many_pending_fetches_cost_no_thread_and_open_no_topic(
     broker = start_broker(worker_timeout=0.05)
     fast = peers.fast(broker)
     lasts = [fast.publish(f"t{i}", [b"x"]).last for i in range(10)]
-    eventually(lambda: hibernates(fast), "all topics hibernate")
+    hibernate(fast)
     before = descriptors(broker.pid), threads(broker.pid)
     reader = peers.fast(broker)
     asked = [reader.send_fetch(f"t{i % 10}", lasts[i % 10], wait_ms=600_000) for i in range(count)]

@@ -7,13 +7,14 @@ import statistics
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, replied
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import descriptors, needs_proc, resident_bytes
 from kit.scale import times
 from quothwire.protocol.messages import Ping, Pong
@@ -183,13 +184,31 @@ def test_a_client_that_does_not_read_slows_no_other_down_and_bounds_its_memory(
     assert resident_bytes(broker.pid) - before < 250 * 2**20
 
 
+def await_end(monitor: zmq.Socket[bytes]) -> None:
+    """Wait until the broker ends the connection of a socket, because of its type."""
+    events: list[int] = []
+    while zmq.EVENT_DISCONNECTED not in events:
+        assert monitor.poll(int(DEADLINE_S * 1_000)), "the handshake has ended"
+        events.append(recv_monitor_message(monitor)["event"])
+    assert zmq.EVENT_HANDSHAKE_SUCCEEDED not in events
+
+
 def test_sockets_of_other_types_get_no_answer(peers: Peers, broker: BrokerProcess, fast: FastPeer) -> None:
     for kind in (zmq.SUB, zmq.PUSH, zmq.PULL, zmq.PUB):
-        with closing(peers.context.socket(kind)) as other:
+        with (
+            closing(peers.context.socket(kind)) as other,
+            closing(other.get_monitor_socket(addr=f"inproc://events of {kind}")) as monitor,
+        ):
             other.set(zmq.LINGER, 0)
+            if kind == zmq.SUB:
+                other.subscribe(b"")
             other.connect(broker.url)
-            if kind == zmq.PUB:
-                other.send(b"ping")
+            await_end(monitor)
+            if kind in (zmq.PUSH, zmq.PUB):
+                with suppress(zmq.Again):
+                    other.send(b"ping", zmq.DONTWAIT)
+            else:
+                assert not other.poll(100)
             works(fast)
     with closing(peers.context.socket(zmq.DEALER)) as other:
         other.set(zmq.LINGER, 0)

@@ -6,21 +6,45 @@ The tests of `quothwire` have every malformed frame; these show that the broker 
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgpack
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.frames import error_of, header, packed
 from kit.broker.peers import FastPeer, Peers, SimplePeer, refused
-from kit.broker.requests import PROTOCOL, example
+from kit.broker.requests import example
 from kit.deadlines import eventually
+from kit.forged import CORRELATION, header
 from kit.machine.processes import listing, needs_proc, resident_bytes
 from quothwire.batch import encode
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import WITHOUT_TOPIC, CreateTopic, Hello, Operation, Ping, Pong, Publish
 
+
+class ErrorFrames(NamedTuple):
+    """An error read from its frames, since `binary_codec.decode_answer` rejects unknown operations."""
+
+    code: str
+    correlation: int
+
+
+def error_of(fast: FastPeer, *frames: bytes) -> ErrorFrames:
+    """Send frames behind the delimiter; returns the error that answers them, code empty for a reply."""
+    fast.send_frames([b"", *frames])
+    _, head, arguments, *_ = fast.receive_frames()
+    magic, version, _, status, zeros, correlation = struct.unpack("<2sBBB3sQ", head)
+    assert (magic, version, zeros) == (binary_codec.MAGIC, binary_codec.VERSION, bytes(3))
+    return ErrorFrames(msgpack.unpackb(arguments)["code"] if status == 2 else "", correlation)
+
+
+def packed(**arguments: Any) -> bytes:
+    return bytes(msgpack.packb(arguments))
+
+
+PROTOCOL = Path(__file__).parents[3] / "client" / "PROTOCOL.md"
 WITHOUT_DELIMITER = (
     [b"ping"],
     [b"x"] * 1_000,
@@ -85,16 +109,16 @@ HEADERS: dict[str, tuple[list[bytes], str, int]] = {
     "version 2, in which everything else is another": (
         [header(version=2, status=9, zeros=b"\1\2\3"), *[b"\xc1"] * 9],
         "unsupported_version",
-        77,
+        CORRELATION,
     ),
-    "a reserved byte": ([header(zeros=b"\0\1\0"), b"", b"\x80"], "bad_request", 77),
-    "a reply": ([header(status=1), b"", b"\x80"], "bad_request", 77),
+    "a reserved byte": ([header(zeros=b"\0\1\0"), b"", b"\x80"], "bad_request", CORRELATION),
+    "a reply": ([header(status=1), b"", b"\x80"], "bad_request", CORRELATION),
     "operation 99": ([header(99, correlation=2**64 - 1), b"", b"\x80"], "unknown_operation", 2**64 - 1),
-    "nothing but a header": ([header()], "bad_request", 77),
-    "a thousand frames": ([header(), *[b"x"] * 1_000], "bad_request", 77),
-    "a payload that is none": ([header(Operation.FETCH), b"t", b"\x80", b"x"], "bad_request", 77),
-    "a topic of no use": ([header(), b"t", b"\x80"], "bad_request", 77),
-    "none of its fields": ([header(Operation.STAGE), b"t", b"\x80", b""], "bad_request", 77),
+    "nothing but a header": ([header()], "bad_request", CORRELATION),
+    "a thousand frames": ([header(), *[b"x"] * 1_000], "bad_request", CORRELATION),
+    "a payload that is none": ([header(Operation.FETCH), b"t", b"\x80", b"x"], "bad_request", CORRELATION),
+    "a topic of no use": ([header(), b"t", b"\x80"], "bad_request", CORRELATION),
+    "none of its fields": ([header(Operation.STAGE), b"t", b"\x80", b""], "bad_request", CORRELATION),
     "a correlation id of 0": ([header(correlation=0), b"", b"\x80"], "", 0),
 }
 ARGUMENTS: dict[str, tuple[bytes, str]] = {
@@ -122,7 +146,7 @@ def test_a_malformed_fast_request_gets_an_error_with_its_correlation_id_and_take
     rows = dict(HEADERS)
     for name, (arguments, code) in ARGUMENTS.items():
         for topic in (b"t", b"no such topic"):
-            rows[f"{name} of {topic!r}"] = [header(Operation.FETCH), topic, arguments], code, 77
+            rows[f"{name} of {topic!r}"] = [header(Operation.FETCH), topic, arguments], code, CORRELATION
 
     def send_all() -> None:
         for name, (frames, code, correlation) in rows.items():
@@ -156,7 +180,7 @@ def test_a_request_above_a_limit_has_the_documented_code(fast: FastPeer, simple:
         named = re.search(r"`(bad_\w+)`", row)
         code = named[1] if named else "too_large"
         if frames:
-            assert error_of(fast, *frames) == (code, 77), limit
+            assert error_of(fast, *frames) == (code, CORRELATION), limit
         else:
             simple.send_frames([*[b"x"] * 9, b"", b"ping"])
             assert simple.receive_frames()[2] == code.encode()
@@ -189,9 +213,9 @@ def test_a_bad_name_is_refused_by_every_operation_and_creates_no_file(
     files = listing(broker.directory.parent)
     for name in BAD_NAMES:
         for operation in {*Operation} - WITHOUT_TOPIC:
-            frames = binary_codec.encode_request(example(operation), 77)
+            frames = binary_codec.encode_request(example(operation), CORRELATION)
             frames[1] = name
-            assert error_of(fast, *frames) == ("bad_topic", 77), (operation, name[:20])
+            assert error_of(fast, *frames) == ("bad_topic", CORRELATION), (operation, name[:20])
         with refused("bad_topic"):
             simple.publish(name, b"x")
         with refused("bad_topic"):

@@ -133,6 +133,12 @@ def put(path: Path, names: tuple[str, ...]) -> None:
             (path / name).write_text("x")
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    """Everything below a directory with the bytes of files, b"" for the rest."""
+    found = {path: directory / path for path in listing(directory)}
+    return {path: one.read_bytes() if one.is_file() else b"" for path, one in found.items()}
+
+
 def test_unknown_files_are_logged_and_not_touched(start_broker: StartBroker, peers: Peers) -> None:
     """Neither among topics nor in a topic. A topic half made or half deleted is removed."""
     broker = start_broker()
@@ -148,7 +154,7 @@ def test_unknown_files_are_logged_and_not_touched(start_broker: StartBroker, pee
     put(real, UNKNOWN_IN_A_TOPIC)
     (topics / "link~0123456789abcdee").symlink_to(broker.directory)
     (broker.directory / "unknown").write_text("x")
-    before = {path for path in listing(broker.directory) if ".gone~" not in path}
+    before = contents(broker.directory)
     half = topics / ".new~00000000000000ff"
     half.mkdir()
     (half / topic_file.NAME).write_text("half")
@@ -161,8 +167,13 @@ def test_unknown_files_are_logged_and_not_touched(start_broker: StartBroker, pee
     for name in ("core", "0001.seg"):
         broker.wait_for(f"topic=real file={name}")
     assert broker.terminate() == 0
-    after = {*listing(broker.directory)}
-    assert {path for path in before if UNKNOWN_IN_A_TOPIC[-1] not in path} <= after
+    after = contents(broker.directory)
+    unknown = {path: content for path, content in before.items() if content == b"x"}
+    assert len(unknown) == 15
+    assert unknown.items() <= after.items()
+    assert {path for path in before if UNKNOWN_IN_A_TOPIC[-1] not in path and ".gone~" not in path} <= {
+        *after
+    }
     assert not [path for path in after if path.startswith("topics/.") and "DS_Store" not in path]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.broker.peers import FastPeer, Peers, code_of, refused
+from kit.broker.peers import FastPeer, Peers, code_of, hibernate, refused
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import descriptors, needs_proc
 from quothd import Broker, Config
@@ -125,7 +125,7 @@ def test_a_topic_without_a_thread_for_it_is_refused_as_busy(
     with Broker(directory, host="127.0.0.1", worker_timeout=0.05) as broker:
         fast = peers.fast(broker)
         fast.publish("old", [b"1"])
-        eventually(lambda: fast.status(limit=0).active == 0, "the topic hibernates")
+        hibernate(fast)
         refuse_threads("quoth-topic")
         for _ in range(3):
             for name in ("old", "new"):

@@ -6,7 +6,7 @@ import shutil
 import time
 from pathlib import Path
 
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import StartBroker
 from kit.broker.peers import FastPeer, Peers
 from kit.deadlines import eventually
 from kit.disk.damage import flip, truncate
@@ -29,11 +29,6 @@ def fill(fast: FastPeer, topic: str) -> int:
     return log_id
 
 
-def folder(broker: BrokerProcess, topic: str) -> Path:
-    (found,) = broker.topics_directory.glob(f"{topic}~*")
-    return found
-
-
 def counted(fast: FastPeer, name: str) -> int:
     return int(fast.status(limit=0).counters[name])
 
@@ -47,7 +42,7 @@ def test_a_round_finds_a_damaged_segment_and_counts_its_records(
     log_ids = {name: fill(fast, name) for name in NAMES}
     eventually(lambda: counted(fast, "scrub_rounds") > 0, "a round is done")
     assert (counted(fast, "scrub_damages"), counted(fast, "scrub_missing_records")) == (0, 0)
-    path = segments(folder(broker, "b"))[1]
+    path = segments(broker.folder("b"))[1]
     flip(path, 500)
     eventually(lambda: counted(fast, "scrub_damages") == 1, "the damage is found")
     assert counted(fast, "scrub_missing_records") == 10
@@ -56,15 +51,15 @@ def test_a_round_finds_a_damaged_segment_and_counts_its_records(
     assert " records=10 ordinal=10 " in line
     flip(path, 500)
     eventually(lambda: counted(fast, "scrub_damages") == 0, "it is whole again")
-    for headless in segments(folder(broker, "c")):
+    for headless in segments(broker.folder("c")):
         flip(headless, 20)
     broker.wait_for("event=scrub_failed")
     assert counted(fast, "scrub_damages") == 1
     fast.close()
     broker.terminate()
-    shutil.rmtree(folder(broker, "c"))
+    shutil.rmtree(broker.folder("c"))
     flip(path, 500)
-    assert len(list(repair(folder(broker, "b"), log_id=log_ids["b"], others=("topic.json",)))) == 1
+    assert len(list(repair(broker.folder("b"), log_id=log_ids["b"], others=("topic.json",)))) == 1
     broker.restart()
     fast = peers.fast(broker)
     eventually(lambda: counted(fast, "scrub_rounds") > 0, "a round is done")
@@ -84,7 +79,9 @@ def test_a_missing_footer_or_index_is_no_damage(tmp_path: Path) -> None:
     flip(c[0], c[0].stat().st_size - 1)
     d[0].with_suffix(".idx").unlink()
     flip(e[-1], 500)
-    assert not any(one["damages"] or "problem" in one for one in scrub(tmp_path, lambda _size: None))
+    reports = list(scrub(tmp_path, lambda _size: None))
+    assert len(reports) == 2 * len("abcde"), "one for each sealed segment"
+    assert not any(one["damages"] or "problem" in one for one in reports)
 
 
 @needs_proc

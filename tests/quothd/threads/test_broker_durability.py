@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kit.broker.peers import FastPeer, Peers, found_in, hibernates, refused, replied
+from kit.broker.peers import FastPeer, Peers, found_in, hibernate, refused, replied
 from kit.clocks import HookedClock
-from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.deadlines import DEADLINE_S, pause
 from kit.disk.doubles import FaultyDisk
 from quothd import Broker
 from quothwire.protocol.messages import (
@@ -99,10 +99,6 @@ def test_writers_wait_while_too_many_records_are_unsynced(
 
 
 # -- a disk that fails --------------------------------------------------------------------------------------
-
-
-def hibernate(fast: FastPeer) -> None:
-    eventually(lambda: hibernates(fast), "all topics hibernate")
 
 
 def test_a_failed_fsync_ends_the_writing_until_a_restart(

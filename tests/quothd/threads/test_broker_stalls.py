@@ -164,7 +164,7 @@ def test_a_front_end_below_the_stall_limit_is_not_taken_over(watched: Watched) -
 
 def test_a_front_end_that_waits_for_a_disk_is_taken_over_once(watched: Watched) -> None:
     watched.step(3 * QUIET_S)
-    pause(3 * STALL_S)
+    eventually(lambda: watched.guard._sleeps, "the guard sleeps")
     watch = watched.guard.begin("t", watched.clock.monotonic())
     watched.step(STALL_S)
     assert watched.served.acquire(timeout=DEADLINE_S)

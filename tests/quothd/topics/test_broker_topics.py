@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, code_of, found_in, hibernates, refused, replied
+from kit.broker.peers import FastPeer, Peers, code_of, found_in, hibernate, refused, replied
 from kit.clocks import ManualClock
 from kit.deadlines import eventually
 from kit.disk.damage import truncate
@@ -141,7 +141,7 @@ def test_old_records_of_topics_without_requests_are_removed(start_broker: StartB
     fast = peers.fast(broker)
     fast.call(CreateTopic({"max_age": 0.5}), "t")
     newest = fast.publish("t", [b"old"] * 3).last
-    eventually(lambda: hibernates(fast), "it hibernates")
+    hibernate(fast)
     eventually(lambda: fast.describe("t").count == 0, "the records are gone")
     info = fast.describe("t")
     assert (info.first, info.last, info.first_ordinal) == (0, newest, 3)
@@ -170,6 +170,7 @@ def test_old_records_of_topics_without_requests_are_removed(start_broker: StartB
 def test_readers_during_a_trim_get_records_in_order_up_to_the_last(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
+    """A reply has the next record, or the first one of a later segment that was left meanwhile."""
     reader = peers.fast(broker)
     fast.call(CreateTopic({"count_limit": 5}), topic)
     for row in range(times(2, 200)):
@@ -181,7 +182,7 @@ def test_readers_during_a_trim_get_records_in_order_up_to_the_last(
         for i, answer in zip([*range(0, 95, 2)] * 2, reader.answers_to(reads + more), strict=True):
             found = found_in(answer, pointers[i] - 1)
             assert found.records, f"nothing above record {i} in round {row}"
-            assert found.records[0].pointer in pointers[i:]
+            assert found.records[0].pointer in (pointers[i], *pointers[i // 5 * 5 + 5 : 91 : 5])
         assert [record.pointer for record in reader.read_all(topic)] == pointers[-10:]
         fast.call(TrimTopic(before=2**55), topic)
 
@@ -228,11 +229,6 @@ class FastClock(SystemClock):
         return 200 * super().monotonic()
 
 
-def folder_of(broker: BrokerProcess, topic: str) -> Path:
-    (folder,) = broker.topics_directory.glob(f"{topic}~*")
-    return folder
-
-
 def test_a_long_opening_reports_its_progress(
     tmp_path: Path, peers: Peers, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -276,16 +272,16 @@ FALSE_SEGMENTS = ("01999999999999999.seg", "72057594037927935.seg")
 
 def spoil(broker: BrokerProcess) -> bytes:
     """Give each topic of a stopped broker something to find; returns the whole bytes of a cut segment."""
-    with segments(folder_of(broker, "torn"))[-1].open("ab") as file:
+    with segments(broker.folder("torn"))[-1].open("ab") as file:
         file.write(os.urandom(100))
-    lost = segments(folder_of(broker, "lost"))[-1]
+    lost = segments(broker.folder("lost"))[-1]
     truncate(lost, boundaries(lost, int(lost.parent.name[-16:], 16))[1])
     for name in FALSE_SEGMENTS:
-        (folder_of(broker, "false") / name).write_bytes(bytes(5_000))
+        (broker.folder("false") / name).write_bytes(bytes(5_000))
     late = ManualClock(time.time_ns() // 1_000 + 3_600_000_000)
-    with Log.open(folder_of(broker, "ahead"), others=(topic_file.NAME,), clock=late) as log:
+    with Log.open(broker.folder("ahead"), others=(topic_file.NAME,), clock=late) as log:
         log.append([b"y"])
-    sealed = segments(folder_of(broker, "cut"))[-2]
+    sealed = segments(broker.folder("cut"))[-2]
     content = sealed.read_bytes()
     truncate(sealed, len(content) - FOOTER_BYTES)
     for index in sealed.parent.glob("*.idx"):
@@ -320,13 +316,13 @@ def test_findings_of_an_opening_are_logged_and_counted(start_broker: StartBroker
         "event=topic_recovered topic=torn torn_bytes=100",
         "event=records_lost topic=lost records=4",
         *(f"event=stray_set_aside topic=false file={name}.1.damaged" for name in FALSE_SEGMENTS),
-        f"event=derived_rebuilt topic=cut segments={segments(folder_of(broker, 'cut'))[-2].name}",
+        f"event=derived_rebuilt topic=cut segments={segments(broker.folder('cut'))[-2].name}",
     ):
         broker.wait_for(line)
     seconds = broker.wait_for("event=pointers_ahead topic=ahead ").rpartition("seconds=")[2]
     assert 3_500 < int(seconds.split()[0]) <= 3_620
     assert broker.stderr.count("event=pointers_ahead") == 1, "a false segment moves no pointer"
-    sealed = segments(folder_of(broker, "cut"))[-2]
+    sealed = segments(broker.folder("cut"))[-2]
     assert (sealed.read_bytes(), sealed.with_suffix(".idx").exists()) == (content, True)
     for name, pointers in published.items():
         assert fast.publish(name, [b"z"]).first > pointers[-1]

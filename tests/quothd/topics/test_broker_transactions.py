@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kit.broker.brokers import BrokerProcess, Restart, StartBroker
-from kit.broker.peers import FastPeer, Peers, code_of, hibernates, refused, replied
+from kit.broker.peers import FastPeer, Peers, code_of, hibernate, refused, replied
 from kit.broker.transactions import Job, part_of, staged
-from kit.deadlines import eventually
 from kit.disk.logs import encoded
 from kit.scale import times
 from quothlog.producers import RESULTS_MAX
@@ -287,6 +286,6 @@ def test_a_hibernating_topic_remembers_its_producers(start_broker: StartBroker, 
     fast = peers.fast(start_broker(worker_timeout=0.05))
     for i in (1, 2):
         reply = fast.publish("t", [b"%d" % i], producer=ALICE, sequence=i)
-        eventually(lambda: hibernates(fast), "it hibernates")
+        hibernate(fast)
         again = fast.publish("t", [b"%d" % i], producer=ALICE, sequence=i)
         assert (again.first, again.duplicate) == (reply.first, True)

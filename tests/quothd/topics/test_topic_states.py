@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,8 @@ from quothwire.protocol.transaction import encode_parts
 
 STORES = (Operation.PUBLISH, Operation.PUBLISH_STAGED)
 READS = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
+
+State = Callable[[OpenTopic, FaultyDisk], None]
 
 
 def nothing(_topic: OpenTopic, _disk: FaultyDisk) -> None:
@@ -59,7 +62,8 @@ def sync_fails(topic: OpenTopic, disk: FaultyDisk) -> None:
     disk.fail("sync")
 
 
-STATES = [nothing, filled, unsynced, syncing, failed, sync_fails]
+SOUND: list[State] = [nothing, filled, unsynced, syncing]
+FAILED: list[State] = [failed, sync_fails]
 
 
 @pytest.fixture
@@ -75,11 +79,12 @@ def test_the_table_has_every_operation_that_a_topic_handles() -> None:
     assert handled == {*Operation} - about_the_broker - {Operation.CREATE}
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [*SOUND, *FAILED])
 def test_every_request_is_answered_once_in_every_state(
-    tmp_path: Path, disk: FaultyDisk, state: Callable[[OpenTopic, FaultyDisk], None]
+    tmp_path: Path, disk: FaultyDisk, state: State
 ) -> None:
     """Before the topic ends, or with its end. So is a publish of the same burst."""
+    codes = {"", "waits", "not_staged"} | ({"storage_failed"} if state in FAILED else set())
     for name, companions in product(OPERATIONS, (0, 1)):
         topic = OpenTopic(tmp_path / f"{name} {companions}", disk)
         state(topic, disk)
@@ -92,7 +97,7 @@ def test_every_request_is_answered_once_in_every_state(
         disk.heal()
         assert topic.topic.ended
         assert isinstance(topic.end, Deleted if name == "delete" else Closed | Failed)
-        topic.codes(topic.answers)
+        assert {*topic.codes(topic.answers)} <= codes, name
 
 
 def test_a_closing_topic_answers_earlier_requests(tmp_path: Path, disk: FaultyDisk) -> None:
@@ -207,14 +212,29 @@ def live(directory: Path, disk: FaultyDisk, metadata: TopicMetadata | None = Non
     return topic
 
 
-@pytest.mark.parametrize("kind", [*CHANGES, "open", "read"])
-def test_every_request_is_answered_once_for_every_failure_of_the_disk(tmp_path: Path, kind: Kind) -> None:
-    """The n-th operation of a kind fails, for every n. Acknowledged records are there afterwards."""
+KINDS: list[tuple[Kind, ...]] = [(kind,) for kind in (*CHANGES, "open", "read") if kind != "truncate"]
+
+
+@pytest.mark.parametrize("kinds", [*KINDS, ("write", "truncate")], ids=" ".join)
+def test_every_request_is_answered_once_for_every_failure_of_the_disk(
+    tmp_path: Path, kinds: tuple[Kind, ...]
+) -> None:
+    """The n-th operation of a kind fails, for every n, and the removal of what a write has left.
+
+    Acknowledged records are there afterwards.
+    """
+    kind, *then = kinds
     calm = FaultyDisk(syncs=False)
-    live(tmp_path / "calm", calm)
+    undisturbed = live(tmp_path / "calm", calm)
+    assert {*undisturbed.codes(undisturbed.answers)} == {""}
+    assert calm.count(kind)
+    truncates = 0
     for nth in range(1, calm.count(kind) + 1):
         disk, directory = FaultyDisk(syncs=False), tmp_path / str(nth)
-        disk.fail(kind, nth)
+        problem, written = (errno.ENOSPC, 40) if then else (errno.EIO, 0)
+        disk.fail(kind, nth, problem, written=written)
+        for other in then:
+            disk.fail(other)
         metadata = new_topic()
         try:
             topic = live(directory, disk, metadata)
@@ -222,10 +242,12 @@ def test_every_request_is_answered_once_for_every_failure_of_the_disk(tmp_path: 
             assert list((directory / "topics").iterdir()) == [], "a topic that was not made leaves nothing"
             assert metadata.path is None, "the next request makes another folder"
             continue
+        truncates += disk.count("truncate")
         codes = dict(zip(topic.answers, topic.codes(topic.answers), strict=True))
         stored = [request for request in codes if request.operation in STORES]
         acknowledged = sum(len(VALUES) for request in stored if not codes[request])
         assert metadata.path is not None
         with Log.open(metadata.path) as log:
-            assert acknowledged <= log.end_ordinal <= len(VALUES) * len(stored), f"{kind} {nth}"
+            assert acknowledged <= log.end_ordinal <= len(VALUES) * len(stored), f"{kinds} {nth}"
             assert log.findings.damaged_bytes == 0
+    assert truncates or not then, "such a failure is reached"

@@ -22,7 +22,7 @@ from quothlog.backup.backup import Archive, Archiver, discard
 from quothlog.backup.restore import restore
 from quothlog.recovery import verify
 from quothlog.recovery.verify import Damage
-from quothlog.storage.filesystem import FileSystem, PosixFileSystem
+from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import Damaged
 from quothwire.record import Record
 
@@ -40,7 +40,7 @@ def archived(
 ) -> tuple[Archive, list[Damage], int]:
     """Copy a log as it was at a moment, or is now; returns it, the damages, the bytes copied."""
     moment = clock.now() if until is None else until
-    disk = filesystem or PosixFileSystem()
+    disk = filesystem or FaultyDisk(syncs=False)
     exact = until is not None
     archiver = Archiver(log.directory, log.log_id, target, moment, exact=exact, filesystem=disk, clock=clock)
     damages = list(archiver.run(advance))
@@ -54,7 +54,7 @@ def restored(
     """Bring a log back and open it."""
     at.mkdir()
     restore(source, archive, at, log_id, until=until, clock=clock)
-    return Log.open(at, log_id=log_id, clock=clock)
+    return Log.open(at, log_id=log_id, clock=clock, filesystem=FaultyDisk(syncs=False))
 
 
 def up_to(records: list[Record], batches: list[Appended], moment: int) -> list[Record]:
@@ -68,7 +68,8 @@ def test_backup_of_any_history_restores_any_time_of_it(tmp_path: Path, rng: rand
         here = tmp_path / str(number)
         clock = ManualClock(START)
         history: list[Appended] = []
-        with Log.open(here / "log", options=LogOptions(count_limit=rng.randrange(1, 30)), clock=clock) as log:
+        options = LogOptions(count_limit=rng.randrange(1, 30))
+        with Log.open(here / "log", options=options, clock=clock, filesystem=FaultyDisk(syncs=False)) as log:
             for row in range(rng.randrange(1, 60)):
                 clock.step(rng.choice((0, 1, 3, SECOND, HOUR, -SECOND)))
                 history.append(log.append([b"%d.%d" % (row, i) for i in range(rng.randrange(1, 6))]))

@@ -16,7 +16,18 @@ from xxhash import xxh3_64_intdigest
 from kit.clocks import HOUR, SECOND, START, ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import FaultyDisk
-from kit.disk.logs import OpenLog, boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.disk.logs import (
+    OpenLog,
+    boundaries,
+    encoded,
+    fill,
+    outcome_of,
+    put,
+    salvaged,
+    segments,
+    values,
+    verify_log,
+)
 from kit.machine.processes import peak_of
 from quothlog import Log, LogOptions, file_format
 from quothlog.file_format import Footer, LogPosition
@@ -65,13 +76,13 @@ def assert_lost_only(log: Log, told: list[Record], lost: set[int]) -> None:
         assert {one.pointer for one in salvaged(log, after)} >= {one for one in kept if one > after}
     assert log.append(b"later").first > told[-1].pointer
     log.close()
-    assert kept <= {one.pointer for one in verify.records(log.directory) if isinstance(one, Record)}
+    assert kept <= {one.pointer for one in verify_log(log.directory)[0]}
 
 
 PAIRS = [(0, 1), (1, 2), (1, 18), (5, 6), (0, 18), (17, 18), (1, 19), (0, 19), (18, 19)]
 MOVES = [
     *({one: other, other: one} for one, other in PAIRS),
-    *({place: which} for place, which in product((0, 1, 10, 18, 19), (0, 1, 9, 18, 19))),
+    *({place: which} for place, which in product((0, 1, 10, 18, 19), (0, 1, 9, 18, 19)) if place != which),
     {2: 12, 3: 13, 4: 14, 12: 2, 13: 3, 14: 4},
 ]
 """Two batches that changed places, a batch that was written over another one, blocks of them."""
@@ -82,8 +93,7 @@ def test_misplaced_batches_hide_no_others(
     stored: list[Record], open_log: OpenLog, directory: Path, moves: dict[int, int]
 ) -> None:
     put_in_place(directory, moves)
-    moved = {place: which for place, which in moves.items() if place != which}
-    assert_lost_only(open_log(), stored, {*moved.keys(), *moved.values()})
+    assert_lost_only(open_log(), stored, {*moves.keys(), *moves.values()})
 
 
 # -- footers -------------------------------------------------------------------------------------------------
@@ -132,7 +142,7 @@ def test_value_that_looks_like_a_footer_is_a_value(open_log: OpenLog, directory:
     log.discard()
     log = open_log()
     assert (log.findings.torn_bytes, list(log.read())) == (0, records)
-    assert [one for one in verify.records(directory) if isinstance(one, Record)] == records
+    assert verify_log(directory)[0] == records
     (summary,) = verify.summaries(directory)
     assert (summary.damages, summary.records) == ((), 2)
 
@@ -168,7 +178,7 @@ def test_value_that_looks_like_the_missing_footer_is_a_value(open_log: OpenLog, 
     assert len(records) == 3
     log.rest()
     assert list(log.read()) == records
-    assert [one for one in verify.records(directory) if isinstance(one, Record)] == records
+    assert verify_log(directory)[0] == records
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -263,7 +273,7 @@ def test_misplaced_segment_before_all_others_changes_no_count(open_log: OpenLog,
     assert found is not None
     assert log.loss(0, 0, found).damaged == 0
     records, _ = log.trim(appended[6].pointer)
-    assert records >= 0
+    assert records == 2
     assert log.first_ordinal == 6
     assert list(log.read()) == appended[6:]
 
@@ -307,5 +317,4 @@ def test_copy_named_within_a_segment_hides_no_record_of_it(open_log: OpenLog, di
     log = open_log()
     for row, record in enumerate(records):
         assert list(log.read(record.pointer)) == records[row + 1 :]
-        found = [one for one in verify.records(directory, record.pointer) if isinstance(one, Record)]
-        assert found == records[row + 1 :]
+        assert verify_log(directory, record.pointer)[0] == records[row + 1 :]

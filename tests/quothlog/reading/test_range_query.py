@@ -37,7 +37,11 @@ def grown(seed: int) -> Iterator[tuple[Log, Batches]]:
     size_limit = rng.choice((400, 3_000, 100_000, 2**26))
     clock = ManualClock(tick=rng.choice((1, 1_000)))
     options = LogOptions(size_limit=size_limit)
-    with TemporaryDirectory(prefix="quoth-ranges-") as at, Log.open(at, options=options, clock=clock) as log:
+    disk = FaultyDisk(syncs=False)
+    with (
+        TemporaryDirectory(prefix="quoth-ranges-") as at,
+        Log.open(at, options=options, clock=clock, filesystem=disk) as log,
+    ):
         stored: Batches = []
         for _ in range(rng.randrange(80)):
             values = [bytes(rng.choice((0, 1, 30))) for _ in range(rng.choice((1, 1, 2, 3, 10, 100)))]
@@ -202,7 +206,7 @@ def assert_consistent(log: Log) -> None:
 def test_damaged_records_are_counted_once(open_log: OpenLog, directory: Path, chance: int, seed: int) -> None:
     """Bytes anywhere in sealed segments are changed or zeros; the last segment has the end of the log."""
     rng = random.Random(seed + chance)
-    with open_log(options=LogOptions(size_limit=2_000)) as log:
+    with open_log(options=LogOptions(size_limit=2_000), filesystem=FaultyDisk(syncs=False)) as log:
         fill(log, 60, records=3)
         log.roll()
         fill(log, 2)
@@ -296,11 +300,11 @@ def test_survey_is_unchanged_by_later_appends_and_trims(open_log: OpenLog) -> No
 
 def test_few_segments_are_opened_to_advance(open_log: OpenLog) -> None:
     """Of three hundred: those at the ends, and those that halving looks at."""
-    with open_log() as log:
+    disk = FaultyDisk(syncs=False)
+    with open_log(filesystem=disk) as log:
         for _ in range(300):
             fill(log, 2)
             log.roll()
-    disk = FaultyDisk()
     log = open_log(filesystem=disk)
     survey = log.survey(0)
     middle = survey.advance(0, 300, ALL)[0].until

@@ -17,14 +17,15 @@ from xxhash import xxh3_64_intdigest
 from kit.clocks import DAY, HOUR
 from kit.disk.crashed_log import LOG_ID, TAIL, CrashedLog, assert_goes_on, restamped, torn_files
 from kit.disk.damage import zero
-from kit.disk.logs import OpenLog, copy, encoded, fill, salvaged, segments, values
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import OpenLog, copy, encoded, fill, salvaged, segments, values, verify_log
 from kit.machine.processes import peak_of
 from kit.scale import some
 from quothlog import Log, file_format
 from quothlog.file_format import BLOCK_BYTES, HORIZON_US, Block
 from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
-from quothlog.recovery.verify import Damage, Unfinished
+from quothlog.recovery.verify import Unfinished
 from quothlog.storage.clock import SystemClock
 from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
@@ -118,7 +119,7 @@ def test_rubbish_at_the_end_of_this_boot_is_damage(open_log: OpenLog, directory:
     whole = path.read_bytes()
     for rubbish in (b"x", b"QUOTHING", b"x" * 100, bytes(100) + b"x"):
         path.write_bytes(whole + rubbish)
-        (found,) = (one for one in verify.records(directory) if isinstance(one, Damage))
+        _, (found,), _ = verify_log(directory)
         assert found[:4] == (path, len(whole), len(whole) + len(rubbish), -1)
     for unfinished in (bytes(1), bytes(5_000), b"QUOBx"):
         path.write_bytes(whole + unfinished)
@@ -359,16 +360,17 @@ def test_opening_reads_the_last_segment_from_its_checkpoint_only(open_log: OpenL
     before = log.info().bytes
     log.append(bytes(1_000))
     log.sync()
-    log._lock.release()
+    log.discard()
     again = open_log()
     assert again.findings.scanned_bytes == again.info().bytes - before
     assert len(values(again)) == 1_001
 
 
-def test_problem_of_a_log_is_raised_as_a_quoth_error(crashed_log: CrashedLog) -> None:
-    """Nothing but documented errors comes out of a directory full of noise."""
-    rng = random.Random(20260102)
-    for _ in range(60):
+def test_problem_of_a_log_is_raised_as_a_quoth_error(crashed_log: CrashedLog, rng: random.Random) -> None:
+    """Nothing but documented errors comes out of a directory full of noise, with the log's id and without."""
+    known = {record.pointer: record for record in crashed_log.records}
+    outcomes = set()
+    for number in range(60):
         target = copy(crashed_log.directory, next(crashed_log.copies))
         for path in sorted(target.iterdir()):
             data = bytearray(path.read_bytes())
@@ -376,7 +378,17 @@ def test_problem_of_a_log_is_raised_as_a_quoth_error(crashed_log: CrashedLog) ->
                 if data:
                     data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
             path.write_bytes(data[: rng.choice((len(data), len(data), rng.randint(0, len(data))))])
-        known = {record.pointer: record for record in crashed_log.records}
-        with contextlib.suppress(Damaged), crashed_log.open(target) as log:
-            assert all(known[record.pointer] == record for record in salvaged(log))
-            log.append(b"x")
+        if number % 2:
+            for path in segments(target):
+                zero(path, 0, min(BLOCK_BYTES, path.stat().st_size))
+        disk = FaultyDisk(syncs=False)
+        for log_id in (0, LOG_ID):
+            try:
+                with Log.open(target, clock=crashed_log.clock, log_id=log_id, filesystem=disk) as log:
+                    assert all(known[record.pointer] == record for record in salvaged(log))
+                    appended = log.append(b"x")
+                    known[appended.first] = Record(appended.first, b"x", None, {})
+                outcomes.add("opened")
+            except Damaged:
+                outcomes.add("damaged")
+    assert outcomes == {"opened", "damaged"}

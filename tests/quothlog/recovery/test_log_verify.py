@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kit.disk.damage import flip
-from kit.disk.logs import OpenLog, boundaries, fill, segments
+from kit.disk.logs import OpenLog, boundaries, fill, segments, verify_log
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
-from quothlog.recovery.verify import Damage, Unfinished, Wrong, records, summaries, summaries_in
+from quothlog.recovery.verify import Damage, Wrong, records, summaries, summaries_in
 from quothwire.errors import Damaged
 from quothwire.record import Record
 
@@ -23,19 +23,9 @@ LOG_ID = 0x5151
 
 def seen(directory: Path, after: int = 0) -> list[Record]:
     """Return the records that `verify` yields, which must find nothing wrong."""
-    found = list(records(directory, after))
-    assert all(isinstance(one, Record) for one in found), found
-    return [one for one in found if isinstance(one, Record)]
-
-
-def split(directory: Path, after: int = 0) -> tuple[list[Record], list[Damage], list[Unfinished]]:
-    """Sort what `verify` yields by its kind."""
-    found = list(records(directory, after))
-    return (
-        [one for one in found if isinstance(one, Record)],
-        [one for one in found if isinstance(one, Damage)],
-        [one for one in found if isinstance(one, Unfinished)],
-    )
+    found, *wrong = verify_log(directory, after)
+    assert wrong == [[], []]
+    return found
 
 
 @pytest.fixture
@@ -95,9 +85,9 @@ def test_directory_without_a_log_is_not_found(tmp_path: Path) -> None:
 def test_verify_reports_no_damage_before_the_cursor(stored: list[Record], directory: Path) -> None:
     path = segments(directory)[1]
     flip(path, boundaries(path, LOG_ID)[1] + 70)
-    assert split(directory, stored[15].pointer)[1], "a damaged batch directly behind the cursor"
-    assert split(directory, stored[18].pointer)[1], "a cursor inside of it"
-    assert split(directory, stored[19].pointer) == (stored[20:], [], [])
+    assert verify_log(directory, stored[15].pointer)[1], "a damaged batch directly behind the cursor"
+    assert verify_log(directory, stored[18].pointer)[1], "a cursor inside of it"
+    assert verify_log(directory, stored[19].pointer) == (stored[20:], [], [])
 
 
 # -- beside the owner -------------------------------------------------------------------------------
@@ -133,7 +123,7 @@ def test_verify_beside_a_writing_owner_finds_no_damage(
     looks = 0
     try:
         while not done.is_set() or not looks:
-            found, damages, _ = split(directory)
+            found, damages, _ = verify_log(directory)
             assert not damages
             numbers = [int(record.value.split()[0]) for record in found if b" " in record.value]
             assert numbers == (sorted(set(numbers)) if trims else list(range(len(numbers))))

@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import OpenLog, fill, segments, values
+from kit.machine.processes import in_child
 from quoth.filelock import FileLock
 from quothlog import Log, Reader, file_format
 from quothlog.reading import forwarding_progress
@@ -45,24 +46,6 @@ def running(program: str, at: Path) -> Iterator[int]:
             yield process.pid
         finally:
             process.kill()
-
-
-def in_child(act: Callable[[], object]) -> str:
-    """Run an act in a forked child; returns its outcome as a text."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.write(writer, repr(act()).encode())
-        except BaseException as problem:
-            os.write(writer, str(problem).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as said:
-        text = said.read()
-    os.waitpid(child, 0)
-    return text
 
 
 def test_failed_opening_releases_the_lock_and_its_descriptors(open_log: OpenLog, directory: Path) -> None:

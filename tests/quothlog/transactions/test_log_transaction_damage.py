@@ -17,15 +17,14 @@ from kit.broker.peers import refused
 from kit.broker.transactions import LARGE, PARTS, SMALL, WHOLE, Loader, sizes, stage_all, staged
 from kit.clocks import HOUR, ManualClock
 from kit.disk.damage import flip, truncate
-from kit.disk.doubles import Died, FaultyDisk
-from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments, values
+from kit.disk.doubles import CHANGES, Died, FaultyDisk
+from kit.disk.logs import OpenLog, copy, encoded, outcome_of, salvaged, segments, values, verify_log
+from kit.scale import some
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
 from quothlog.file_format import PLAN_NAME
-from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
-from quothlog.recovery.verify import Unfinished
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothlog.transactions.commit import Commit
 from quothwire import batch
@@ -206,11 +205,7 @@ def test_a_transaction_without_its_end_is_quarantined(
     for number, cut in enumerate([start + 1, end - 1, *rng.sample(range(start, end), 12)]):
         crashed = copy(directory, tmp_path / f"{number}")
         os.truncate(crashed / segment.name, cut)
-        (unfinished,) = (
-            [step for step in verify.records(crashed) if isinstance(step, Unfinished)]
-            if cut > start
-            else [None]
-        )
+        (unfinished,) = verify_log(crashed)[2] if cut > start else [None]
         assert unfinished is None or (unfinished.start, unfinished.end) == (start, cut)
         again = Loader(open_log(crashed, options=SMALL))
         assert values(again.log) == [b"before"], cut
@@ -238,8 +233,9 @@ def test_reader_never_sees_a_part_of_a_transaction(
 ) -> None:
     """Wherever publishing breaks off: nothing, or all of it, and nothing is reported as missing."""
     fates = set()
-    for nth in range(1, 200):
-        directory = tmp_path / f"{nth}"
+
+    def publish(directory: Path, nth: int) -> int:
+        """Let the process die at the n-th change, if there are so many; returns how many there were."""
         disk = FaultyDisk(syncs=False)
         missing: list[Missing] = []
         log = Log.open(directory, filesystem=disk, clock=clock, options=options)
@@ -248,24 +244,28 @@ def test_reader_never_sees_a_part_of_a_transaction(
             assert drained(reader) == [b"before"]
             loader = Loader(log)
             parts = stage_all(loader)
+            before = disk.count(*CHANGES)
             disk.die(nth, written=rng.choice([0, 700, 3_000]))
             with suppress(Died):
                 loader.publish(1, parts)
-            died = disk.struck_any
+            changes = disk.count(*CHANGES) - before
+            assert disk.struck_any == (changes >= nth)
             seen = drained(reader)
             assert seen in ([], WHOLE), nth
-            log._lock.release()
-            with Log.open(directory, clock=clock, options=options) as log:
+            log.discard()
+            disk.heal()
+            with Log.open(directory, filesystem=disk, clock=clock, options=options) as log:
                 loader = Loader(log)
                 fates.add((bool(seen), loader.own.standing(loader.id, 1).state))
                 loader.publish(1, parts)
                 assert values(log) == [b"before", *WHOLE]
             assert seen + drained(reader) == WHOLE
             assert missing == []
-        if not died:
-            break
-    else:
-        raise AssertionError("publishing never ended")
+        return changes
+
+    every = range(1, publish(tmp_path / "calm", 1_000) + 1)
+    for nth in every if options is SMALL else (1, *some(every[1:], rng, 3)):
+        publish(tmp_path / f"{nth}", nth)
     assert {(False, "staged"), (True, "published")} <= fates
 
 

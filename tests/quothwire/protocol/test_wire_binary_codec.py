@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import msgpack
 import pytest
 
+from kit.forged import CORRELATION, header
 from kit.text.wording import code_of
 from quothwire.errors import CODES, BrokerFailure, QuothError, RequestError, error
 from quothwire.protocol import binary_codec, msgpack_schema, text_codec
@@ -35,20 +35,7 @@ from quothwire.protocol.messages import (
     Pong,
 )
 
-CORRELATION = 0x0102_0304_0506_0708
 BUSY = error("busy", "")
-
-
-def header(
-    operation: int = Operation.PING,
-    status: int = 0,
-    *,
-    magic: bytes = b"\xd1Q",
-    version: int = 1,
-    zeros: bytes = bytes(3),
-    correlation: int = CORRELATION,
-) -> bytes:
-    return struct.pack("<2sBBB3sQ", magic, version, operation, status, zeros, correlation)
 
 
 def test_request_without_arguments_has_the_defaults() -> None:
@@ -136,8 +123,8 @@ def test_wrong_frames_are_refused() -> None:
         frames = [header(), b"topic", b"\x80", b"payload", *[b""] * 1_000][:count]
         assert code_of(decode_call, frames) == "bad_request"
     for count in (0, 1, 4, 1_000):
-        for status in (1, 2):
-            frames = [header(status=status), msgpack_schema.pack(Pong(5)), *[b""] * 1_000][:count]
+        for status, content in ((1, msgpack_schema.pack(Pong(5))), (2, encode_error(1, 1, BUSY)[1])):
+            frames = [header(status=status), content, *[b""] * 1_000][:count]
             assert code_of(decode_answer, frames) == "bad_request"
     for first in (b"", header()[:15], header() + b"\0", bytes(16), b"\xff" * 16, b"ping"):
         assert code_of(decode_call, [first, b"topic", b"\x80"]) == "bad_request"

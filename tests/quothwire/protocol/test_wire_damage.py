@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kit.disk.logs import stamped
 from quothwire import batch, pointer, topic
 from quothwire.errors import QuothError, error
 from quothwire.headers import decode_headers, encode_headers
@@ -49,8 +50,7 @@ def records() -> bytes:
 
 def stored() -> bytes:
     """Return the same batch as a log stores it."""
-    header = batch.parse_header(records(), 0)._replace(base=NOW, ordinal=9)
-    return batch.stamp(header, LOG) + records()[batch.HEADER_BYTES :]
+    return stamped(records(), LOG, NOW, 9)
 
 
 def encode_batch(decoded: batch.DecodedBatch, log_id: int = 0) -> bytes:
