@@ -158,12 +158,11 @@ def test_a_stop_under_load_loses_nothing_that_was_acknowledged(
             assert "unlocked" in broker.stderr
         finally:
             load.over.set()
-    for fast, end in zip(clients, ends, strict=True):
+    for end in ends:
         end.result()
-        fast.close()  # the next broker gets nothing of it
     assert load.codes <= {"", "stopping"}
     assert {path.suffix for path in broker.topics_directory.rglob("0*")} == {".idx", ".seg"}
-    broker.restart()
+    broker.restart(port=free_port())  # where it gets nothing that the publishers have sent last
     fast = peers.fast(broker)
     for topic, stored in load.acknowledged.items():
         found = {record.pointer: record.value for record in fast.read_all(topic)}
