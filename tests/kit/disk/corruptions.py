@@ -113,10 +113,9 @@ class Scene:
                 if self.index(row).exists():
                     needed &= in_place(data, written, log_id, self.block(row)[2])
                     last = self.stored[first + BATCHES - 1]
-                    if data.startswith(written[-1][:HEADER_BYTES], last.start):
-                        needed &= in_place(
-                            data[: last.end], written, log_id
-                        )  # the index says that it ends here
+                    if first == ACTIVE and data.startswith(written[-1][:HEADER_BYTES], last.start):
+                        # Opening believes the index, and quarantines what lies behind its end.
+                        needed &= in_place(data[: last.end], written, log_id)
                 found |= {first + one for one in needed}
         return found
 
