@@ -292,10 +292,10 @@ class Trial:
             return self._running[-1]
 
         url = self.broker.url
-        patience = "-t", "3600"
-        tail = start("tail", *patience, url, FED[0], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        timeout = "-t", "3600"
+        tail = start("tail", *timeout, url, FED[0], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._watch_output("c.tail", tail)
-        typed = "publish", *patience, url, "c.publish"
+        typed = "publish", *timeout, url, "c.publish"
         self._feeds.append(start(*typed, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
         self._watch_topic("c.publish", self._feeds[-1])
 
