@@ -10,7 +10,6 @@ Not thread-safe: it belongs to the owner of the log. A `SyncRequest` may be exec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -307,8 +306,10 @@ class Appender:
             self._sealed.append(old.seal(commit.tail.before, segments[0].floor))
         else:
             old.file.close()
-            with suppress(OSError):  # an empty segment does no harm
+            try:
                 old.remove()
+            except OSError:  # retention removes it before those behind it
+                self._sealed.append(old.sealed(segments[0].floor, old.end.offset))
         self._sealed += segments
         self.is_placed = False
         self.rolls += len(segments)

@@ -19,6 +19,7 @@ from quothlog.transactions.commit import Commit
 from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX, StoredTransaction, TransactionTable
 from quothwire import batch
 from quothwire.batch import Flag
+from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.transaction import StagedPart, producer_of
 
 
@@ -81,6 +82,24 @@ def test_abort_removes_nothing_of_a_transaction_that_may_be_stored(
     other = open_log(copy(directory, tmp_path / "later"), options=LARGE)
     assert values(other) == WHOLE
     assert Loader(other).own.standing(loader.id, 1).state == "published"
+
+
+def test_an_empty_segment_that_could_not_be_removed_goes_with_those_behind_it(open_log: OpenLog) -> None:
+    """Else the next opening would take it for the first one, with all removed records behind it."""
+    disk = FaultyDisk()
+    log = open_log(options=LARGE, filesystem=disk)
+    loader = Loader(log)
+    publication = placed(loader, stage_all(loader))
+    assert publication is not None
+    publication.commit()
+    disk.fail("remove")
+    loader.own.adopt(publication)
+    assert disk.struck_any
+    disk.heal()
+    assert values(log) == WHOLE
+    assert log.trim(POINTER_MAX)[0] == log.first_ordinal == len(WHOLE)
+    log.close()
+    assert open_log(options=LARGE).first_ordinal == len(WHOLE)
 
 
 def test_transaction_without_a_successful_sync_is_reported_as_failed(open_log: OpenLog) -> None:
