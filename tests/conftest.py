@@ -26,7 +26,7 @@ from kit.spark.sparks import DRIVER_OPTIONS, JAVA_OPTIONS, java_is_there, spark_
 SEPARATE = frozenset(("alone", "spark", "system"))
 """Marks of tests that are run by themselves. A file with such a test holds the word."""
 
-LONG = frozenset(("test_check.py", "test_house.py", "test_packaging.py", "test_site.py", "test_tour.py"))
+SLOW = frozenset(("test_check.py", "test_house.py", "test_packaging.py", "test_site.py", "test_tour.py"))
 """Files of tests that take seconds each."""
 
 
@@ -46,7 +46,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, which share fixtures: the last tests of all workers have to be short."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    items.sort(key=lambda item: item.path.name not in SLOW)
 
 
 @pytest.hookimpl(wrapper=True)
