@@ -7,29 +7,22 @@ Buffers may change while Python code runs, so no offset is used that was not com
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact, PyList_New, PyList_SET_ITEM
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE, PyTuple_SET_ITEM
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.string cimport memcpy, memset
 
 from quothwire._native.buffers cimport Bytes, close_bytes, open_bytes
 from quothwire._native.libquoth cimport *
+from quothwire._native.values cimport WORD_MAX, as_word, field_as_word, new_row, set_field
 
 cdef extern from "Python.h":
-    object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
     PyObject *PySequence_Fast_GET_ITEM(object fast, Py_ssize_t row)
     Py_ssize_t PySequence_Fast_GET_SIZE(object fast)
-    PyObject *PyTuple_GET_ITEM(object row, Py_ssize_t field)
-    PyObject *PyErr_Occurred()
-    void PyErr_Clear()
-    uint64_t PyLong_AsUnsignedLongLong(object number)
-    bint PyLong_CheckExact(object number)
 
 cdef dict references = {}
 cdef object Header = None
-cdef object Stored = None
 cdef object DecodedBatch = None
-cdef uint64_t WORD_MAX = <uint64_t>-1
 cdef uint64_t POINTER_MAX = (<uint64_t>1 << 56) - 1
 
 
@@ -42,33 +35,7 @@ def take(function):
     return globals()[function.__name__]
 
 
-# -- values ------------------------------------------------------------------------------------------------
-
-
-cdef inline bint as_word(object number, uint64_t *word) noexcept:
-    """True for an integer of 64 bits without a sign."""
-    word[0] = 0
-    if not PyLong_CheckExact(number):
-        return False
-    word[0] = PyLong_AsUnsignedLongLong(number)
-    if word[0] == WORD_MAX and PyErr_Occurred() != NULL:
-        PyErr_Clear()
-        return False
-    return True
-
-
-cdef inline bint field_as_word(object row, Py_ssize_t field, uint64_t *word) noexcept:
-    return as_word(<object>PyTuple_GET_ITEM(row, field), word)
-
-
-cdef inline object new_row(object kind, Py_ssize_t fields):
-    """Makes a named tuple whose fields are not set yet."""
-    return PyType_GenericAlloc(<PyTypeObject *>kind, fields)
-
-
-cdef inline void set_field(object row, Py_ssize_t field, object value):
-    Py_INCREF(value)
-    PyTuple_SET_ITEM(row, field, value)
+# -- headers as named tuples ------------------------------------------------------------------------------
 
 
 cdef object header_of(const quoth_batch_header *header):
