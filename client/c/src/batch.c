@@ -267,8 +267,7 @@ static int take_binary(quoth_span *headers, quoth_span *binary) {
     return headers->size && read_length(headers, 0xc4, &length) && take(headers, length, binary);
 }
 
-/* 1 if the bytes are UTF-8: the shortest form of each character, no surrogates, nothing above U+10FFFF. */
-static int is_utf8(quoth_span text) {
+int quoth_is_utf8(quoth_span text) {
     const uint8_t *at = text.bytes, *end = at + text.size;
     while (at < end) {
         uint8_t first = *at++;
@@ -291,7 +290,7 @@ int quoth_headers_next(quoth_span *headers, uint32_t *pairs, quoth_span *name, q
         if (headers->size && !take_count(headers, pairs)) return -1;
     }
     if (!*pairs) return headers->size ? -1 : 0;
-    if (!take_text(headers, name) || !is_utf8(*name) || !take_binary(headers, value)) return -1;
+    if (!take_text(headers, name) || !quoth_is_utf8(*name) || !take_binary(headers, value)) return -1;
     --*pairs;
     return 1;
 }

@@ -189,6 +189,9 @@ void quoth_batch_stamp(const quoth_batch_header *header, uint64_t log, void *byt
 size_t quoth_headers_size(const quoth_span *names, const quoth_span *values, uint32_t pairs);
 uint8_t *quoth_headers_write(uint8_t *to, const quoth_span *names, const quoth_span *values, uint32_t pairs);
 
+/* 1 if the bytes are UTF-8: the shortest form of each character, no surrogates, nothing above U+10FFFF. */
+int quoth_is_utf8(quoth_span text);
+
 /* xxh3-64 of bytes with a seed. */
 uint64_t quoth_xxh3(const void *bytes, size_t size, uint64_t seed);
 
