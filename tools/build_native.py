@@ -18,7 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 C_SOURCES = ROOT / "client/c/src"
 PACKAGES = {"quothwire._native": ROOT / "client/python/quothwire/_native"}
 """The packages of compiled modules. Each Cython file in one of them becomes a module."""
-LIBQUOTH = {"quothwire._native.batch": ["batch.c"]}
+LIBQUOTH = {
+    "quothwire._native.batch": ["batch.c"],
+    "quothwire._native.codec": ["codec.c", "msgpack.c", "batch.c"],
+}
 """The sources in C that a module is compiled with."""
 SWITCH = "QUOTH_BUILD_NATIVE"
 """The variable that says how a build goes without compiled modules: 0 makes none, 1 fails if it cannot."""

@@ -1,6 +1,6 @@
 """Declares what Python uses of libquoth: `batch.h` in `client/c/src` documents it."""
 
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "batch.h" nogil:
     enum:
@@ -76,6 +76,68 @@ cdef extern from "batch.h" nogil:
         uint64_t sequence
     )
     void quoth_batch_stamp(const quoth_batch_header *header, uint64_t log, void *bytes)
+
+cdef extern from "codec.h" nogil:
+    enum:
+        QUOTH_HEADER_BYTES
+        QUOTH_ARGUMENTS_SMALL
+        QUOTH_OP_PUBLISH
+        QUOTH_OP_FETCH
+        QUOTH_STATUS_REQUEST
+        QUOTH_STATUS_OK
+
+    ctypedef struct quoth_frame_header:
+        uint8_t operation
+        uint8_t status
+        uint64_t correlation
+
+    ctypedef enum quoth_header_problem:
+        QUOTH_HEADER_OK
+
+    ctypedef struct quoth_msg_publish:
+        quoth_span durability
+
+    ctypedef struct quoth_msg_published:
+        uint64_t log
+        uint64_t first
+        uint64_t last
+        uint64_t count
+        quoth_span durability
+        uint64_t duplicate
+
+    ctypedef struct quoth_msg_fetch:
+        uint64_t after
+        int64_t ordinal
+        uint64_t records_max
+        uint64_t bytes_max
+        uint64_t wait_ms
+        uint64_t until
+
+    ctypedef struct quoth_msg_fetched:
+        uint64_t log
+        uint64_t next
+        uint64_t newest
+        uint64_t gone
+        uint64_t end
+        uint64_t damaged
+
+    ctypedef struct quoth_shape:
+        pass
+
+    ctypedef enum quoth_decoding:
+        QUOTH_DECODED
+        QUOTH_DECODED_LATER
+        QUOTH_NOT_PLAIN
+
+    void quoth_header_write(void *to, unsigned operation, unsigned status, uint64_t correlation)
+    quoth_header_problem quoth_header_read(
+        const void *bytes, size_t size, bint is_request, quoth_frame_header *header
+    )
+    bint quoth_call_fits(unsigned operation, size_t frames, size_t topic_bytes)
+    const quoth_shape *quoth_request_shape(unsigned operation)
+    const quoth_shape *quoth_reply_shape(unsigned operation)
+    size_t quoth_message_encode(const quoth_shape *shape, const void *message, void *to, size_t room)
+    quoth_decoding quoth_message_decode(const quoth_shape *shape, quoth_span arguments, void *message)
 
 cdef extern from "bytes.h" nogil:
     uint32_t quoth_read_le32(const void *at)

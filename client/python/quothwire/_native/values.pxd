@@ -3,7 +3,7 @@
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
@@ -11,6 +11,7 @@ cdef extern from "Python.h":
     PyObject *PyErr_Occurred()
     void PyErr_Clear()
     uint64_t PyLong_AsUnsignedLongLong(object number)
+    int64_t PyLong_AsLongLong(object number)
     bint PyLong_CheckExact(object number)
 
 cdef extern from *:
@@ -27,6 +28,18 @@ cdef inline bint as_word(object number, uint64_t *word) noexcept:
         return False
     word[0] = PyLong_AsUnsignedLongLong(number)
     if word[0] == WORD_MAX and PyErr_Occurred() != NULL:
+        PyErr_Clear()
+        return False
+    return True
+
+
+cdef inline bint as_signed(object number, int64_t *signed) noexcept:
+    """True for an integer of 64 bits with a sign."""
+    signed[0] = 0
+    if not PyLong_CheckExact(number):
+        return False
+    signed[0] = PyLong_AsLongLong(number)
+    if signed[0] == -1 and PyErr_Occurred() != NULL:
         PyErr_Clear()
         return False
     return True
