@@ -32,9 +32,9 @@ def compiled(module: str) -> Callable[[F], F]:
 
 
 def implementation() -> str:
-    """Return ``C``, or ``Python`` with the reason in parentheses."""
+    """Return ``C``, or ``Python`` and the reason."""
     reason = _reason()
-    return f"Python ({reason})" if reason else "C"
+    return f"Python: {reason}" if reason else "C"
 
 
 def _reason() -> str:
