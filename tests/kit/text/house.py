@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 _TEXT_FOLDERS = ("broker", "client", "systemd", "tests", "tools", ".ci")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_NOT_OURS = {"vendor", "node_modules", ".git", "__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+_NOT_OURS = {"vendor", "node_modules", ".git", "__pycache__"}
+_NOT_OURS |= {f".{tool}" for tool in ("hypothesis", "mypy_cache", "pytest_cache", "ruff_cache")}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
