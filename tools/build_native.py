@@ -16,7 +16,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 C_SOURCES = ROOT / "client/c/src"
-PACKAGES = {"quothwire._native": ROOT / "client/python/quothwire/_native"}
+PACKAGES = {
+    "quothwire._native": ROOT / "client/python/quothwire/_native",
+    "quothd._native": ROOT / "broker/quothd/_native",
+}
 """The packages of compiled modules. Each Cython file in one of them becomes a module."""
 LIBQUOTH = {
     "quothwire._native.batch": ["batch.c"],
