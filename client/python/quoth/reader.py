@@ -70,6 +70,9 @@ class BatchCursor(ABC, Generic[T]):
         self._prefetch_after = -1
         """The cursor of that fetch."""
         self._is_ahead = self._has_asked = False
+        self._fetches_one = False
+        """True where the header of the next batch is damaged: then nothing but a fetch of it alone says where it
+        ends."""
         self._on_gap = on_gap or log_gap
         self._log_id = 0
         self._ordinal = -1
@@ -163,7 +166,8 @@ class BatchCursor(ABC, Generic[T]):
             answer = yield request
         found = self.take(answer)
         self._prefetch_after, ordinal = self._end_of(answer.payload)
-        if ordinal >= 0 and self._prefetch_after < self.until:
+        is_read_on = self._old_after < 0  # else these batches are fetched again, from the new topic's beginning
+        if ordinal >= 0 and is_read_on and self._prefetch_after < self.until:
             wait = wait if prefetch_wait is None else prefetch_wait
             self.prefetch = self._request(self._prefetch_after, ordinal, wait)
         return found
@@ -194,7 +198,7 @@ class BatchCursor(ABC, Generic[T]):
         return Fetch(
             after=after,
             ordinal=ordinal,
-            records_max=min(max(records_max, 1), RECORDS_MAX),
+            records_max=1 if self._fetches_one else min(max(records_max, 1), RECORDS_MAX),
             bytes_max=bytes_max,
             wait_ms=math.ceil(wait * 1_000),
             until=self.until if self.until < POINTER_MAX else 0,
@@ -244,10 +248,12 @@ class BatchCursor(ABC, Generic[T]):
             try:
                 header = wire.parse_header(view, reply.log, position)
             except QuothError:
-                if not position:  # not even the first header is whole: skip all of the answer
-                    self._skip_damage(reply.next, -1, self._ordinal)
-                    self._ordinal = -1
+                if position or not self._fetches_one:
+                    self._fetches_one = True
+                else:
+                    self._skip_unknown(reply.next)
                 return
+            self._fetches_one = False
             if header.base > self.until:
                 break
             if not position:
@@ -313,6 +319,12 @@ class BatchCursor(ABC, Generic[T]):
             return None
         self.after, self.is_time = header.last, False
         return made
+
+    def _skip_unknown(self, last: int) -> None:
+        """Move behind a batch that was fetched alone, and whose header does not say how many records it has."""
+        self._fetches_one = False
+        self._skip_damage(last, -1, self._ordinal)
+        self._ordinal = -1
 
     def _skip_damage(self, last: int, records: int, ordinal: int) -> None:
         """Move to the pointer `last` and report everything up to it as damaged."""
