@@ -171,12 +171,11 @@ class Appender:
                 self.check_writable()
                 if self._opened.successor is not None:
                     self._finish_opening()
-                parsed = batch.parse(raw)
-                header = parsed.header
+                header = batch.check(raw)
                 check_published(header)
                 stored = producers.admit(header, now)
                 if stored is None:  # a duplicate may have been stored before these checks existed
-                    check_new(parsed)
+                    check_new(raw, header)
                 must_roll = not fits and self._must_roll(header.records, header.size, group)
                 if group.waiting and (must_roll or stored is not None):
                     group = self._write(group)

@@ -120,8 +120,7 @@ int quoth_batch_is_body(const quoth_batch_header *header, const void *body);
 /* Checks one whole batch of exactly these bytes: header, checksums and every offset. About 1 ns a record. */
 quoth_batch_problem quoth_batch_parse(const void *bytes, size_t size, uint64_t log, quoth_batch *batch);
 
-/* The same without a comparison of offsets with each other, for a batch whose checksums match: the columns lie
- * in the buffer, but a record may be wrong, so quoth_batch_record is not for such batches. */
+/* Finds the columns of a batch with this header, and checks all but the checksums. */
 quoth_batch_problem quoth_batch_columns(const void *bytes, size_t size, const quoth_batch_header *header,
                                         quoth_batch *batch);
 
@@ -133,7 +132,7 @@ quoth_span quoth_batch_record(const quoth_batch *batch, int column, uint32_t rec
 typedef struct quoth_batch_place {
     size_t end;                /* bytes up to here */
     uint64_t pointer, ordinal; /* of the last record, and of the one that follows */
-    uint32_t batches;          /* how many were passed */
+    uint32_t batches;          /* how many lie in front of it */
 } quoth_batch_place;
 
 /* Finds how far stored batches follow a pointer and an ordinal without a gap, by their headers alone.
@@ -189,6 +188,9 @@ void quoth_batch_stamp(const quoth_batch_header *header, uint64_t log, void *byt
  * writes it and returns the place behind it. A map of no pairs has no bytes. */
 size_t quoth_headers_size(const quoth_span *names, const quoth_span *values, uint32_t pairs);
 uint8_t *quoth_headers_write(uint8_t *to, const quoth_span *names, const quoth_span *values, uint32_t pairs);
+
+/* 1 if the bytes are UTF-8: the shortest form of each character, no surrogates, nothing above U+10FFFF. */
+int quoth_is_utf8(quoth_span text);
 
 /* xxh3-64 of bytes with a seed. */
 uint64_t quoth_xxh3(const void *bytes, size_t size, uint64_t seed);

@@ -1,4 +1,4 @@
-"""Builds the example in C, if this machine can."""
+"""Builds the programs in C, if this machine can."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from kit.machine.commands import COMMAND_S
 
-SOURCES = Path(__file__).resolve().parents[3] / "client" / "c" / "examples"
+ROOT = Path(__file__).resolve().parents[3]
+LIBRARY = ROOT / "client" / "c"
+SOURCES = LIBRARY / "examples"
+DRIVER_SOURCES = (
+    ROOT / "tests" / "c" / "driver" / "driver.c",
+    *(LIBRARY / "src" / name for name in ("batch.c", "msgpack.c", "codec.c")),
+)
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wconversion", "-Wshadow", "-g", "-O1")
 
-
+Drive = Callable[[Iterable[str]], list[str]]
+"""Gives commands to the driver in C, and returns the lines that it prints."""
 SANITIZERS = "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
 
 
@@ -24,6 +33,22 @@ def compiled(source: str, *options: str, program: str | Path = os.devnull) -> st
     command = ["cc", *shlex.split(found.stdout), *options, "-x", "c", "-", "-o", str(program), "-lzmq"]
     done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
     return done.stderr if done.returncode else None
+
+
+def linked(sources: Iterable[Path], *options: str, program: Path) -> None:
+    """Build a program of the library's files and others that see its internal headers."""
+    paths = (str(LIBRARY / "src"), str(LIBRARY / "include"))
+    command = [
+        "cc",
+        *STRICT,
+        *(f"-I{path}" for path in paths),
+        *options,
+        *map(str, sources),
+        "-o",
+        str(program),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def can_sanitize() -> bool:

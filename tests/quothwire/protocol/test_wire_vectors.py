@@ -163,7 +163,7 @@ def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     assert batch.stamp(expected, log_id) + written[64:] == whole
     if not log_id:
         assert written == whole
-        ingest.check_new(batch.parse(whole))
+        ingest.check_new(whole, batch.check(whole))
     decoded = batch.decode(whole, log_id)
     assert decoded[:3] == (expected, values, keys)
     opened = None if decoded.headers is None else [decode_headers(cell) for cell in decoded.headers]
@@ -181,7 +181,7 @@ def test_batch_is_refused_as_in_the_vector(vector: Vector) -> None:
 def test_batch_that_is_invalid_if_new_is_read_if_stored(vector: Vector) -> None:
     raw = unhex(vector["bytes"])
     batch.decode(raw)
-    assert code_of(ingest.check_new, batch.parse(raw)) == "bad_batch"
+    assert code_of(ingest.check_new, raw, batch.check(raw)) == "bad_batch"
 
 
 # the fast protocol --------------------------------------------------------------------------------------
