@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-
 from player.broker import ScriptedBroker
 from player.deviation import Deviation
 from player.driver import Driver
@@ -50,7 +49,8 @@ class Judge:
         waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         for session in chosen:
             waiting.put(session)
-        threads = [threading.Thread(target=self._work, args=(waiting,)) for _ in range(min(jobs, len(chosen)))]
+        count = min(jobs, len(chosen))
+        threads = [threading.Thread(target=self._work, args=(waiting,)) for _ in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -92,7 +92,7 @@ class Judge:
 def main() -> int:
     """Run the command line. Returns 0 if no session failed, else 1."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="names of sessions, such as 'publish*'")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="of names, such as 'publish*'")
     parser.add_argument("--jobs", default=4, type=int, help="drivers at once (4)")
     parser.add_argument("--list", action="store_true", help="print the names of the sessions")
     parser.add_argument("--strict", action="store_true", help="a session that is not supported is a failure")

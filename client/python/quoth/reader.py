@@ -71,8 +71,7 @@ class BatchCursor(ABC, Generic[T]):
         """The cursor of that fetch."""
         self._is_ahead = self._has_asked = False
         self._fetches_one = False
-        """True where the header of the next batch is damaged: then nothing but a fetch of it alone says where it
-        ends."""
+        """True where the next batch has a damaged header: only a fetch of it alone says where it ends."""
         self._on_gap = on_gap or log_gap
         self._log_id = 0
         self._ordinal = -1
@@ -166,8 +165,8 @@ class BatchCursor(ABC, Generic[T]):
             answer = yield request
         found = self.take(answer)
         self._prefetch_after, ordinal = self._end_of(answer.payload)
-        is_read_on = self._old_after < 0  # else these batches are fetched again, from the new topic's beginning
-        if ordinal >= 0 and is_read_on and self._prefetch_after < self.until:
+        is_same_log = self._old_after < 0  # else the new topic is fetched from its beginning
+        if ordinal >= 0 and is_same_log and self._prefetch_after < self.until:
             wait = wait if prefetch_wait is None else prefetch_wait
             self.prefetch = self._request(self._prefetch_after, ordinal, wait)
         return found
@@ -321,7 +320,7 @@ class BatchCursor(ABC, Generic[T]):
         return made
 
     def _skip_unknown(self, last: int) -> None:
-        """Move behind a batch that was fetched alone, and whose header does not say how many records it has."""
+        """Move behind a batch that was fetched alone, and whose header cannot be read."""
         self._fetches_one = False
         self._skip_damage(last, -1, self._ordinal)
         self._ordinal = -1

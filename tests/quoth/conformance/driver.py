@@ -1,7 +1,7 @@
 """The driver of the Python client for the conformance kit, see tests/vectors/README.md.
 
-`driver.py` uses the blocking client, `driver.py aio` that for asyncio. A call is written once: `settled` awaits
-what is awaitable, and returns all else as it is.
+`driver.py` uses the blocking client, `driver.py aio` that for asyncio. A call is written once: `settled`
+awaits what is awaitable, and returns all else as it is.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class Calls:
         return {}
 
     async def _publish(self, given: Given, _partial: Given) -> Given:
-        more: Given = {"headers": [unhex_headers(one) for one in given["headers"]]} if "headers" in given else {}
+        more: Given = {}
+        if "headers" in given:
+            more["headers"] = [unhex_headers(one) for one in given["headers"]]
         if "keys" in given:
             more["key"] = unhex(given["keys"])
         if "timeout_ms" in given:

@@ -1,9 +1,10 @@
-"""Batches as client/PROTOCOL.md draws them: encoded for a client that fetches, decoded from one that publishes."""
+"""Batches as client/PROTOCOL.md draws them: encoded for fetches, decoded from publishes."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgpack
@@ -23,8 +24,8 @@ def unhex(digits: str | None) -> bytes | None:
 def encode(described: dict[str, Any], log: int) -> bytes:
     """Encode a stored batch from its description in a session.
 
-    base, ordinal, producer, sequence: 0 by default. cells: the stored bytes of the records' headers, in place of
-    `headers`. log: the id of another log than the reply's. flip: the offset of a byte that is damaged.
+    base, ordinal, producer, sequence: 0 by default. cells: the stored bytes of the records' headers, in place
+    of `headers`. log: the id of another log than the reply's. flip: the offset of a byte that is damaged.
     """
     values = [bytes.fromhex(value) for value in described["values"]]
     keys = described.get("keys") and [unhex(key) for key in described["keys"]]
@@ -50,7 +51,7 @@ def encode_headers(headers: dict[str, str]) -> bytes:
 
 
 def _body(values: list[bytes], keys: list[bytes | None] | None, cells: list[bytes] | None) -> bytes:
-    heaps: list[Sequence[bytes | None]] = [values, *filter(None, (keys, cells))]
+    heaps: list[Sequence[bytes | None]] = [column for column in (values, keys, cells) if column]
     offsets = b"".join(map(_offsets, heaps))
     bits = sum(1 << row for row, key in enumerate(keys or ()) if key is not None)
     bitmap = bits.to_bytes((len(values) + 63) // 64 * 8, "little") if keys else b""
@@ -102,9 +103,9 @@ def _columns(body: bytes, records: int, flags: int) -> dict[str, Any]:
     columns = []
     for column in range(count):
         ends = numbers[width * column : width * (column + 1)]
-        if ends[0] or any(before > after for before, after in zip(ends, ends[1:], strict=False)):
+        if ends[0] or any(begin > end for begin, end in pairwise(ends)):
             raise Deviation("a batch whose offsets do not begin at 0 or fall")
-        columns.append([body[place + begin : place + end] for begin, end in zip(ends, ends[1:], strict=False)])
+        columns.append([body[place + begin : place + end] for begin, end in pairwise(ends)])
         place += ends[-1]
     if len(body) < place or body[place:] != bytes(-place % 8):
         raise Deviation("a batch whose body does not end with its heaps and zeros up to a multiple of 8")

@@ -18,7 +18,7 @@ class ScriptedBroker:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self._context = context
         self.socket: zmq.Socket[bytes] | None = self._bound("tcp://127.0.0.1:*")
-        self.url = self.socket.last_endpoint.decode()
+        self.url = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def send(self, message: list[bytes]) -> None:
         """Send an answer. One to a connection that is no longer there is lost, as a broker's is."""

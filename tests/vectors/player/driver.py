@@ -16,7 +16,7 @@ END_S = 5.0
 
 
 class Driver:
-    """A driver that is started with the first session, and again after it has ended. Belongs to one thread."""
+    """A driver, started with the first session, and again after it has ended. Belongs to one thread."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command

@@ -11,7 +11,8 @@ from player.frames import Request
 class Bindings:
     """The values that a client chose, by the names that a session gives them: "$producer" for example.
 
-    The first value under a name binds it; later ones have to be the same. Different names have different values.
+    The first value under a name binds it; later ones have to be the same. Different names have different
+    values.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,9 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def compare_request(step: dict[str, Any], request: Request, earlier: dict[str, Request], bindings: Bindings) -> None:
+def compare_request(
+    step: dict[str, Any], request: Request, earlier: dict[str, Request], bindings: Bindings
+) -> None:
     """Compare a request with a step `expect`. Raises `Deviation`."""
     if request.operation != step["expect"]:
         raise Deviation(f"the client sends {request}, where {step['expect']} is expected")

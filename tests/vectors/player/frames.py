@@ -151,7 +151,8 @@ def _decode_arguments(operation: str, frame: bytes) -> dict[str, Any]:
         raise Deviation(f"{operation} with arguments that are no msgpack: {frame.hex()}") from None
     fields = FIELDS[operation]
     if not isinstance(given, dict) or not given.keys() <= fields.keys():
-        raise Deviation(f"{operation} with arguments {given!r}, where there are {', '.join(fields) or 'none'}")
+        names = ", ".join(fields) or "none"
+        raise Deviation(f"{operation} with arguments {given!r}, where there are {names}")
     for name, field in fields.items():
         _check(operation, name, field, given.setdefault(name, field.default))
     return given
@@ -160,14 +161,15 @@ def _decode_arguments(operation: str, frame: bytes) -> dict[str, Any]:
 def _check(operation: str, name: str, field: Field, value: Any) -> None:
     if value is None:
         raise Deviation(f"{operation} without {name}")
-    if type(value) is not field.kind or (field.kind is int and not field.least <= value <= field.most):
+    if type(value) is not field.kind or (type(value) is int and not field.least <= value <= field.most):
         raise Deviation(f"{operation} with {name} = {value!r}")
 
 
 def _check_payload(operation: str, arguments: dict[str, Any], frames: list[bytes]) -> None:
-    """Check that there is a fourth frame where there has to be one. For a list of no parts it may be empty."""
-    least = 4 if operation in WITH_BATCH or arguments.get("parts") and operation == "publish_staged" else 2
-    most = 4 if operation in WITH_BATCH or operation == "publish_staged" else 3
+    """Check that there is a fourth frame where there has to be one. It may be empty for no parts."""
+    names_parts = operation == "publish_staged"
+    least = 4 if operation in WITH_BATCH or (names_parts and arguments["parts"]) else 2
+    most = 4 if operation in WITH_BATCH or names_parts else 3
     if not least <= len(frames) <= most:
         raise Deviation(f"{operation} of {len(frames)} frames")
 
@@ -180,10 +182,10 @@ def _decode_parts(payload: bytes, arguments: dict[str, Any]) -> list[dict[str, A
 
 
 def encode_answer(
-    request: Request, status: int, arguments: dict[str, Any], payload: bytes | None, version: int = 1
+    request: Request, status: int, arguments: dict[str, Any], payload: bytes | None
 ) -> list[bytes]:
     """Return the whole message of an answer to a request."""
     number = OPERATIONS.index(request.operation) + 1
-    header = HEADER.pack(MAGIC, version, number, status, bytes(3), request.correlation)
+    header = HEADER.pack(MAGIC, 1, number, status, bytes(3), request.correlation)
     frames = [header, msgpack.packb(arguments)]
     return [*request.envelope, *frames, *([] if payload is None else [payload])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -32,9 +33,11 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "ping": {"time": 1_767_323_045_000_000},
 }
 """The answers to requests that a client may send at any time."""
-WIDE = frozenset(("log", "first", "last", "count", "next", "newest", "gone", "end", "damaged", "records", "bytes"))
-WIDE |= {"after", "until", "first_ordinal", "segments", "parts", "batches", "newest_version", "time", "pid"}
-WIDE |= {"topics", "active", "waits", "bounds"}
+WIDE = frozenset(
+    {"active", "after", "batches", "bounds", "bytes", "count", "counters", "damaged", "end", "first"}
+    | {"first_ordinal", "gone", "last", "limits", "log", "newest", "newest_version", "next", "parts", "pid"}
+    | {"records", "segments", "time", "topics", "until", "waits"}
+)
 """Fields of replies that are numbers, in quotes in a session. `after` is never a name in a reply."""
 
 
@@ -79,7 +82,7 @@ class Play:
             self._steps[next(iter(step))](step)
         request = self._next(self._deadline, ends_with_result=True)
         while request is not None:
-            if request.operation != "fetch" and not self._is_copy(request):  # it may fetch what it needs later
+            if request.operation != "fetch" and not self._is_copy(request):  # it may fetch ahead
                 raise Deviation(f"the client sends {request}, where nothing is expected")
             request = self._next(self._deadline, ends_with_result=True)
         if self._result is None:
@@ -117,14 +120,14 @@ class Play:
         arguments = numbered(step.get("arguments", {}))
         log = arguments.get("log", 0)
         payload = b"".join(batches.encode(one, log) for one in step.get("batches", ())) or None
-        self._answer(request, OK, arguments, payload, step.get("version", 1))
+        self._answer(request, OK, arguments, payload)
 
     def _error(self, step: dict[str, Any]) -> None:
         request = self._requests[step["error"]]
         carried = {name: step.get(name, "") for name in ("code", "text", "hint")} | step.get("more", {})
         if step.get("always"):
             self._refused.append((request, carried))
-        self._answer(request, ERROR, carried, None, step.get("version", 1))
+        self._answer(request, ERROR, carried, None)
 
     def _ignore(self, step: dict[str, Any]) -> None:
         self._refused.append((self._requests[step["ignore"]], None))
@@ -155,8 +158,8 @@ class Play:
     def _next(self, until: float, *, ends_with_result: bool = False) -> Request | None:
         """Return the next request that is not answered here, None if there is none in time.
 
-        ends_with_result: also None once the driver has written its result and nothing more is there. Without it
-        a request may come a little later than the result, by another connection.
+        ends_with_result: also None once the driver has written its result and nothing more is there. Without
+        it a request may come a little later than the result, by another connection.
         """
         while True:
             if self._result is not None:
@@ -178,7 +181,7 @@ class Play:
             poller.register(self._broker.socket, zmq.POLLIN)
         if self._result is None:
             poller.register(self._driver.fd, zmq.POLLIN)
-        return dict(poller.poll(seconds * 1_000))
+        return dict(poller.poll(math.ceil(seconds * 1_000)))
 
     def _take_result(self) -> None:
         self._result = self._driver.read()
@@ -208,11 +211,11 @@ class Play:
         return loses and any(request.repeats(one) for one in self._requests.values())
 
     def _answer(
-        self, request: Request, status: int, arguments: dict[str, Any], payload: bytes | None, version: int = 1
+        self, request: Request, status: int, arguments: dict[str, Any], payload: bytes | None
     ) -> None:
         size = f" and {len(payload)} bytes" if payload is not None else ""
         self._note("answers", f"{request.operation} {'ok' if status == OK else 'error'} {arguments}{size}")
-        self._broker.send(encode_answer(request, status, arguments, payload, version))
+        self._broker.send(encode_answer(request, status, arguments, payload))
 
     def _note(self, what: str, value: object) -> None:
         self.events.append(f"{what}: {value}")
@@ -226,4 +229,6 @@ def numbered(fields: dict[str, Any]) -> dict[str, Any]:
 def _number(value: Any) -> Any:
     if isinstance(value, list):
         return [_number(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _number(one) for name, one in value.items()}
     return int(value) if isinstance(value, str) else value
