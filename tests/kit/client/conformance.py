@@ -17,7 +17,7 @@ PYTHON_DRIVER = TESTS / "quoth" / "conformance" / "driver.py"
 
 
 class Played(NamedTuple):
-    """How the sessions ended. lines: one a session, without the summary, and the reasons behind colons."""
+    """The outcome of sessions. lines: one a session, without the summary, with the reason behind a colon."""
 
     status: int
     lines: list[str]

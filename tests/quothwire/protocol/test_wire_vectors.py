@@ -176,8 +176,8 @@ def test_batch_in_another_form_is_read_as_in_the_vector(vector: Vector) -> None:
     ingest.check_new(whole, batch.check(whole))
     decoded = batch.decode(whole, vector["log"])
     assert decoded[1:3] == (unhex(vector["values"]), unhex(vector["keys"]))
-    assert decoded.headers is not None
-    assert [decode_headers(cell) for cell in decoded.headers] == unhex(vector["headers"])
+    opened = None if decoded.headers is None else [decode_headers(cell) for cell in decoded.headers]
+    assert opened == unhex(vector["headers"])
 
 
 @each(BATCHES["long"])

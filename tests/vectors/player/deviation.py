@@ -2,4 +2,4 @@
 
 
 class Deviation(Exception):
-    """What a client did otherwise, as a sentence for its developer."""
+    """Says, as a sentence for its developer, what a client did otherwise."""
