@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from kit.client.conformance import PLAYER, PYTHON_DRIVER, play, python_driver
+from kit.text.house import packages_imported
 from quothwire.errors import CODES
 from quothwire.protocol.messages import Operation
 
@@ -117,3 +119,15 @@ def test_sessions_hold_no_number_that_a_double_cannot_hold(path: Path) -> None:
     numbers: list[int] = []
     json.loads(path.read_text(encoding="utf-8"), parse_int=lambda digits: numbers.append(int(digits)))
     assert max(map(abs, numbers)) <= DOUBLES_EXACT
+
+
+def test_kit_can_be_copied_without_anything_else_of_quoth() -> None:
+    sources = [PLAYER, *PLAYER.parent.glob("player/*.py")]
+    assert len(sources) > len(FILES)
+    found = {
+        name
+        for path in sources
+        for _, name in packages_imported(ast.parse(path.read_text(encoding="utf-8")))
+        if name not in sys.stdlib_module_names
+    }
+    assert found == {"msgpack", "player", "xxhash", "zmq"}
