@@ -110,10 +110,10 @@ class TopicReads:
             self._answer_nothing(request)
         elif not lookup.sealed:
             self._answer(request, lookup.read())
-        elif (found := lookup.read_at_hand()) is not None:
+        elif (found := (step := self._beside_writes(now, lookup)).read_at_hand()) is not None:
             self._answer(request, found)
         else:
-            self._submit(request, self._beside_writes(now, lookup))
+            self._submit(request, step)
 
     def _beside_writes(self, now: float, lookup: ReadRequest) -> ReadRequest:
         """Return the same lookup, in smaller steps while the topic is written to.

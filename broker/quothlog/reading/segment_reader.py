@@ -19,8 +19,8 @@ from quothwire.errors import QuothError
 
 GUESS_BYTES = 2**12
 """Read beyond what records take on average: a header and some records more cost nothing."""
-AT_HAND_BYTES = 2**16
-"""More than that is copied in a reader thread, where it delays no other request."""
+AT_HAND_BYTES = 2**20
+"""A reply of a usual size: a copy from memory takes less than what the way through a reader thread costs."""
 EXTRACT_ENDS_MAX = 256
 """Ends of extracts that are remembered for one segment, 200 bytes each: as many consumers read on at once."""
 
@@ -117,7 +117,7 @@ def _extract_next(
     most = min(bytes_max, view.end.offset - start.offset)
     size = min(most, view.bytes_of(records_max))
     if not at_hand:
-        data: bytes | None = view.file.read(size, start.offset)
+        data: Bytes | None = view.file.read(size, start.offset)
     else:
         data = view.file.read_at_hand(size, start.offset) if size <= AT_HAND_BYTES else None
     if data is None:
