@@ -371,10 +371,7 @@ class Appender:
         group.bytes += HEADER_BYTES + header.body_bytes
 
     def _write(self, group: WriteGroup, now: int) -> WriteGroup:
-        """Write all waiting batches of a group, or none of them. Returns a group for what follows.
-
-        now: the time by the clock, microseconds.
-        """
+        """Write all waiting batches of a group at a time, or none. Returns a group for what follows."""
         try:
             self._space.need(group.bytes, self.options.disk_free_min, now)
             self.active.append(group.waiting)
