@@ -168,7 +168,7 @@ typedef struct quoth_msg_transaction {
 } quoth_msg_transaction;
 
 /* Any message: room for whichever one is decoded. */
-typedef union quoth_message {
+typedef union quoth_any_message {
     quoth_msg_error error;
     quoth_msg_hello hello;
     quoth_msg_welcome welcome;
@@ -196,7 +196,7 @@ typedef union quoth_message {
     quoth_msg_publish_staged publish_staged;
     quoth_msg_name name;
     quoth_msg_transaction transaction;
-} quoth_message;
+} quoth_any_message;
 
 /* ---- encoding and decoding ---- */
 

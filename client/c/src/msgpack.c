@@ -47,16 +47,27 @@ void quoth_pack_raw(quoth_packer *packer, quoth_span bytes) {
     if (at && bytes.size) memcpy(at, bytes.bytes, bytes.size);
 }
 
+/* first: the type with a length of 1 byte. The next two have 2 and 4. */
+static void put_length(quoth_packer *packer, int first, size_t length) {
+    if (length < 0x100)
+        put(packer, first, length, 1);
+    else if (length < 0x10000)
+        put(packer, first + 1, length, 2);
+    else
+        put(packer, first + 2, length, 4);
+}
+
 void quoth_pack_text(quoth_packer *packer, quoth_span text) {
     if (text.size < 32)
         put(packer, FIXTEXT | (int)text.size, 0, 0);
-    else if (text.size < 0x100)
-        put(packer, TEXT8, text.size, 1);
-    else if (text.size < 0x10000)
-        put(packer, TEXT8 + 1, text.size, 2);
     else
-        put(packer, TEXT8 + 2, text.size, 4);
+        put_length(packer, TEXT8, text.size);
     quoth_pack_raw(packer, text);
+}
+
+void quoth_pack_binary(quoth_packer *packer, quoth_span binary) {
+    put_length(packer, BINARY8, binary.size);
+    quoth_pack_raw(packer, binary);
 }
 
 void quoth_pack_unsigned(quoth_packer *packer, uint64_t number) {

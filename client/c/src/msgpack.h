@@ -23,6 +23,7 @@ typedef struct quoth_packer {
 void quoth_pack_map(quoth_packer *packer, uint32_t pairs);
 void quoth_pack_list(quoth_packer *packer, uint32_t items);
 void quoth_pack_text(quoth_packer *packer, quoth_span text);
+void quoth_pack_binary(quoth_packer *packer, quoth_span binary);
 void quoth_pack_unsigned(quoth_packer *packer, uint64_t number);
 void quoth_pack_signed(quoth_packer *packer, int64_t number);
 void quoth_pack_flag(quoth_packer *packer, int flag);

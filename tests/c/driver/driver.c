@@ -82,7 +82,7 @@ static void decode(void) {
     } else if (is_request && !quoth_call_fits(header.operation, frames, topic.size)) {
         printf("frames\n");
     } else {
-        quoth_message message;
+        quoth_any_message message;
         const quoth_shape *shape = is_request ? quoth_request_shape(header.operation)
                                    : header.status == QUOTH_STATUS_ERROR ? &quoth_error_shape
                                                                          : quoth_reply_shape(header.operation);
@@ -121,7 +121,7 @@ static void encode(void) {
     const quoth_shape *shape = is_request ? quoth_request_shape(operation)
                                : is_error ? &quoth_error_shape : quoth_reply_shape(operation);
     uint8_t header[QUOTH_HEADER_BYTES], arguments[QUOTH_REQUEST_BYTES_MAX];
-    quoth_message message;
+    quoth_any_message message;
     quoth_message_clear(shape, &message);
     for (const quoth_field *field = shape->fields; field < shape->fields + shape->count; field++)
         for (size_t word = 4; word < word_count; word++)

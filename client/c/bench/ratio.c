@@ -1,0 +1,236 @@
+/* Measures libquoth against a bare DEALER that does the same exchange of frames, in turn, on one broker.
+ *
+ *     quoth-c-ratio URL TOPIC [BATCHES [ROUNDS]]
+ *
+ * Writes batches of 100 records of 100 bytes with 32 in flight, then reads all of them with fetches of 1 MiB, one
+ * ahead. The bare side sends bytes that were made before and looks at no record. Prints the medians of
+ * the rounds as one JSON object: records a second, the library's part of the bare side's, and the processor time of
+ * this process a record. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <zmq.h>
+
+#include "batch.h"
+#include "bytes.h"
+#include "quoth.h"
+
+enum { /* PAYLOAD_BYTES: header, offsets, padding, values */
+       RECORDS = 100, VALUE_BYTES = 100, WINDOW = 32, ROUNDS_MAX = 99, PAYLOAD_BYTES = 64 + 4 * (RECORDS + 1) + 4 +
+       RECORDS * VALUE_BYTES };
+
+enum { BARE_WRITE, LIBRARY_WRITE, BARE_READ, LIBRARY_READ, KINDS };
+
+static double seconds(clockid_t of) {
+    struct timespec now;
+    clock_gettime(of, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void stop(const char *what) {
+    fprintf(stderr, "quoth-c-ratio: %s\n", what);
+    exit(1);
+}
+
+/* ---- the bare side ---- */
+
+static void send_frames(void *socket, uint8_t operation, uint64_t correlation, const char *topic, const void *arguments,
+                        size_t size, const void *payload, size_t payload_size) {
+    uint8_t header[16] = {0xd1, 0x51, 1, operation};
+    memcpy(header + 8, &correlation, 8);
+    zmq_send(socket, "", 0, ZMQ_SNDMORE);
+    zmq_send(socket, header, sizeof header, ZMQ_SNDMORE);
+    zmq_send(socket, topic, strlen(topic), ZMQ_SNDMORE);
+    zmq_send(socket, arguments, size, payload ? ZMQ_SNDMORE : 0);
+    if (payload) zmq_send(socket, payload, payload_size, 0);
+}
+
+/* Receives a reply; its arguments and its payload stay in the messages. */
+static void receive_frames(void *socket, zmq_msg_t *arguments, zmq_msg_t *payload) {
+    uint8_t header[16];
+    zmq_recv(socket, header, 0, 0);
+    if (zmq_recv(socket, header, sizeof header, 0) != 16 || header[4] != 1) stop("the broker refused a bare request");
+    zmq_msg_recv(arguments, socket, 0);
+    if (zmq_msg_more(arguments)) zmq_msg_recv(payload, socket, 0);
+}
+
+static void bare_write(void *socket, const char *topic, uint8_t *payload, uint64_t batches) {
+    static const uint8_t ARGUMENTS[] = "\x81\xaa" "durability\xa0";
+    static uint64_t producer;
+    quoth_batch_header header;
+    zmq_msg_t arguments, nothing;
+    zmq_msg_init(&arguments);
+    zmq_msg_init(&nothing);
+    quoth_batch_read_header(payload, PAYLOAD_BYTES, 0, &header);
+    header.producer = (uint64_t)time(NULL) << 16 | ++producer;
+    for (uint64_t sent = 0, received = 0; received < batches; received++) {
+        for (; sent < batches && sent < received + WINDOW; sent++) {
+            header.sequence = sent + 1;
+            quoth_batch_stamp(&header, 0, payload);
+            send_frames(socket, 3, sent, topic, ARGUMENTS, sizeof ARGUMENTS - 1, payload, PAYLOAD_BYTES);
+        }
+        receive_frames(socket, &arguments, &nothing);
+    }
+    zmq_msg_close(&arguments);
+    zmq_msg_close(&nothing);
+}
+
+/* `next` of a fetch's reply, which lies behind its name as an integer of 64 bits. */
+static uint64_t next_of(zmq_msg_t *arguments) {
+    const uint8_t *at = zmq_msg_data(arguments), *end = at + zmq_msg_size(arguments) - 14;
+    uint64_t next = 0;
+    while (at < end && memcmp(at, "\xa4next\xcf", 6) != 0) at++;
+    for (int i = 0; i < 8; i++) next = next << 8 | at[6 + i];
+    return next;
+}
+
+static void fetch(void *socket, const char *topic, uint64_t after) {
+    uint8_t arguments[16] = {0x81, 0xa5, 'a', 'f', 't', 'e', 'r', 0xcf};
+    for (int i = 0; i < 8; i++) arguments[8 + i] = (uint8_t)(after >> (56 - 8 * i));
+    send_frames(socket, 4, after, topic, arguments, sizeof arguments, NULL, 0);
+}
+
+static void bare_read(void *socket, const char *topic, uint64_t after, uint64_t until) {
+    zmq_msg_t arguments, payload;
+    zmq_msg_init(&arguments);
+    zmq_msg_init(&payload);
+    fetch(socket, topic, after);
+    while (after < until) {
+        receive_frames(socket, &arguments, &payload);
+        after = next_of(&arguments);
+        if (after < until) fetch(socket, topic, after);
+    }
+    zmq_msg_close(&arguments);
+    zmq_msg_close(&payload);
+}
+
+/* ---- the library ---- */
+
+static void library_write(quoth_client *client, const char *topic, uint64_t batches) {
+    quoth_producer_options options = QUOTH_PRODUCER_OPTIONS;
+    quoth_producer *producer;
+    quoth_error error;
+    char value[VALUE_BYTES];
+    quoth_record record = {{value, sizeof value}, {NULL, 0}, NULL, 0};
+    memset(value, 'x', sizeof value);
+    options.batch_records = RECORDS;
+    options.window = WINDOW;
+    options.buffer_bytes = 2 * WINDOW * PAYLOAD_BYTES;
+    if (quoth_producer_open(client, topic, &options, &producer, &error)) stop(error.text);
+    for (uint64_t i = 0; i < batches * RECORDS; i++)
+        if (quoth_producer_send(producer, &record, &error)) stop(error.text);
+    if (quoth_producer_flush(producer, 60000, &error)) stop(error.text);
+    quoth_producer_close(producer);
+}
+
+static uint64_t library_read(quoth_client *client, const char *topic, uint64_t after, uint64_t until) {
+    quoth_reader_options options = QUOTH_READER_OPTIONS;
+    quoth_reader *reader;
+    quoth_error error;
+    quoth_message message;
+    uint64_t bytes = 0;
+    options.after = after;
+    options.until = until;
+    if (quoth_reader_open(client, topic, &options, &reader, &error)) stop(error.text);
+    while (!quoth_read(reader, 0, &message, &error)) bytes += message.value.size;
+    quoth_reader_close(reader);
+    return bytes;
+}
+
+/* ---- the rounds ---- */
+
+static int is_less(const void *one, const void *other) {
+    double a = *(const double *)one, b = *(const double *)other;
+    return a < b ? -1 : a > b;
+}
+
+static double median(double *figures, int count) {
+    qsort(figures, (size_t)count, sizeof *figures, is_less);
+    return figures[count / 2];
+}
+
+static uint64_t newest(quoth_client *client, const char *topic) {
+    quoth_topic info;
+    quoth_error error;
+    return quoth_describe(client, topic, &info, &error) ? 0 : info.last;
+}
+
+/* What one measurement took. */
+typedef struct figure { double wall[ROUNDS_MAX], processor[ROUNDS_MAX]; } figure;
+
+static void begin(double *wall, double *processor) {
+    *wall = seconds(CLOCK_MONOTONIC);
+    *processor = seconds(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+static void end(double wall, double processor, figure *figures, int round) {
+    figures->wall[round] = seconds(CLOCK_MONOTONIC) - wall;
+    figures->processor[round] = seconds(CLOCK_PROCESS_CPUTIME_ID) - processor;
+}
+
+static void measure(quoth_client *client, void *socket, const char *topic, uint8_t *payload, uint64_t batches,
+                    int round, figure figures[KINDS]) {
+    double wall, processor;
+    uint64_t before = newest(client, topic), middle, last;
+    begin(&wall, &processor);
+    bare_write(socket, topic, payload, batches);
+    end(wall, processor, &figures[BARE_WRITE], round);
+    middle = newest(client, topic);
+    begin(&wall, &processor);
+    library_write(client, topic, batches);
+    end(wall, processor, &figures[LIBRARY_WRITE], round);
+    last = newest(client, topic);
+    begin(&wall, &processor);
+    bare_read(socket, topic, before, middle);
+    end(wall, processor, &figures[BARE_READ], round);
+    begin(&wall, &processor);
+    uint64_t bytes = library_read(client, topic, middle, last);
+    end(wall, processor, &figures[LIBRARY_READ], round);
+    if (bytes != batches * RECORDS * VALUE_BYTES) stop("the library has read other records");
+}
+
+static void print(const char *name, figure *bare, figure *library, double records, int rounds) {
+    double bare_wall = median(bare->wall, rounds), wall = median(library->wall, rounds);
+    double bare_processor = median(bare->processor, rounds), processor = median(library->processor, rounds);
+    printf("\"%s\": {\"bare\": %.0f, \"library\": %.0f, \"ratio\": %.3f, \"bare_cpu_ns\": %.0f, "
+           "\"library_cpu_ns\": %.0f}", name, records / bare_wall, records / wall, bare_wall / wall,
+           bare_processor / records * 1e9, processor / records * 1e9);
+}
+
+static void make_payload(uint8_t *payload) {
+    const size_t heaps[QUOTH_COLUMNS] = {RECORDS * VALUE_BYTES, 0, 0};
+    quoth_batch_layout layout;
+    if (quoth_batch_plan(RECORDS, 0, heaps, &layout) || layout.size != PAYLOAD_BYTES) stop("a batch of another size");
+    for (uint32_t i = 0; i <= RECORDS; i++) quoth_write_le32(payload + layout.offsets[0] + 4 * i, i * VALUE_BYTES);
+    memset(payload + layout.heaps[0], 'x', RECORDS * VALUE_BYTES);
+    quoth_batch_seal(payload, &layout, RECORDS, 0, 0, 0);
+}
+
+int main(int count, char **arguments) {
+    static figure figures[KINDS];
+    static uint8_t payload[PAYLOAD_BYTES];
+    uint64_t batches = count > 3 ? strtoull(arguments[3], NULL, 10) : 2000;
+    int rounds = count > 4 ? atoi(arguments[4]) : 5;
+    quoth_client *client;
+    quoth_error error;
+    if (count < 3 || rounds < 1 || rounds > ROUNDS_MAX) stop("usage: quoth-c-ratio URL TOPIC [BATCHES [ROUNDS]]");
+    if (quoth_connect(arguments[1], NULL, &client, &error)) stop(error.text);
+    void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
+    if (zmq_connect(socket, arguments[1])) stop("the bare side cannot connect");
+    library_write(client, arguments[2], 1);
+    make_payload(payload);
+    for (int round = 0; round < rounds; round++)
+        measure(client, socket, arguments[2], payload, batches, round, figures);
+    putchar('{');
+    print("write", &figures[BARE_WRITE], &figures[LIBRARY_WRITE], (double)batches * RECORDS, rounds);
+    printf(", ");
+    print("read", &figures[BARE_READ], &figures[LIBRARY_READ], (double)batches * RECORDS, rounds);
+    printf("}\n");
+    zmq_close(socket);
+    zmq_ctx_term(context);
+    quoth_close(client);
+    return 0;
+}

@@ -1,0 +1,86 @@
+/* One connection to a broker: a DEALER and a monitor that reports when it was lost and made again.
+ *
+ * libzmq reconnects by itself but loses the requests in flight. Each phase of a connection has a limit, so that
+ * after an outage of any length a client is served again within two seconds of the broker's return:
+ *
+ *     connecting      an attempt ends after CONNECT_MS, the next one begins RECONNECT_MAX_MS later
+ *     handshake       ends after HANDSHAKE_MS: a frozen process accepts connections, too
+ *     established     ends if the other host acknowledges no byte for UNACKNOWLEDGED_MS: see tcp_watch.h
+ *     silent          ends after SILENCE_MS if the host acknowledges bytes but the process sends none
+ *
+ * Belongs to one thread. */
+
+#ifndef QUOTH_LINK_H
+#define QUOTH_LINK_H
+
+#include <zmq.h>
+
+#include "errors.h"
+
+#define QUOTH_NEVER INT64_MAX
+
+/* Milliseconds by the monotonic clock, and a sum of them that does not overflow. */
+int64_t quoth_now(void);
+int64_t quoth_later(int64_t now, int64_t milliseconds);
+
+/* Random bits, never 0. Returns 0 if the system has none. */
+uint64_t quoth_random(void);
+
+/* What all connections of a client share. Counted: the last one that is closed frees it. */
+typedef struct quoth_shared {
+    void *context;
+    char *url;
+    char curve[3][41]; /* server key, public key, secret key */
+    int has_curve;
+    unsigned users;
+    /* As the broker and the client have set them when a producer, a reader or a part is opened. */
+    size_t payload_bytes_max;
+    int64_t timeout_ms;
+} quoth_shared;
+
+quoth_shared *quoth_shared_new(const char *url, quoth_error *error);
+void quoth_shared_release(quoth_shared *shared);
+
+typedef struct quoth_link {
+    quoth_shared *shared;
+    void *socket, *monitor;
+    int connected;     /* a handshake has succeeded, and the connection was not lost since */
+    int was_connected; /* at any time */
+    int descriptor;    /* of the TCP connection, -1 for none */
+    int64_t watched_at;
+} quoth_link;
+
+/* An answer. Its frames are the caller's to close. */
+typedef struct quoth_reply {
+    int is_open; /* the frames are to be closed */
+    quoth_frame_header header;
+    int is_version; /* 1: the answer is of another version of the protocol */
+    zmq_msg_t arguments, payload;
+} quoth_reply;
+
+/* Opens a link, and takes a share of `shared`. */
+int quoth_link_open(quoth_link *link, quoth_shared *shared, quoth_error *error);
+void quoth_link_close(quoth_link *link);
+
+/* Sends a request. payload: NULL bytes for none. Returns 0 if the queue is full because no broker is there. */
+int quoth_link_send(quoth_link *link, const uint8_t header[QUOTH_HEADER_BYTES], quoth_span topic, quoth_span arguments,
+                    const quoth_span *payload);
+
+/* Receives the next answer; 0 if there is none now. Messages that are no answer are skipped. */
+int quoth_link_receive(quoth_link *link, quoth_reply *reply);
+void quoth_reply_close(quoth_reply *reply);
+quoth_span quoth_frame(zmq_msg_t *frame);
+
+/* Waits until something has happened, until a time at the latest. Returns 1 if a lost connection was made again. */
+int quoth_link_wait(quoth_link *link, int64_t until);
+
+/* Reads the events so far, without waiting. Returns 1 if a lost connection was made again. */
+int quoth_link_read_events(quoth_link *link);
+
+/* The descriptors to poll, and 1 if there is something to read now. */
+int quoth_link_descriptors(quoth_link *link, int descriptors[2]);
+
+/* The error for a request without an answer. what: its operation, and the topic. */
+int quoth_link_no_answer(const quoth_link *link, const char *operation, quoth_span topic, quoth_error *error);
+
+#endif
