@@ -213,3 +213,26 @@ def test_the_collector_does_not_visit_records_that_lead_nowhere() -> None:
     assert made == [Record(0, b"a", None, {}), Record(1, b"b", b"k", {})]
     own = batch.DecodedBatch(batch.Header(1, 0, 0, 1, 1, 0, 0, 0, 0), [made], None, None)  # type: ignore[list-item]
     assert gc.is_tracked(records_of(own)[0])
+
+
+def test_a_sealed_buffer_takes_nothing_until_it_is_unsealed() -> None:
+    buffer = new_buffer()
+    buffer.append(b"a")
+    buffer.seal()
+    assert buffer.append(b"b") == 0
+    assert buffer.contents()[0] == [b"a"]
+    buffer.unseal()
+    assert buffer.append(b"c") == 2
+    assert buffer.contents()[0] == [b"a", b"c"]
+
+
+def test_a_buffer_that_is_sealed_while_headers_are_encoded_takes_nothing() -> None:
+    buffer = new_buffer()
+
+    class Sealing(dict[str, bytes]):
+        def items(self) -> Any:
+            buffer.seal()
+            return super().items()
+
+    assert buffer.append(b"a", None, Sealing(n=b"1")) == 0
+    assert len(buffer) == 0

@@ -182,6 +182,9 @@ cdef class RecordBuffer:
     cdef size_t content
     cdef size_t bytes_limit
     cdef size_t record_limit
+    cdef bint is_sealed
+
+    is_atomic = True
 
     def __init__(self, bytes_max, record_bytes_max):
         self.bytes_limit = <size_t>bounded(bytes_max)
@@ -230,9 +233,9 @@ cdef class RecordBuffer:
             size += <size_t>PyBytes_GET_SIZE(encoded)
         if size > self.record_limit:
             raise too_large(size, self.record_limit)
-        if self.records and self.content + RECORD_BYTES * <size_t>self.records + size > self.bytes_limit:
+        if self.is_sealed or self.records >= QUOTH_BATCH_RECORDS_MAX:
             return 0
-        if self.records >= QUOTH_BATCH_RECORDS_MAX:
+        if self.records and self.content + RECORD_BYTES * <size_t>self.records + size > self.bytes_limit:
             return 0
         self.make_room(value, key, encoded)
         self.put(QUOTH_VALUES, value)
@@ -241,6 +244,12 @@ cdef class RecordBuffer:
         self.records += 1
         self.content += size - RECORD_BYTES
         return self.records
+
+    def seal(self):
+        self.is_sealed = True
+
+    def unseal(self):
+        self.is_sealed = False
 
     def encoded(self, producer=0, sequence=0, flags=0):
         cdef quoth_batch_layout layout
