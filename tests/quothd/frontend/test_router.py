@@ -32,7 +32,7 @@ def test_frames_arrive_as_they_were_sent_large_ones_as_views(pair: tuple[Socket,
     assert receive_messages(router) == []
     frames = [b"", b"small", b"l" * COPY_BELOW_BYTES, b"end"]
     dealer.send_multipart(frames)
-    assert router.poll(DEADLINE_S * 1_000)
+    assert router.poll(int(DEADLINE_S * 1_000))
     ((client, *received),) = receive_messages(router)
     assert client == b"d"
     assert list(map(bytes, received)) == frames
@@ -43,7 +43,7 @@ def test_no_more_messages_are_received_at_once_than_allowed(pair: tuple[Socket, 
     router, dealer = pair
     for number in range(MESSAGES_MAX + 3):
         dealer.send(b"%d" % number)
-    assert router.poll(DEADLINE_S * 1_000)
+    assert router.poll(int(DEADLINE_S * 1_000))
     first, rest = receive_messages(router), receive_messages(router)
     assert [len(first), len(rest)] == [MESSAGES_MAX, 3]
     assert [frames[1] for frames in first + rest] == [b"%d" % number for number in range(MESSAGES_MAX + 3)]
@@ -64,7 +64,7 @@ def test_no_more_messages_are_received_at_once_than_allowed(pair: tuple[Socket, 
 def test_a_frame_of_any_kind_is_sent(pair: tuple[Socket, Socket], frame: bytes) -> None:
     router, dealer = pair
     dealer.send(b"hello")
-    assert router.poll(DEADLINE_S * 1_000)
+    assert router.poll(int(DEADLINE_S * 1_000))
     receive_messages(router)
     send_message(router, [b"d", frame, frame])
     assert dealer.recv_multipart() == [bytes(frame)] * 2
@@ -85,7 +85,7 @@ def test_errors_are_those_of_pyzmq(pair: tuple[Socket, Socket]) -> None:
 def test_a_client_without_room_raises_again(pair: tuple[Socket, Socket]) -> None:
     router, dealer = pair
     dealer.send(b"hello")
-    assert router.poll(DEADLINE_S * 1_000)
+    assert router.poll(int(DEADLINE_S * 1_000))
     receive_messages(router)
 
     def fill() -> None:
