@@ -114,7 +114,8 @@ static void library_write(quoth_client *client, const char *topic, uint64_t batc
     quoth_producer *producer;
     quoth_error error;
     char value[VALUE_BYTES];
-    quoth_record record = {{value, sizeof value}, {NULL, 0}, NULL, 0};
+    quoth_record record = QUOTH_RECORD;
+    record.value = (quoth_bytes){value, sizeof value};
     memset(value, 'x', sizeof value);
     options.batch_records = RECORDS;
     options.window = WINDOW;

@@ -3,7 +3,8 @@
  *     quoth_client *client;
  *     quoth_error error;
  *     quoth_ack ack;
- *     quoth_record record = {{"hello", 5}};
+ *     quoth_record record = QUOTH_RECORD;
+ *     record.value = quoth_text("hello");
  *     if (quoth_connect("tcp://127.0.0.1:5555", NULL, &client, &error)) return fail(&error);
  *     if (quoth_publish(client, "greetings", &record, 1, QUOTH_DEFAULT, &ack, &error)) return fail(&error);
  *     quoth_close(client);
@@ -35,6 +36,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -121,6 +123,14 @@ typedef struct quoth_bytes {
     size_t size;
 } quoth_bytes;
 
+/* The bytes of a text, without the 0 byte at its end. */
+static inline quoth_bytes quoth_text(const char *text) {
+    quoth_bytes bytes;
+    bytes.data = text;
+    bytes.size = strlen(text);
+    return bytes;
+}
+
 /* A header of a record: a name, which is text, and any bytes. */
 typedef struct quoth_header {
     quoth_bytes name, value;
@@ -130,9 +140,12 @@ typedef struct quoth_header {
 typedef struct quoth_record {
     quoth_bytes value;
     quoth_bytes key;             /* data NULL: none */
-    const quoth_header *headers; /* NULL: none */
+    const quoth_header *headers; /* NULL: none, or `encoded` */
     size_t headers_count;
+    quoth_bytes encoded; /* those of a message that was read, to be published again; used without `headers` */
 } quoth_record;
+
+#define QUOTH_RECORD {{NULL, 0}, {NULL, 0}, NULL, 0, {NULL, 0}}
 
 /* A record that was read. */
 typedef struct quoth_message {

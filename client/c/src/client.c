@@ -12,7 +12,7 @@ enum { TIMEOUT_MS = 10000 };
 
 /* ---- what several files need ---- */
 
-quoth_span quoth_text(const char *text) { return (quoth_span){(const uint8_t *)text, text ? strlen(text) : 0}; }
+quoth_span quoth_span_of(const char *text) { return (quoth_span){(const uint8_t *)text, text ? strlen(text) : 0}; }
 
 int quoth_check_topic(const char *topic, quoth_error *error) {
     size_t size = topic ? strlen(topic) : 0;
@@ -23,7 +23,7 @@ int quoth_check_topic(const char *topic, quoth_error *error) {
 static const char *const DURABILITIES[] = {"", "written", "synced"};
 
 quoth_span quoth_durability_text(int durability) {
-    return quoth_text(durability >= QUOTH_DEFAULT && durability <= QUOTH_SYNCED ? DURABILITIES[durability] : "?");
+    return quoth_span_of(durability >= QUOTH_DEFAULT && durability <= QUOTH_SYNCED ? DURABILITIES[durability] : "?");
 }
 
 int quoth_durability_of(quoth_span text) {
@@ -102,7 +102,7 @@ static uint64_t number_in(quoth_span map, const char *name, uint64_t missing) {
 
 int quoth_hello(quoth_client *client, quoth_broker *broker, quoth_error *error) {
     quoth_client_begin(client, QUOTH_OP_HELLO, NULL);
-    client->request.message.hello.client = quoth_text(client->name);
+    client->request.message.hello.client = quoth_span_of(client->name);
     int code = quoth_client_settle(client, error);
     if (code) return code;
     const quoth_msg_welcome *welcome = &client->request.message.welcome;

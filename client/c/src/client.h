@@ -33,7 +33,7 @@ int quoth_durability_of(quoth_span text);
 void quoth_ack_of(const quoth_msg_published *published, quoth_ack *ack);
 
 /* A text of the caller's as a span; an empty one for NULL. */
-quoth_span quoth_text(const char *text);
+quoth_span quoth_span_of(const char *text);
 
 /* Begins the client's request. Settles it, and frees what the caller does not look at any more with the next one. */
 void quoth_client_begin(quoth_client *client, unsigned operation, const char *topic);

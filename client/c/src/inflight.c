@@ -9,7 +9,7 @@ enum { BACKOFF_MS = 5, BACKOFF_MAX_MS = 500 };
 int quoth_inflight_begin(quoth_inflight *inflight, quoth_link *link, const char *topic, int durability) {
     quoth_msg_publish publish = {quoth_durability_text(durability)};
     inflight->link = link;
-    inflight->topic = quoth_text(topic);
+    inflight->topic = quoth_span_of(topic);
     inflight->arguments_size = quoth_message_encode(quoth_request_shape(QUOTH_OP_PUBLISH), &publish,
                                                     inflight->arguments, sizeof inflight->arguments);
     inflight->behind = &inflight->oldest;

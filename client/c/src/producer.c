@@ -128,7 +128,7 @@ static void check_clock(quoth_producer *producer, int64_t now) {
     if (is_expired(producer, one, now)) {
         quoth_error problem;
         if (quoth_inflight_take(&producer->inflight)) return;
-        quoth_link_no_answer(&producer->link, "publish", quoth_text(producer->topic), &problem);
+        quoth_link_no_answer(&producer->link, "publish", quoth_span_of(producer->topic), &problem);
         quoth_inflight_give_up(&producer->inflight, &problem);
     } else if (producer->link.connected && now >= producer->inflight.again_at) {
         quoth_inflight_next_round(&producer->inflight, now);

@@ -362,13 +362,14 @@ static int fail(quoth_reader *reader, int64_t wait_ms, quoth_error *error) {
 
 /* Makes the next batch the open one. */
 static int read_on(quoth_reader *reader, int64_t wait_ms, quoth_error *error) {
+    if (!reader->left || reader->record < reader->batch.header.records) return QUOTH_END; /* it ends in this batch */
     int64_t until = quoth_later(quoth_now(), wait_ms), give_up = quoth_later(until, reader->timeout_ms);
     for (;;) {
         int is_fresh;
         while (reader->answer.is_open)
-            if (next_batch(reader) && has_record(reader)) return QUOTH_OK;
+            if (next_batch(reader)) return has_record(reader) ? QUOTH_OK : QUOTH_END;
         close_batch(reader);
-        if (!reader->left || reader->after >= reader->until) return QUOTH_END;
+        if (reader->after >= reader->until) return QUOTH_END;
         if (quoth_now() >= give_up)
             return quoth_fail(error, QUOTH_TIMED_OUT, NULL, "fetch %s: nothing of the answers can be read", reader->topic);
         int had_end = !reader->seeks_end;

@@ -35,7 +35,7 @@ static int grow_column(quoth_column *column, uint32_t count, size_t size) {
 
 /* An upper bound of the bytes of a record's headers. */
 static size_t headers_bytes(const quoth_record *record) {
-    size_t size = record->headers_count ? HEADERS_PREFIX : 0;
+    size_t size = record->headers_count ? HEADERS_PREFIX : record->encoded.size;
     for (size_t i = 0; i < record->headers_count; i++)
         size += PAIR_PREFIX + record->headers[i].name.size + record->headers[i].value.size;
     return size;
@@ -56,6 +56,13 @@ static quoth_span span_of(quoth_bytes bytes) { return (quoth_span){bytes.data, b
 /* Encodes headers at the end of their heap, which has the room. */
 static int write_headers(const quoth_record *record, uint8_t *to, size_t room, size_t *size, quoth_error *error) {
     quoth_packer packer = {to, to + room, 0};
+    if (!record->headers_count) {
+        *size = record->encoded.size;
+        if (!quoth_headers_are_valid(record->encoded.data, *size))
+            return quoth_fail(error, QUOTH_BAD_REQUEST, NULL, "headers that are no map of text to binary");
+        memcpy(to, record->encoded.data, *size);
+        return QUOTH_OK;
+    }
     quoth_pack_map(&packer, (uint32_t)record->headers_count);
     for (size_t i = 0; i < record->headers_count; i++) {
         if (!quoth_is_utf8(span_of(record->headers[i].name)))
@@ -111,7 +118,8 @@ static int reserve(quoth_records *records, const quoth_record *record, unsigned 
 
 int quoth_records_add(quoth_records *records, const quoth_record *record, quoth_error *error) {
     if (record->headers_count > QUOTH_BATCH_HEADERS_MAX / 2 || (record->headers_count && !record->headers)
-        || (record->value.size && !record->value.data) || (record->key.size && !record->key.data))
+        || (record->value.size && !record->value.data) || (record->key.size && !record->key.data)
+        || (record->encoded.size && !record->encoded.data))
         return quoth_fail(error, QUOTH_BAD_REQUEST, NULL, "a record whose bytes are NULL, or of too many headers");
     size_t encoded = headers_bytes(record), size;
     if (quoth_records_bytes(records) + quoth_record_bytes(record) > 2 * (size_t)QUOTH_BATCH_BYTES_MAX

@@ -28,19 +28,19 @@ static quoth_span pack_settings(const quoth_settings *given, uint8_t *buffer) {
     uint8_t pairs = 0;
     if (settings.durability != QUOTH_DEFAULT) {
         pairs++;
-        quoth_pack_text(&packer, quoth_text("durability"));
+        quoth_pack_text(&packer, quoth_span_of("durability"));
         quoth_pack_text(&packer, quoth_durability_text(settings.durability));
     }
     for (int row = 0; row < 3; row++)
         if (numbers[row].number >= 0) {
             pairs++;
-            quoth_pack_text(&packer, quoth_text(numbers[row].name));
+            quoth_pack_text(&packer, quoth_span_of(numbers[row].name));
             quoth_pack_signed(&packer, numbers[row].number);
         }
     for (int row = 0; row < 2; row++)
         if (spans[row].seconds >= 0) {
             pairs++;
-            quoth_pack_text(&packer, quoth_text(spans[row].name));
+            quoth_pack_text(&packer, quoth_span_of(spans[row].name));
             quoth_pack_float(&packer, spans[row].seconds);
         }
     buffer[0] = (uint8_t)(0x80 | pairs);
@@ -197,7 +197,7 @@ int quoth_list(quoth_client *client, quoth_on_topic on_topic, void *context, quo
     for (;;) {
         quoth_client_begin(client, QUOTH_OP_LIST, NULL);
         client->request.deadline = deadline;
-        client->request.message.list.after = quoth_text(last);
+        client->request.message.list.after = quoth_span_of(last);
         int code = quoth_client_settle(client, error);
         if (code) return code;
         if (!hand_out(client->request.message.topics.names, on_topic, context, last, &ends) || ends) return QUOTH_OK;

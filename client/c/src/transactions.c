@@ -127,7 +127,7 @@ static void send_ready(quoth_part *attempt) {
         if (one->request.state != QUOTH_IDLE) continue;
         quoth_request_begin(&one->request, QUOTH_OP_STAGE, attempt->topic, attempt->timeout_ms);
         quoth_msg_stage *stage = &one->request.message.stage;
-        stage->application = quoth_text(attempt->application);
+        stage->application = quoth_span_of(attempt->application);
         stage->version = attempt->version;
         stage->part = attempt->staged.part;
         stage->attempt = attempt->staged.attempt;
@@ -254,7 +254,7 @@ int quoth_publish_staged(quoth_client *client, const char *topic, const char *ap
     quoth_request *request = &client->request;
     int64_t timeout_ms = client->channel.link.shared->timeout_ms;
     request->message.publish_staged =
-        (quoth_msg_publish_staged){quoth_text(application), version, named, newest};
+        (quoth_msg_publish_staged){quoth_span_of(application), version, named, newest};
     request->payload = &payload;
     request->deadline = quoth_later(quoth_now(), wait_ms > 0 ? wait_ms : PUBLISH_TIMEOUT_MS);
     request->wait_ms = PUBLISH_WAIT_MS; /* it may be of gigabytes */
@@ -273,7 +273,7 @@ static int ask_transaction(quoth_client *client, unsigned operation, const char 
     int code = check_name(application, error);
     if (!code) code = quoth_client_begin_topic(client, operation, topic, error);
     if (code) return code;
-    client->request.message.name = (quoth_msg_name){quoth_text(application), version};
+    client->request.message.name = (quoth_msg_name){quoth_span_of(application), version};
     code = quoth_client_settle(client, error);
     if (code || !transaction) return code;
     const quoth_msg_transaction *found = &client->request.message.transaction;
