@@ -12,7 +12,7 @@ stop() { say "$@"; exit 1; }
 # set_up EXTRAS: "" is enough to run Quoth, "[dev]" to work on it (and to run it).
 set_up() {
     stamp="$(cksum <"$root/pyproject.toml") $root"
-    if fits "$1" || fits "[dev]"; then return; fi
+    if fits "$1" || fits "[dev]"; then compile_functions; return; fi
     find_python
     find_ensurepip
     say "installing into .venv ($("$python" --version)) ..."
@@ -20,7 +20,28 @@ set_up() {
     (cd "$root" && .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile -e ".$1") \
         || stop "the installation failed (it needs the network, or a package index of yours)"
     printf '%s\n' "$stamp" >"$venv/quoth$1.stamp"
+    note_compiled
 }
+
+# Compiles the functions in C again if their sources have changed, or were not compiled for want of a compiler.
+compile_functions() {
+    if ! command -v cc >/dev/null || [ "$(cat "$venv/compiled.stamp" 2>/dev/null)" = "$(c_sources)" ]; then return; fi
+    say "compiling the functions in C ..."
+    if "$venv/bin/python" -c 'import Cython, hatchling' 2>/dev/null; then
+        "$venv/bin/python" "$root/tools/build_native.py" >/dev/null || stop "tools/build_native.py failed"
+    else
+        (cd "$root" && .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps -e .) \
+            || stop "the installation failed (it needs the network, or a package index of yours)"
+    fi
+    note_compiled
+}
+
+# Notes the sources of what is compiled, if it is.
+note_compiled() {
+    if "$venv/bin/python" -c 'import quothwire._native.batch' 2>/dev/null; then c_sources >"$venv/compiled.stamp"; fi
+}
+
+c_sources() { (cd "$root" && cat client/c/src/* */*/*/_native/*.p* */*/_native/*.p* tools/build_native.py 2>/dev/null | cksum); }
 
 # True if the environment was installed completely for this pyproject.toml at this place, and works.
 fits() {

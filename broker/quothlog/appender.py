@@ -20,8 +20,9 @@ from quothlog.recovery.recovery import OpenedDirectory
 from quothlog.retention import LogOptions, roll_size
 from quothlog.storage.clock import Clock
 from quothlog.storage.dirlock import DirectoryLock
+from quothlog.storage.disk_space import DiskSpace
 from quothlog.storage.filesystem import Buffer, FileSystem
-from quothlog.storage.write_failure import WriteFailure, need_room
+from quothlog.storage.write_failure import WriteFailure
 from quothlog.transactions.commit import Commit, CommitTail
 from quothlog.transactions.table import StoredTransaction
 from quothwire import batch
@@ -129,6 +130,7 @@ class Appender:
         self.pointers = PointerAllocator(clock, max(self.active.end.pointer, self.active.floor - 1))
         self.visible = self.synced = self.active.end
         self.write_failure = WriteFailure(filesystem, directory)
+        self._space = DiskSpace(filesystem, directory)
         self.rolls = 0
         self.is_placed = self.is_hiding = False
         self._barrier = 0  # the last pointer of the newest transaction, which is visible once it is synced
@@ -171,15 +173,14 @@ class Appender:
                 self.check_writable()
                 if self._opened.successor is not None:
                     self._finish_opening()
-                parsed = batch.parse(raw)
-                header = parsed.header
+                header = batch.check(raw)
                 check_published(header)
                 stored = producers.admit(header, now)
                 if stored is None:  # a duplicate may have been stored before these checks existed
-                    check_new(parsed)
+                    check_new(raw, header)
                 must_roll = not fits and self._must_roll(header.records, header.size, group)
                 if group.waiting and (must_roll or stored is not None):
-                    group = self._write(group)
+                    group = self._write(group, now)
                     self.check_writable()  # or it would be written behind what has failed
                     stored = producers.admit(header, now)
                     must_roll = self._must_roll(header.records, header.size, group)
@@ -194,7 +195,7 @@ class Appender:
             except QuothError as problem:
                 group.outcomes.append(problem)
         if group.waiting:
-            self._write(group)
+            self._write(group, now)
         return group.outcomes
 
     def append_transaction(self, batches: Sequence[tuple[Header, Buffer]]) -> Appended:
@@ -210,13 +211,14 @@ class Appender:
         group = WriteGroup([])
         if self._must_roll(records, size, group):
             self.roll()
-        first = base = self.pointers.take(records, self.clock.now())
+        now = self.clock.now()
+        first = base = self.pointers.take(records, now)
         for header, body in batches:
             self._add(group, header, body, base)
             base += header.records
         self._barrier = base - 1
         self.is_hiding = True
-        self._write(group)
+        self._write(group, now)
         outcome = group.outcomes[0]
         if isinstance(outcome, QuothError):
             self._barrier = 0
@@ -368,12 +370,10 @@ class Appender:
         group.records += records
         group.bytes += HEADER_BYTES + header.body_bytes
 
-    def _write(self, group: WriteGroup) -> WriteGroup:
-        """Write all waiting batches of a group, or none of them. Returns a group for what follows."""
-        needed = self.options.disk_free_min + group.bytes
+    def _write(self, group: WriteGroup, now: int) -> WriteGroup:
+        """Write all waiting batches of a group at a time, or none. Returns a group for what follows."""
         try:
-            if needed > group.bytes and self.filesystem.free_bytes(self.directory) < needed:
-                need_room(self.filesystem, self.directory, needed)
+            self._space.need(group.bytes, self.options.disk_free_min, now)
             self.active.append(group.waiting)
         except (OSError, QuothError) as problem:
             self._producers.undo()

@@ -118,7 +118,7 @@ def test_fields_of_a_later_broker_are_ignored(drive: Drive) -> None:
 
 
 CODES = {"version": {"unsupported_version"}, "operation": {"unknown_operation"}, "bad": {"bad_request"}}
-"""What the driver says of a header, and the code for it. Arguments are refused without a code."""
+"""Return what the driver says of a header, and the code for it. Arguments are refused without a code."""
 
 
 def test_wrong_requests_are_refused(drive: Drive) -> None:
@@ -165,7 +165,7 @@ def arguments_of(rng: random.Random) -> tuple[str, Operation, Any]:
 
 
 def test_hot_messages_are_those_of_python_also_when_damaged(drive: Drive, rng: random.Random) -> None:
-    """What C calls plain is what Python decodes; what Python refuses, C does not call plain."""
+    """Decode in C what Python decodes, and call nothing plain that Python refuses."""
     cases = [arguments_of(rng) for _ in range(ROUNDS)]
     encoded = drive(
         " ".join(["encode", kind, str(int(operation)), "7", *given(message)])

@@ -17,7 +17,7 @@ GOOD = encode_headers({"trace": b"0123456789"})
 def problem_of(raw: bytes) -> str:
     """Return the error of a new batch, empty if it is accepted."""
     try:
-        check_new(batch.parse(raw))
+        check_new(raw, batch.check(raw))
     except QuothError as problem:
         return str(problem)
     return ""

@@ -16,6 +16,7 @@ import zmq
 
 from quothbench.figures import Spread
 from quothcli.printing.output import Format, Printer
+from quothwire.native import implementation
 
 _GAP = "  "
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -85,6 +86,7 @@ def machine() -> dict[str, str]:
         "machine": f"{os.cpu_count()} x {_processor()}, {platform.system()} {platform.release()}",
         "versions": f"{versions}, libzmq {zmq.zmq_version()}",
         "python": f"{platform.python_version()}, {_python_build()}",
+        "hot_path": implementation(),
     }
 
 

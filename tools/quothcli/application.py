@@ -113,7 +113,9 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"quoth {VERSION}")
+        from quothwire.native import implementation
+
+        print(f"quoth {VERSION}, hot path in {implementation()}")
         raise typer.Exit
 
 

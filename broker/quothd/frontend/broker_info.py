@@ -13,6 +13,7 @@ from quothd.service.scrub_supervisor import Scrubber
 from quothd.topics.metadata import under_both_names
 from quothlog.producers import RESULTS_MAX
 from quothwire import VERSION, batch
+from quothwire.native import implementation
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.messages import (
@@ -112,6 +113,7 @@ class BrokerInfo:
                     **self._counters,
                     "syncs": dispatcher.shared.fsync_thread.runs,
                     "threads": threading.active_count(),
+                    "compiled": int(implementation() == "C"),
                     "takeovers": dispatcher.shared.guard.takeovers,
                     "unopened": len(dispatcher.scheduler.unopened),
                     **dispatcher.registry.totals(),

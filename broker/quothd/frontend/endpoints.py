@@ -1,4 +1,4 @@
-"""Opens the endpoints of a broker: a ROUTER each, and beside it a PUB for the announcements.
+"""Opens the endpoints of a broker: a ROUTER each, and beside it an XPUB for the announcements.
 
 tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
 ipc://PATH             announcements on ipc://PATH-announcements
@@ -48,11 +48,11 @@ class Bound:
 def open_sockets(
     context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
 ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Bound]:
-    """Make a ROUTER and a PUB, and bind both to everything that is configured, and to `inproc`.
+    """Make a ROUTER and an XPUB, and bind both to everything that is configured, and to `inproc`.
 
     Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
-    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
+    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.XPUB)
     try:
         for one in (router, announcer):
             one.set(zmq.LINGER, 0)

@@ -1,6 +1,6 @@
 """The front end: the thread that owns the sockets.
 
-ROUTER receives requests and sends replies, PUB announces. What takes long for one client happens in other
+ROUTER receives requests and sends replies, XPUB announces. What takes long for one client happens in other
 threads: no request of one client stalls another one.
 """
 
@@ -11,16 +11,18 @@ import threading
 from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import zmq
 
 from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
+from quothd.frontend.announcer import Announcer
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import open_sockets
-from quothd.frontend.router import ReplyQueue, Router
-from quothd.requests.pending_request import RefusedRequest, open_request
+from quothd.frontend.router import ReplyQueue, receive_messages, send_message
+from quothd.requests.pending_request import Frame, RefusedRequest, open_request
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier
@@ -31,7 +33,6 @@ from quothd.threads.thread_pool import ThreadPool
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import QuothError, error
-from quothwire.protocol import announcement
 from quothwire.text.quantity import format_span
 
 TURN_S = 0.005
@@ -68,8 +69,9 @@ class FrontEnd:
         clock: Clock,
         process_id: int,
     ) -> None:
-        socket, self._announcer, self.bound = open_sockets(context, config, inproc)
-        self._router = Router(socket)
+        socket, publisher, self.bound = open_sockets(context, config, inproc)
+        self._announcer = Announcer(publisher)
+        self._socket = socket
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
         self.overrun: QuothError | None = None
@@ -78,7 +80,6 @@ class FrontEnd:
         self._notifier = notifier
         self._clock = clock
         self._wanted: deque[tuple[Config, Future[None]]] = deque()
-        self._news: dict[str, int] = {}
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
@@ -86,8 +87,8 @@ class FrontEnd:
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        self._replies = ReplyQueue(self._router, self._counters, clock.monotonic)
-        ways = self._replies.send, self._news.__setitem__
+        self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
+        ways = self._replies.send, self._announcer.news.__setitem__
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
         about = self._scrubber, self.bound, self._counters, process_id
         self._info = BrokerInfo(self._dispatcher, *about)
@@ -157,8 +158,9 @@ class FrontEnd:
 
     def _loop(self) -> None:
         poller = zmq.Poller()
-        poller.register(self._router.socket, zmq.POLLIN)
+        poller.register(self._socket, zmq.POLLIN)
         poller.register(self._outbox.fd, zmq.POLLIN)
+        poller.register(self._announcer.socket, zmq.POLLIN)
         monotonic = self._clock.monotonic
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
@@ -177,12 +179,16 @@ class FrontEnd:
             ready = dict(poller.poll(0 if more else max(0, int(wait * 1_000) + 1)))
             self._outbox.attend(readable=self._outbox.fd in ready)
             self._take_events(monotonic() + TURN_S)
-            more = self._router.socket in ready and self._receive()
+            more = self._socket in ready and self._receive()
             if self._replies.kept:
                 now = monotonic()
                 self._replies.offer_again(now, now + TURN_S)
             more = self._work() or more
-            self._announce_news()
+            if self._announcer.socket in ready:
+                self._announcer.take_subscriptions()
+            if self._announcer.news:
+                self._announcer.announce()
+                self._counters["announcements"] = self._announcer.announced
 
     def _take_events(self, until: float) -> None:
         now = self._clock.monotonic()
@@ -195,24 +201,29 @@ class FrontEnd:
         now = monotonic()
         until = now + TURN_S
         while monotonic() < until:
-            frames = self._router.receive()
-            if frames is None:
+            messages = receive_messages(self._socket)
+            if not messages:
                 return False
-            self._counters["requests"] += 1
-            try:
-                request = open_request(frames)
-            except RefusedRequest as problem:
-                self._counters["malformed_requests"] += not problem.has_envelope
-                self._replies.send(problem.frames)
-                continue
-            try:
-                if request.topic:
-                    self._dispatcher.submit(request, now)
-                else:
-                    self._replies.send(self._info.answer(request.responder))
-            except QuothError as problem:
-                self._replies.send(request.responder.refuse(problem))
+            self._counters["requests"] += len(messages)
+            for frames in messages:
+                self._take_request(frames, now)
         return True
+
+    def _take_request(self, frames: list[Frame], now: float) -> None:
+        """Give a request to its topic, or answer it."""
+        try:
+            request = open_request(frames)
+        except RefusedRequest as problem:
+            self._counters["malformed_requests"] += not problem.has_envelope
+            self._replies.send(problem.frames)
+            return
+        try:
+            if request.topic:
+                self._dispatcher.submit(request, now)
+            else:
+                self._replies.send(self._info.answer(request.responder))
+        except QuothError as problem:
+            self._replies.send(request.responder.refuse(problem))
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""
@@ -222,13 +233,6 @@ class FrontEnd:
             if self._clock.monotonic() >= until:
                 return True
         return False
-
-    def _announce_news(self) -> None:
-        if self._news:
-            for topic, newest in self._news.items():
-                self._announcer.send(announcement.encode(topic, newest), zmq.NOBLOCK)
-            self._counters["announcements"] += len(self._news)
-            self._news.clear()
 
     def _configure(self) -> None:
         """Apply the configurations that have come."""
@@ -264,8 +268,8 @@ class FrontEnd:
     def _close(self) -> None:
         """End what the front end has begun."""
         try:
-            self._router.socket.close(linger=int(LINGER_S * 1_000))
-            self._announcer.close(linger=0)
+            self._socket.close(linger=int(LINGER_S * 1_000))
+            self._announcer.close()
             self._guard.stop()
             self._end_threads()
         finally:

@@ -1,8 +1,8 @@
 """The ROUTER socket, and the replies that it has no room for.
 
-Every frame passes here. So flags are integers, not members of an enumeration; frames go past the half of
-pyzmq's `send` that serves other types of sockets; and a poll says that no message is left, which costs a
-third of what an exception does.
+Every frame passes here. The two functions for whole messages are compiled; in Python, flags are integers, not
+members of an enumeration, frames go past the half of pyzmq's `send` that serves other types of sockets, and a
+poll says that no message is left, which costs a third of what an exception does.
 
 libzmq takes a few dozen replies for a client, and a burst has more. The others are kept in order and tried
 again soon. The replies of a client that takes none for a while, or that has too many, are dropped.
@@ -17,10 +17,14 @@ from dataclasses import dataclass, field
 import zmq
 
 from quothd.requests.pending_request import FRAME_BYTES, Frame
+from quothwire.native import compiled
 from quothwire.protocol.binary_codec import Frames
 
 COPY_BELOW_BYTES = 64 * 2**10
 """Below this libzmq copies faster than Python hands a buffer over."""
+MESSAGES_MAX = 64
+MESSAGES_BYTES_MAX = 2**20
+"""So many messages are received at once: as many as take 2 ms to answer. The last one may be larger."""
 QUEUED_MAX = 64
 """Replies that libzmq holds for one client. Its default lets a client that does not read hold a gigabyte."""
 KEPT_BYTES_MAX = 64 * 2**20
@@ -31,38 +35,39 @@ REPLY_BYTES = 128
 SILENCE_S = 10.0
 """The replies of a client that has taken none for so long are dropped."""
 RETRY_S, RETRY_MAX_S = 0.001, 0.02
+_READABLE = int(zmq.POLLIN)
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
-class Router:
-    """Receives and sends whole messages and never waits. Owned by its thread."""
-
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self.socket = socket
-        self._send: Callable[..., object] = super(zmq.Socket, socket).send
-        self._readable = [(socket, int(zmq.POLLIN))]
-
-    def receive(self) -> list[Frame] | None:
-        """Return the frames of the next message, or None. Large frames stay in libzmq's memory."""
-        if not zmq.zmq_poll(self._readable, 0):
-            return None
-        receive = self.socket.recv
-        frame = receive(_NOW, copy=False)
-        frames: list[Frame] = [frame.bytes]
-        while frame.more:
-            frame = receive(_NOW, copy=False)
+@compiled("quothd._native.router")
+def receive_messages(socket: zmq.Socket[bytes]) -> list[list[Frame]]:
+    """Return the frames of messages that have come, without waiting. Large ones stay in libzmq's memory."""
+    messages: list[list[Frame]] = []
+    size = 0
+    while len(messages) < MESSAGES_MAX and size < MESSAGES_BYTES_MAX:
+        if not zmq.zmq_poll([(socket, _READABLE)], 0):
+            break
+        frames: list[Frame] = []
+        more = True
+        while more:
+            frame = socket.recv(_NOW, copy=False)
             frames.append(frame.bytes if len(frame) < COPY_BELOW_BYTES else frame.buffer)
-        return frames
+            size += len(frame)
+            more = frame.more
+        messages.append(frames)
+    return messages
 
-    def send(self, frames: Frames) -> None:
-        """Send a message. Raises zmq.Again where the client has no room, and zmq.ZMQError."""
-        send = self._send
-        *first, last = frames
-        copy = len(last) < COPY_BELOW_BYTES
-        for frame in first:
-            send(frame, _NOW_AND_MORE, copy)
-        send(last, _NOW, copy)
+
+@compiled("quothd._native.router")
+def send_message(socket: zmq.Socket[bytes], frames: Frames) -> None:
+    """Send a message without waiting. Raises zmq.Again where the client has no room, and zmq.ZMQError."""
+    send: Callable[..., object] = super(zmq.Socket, socket).send
+    *first, last = frames
+    copy = len(last) < COPY_BELOW_BYTES
+    for frame in first:
+        send(frame, _NOW_AND_MORE, copy)
+    send(last, _NOW, copy)
 
 
 @dataclass(slots=True)
@@ -80,8 +85,11 @@ class ReplyQueue:
     kept: replies that wait for room, by client.
     """
 
-    def __init__(self, router: Router, counters: Counter[str], monotonic: Callable[[], float]) -> None:
-        self._router = router
+    def __init__(
+        self, send: Callable[[Frames], None], counters: Counter[str], monotonic: Callable[[], float]
+    ) -> None:
+        """send: does as `send_message`."""
+        self._send = send
         self._counters = counters
         self._monotonic = monotonic
         self.kept: dict[bytes, _Kept] = {}
@@ -137,7 +145,7 @@ class ReplyQueue:
     def _sent(self, frames: Frames) -> bool:
         """Hand a reply to libzmq; False if it has no room. The reply to a client that is gone is dropped."""
         try:
-            self._router.send(frames)
+            self._send(frames)
         except zmq.Again:
             return False
         except zmq.ZMQError as problem:

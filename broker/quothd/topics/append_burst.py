@@ -33,19 +33,21 @@ class PublishOutcome(NamedTuple):
 def check_first(request: PendingRequest) -> None:
     """Raise the errors of the first publish, or stage, of a topic that can be found without its log.
 
-    It reads all of the batch, as the log does again: 20 ns a record, once in the life of a topic.
+    It reads all of the batch, as the log does again, once in the life of a topic.
     """
     if request.operation is Operation.STAGE:
         application_of(request.decode())
-        check_new(batch.parse(request.responder.payload()))
+        raw = request.responder.payload()
+        check_new(raw, batch.check(raw))
         return
     message = _checked(request)
     if isinstance(message, SimplePublish):
         batch.encode(message.values)
     else:
-        parsed = batch.parse(request.responder.payload())
-        check_published(parsed.header)
-        check_new(parsed)
+        raw = request.responder.payload()
+        header = batch.check(raw)
+        check_published(header)
+        check_new(raw, header)
 
 
 def append_publishes(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quothlog.active_segment import ActiveSegment
-from quothlog.reading.segment_reader import Extract, SegmentView, extract, extract_at_hand, first_above
+from quothlog.reading.segment_reader import (
+    AT_HAND_BYTES,
+    Extract,
+    SegmentView,
+    extract,
+    extract_at_hand,
+    first_above,
+)
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothwire import batch
@@ -36,10 +43,14 @@ class ReadRequest(NamedTuple):
         """True if any thread may read it."""
         return self.view is None
 
-    def read_at_hand(self) -> Extract | None:
-        """Return what can be read at once, without a disk; None says nothing about what is there."""
+    def read_at_hand(self, at_hand_max: int = AT_HAND_BYTES) -> Extract | None:
+        """Return what can be read at once, without a disk; None says nothing about what is there.
+
+        at_hand_max: bytes, of which there may be no more.
+        """
         view, log_id = self.segment.kept_view, self.segment.log_id
-        return extract_at_hand(view, log_id, self.after, self.records_max, self.bytes_max) if view else None
+        limits = self.records_max, self.bytes_max, at_hand_max
+        return extract_at_hand(view, log_id, self.after, *limits) if view else None
 
     def read(self) -> Extract | None:
         """Read the batches; None if the segment holds nothing above `after`."""

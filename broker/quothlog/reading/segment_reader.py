@@ -19,8 +19,8 @@ from quothwire.errors import QuothError
 
 GUESS_BYTES = 2**12
 """Read beyond what records take on average: a header and some records more cost nothing."""
-AT_HAND_BYTES = 2**16
-"""More than that is copied in a reader thread, where it delays no other request."""
+AT_HAND_BYTES = 2**20
+"""A reply of a usual size: a copy from memory takes less than what the way through a reader thread costs."""
 EXTRACT_ENDS_MAX = 256
 """Ends of extracts that are remembered for one segment, 200 bytes each: as many consumers read on at once."""
 
@@ -87,10 +87,18 @@ def extract(view: SegmentView, log_id: int, after: int, records_max: int, bytes_
 
 
 def extract_at_hand(
-    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int
+    view: SegmentView,
+    log_id: int,
+    after: int,
+    records_max: int,
+    bytes_max: int,
+    at_hand_max: int = AT_HAND_BYTES,
 ) -> Extract | None:
-    """Extract if a reader has read up to here, and the batches are few and in memory; else return None."""
-    return _extract_next(view, log_id, after, records_max, bytes_max, at_hand=True)
+    """Extract if a reader has read up to here, and the batches are in memory; else return None.
+
+    at_hand_max: None if there are more bytes than that.
+    """
+    return _extract_next(view, log_id, after, records_max, bytes_max, at_hand_max)
 
 
 def first_above(view: SegmentView, log_id: int, after: int) -> tuple[LogPosition, Found | None]:
@@ -105,24 +113,24 @@ def first_above(view: SegmentView, log_id: int, after: int) -> tuple[LogPosition
 
 
 def _extract_next(
-    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int, *, at_hand: bool = False
+    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int, at_hand_max: int = 0
 ) -> Extract | None:
     """Extract if a reader has read up to here, nothing is damaged, and a batch is within the limits.
 
-    at_hand: only a small extract, and only from memory.
+    at_hand_max: if given, only an extract up to this size, and only from memory.
     """
     start = view.extract_ends.get(after)
     if start is None:
         return None
     most = min(bytes_max, view.end.offset - start.offset)
     size = min(most, view.bytes_of(records_max))
-    if not at_hand:
-        data: bytes | None = view.file.read(size, start.offset)
+    if not at_hand_max:
+        data: Bytes | None = view.file.read(size, start.offset)
     else:
-        data = view.file.read_at_hand(size, start.offset) if size <= AT_HAND_BYTES else None
+        data = view.file.read_at_hand(size, start.offset) if size <= at_hand_max else None
     if data is None:
         return None
-    return _sound(view, log_id, start, data, start.ordinal + records_max, most, may_wait=not at_hand)
+    return _sound(view, log_id, start, data, start.ordinal + records_max, most, may_wait=not at_hand_max)
 
 
 def _extract_sound(

@@ -41,7 +41,7 @@ class File(Protocol):
     def read(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes at an offset; fewer only at the end of the file."""
 
-    def read_at_hand(self, size: int, offset: int) -> bytes | None:
+    def read_at_hand(self, size: int, offset: int) -> Buffer | None:
         """Bytes at an offset if they are in memory, so that the call waits for no disk.
 
         None if they are not, or if the system cannot tell.
@@ -148,7 +148,7 @@ class _PosixFile:
             missing -= len(data)
         return b"".join(parts)
 
-    def read_at_hand(self, size: int, offset: int) -> bytes | None:
+    def read_at_hand(self, size: int, offset: int) -> Buffer | None:
         if not _NO_WAIT:
             return None
         data = bytearray(size)
@@ -156,7 +156,7 @@ class _PosixFile:
             found = os.preadv(self._fd, (data,), offset, _NO_WAIT)
         except OSError:
             return None
-        return bytes(data) if found == size else None
+        return data if found == size else None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         for start in range(0, len(buffers), _BUFFERS_MAX):

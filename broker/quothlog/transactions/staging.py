@@ -27,7 +27,7 @@ from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import PROCESS_SHORT, Buffer, File, FileSystem
 from quothlog.storage.write_failure import need_room
 from quothwire import batch
-from quothwire.batch import Header, Parsed
+from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.ingest import check_new
 from quothwire.text.quantity import format_size
@@ -140,15 +140,14 @@ class Staging:
     # -- one transaction ----------------------------------------------------------------------------------
 
     def stage(
-        self, name: StagedName, number: int, parsed: Parsed, raw: Buffer, options: LogOptions
+        self, name: StagedName, number: int, header: Header, raw: Buffer, options: LogOptions
     ) -> Attempt:
         """Keep a batch behind those of its attempt, unless it is there; returns the attempt.
 
-        name: with any number of a file. number: batches of the attempt before it. parsed: what `raw` says.
+        name: with any number of a file. number: batches of the attempt before it. header: that of the batch.
         Raises `Conflict` ``sequence_reused``, ``out_of_sequence`` or ``staged_max``, `RequestError`
         ``bad_batch`` or ``too_large``, `Unavailable` ``disk_low``, or OSError; nothing was stored then.
         """
-        header = parsed.header
         one = self.attempt(TransactionKey(*name[:2]), name.part, name.attempt) or Attempt(is_read=True)
         if number < one.batches:
             if one.checks[number] != header.body_check:
@@ -158,7 +157,7 @@ class Staging:
             return one
         if number > one.batches:
             raise error("out_of_sequence", f"batch {number} came after {one.batches} of this attempt")
-        check_new(parsed)
+        check_new(raw, header)
         if self.bytes + len(raw) > options.staged_bytes_max:
             most = format_size(options.staged_bytes_max)
             text = f"{format_size(self.bytes)} are staged on this topic, at most {most}"

@@ -100,8 +100,7 @@ class LogTransactions:
         ``disk_low`` or ``busy``, or `BrokerFailure`; nothing was stored then.
         """
         self._appender.check_writable()
-        parsed = batch.parse(raw)
-        header = parsed.header
+        header = batch.check(raw)
         named = header.flags & _TRANSACTION and header.producer == application
         if not named or header.sequence != sequence_of(version) or header.base or header.ordinal:
             raise error("bad_batch", "this is no batch of this transaction")
@@ -117,7 +116,7 @@ class LogTransactions:
             raise error("too_large", f"a transaction has at most {BATCHES_MAX} batches")
         name = StagedName(application, version, part, attempt, 0)
         try:
-            return self._staging.stage(name, number, parsed, raw, self._appender.options)
+            return self._staging.stage(name, number, header, raw, self._appender.options)
         except (OSError, QuothError) as problem:
             raise self._appender.as_error(problem, len(raw)) from problem
 

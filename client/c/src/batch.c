@@ -52,6 +52,8 @@ static unsigned columns_of(unsigned flags) {
     return 1u + !!(flags & QUOTH_BATCH_KEYS) + !!(flags & QUOTH_BATCH_HEADERS);
 }
 
+static int is_present(unsigned flags, int column) { return column == QUOTH_VALUES || flags & 1u << (column - 1); }
+
 static size_t bitmap_bytes(uint32_t records, unsigned flags) {
     return flags & QUOTH_BATCH_KEYS ? ((size_t)records + 63) / 64 * 8 : 0;
 }
@@ -140,32 +142,6 @@ void quoth_batch_stamp(const quoth_batch_header *header, uint64_t log, void *byt
 
 /* ---- the body ---- */
 
-quoth_batch_problem quoth_batch_columns(const void *bytes, size_t size, const quoth_batch_header *header,
-                                        quoth_batch *batch) {
-    uint32_t records = header->records;
-    unsigned flags = header->flags;
-    if (size != QUOTH_BATCH_HEADER + (size_t)header->body_bytes) return QUOTH_BATCH_SHORT;
-    const uint8_t *body = (const uint8_t *)bytes + QUOTH_BATCH_HEADER;
-    size_t fixed = fixed_bytes(records, flags), heap = fixed, width = column_bytes(records);
-    if (fixed > header->body_bytes) return QUOTH_BATCH_SUM;
-    const uint8_t *offsets = body;
-    batch->header = *header;
-    for (int column = 0; column < QUOTH_COLUMNS; column++) {
-        quoth_batch_column *found = &batch->columns[column];
-        if (column != QUOTH_VALUES && !(flags & 1u << (column - 1))) {
-            *found = (quoth_batch_column){NULL, {NULL, 0}};
-            continue;
-        }
-        uint32_t end = quoth_read_le32(offsets + width - 4);
-        if (end > header->body_bytes - heap) return QUOTH_BATCH_SUM;
-        *found = (quoth_batch_column){offsets, {body + heap, end}};
-        offsets += width;
-        heap += end;
-    }
-    batch->validity = flags & QUOTH_BATCH_KEYS ? offsets : NULL;
-    return QUOTH_BATCH_OK;
-}
-
 /* 1 if the offsets begin at 0 and never fall. The last one lies in the body, so none is negative. */
 static int offsets_rise(const uint8_t *offsets, uint32_t records) {
     uint32_t falls = quoth_read_le32(offsets);
@@ -174,25 +150,42 @@ static int offsets_rise(const uint8_t *offsets, uint32_t records) {
     return !falls;
 }
 
+quoth_batch_problem quoth_batch_columns(const void *bytes, size_t size, const quoth_batch_header *header,
+                                        quoth_batch *batch) {
+    uint32_t records = header->records;
+    unsigned flags = header->flags;
+    if (size != QUOTH_BATCH_HEADER + (size_t)header->body_bytes) return QUOTH_BATCH_SHORT;
+    const uint8_t *body = (const uint8_t *)bytes + QUOTH_BATCH_HEADER, *offsets = body;
+    size_t heap = fixed_bytes(records, flags), width = column_bytes(records);
+    if (heap > header->body_bytes) return QUOTH_BATCH_SUM;
+    batch->header = *header;
+    for (int column = 0; column < QUOTH_COLUMNS; column++) {
+        quoth_batch_column *found = &batch->columns[column];
+        if (!is_present(flags, column)) {
+            *found = (quoth_batch_column){NULL, {NULL, 0}};
+            continue;
+        }
+        uint32_t end = quoth_read_le32(offsets + width - 4);
+        if (!offsets_rise(offsets, records)) return QUOTH_BATCH_OFFSETS;
+        if (end > header->body_bytes - heap) return QUOTH_BATCH_SUM;
+        *found = (quoth_batch_column){offsets, {body + heap, end}};
+        offsets += width;
+        heap += end;
+    }
+    batch->validity = flags & QUOTH_BATCH_KEYS ? offsets : NULL;
+    if (heap + padding(heap) != header->body_bytes) return QUOTH_BATCH_SUM;
+    for (size_t i = heap; i < header->body_bytes; i++)
+        if (body[i]) return QUOTH_BATCH_PADDING;
+    return QUOTH_BATCH_OK;
+}
+
 quoth_batch_problem quoth_batch_parse(const void *bytes, size_t size, uint64_t log, quoth_batch *batch) {
     quoth_batch_header header;
     quoth_batch_problem problem = quoth_batch_read_header(bytes, size, log, &header);
     if (problem) return problem;
     if (size != QUOTH_BATCH_HEADER + (size_t)header.body_bytes) return QUOTH_BATCH_SHORT;
-    const uint8_t *body = (const uint8_t *)bytes + QUOTH_BATCH_HEADER;
-    if (!quoth_batch_is_body(&header, body)) return QUOTH_BATCH_BODY_CHECK;
-    problem = quoth_batch_columns(bytes, size, &header, batch);
-    if (problem) return problem;
-    size_t used = fixed_bytes(header.records, header.flags);
-    for (int column = 0; column < QUOTH_COLUMNS; column++) {
-        const quoth_batch_column *found = &batch->columns[column];
-        if (found->offsets && !offsets_rise(found->offsets, header.records)) return QUOTH_BATCH_OFFSETS;
-        used += found->heap.size;
-    }
-    if (used + padding(used) != header.body_bytes) return QUOTH_BATCH_SUM;
-    for (size_t i = used; i < header.body_bytes; i++)
-        if (body[i]) return QUOTH_BATCH_PADDING;
-    return QUOTH_BATCH_OK;
+    if (!quoth_batch_is_body(&header, (const uint8_t *)bytes + QUOTH_BATCH_HEADER)) return QUOTH_BATCH_BODY_CHECK;
+    return quoth_batch_columns(bytes, size, &header, batch);
 }
 
 static int has_key(const quoth_batch *batch, uint32_t record) {
@@ -416,7 +409,7 @@ quoth_batch_problem quoth_batch_plan(uint32_t records, unsigned flags, const siz
     if (records > QUOTH_BATCH_RECORDS_MAX) return QUOTH_BATCH_RECORDS;
     size_t offsets = QUOTH_BATCH_HEADER, heap = QUOTH_BATCH_HEADER + fixed_bytes(records, flags);
     for (int column = 0; column < QUOTH_COLUMNS; column++) {
-        int present = column == QUOTH_VALUES || (flags & 1u << (column - 1));
+        int present = is_present(flags, column);
         size_t size = present ? heaps[column] : 0;
         if (heap > QUOTH_BATCH_BYTES_MAX || size > QUOTH_BATCH_BYTES_MAX - heap) return QUOTH_BATCH_BYTES;
         layout->offsets[column] = present ? offsets : 0;

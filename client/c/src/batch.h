@@ -120,8 +120,7 @@ int quoth_batch_is_body(const quoth_batch_header *header, const void *body);
 /* Checks one whole batch of exactly these bytes: header, checksums and every offset. About 1 ns a record. */
 quoth_batch_problem quoth_batch_parse(const void *bytes, size_t size, uint64_t log, quoth_batch *batch);
 
-/* The same without a comparison of offsets with each other, for a batch whose checksums match: the columns lie
- * in the buffer, but a record may be wrong, so quoth_batch_record is not for such batches. */
+/* Finds the columns of a batch with this header, and checks all but the checksums. */
 quoth_batch_problem quoth_batch_columns(const void *bytes, size_t size, const quoth_batch_header *header,
                                         quoth_batch *batch);
 
@@ -133,7 +132,7 @@ quoth_span quoth_batch_record(const quoth_batch *batch, int column, uint32_t rec
 typedef struct quoth_batch_place {
     size_t end;                /* bytes up to here */
     uint64_t pointer, ordinal; /* of the last record, and of the one that follows */
-    uint32_t batches;          /* how many were passed */
+    uint32_t batches;          /* how many lie in front of it */
 } quoth_batch_place;
 
 /* Finds how far stored batches follow a pointer and an ordinal without a gap, by their headers alone.

@@ -70,6 +70,8 @@ class BatchCursor(ABC, Generic[T]):
         self._prefetch_after = -1
         """The cursor of that fetch."""
         self._is_ahead = self._has_asked = False
+        self._fetches_one = False
+        """True where the next batch has a damaged header: only a fetch of it alone says where it ends."""
         self._on_gap = on_gap or log_gap
         self._log_id = 0
         self._ordinal = -1
@@ -163,7 +165,8 @@ class BatchCursor(ABC, Generic[T]):
             answer = yield request
         found = self.take(answer)
         self._prefetch_after, ordinal = self._end_of(answer.payload)
-        if ordinal >= 0 and self._prefetch_after < self.until:
+        is_same_log = self._old_after < 0  # else the new topic is fetched from its beginning
+        if ordinal >= 0 and is_same_log and self._prefetch_after < self.until:
             wait = wait if prefetch_wait is None else prefetch_wait
             self.prefetch = self._request(self._prefetch_after, ordinal, wait)
         return found
@@ -194,7 +197,7 @@ class BatchCursor(ABC, Generic[T]):
         return Fetch(
             after=after,
             ordinal=ordinal,
-            records_max=min(max(records_max, 1), RECORDS_MAX),
+            records_max=1 if self._fetches_one else min(max(records_max, 1), RECORDS_MAX),
             bytes_max=bytes_max,
             wait_ms=math.ceil(wait * 1_000),
             until=self.until if self.until < POINTER_MAX else 0,
@@ -244,10 +247,12 @@ class BatchCursor(ABC, Generic[T]):
             try:
                 header = wire.parse_header(view, reply.log, position)
             except QuothError:
-                if not position:  # not even the first header is whole: skip all of the answer
-                    self._skip_damage(reply.next, -1, self._ordinal)
-                    self._ordinal = -1
+                if position or not self._fetches_one:
+                    self._fetches_one = True
+                else:
+                    self._skip_unknown(reply.next)
                 return
+            self._fetches_one = False
             if header.base > self.until:
                 break
             if not position:
@@ -313,6 +318,12 @@ class BatchCursor(ABC, Generic[T]):
             return None
         self.after, self.is_time = header.last, False
         return made
+
+    def _skip_unknown(self, last: int) -> None:
+        """Move behind a batch that was fetched alone, and whose header cannot be read."""
+        self._fetches_one = False
+        self._skip_damage(last, -1, self._ordinal)
+        self._ordinal = -1
 
     def _skip_damage(self, last: int, records: int, ordinal: int) -> None:
         """Move to the pointer `last` and report everything up to it as damaged."""

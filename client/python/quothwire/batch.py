@@ -33,6 +33,7 @@ from typing import NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from quothwire.errors import error
+from quothwire.native import compiled
 from quothwire.pointer import POINTER_MAX
 
 MAGIC = b"QUOB"
@@ -89,6 +90,7 @@ _FLAGS = frozenset(columns | numbering for columns in range(len(_COLUMNS)) for n
 
 _new = tuple.__new__
 """Makes a named tuple of a row, in half the time of a call of its class."""
+_compiled = compiled("quothwire._native.batch")
 
 
 class Header(NamedTuple):
@@ -133,14 +135,6 @@ class Stored(NamedTuple):
     data: memoryview
 
 
-class Parsed(NamedTuple):
-    """A batch that was checked. offsets: those of values, then of keys and headers where it has them."""
-
-    header: Header
-    body: memoryview
-    offsets: list[list[int]]
-
-
 class DecodedBatch(NamedTuple):
     """A decoded batch: its header and its columns, a list per column that is present.
 
@@ -153,6 +147,7 @@ class DecodedBatch(NamedTuple):
     headers: list[bytes] | None
 
 
+@_compiled
 def encode(
     values: Sequence[bytes],
     keys: Sequence[bytes | None] | None = None,
@@ -211,6 +206,7 @@ def fixed_bytes(records: int, flags: int) -> int:
     return 4 * (records + 1) * _COLUMNS[flags & 3] + bitmap
 
 
+@_compiled
 def stamp(header: Header, log_id: int) -> bytes:
     """Encode a header as the log of this id stores it; 0 is the id for a batch that is not stored yet."""
     kind, flags, body_bytes, records, base, ordinal, producer, sequence, check = header
@@ -247,6 +243,7 @@ def is_stamped(header: Bytes, log_id: int) -> bool:
     )
 
 
+@_compiled
 def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
     """Read and check the header at an offset, not the body.
 
@@ -278,24 +275,21 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
     return _new(Header, found[2:-1])
 
 
+@_compiled
 def is_body_of(header: Header, body: Bytes) -> bool:
     """True if the body matches the header's checksum. Does not read its offsets."""
     return _body_checksum(body, header.kind, header.flags, header.records) == header.body_check
 
 
+@_compiled
 def check(batch: Bytes, log_id: int = 0) -> Header:
     """Check one whole batch, header, checksums and every offset, and return its header.
 
-    Raises `RequestError` ``bad_batch`` or ``too_large``. Costs about 20 ns a record and no copy.
+    Raises `RequestError` ``bad_batch`` or ``too_large``. Costs about 1 ns a record (20 in Python), no copy.
     """
-    return parse(batch, log_id).header
-
-
-def parse(batch: Bytes, log_id: int = 0) -> Parsed:
-    """Check one whole batch as `check` does, and return its header, body and offsets."""
     header = parse_header(batch, log_id)
-    body = body_of(batch, header)
-    return _new(Parsed, (header, body, _columns(header, body)))
+    offsets_of(header, body_of(batch, header))
+    return header
 
 
 def body_of(batch: Bytes, header: Header) -> memoryview:
@@ -312,9 +306,12 @@ def body_of(batch: Bytes, header: Header) -> memoryview:
     return body
 
 
+@_compiled
 def decode(batch: Bytes, log_id: int = 0) -> DecodedBatch:
     """Check and decode one whole batch. Raises `RequestError` ``bad_batch``."""
-    header, body, columns = parse(batch, log_id)
+    header = parse_header(batch, log_id)
+    body = body_of(batch, header)
+    columns = offsets_of(header, body)
     heap = fixed_bytes(header.records, header.flags)
     lists: list[list[bytes]] = []
     for offsets in columns:
@@ -331,6 +328,7 @@ def decode(batch: Bytes, log_id: int = 0) -> DecodedBatch:
     return DecodedBatch(header, values, keys, headers)
 
 
+@_compiled
 def split(batches: Bytes, log_id: int) -> list[memoryview]:
     """Cut a row of stored batches into single ones by their headers, or raise ``bad_batch``."""
     view = memoryview(batches)
@@ -345,19 +343,20 @@ def split(batches: Bytes, log_id: int) -> list[memoryview]:
     return found
 
 
+@_compiled
 def whole(
     batches: Bytes,
     log_id: int,
     pointer: int,
     ordinal: int,
     pointer_max: int = POINTER_MAX,
-    ordinal_max: int = 2**64,
+    ordinal_max: int = 2**64 - 1,
 ) -> tuple[int, int, int]:
     """Find how far stored batches follow a pointer and an ordinal without a gap, by their headers alone.
 
     Ends before a header that does not match its checksum, before a batch with a record above `pointer_max`,
     and before one whose next ordinal would be above `ordinal_max`. Returns the bytes up to there, the pointer
-    of the last record and the ordinal behind it. Costs 0.5 us a batch.
+    of the last record and the ordinal behind it. Costs 20 ns a batch (0.5 us in Python).
     """
     view = memoryview(batches)
     end, room = 0, len(view) - HEADER_BYTES
@@ -366,7 +365,7 @@ def whole(
         last, following = base + records - 1, first + records
         if base <= pointer or first != ordinal or last > pointer_max or following > ordinal_max:
             break
-        if magic != MAGIC or body_bytes > room - end:
+        if magic != MAGIC or not records or body_bytes > room - end:
             break
         if check != xxh3_64_intdigest(view[end : end + _CHECKED], log_id):
             break
@@ -379,8 +378,11 @@ def _body_checksum(body: Bytes, kind: int, flags: int, records: int) -> int:
     return xxh3_64_intdigest(body, kind << 48 | flags << 32 | records)
 
 
-def _columns(header: Header, body: memoryview) -> list[list[int]]:
-    """Return the offsets of every column, after checking that they rise and add up to the body."""
+def offsets_of(header: Header, body: Bytes) -> list[list[int]]:
+    """Return the offsets of values, then of keys and headers where the batch has them.
+
+    Checks that they rise and add up to the body, and nothing else. Raises ``bad_batch``.
+    """
     records, flags = header.records, header.flags
     heap = fixed_bytes(records, flags)
     if heap > len(body):

@@ -209,7 +209,7 @@ class _FaultyFile:
         self._disk.note("read", self._path)
         return self._below.read(size, offset)
 
-    def read_at_hand(self, size: int, offset: int) -> bytes | None:
+    def read_at_hand(self, size: int, offset: int) -> Buffer | None:
         """See `File.read_at_hand`: it does not touch the disk, so it is not counted and never fails."""
         return self._below.read_at_hand(size, offset)
 

@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 _TEXT_FOLDERS = ("broker", "client", "systemd", "tests", "tools", ".ci")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_CACHES = {".git", "__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+_NOT_OURS = {"vendor", "node_modules", ".git", "__pycache__"}
+_NOT_OURS |= {f".{tool}" for tool in ("hypothesis", "mypy_cache", "pytest_cache", "ruff_cache")}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -147,7 +148,7 @@ def text_files() -> Iterator[tuple[str, str]]:
     """Yield the path and the text of every UTF-8 file of the project."""
     paths = [path for folder in _TEXT_FOLDERS for path in (ROOT / folder).rglob("*")]
     for path in sorted([*ROOT.iterdir(), *paths]):
-        if path.is_file() and _CACHES.isdisjoint(path.relative_to(ROOT).parts):
+        if path.is_file() and _NOT_OURS.isdisjoint(path.relative_to(ROOT).parts):
             with suppress(UnicodeDecodeError):
                 yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
 

@@ -58,6 +58,36 @@ def test_a_topic_that_was_created_again_is_read_whole_though_the_old_one_had_hig
     assert gaps == [Gap("t", 3_000, FIRST, -1, "recreated")]
 
 
+def test_a_batch_with_a_damaged_header_is_fetched_alone_and_costs_no_other_records() -> None:
+    """Only a reply with one batch says where that one ends. It may be whole there: then nothing is lost."""
+    whole, behind = answer(FIRST, 0), answer(FIRST + 2, 2)
+    damaged = bytes([whole.payload[0] ^ 1]) + bytes(whole.payload[1:])
+    assert isinstance(behind.reply, Fetched)
+    both = Answer(0, behind.reply, damaged + bytes(behind.payload))
+    for alone, values, gaps in (
+        (Answer(0, whole.reply, damaged), [b"a", b"b"], [Gap("t", 1_000, FIRST + 2, -1, "damaged", 0)]),
+        (whole, [b"a", b"b"] * 2, []),
+    ):
+        found: list[Gap] = []
+        reader = reader_at(1_000, 0, LOG, found)
+        assert list(reader.take(both)) == []
+        assert (reader.after, found, reader.next_fetch(0, 1).records_max) == (1_000, [], 1)
+        read = [value for one in reader.take(alone) for value in one.values]
+        assert reader.next_fetch(0, 1).records_max > 1
+        read += [value for one in reader.take(behind) for value in one.values]
+        assert (read, found, reader.after) == (values, gaps, FIRST + 3)
+
+
+def test_nothing_is_fetched_ahead_of_a_topic_that_was_created_again() -> None:
+    reader = reader_at(3_000, 500, LOG - 1, [])
+    call = reader.fetch_ahead(timeout=1)
+    next(call)
+    with pytest.raises(StopIteration) as end:
+        call.send(answer(FIRST, 0))
+    assert list(end.value.value) == []
+    assert (reader.after, reader.prefetch) == (0, None)
+
+
 def test_a_cursor_above_the_newest_record_is_reported_once_and_a_time_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -154,7 +154,7 @@ class Router:
         self.problem: zmq.ZMQError | None = None
         self.counters: Counter[str] = Counter()
         self.clock = ManualClock()
-        self.replies = ReplyQueue(cast(Any, self), self.counters, self.clock.monotonic)
+        self.replies = ReplyQueue(cast(Any, self.send), self.counters, self.clock.monotonic)
 
     def send(self, frames: list[bytes]) -> None:
         if self.problem is not None:

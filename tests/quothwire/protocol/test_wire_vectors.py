@@ -20,7 +20,7 @@ from xxhash import xxh3_64_intdigest
 
 from kit.text.wording import code_of
 from quothwire import batch, ingest, topic
-from quothwire.errors import error
+from quothwire.errors import CODES, Disconnected, error
 from quothwire.headers import decode_headers, encode_headers
 from quothwire.protocol import announcement, binary_codec, text_codec
 from quothwire.protocol.messages import REQUESTS, Operation
@@ -163,11 +163,37 @@ def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     assert batch.stamp(expected, log_id) + written[64:] == whole
     if not log_id:
         assert written == whole
-        ingest.check_new(batch.parse(whole))
+        ingest.check_new(whole, batch.check(whole))
     decoded = batch.decode(whole, log_id)
     assert decoded[:3] == (expected, values, keys)
     opened = None if decoded.headers is None else [decode_headers(cell) for cell in decoded.headers]
     assert opened == headers
+
+
+@each(BATCHES["read_only"])
+def test_batch_in_another_form_is_read_as_in_the_vector(vector: Vector) -> None:
+    whole = unhex(vector["bytes"])
+    ingest.check_new(whole, batch.check(whole))
+    decoded = batch.decode(whole, vector["log"])
+    assert decoded[1:3] == (unhex(vector["values"]), unhex(vector["keys"]))
+    opened = None if decoded.headers is None else [decode_headers(cell) for cell in decoded.headers]
+    assert opened == unhex(vector["headers"])
+
+
+@each(BATCHES["long"])
+def test_long_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
+    whole = unhex(vector["bytes"]) + bytes(vector["zeros"])
+    values = [b""] * vector["records"]
+    assert batch.encode(values) == whole
+    assert batch.decode(whole, vector["log"]).values == values
+
+
+@each(BATCHES["accepted"])
+def test_batch_is_refused_with_any_byte_damaged_cut_anywhere_or_with_a_byte_behind_it(vector: Vector) -> None:
+    whole, log_id = unhex(vector["bytes"]), vector["log"]
+    damaged = [whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in range(len(whole))]
+    for wrong in (*damaged, *(whole[:at] for at in range(len(whole))), whole + b"\0"):
+        assert code_of(batch.check, wrong, log_id) == "bad_batch"
 
 
 @each(BATCHES["refused"])
@@ -181,7 +207,7 @@ def test_batch_is_refused_as_in_the_vector(vector: Vector) -> None:
 def test_batch_that_is_invalid_if_new_is_read_if_stored(vector: Vector) -> None:
     raw = unhex(vector["bytes"])
     batch.decode(raw)
-    assert code_of(ingest.check_new, batch.parse(raw)) == "bad_batch"
+    assert code_of(ingest.check_new, raw, batch.check(raw)) == "bad_batch"
 
 
 # the fast protocol --------------------------------------------------------------------------------------
@@ -209,6 +235,21 @@ def test_request_has_the_documented_bytes_and_is_decoded(vector: Vector) -> None
     assert call.payload == (payload or b"")
 
 
+@each(FAST["other_forms"])
+def test_request_in_another_form_is_decoded_as_in_the_vector(vector: Vector) -> None:
+    frames = unhex(vector["frames"])
+    read_header(frames, 0, vector)
+    given = msgpack.unpackb(frames[2]) if len(frames) > 2 else {}
+    assert vector["arguments"] == {**vector["arguments"], **given}
+    call = binary_codec.decode_call(frames)
+    assert (call.correlation, call.topic.decode()) == (vector["correlation"], vector["topic"])
+    request = REQUESTS[Operation(vector["operation"])](**vector["arguments"])
+    assert binary_codec.decode_arguments(call) == request
+    assert call.payload == (unhex(vector["payload"]) or b"")
+    left_out = {name: value for name, value in vector["arguments"].items() if name not in given}
+    assert left_out == {name: vars(type(request)(**given))[name] for name in left_out}
+
+
 @each(FAST["replies"])
 def test_reply_has_the_documented_bytes_and_is_decoded(vector: Vector) -> None:
     frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
@@ -230,7 +271,7 @@ def test_errors_and_answers_of_a_later_broker_are_read_as_in_the_vectors() -> No
         assert (
             binary_codec.encode_error(vector["operation"], vector["correlation"], error(**carried)) == frames
         )
-    for vector in FAST["errors"] + FAST["later"]:
+    for vector in FAST["errors"] + FAST["later"] + FAST["other_replies"]:
         answer = binary_codec.decode_answer(unhex(vector["frames"]))
         assert answer.correlation == vector["correlation"]
         if "arguments" in vector:
@@ -311,9 +352,12 @@ def test_frames_are_refused_as_in_the_vectors() -> None:
         assert code_of(announcement.decode, unhex(vector["bytes"])) == vector["code"], vector["bytes"]
 
 
-def test_every_operation_is_in_the_vectors() -> None:
+def test_every_operation_and_every_code_of_a_broker_is_in_the_vectors() -> None:
     for part in ("requests", "replies"):
         assert {vector["operation"] for vector in FAST[part]} == set(Operation), part
+    sent = {code for code, row in CODES.items() if row.error is not Disconnected}
+    for errors in (FAST["errors"], SIMPLE["errors"]):
+        assert {vector["code"] for vector in errors} == sent
     assert {unhex(vector["frames"])[0] for vector in SIMPLE["requests"]} == set(text_codec.OPERATIONS)
     answered = [vector["name"] for part in ("replies", "records") for vector in SIMPLE[part]]
     assert {"ping", "published", "read nothing", "topics"} <= set(answered)

@@ -238,7 +238,7 @@ class Forwarder:
     def _repaired(self, one: Stored) -> Bytes:
         """Return a batch as the broker takes it; reports what is left out."""
         try:
-            check_new(batch.parse(one.data, self._source.log_id))
+            check_new(one.data, batch.check(one.data, self._source.log_id))
         except QuothError:
             data, wrong = repaired(one.data, self._source.log_id)
             if wrong:

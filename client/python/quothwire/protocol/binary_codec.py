@@ -30,6 +30,7 @@ import msgpack
 
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, RequestError, error
+from quothwire.native import compiled
 from quothwire.protocol import msgpack_schema
 from quothwire.protocol.messages import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Operation, Reply, Request
 from quothwire.protocol.value import Value
@@ -56,6 +57,7 @@ Frames = Sequence[Bytes]
 
 _new = tuple.__new__
 """Makes a named tuple of a row, in half the time of a call of its class."""
+_compiled = compiled("quothwire._native.codec")
 
 
 class Call(NamedTuple):
@@ -76,6 +78,7 @@ class Answer(NamedTuple):
     payload: Bytes
 
 
+@_compiled
 def encode_request(
     request: Request, correlation: int, topic: str = "", payload: bytes | None = None
 ) -> list[bytes]:
@@ -100,6 +103,7 @@ def correlation_of(frames: Frames) -> int:
     return _HEADER.unpack(frames[0])[-1] if frames and len(frames[0]) == HEADER_BYTES else 0
 
 
+@_compiled
 def decode_call(frames: Frames) -> Call:
     """Read a request's header. Raises ``bad_request``, ``unsupported_version`` or ``unknown_operation``."""
     operation, _, correlation = _decode_header(frames, (_REQUEST,))
@@ -114,6 +118,7 @@ def decode_call(frames: Frames) -> Call:
     return _new(Call, (operation, correlation, bytes(frames[1]), arguments, payload))
 
 
+@_compiled
 def decode_arguments(call: Call) -> Any:
     """Read the arguments of a call as its `Request`, or raise ``bad_request``."""
     if call.operation is Operation.PUBLISH and len(call.arguments) <= PUBLISH_BYTES_MAX:
@@ -127,6 +132,7 @@ def _publish_of(arguments: bytes) -> Any:
     return msgpack_schema.unpack(REQUESTS[Operation.PUBLISH], arguments, strict=True)
 
 
+@_compiled
 def encode_reply(operation: Operation, correlation: int, reply: Reply, payload: Bytes | None) -> list[Bytes]:
     """Encode a reply as frames. Text that is not Unicode, as a directory's name may be, is escaped."""
     header = _HEADER.pack(MAGIC, VERSION, operation, _OK, _ZEROS, correlation)
@@ -144,6 +150,7 @@ def encode_error(operation: int, correlation: int, problem: QuothError) -> list[
     return [header, msgpack.packb(carried, unicode_errors="replace")]
 
 
+@_compiled
 def decode_answer(frames: Frames) -> Answer:
     """Decode a reply. A reply of another version is an answer with the error ``unsupported_version``.
 

@@ -14,6 +14,8 @@ OTHERS = MappingProxyType(
     {
         "QUOTH_URL": "where the broker is, for the command",
         "QUOTH_CONTEXT": "the context that names the broker, for the command",
+        "QUOTH_NATIVE": "0 runs the functions in Python where there are compiled ones",
+        "QUOTH_BUILD_NATIVE": "0 compiles nothing when Quoth is built, 1 fails if it cannot",
         "QUOTH_PYTHON": "the interpreter that the scripts in tools/ take",
         "QUOTH_SEED": "the seed of random tests",
         "QUOTH_LONG": "tests run in their long form",

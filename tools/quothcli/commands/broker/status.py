@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from quoth import Client, Status, TopicInfo
 
 
+_HOT_PATHS = {0: " in Python", 1: " in C"}
+"""The broker's hot path, by its counter `compiled`."""
 _WRONG = (
     "torn_bytes", "damaged_bytes", "lost_records", "quarantined_bytes", "scrub_damages",
     "scrub_missing_records",
@@ -74,7 +76,8 @@ def status(
     if more := len(found.states) - len(names):
         say(f"quoth: {more:,} more topics; --rows {len(found.states)} shows all")
     say(
-        f"{found.topics:,} topics, {found.active:,} active, {found.waits:,} waiting; {found.server}, "
+        f"{found.topics:,} topics, {found.active:,} active, {found.waits:,} waiting; {found.server}"
+        f"{_HOT_PATHS.get(found.counters.get('compiled', -1), '')}, "
         f"process {found.pid}, up {span_text(found.uptime)}, {found.directory}"
     )
     if damage := damage_text(found):

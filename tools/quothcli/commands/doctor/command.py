@@ -64,6 +64,7 @@ def _findings(session: Session, data: Path | None) -> Findings:
     status, of_broker = _broker(session)
     beside = status if status is not None and is_here(session.broker.url) else None
     yield machine.versions()
+    yield machine.hot_path()
     yield machine.clock()
     yield machine.descriptors(config, beside.pid if beside is not None else None)
     own = Path(beside.directory) if beside is not None else config.dir

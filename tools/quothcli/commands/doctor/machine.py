@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quothcli.commands.doctor import Finding, fail, ok, warn
+from quothwire.native import implementation
 
 if TYPE_CHECKING:
     from quothd.config.config import Config
@@ -36,6 +37,15 @@ def versions() -> Finding:
     installed = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return ok("versions", f"quoth {version('quoth')}, {python}, libzmq {zmq.zmq_version()}, {installed}")
+
+
+def hot_path() -> Finding:
+    """Report whether compiled functions are in use."""
+    found = implementation()
+    if found == "C":
+        return ok("hot path", "compiled, in C")
+    hint = "a C compiler when Quoth is installed makes it several times as fast"
+    return warn("hot path", f"in {found}", hint)
 
 
 def clock() -> Finding:

@@ -1,0 +1,210 @@
+"""The functions of `quothd.frontend.router` on the libzmq that pyzmq has loaded.
+
+A message is received, or sent, with one call from Python. The functions in Python are the reference: they get
+sockets of another kind, and replies with a large frame, which pyzmq sends without a copy.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from libc.errno cimport EAGAIN, EINTR
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.string cimport memcpy
+
+import zmq
+from zmq.backend.cython import _zmq
+
+from quothwire._native.values cimport as_word
+
+cdef extern from "dlfcn.h" nogil:
+    int RTLD_LAZY
+    int RTLD_NOLOAD
+    void *dlopen(const char *path, int flags)
+    void *dlsym(void *library, const char *name)
+
+cdef extern from *:
+    """
+    typedef struct quoth_zmq_msg { _Alignas(16) unsigned char opaque[64]; } quoth_zmq_msg;
+    """
+    ctypedef struct quoth_zmq_msg:
+        unsigned char opaque[64]
+
+ctypedef int (*OnMessage)(quoth_zmq_msg *) noexcept
+ctypedef int (*OnSized)(quoth_zmq_msg *, size_t) noexcept
+ctypedef int (*OnSocket)(quoth_zmq_msg *, void *, int) noexcept
+ctypedef void *(*DataOf)(quoth_zmq_msg *) noexcept
+ctypedef size_t (*SizeOf)(const quoth_zmq_msg *) noexcept
+ctypedef int (*Moved)(quoth_zmq_msg *, quoth_zmq_msg *) noexcept
+ctypedef int (*Errno)() noexcept
+
+cdef OnMessage msg_init, msg_close, msg_more
+cdef OnSized msg_init_size
+cdef OnSocket msg_recv, msg_send
+cdef DataOf msg_data
+cdef SizeOf msg_size
+cdef Moved msg_move
+cdef Errno zmq_errno
+
+cdef int DONTWAIT = 1
+cdef int SNDMORE = 2
+cdef size_t COPY_BELOW_BYTES = 0
+cdef Py_ssize_t MESSAGES_MAX = 0
+cdef size_t MESSAGES_BYTES_MAX = 0
+cdef dict references = {}
+
+
+cdef void *symbol(void *library, bytes name) except NULL:
+    cdef void *found = dlsym(library, name)
+    if found == NULL:
+        raise ImportError(f"libzmq has no {name.decode()}")
+    return found
+
+
+cdef int load() except -1:
+    """Finds the functions of the libzmq that pyzmq uses."""
+    global msg_init, msg_close, msg_more, msg_init_size, msg_recv, msg_send, msg_data, msg_size, msg_move
+    global zmq_errno
+    cdef void *library = dlopen(_zmq.__file__.encode(), RTLD_LAZY | RTLD_NOLOAD)
+    if library == NULL:
+        raise ImportError("pyzmq's library is not loaded")
+    msg_init = <OnMessage>symbol(library, b"zmq_msg_init")
+    msg_close = <OnMessage>symbol(library, b"zmq_msg_close")
+    msg_more = <OnMessage>symbol(library, b"zmq_msg_more")
+    msg_init_size = <OnSized>symbol(library, b"zmq_msg_init_size")
+    msg_recv = <OnSocket>symbol(library, b"zmq_msg_recv")
+    msg_send = <OnSocket>symbol(library, b"zmq_msg_send")
+    msg_data = <DataOf>symbol(library, b"zmq_msg_data")
+    msg_size = <SizeOf>symbol(library, b"zmq_msg_size")
+    msg_move = <Moved>symbol(library, b"zmq_msg_move")
+    zmq_errno = <Errno>symbol(library, b"zmq_errno")
+    return 0
+
+
+load()
+
+
+def take(function):
+    """Registers the reference of a function, and returns the compiled function of its name."""
+    global COPY_BELOW_BYTES, MESSAGES_MAX, MESSAGES_BYTES_MAX
+    names = function.__globals__
+    COPY_BELOW_BYTES = names["COPY_BELOW_BYTES"]
+    MESSAGES_MAX = names["MESSAGES_MAX"]
+    MESSAGES_BYTES_MAX = names["MESSAGES_BYTES_MAX"]
+    references[function.__name__] = function
+    return globals()[function.__name__]
+
+
+cdef inline bint is_open(object socket, uint64_t *address):
+    """True for an open socket of pyzmq itself; `address` is that of libzmq's socket."""
+    address[0] = 0
+    return isinstance(socket, _zmq.Socket) and not socket.closed and as_word(socket.underlying, address)
+
+
+cdef int fail(int problem) except -1:
+    """Raises what pyzmq raises for an error of libzmq; returns 0 after an interrupt that is to be ignored."""
+    if problem == EINTR:
+        PyErr_CheckSignals()
+        return 0
+    if problem == EAGAIN:
+        raise zmq.Again(problem)
+    if problem == zmq.ETERM:
+        raise zmq.ContextTerminated(problem)
+    raise zmq.ZMQError(problem)
+
+
+# -- receiving ---------------------------------------------------------------------------------------------
+
+
+cdef class LargeFrame:
+    """A frame that stays in libzmq's memory, as a buffer that cannot be written to."""
+
+    cdef quoth_zmq_msg message
+
+    def __cinit__(self):
+        msg_init(&self.message)
+
+    def __dealloc__(self):
+        msg_close(&self.message)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(
+            view, self, msg_data(&self.message), <Py_ssize_t>msg_size(&self.message), True, flags
+        )
+
+
+def receive_messages(socket):
+    cdef uint64_t address
+    cdef list messages = [], frames
+    cdef size_t size = 0
+    if not is_open(socket, &address):
+        return references["receive_messages"](socket)
+    while len(messages) < MESSAGES_MAX and size < MESSAGES_BYTES_MAX:
+        frames = received(<void *><uintptr_t>address, &size)
+        if frames is None:
+            break
+        messages.append(frames)
+    return messages
+
+
+cdef list received(void *socket, size_t *total):
+    """Returns the frames of the next message, None if there is none. total: grows by their bytes."""
+    cdef quoth_zmq_msg message
+    cdef list frames = []
+    cdef bint more = True
+    cdef size_t size
+    cdef int problem
+    msg_init(&message)
+    try:
+        while more:
+            while msg_recv(&message, socket, DONTWAIT) < 0:
+                problem = zmq_errno()
+                if problem == EAGAIN and not frames:
+                    return None
+                fail(problem)
+            size = msg_size(&message)
+            total[0] += size
+            more = msg_more(&message) != 0
+            if size < COPY_BELOW_BYTES:
+                frames.append(PyBytes_FromStringAndSize(<char *>msg_data(&message), <Py_ssize_t>size))
+            else:
+                frames.append(moved(&message))
+    finally:
+        msg_close(&message)
+    return frames
+
+
+cdef object moved(quoth_zmq_msg *message):
+    cdef LargeFrame frame = LargeFrame()
+    msg_move(&frame.message, message)
+    return memoryview(frame)
+
+
+# -- sending -----------------------------------------------------------------------------------------------
+
+
+def send_message(socket, frames):
+    cdef uint64_t address
+    cdef Py_ssize_t count, i
+    if not (PyList_CheckExact(frames) and PyList_GET_SIZE(frames) and is_open(socket, &address)):
+        return references["send_message"](socket, frames)
+    count = PyList_GET_SIZE(frames)
+    for i in range(count):
+        if not PyBytes_CheckExact(frames[i]) or <size_t>PyBytes_GET_SIZE(frames[i]) >= COPY_BELOW_BYTES:
+            return references["send_message"](socket, frames)
+    for i in range(count):
+        send(<void *><uintptr_t>address, frames[i], DONTWAIT | SNDMORE if i + 1 < count else DONTWAIT)
+
+
+cdef int send(void *socket, object frame, int flags) except -1:
+    cdef quoth_zmq_msg message
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(frame)
+    if msg_init_size(&message, size) < 0:
+        raise MemoryError
+    memcpy(msg_data(&message), PyBytes_AS_STRING(frame), size)
+    try:
+        while msg_send(&message, socket, flags) < 0:
+            fail(zmq_errno())
+    finally:
+        msg_close(&message)  # does nothing after it was sent
+    return 0

@@ -1,0 +1,61 @@
+"""Converts between integers in C and those of Python, and makes named tuples field by field."""
+
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.stdint cimport int64_t, uint64_t
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
+    PyObject *PyTuple_GET_ITEM(object row, Py_ssize_t field)
+    PyObject *PyErr_Occurred()
+    void PyErr_Clear()
+    uint64_t PyLong_AsUnsignedLongLong(object number)
+    int64_t PyLong_AsLongLong(object number)
+    bint PyLong_CheckExact(object number)
+
+cdef extern from *:
+    """
+    #define QUOTH_WORD_MAX UINT64_MAX
+    """
+    const uint64_t WORD_MAX "QUOTH_WORD_MAX"
+
+
+cdef inline bint as_word(object number, uint64_t *word) noexcept:
+    """True for an integer of 64 bits without a sign."""
+    word[0] = 0
+    if not PyLong_CheckExact(number):
+        return False
+    word[0] = PyLong_AsUnsignedLongLong(number)
+    if word[0] == WORD_MAX and PyErr_Occurred() != NULL:
+        PyErr_Clear()
+        return False
+    return True
+
+
+cdef inline bint as_signed(object number, int64_t *signed) noexcept:
+    """True for an integer of 64 bits with a sign."""
+    signed[0] = 0
+    if not PyLong_CheckExact(number):
+        return False
+    signed[0] = PyLong_AsLongLong(number)
+    if signed[0] == -1 and PyErr_Occurred() != NULL:
+        PyErr_Clear()
+        return False
+    return True
+
+
+cdef inline bint field_as_word(object row, Py_ssize_t field, uint64_t *word) noexcept:
+    """The same of a field of a tuple, which has such a field."""
+    return as_word(<object>PyTuple_GET_ITEM(row, field), word)
+
+
+cdef inline object new_row(object kind, Py_ssize_t fields):
+    """Makes a named tuple whose fields are not set yet."""
+    return PyType_GenericAlloc(<PyTypeObject *>kind, fields)
+
+
+cdef inline void set_field(object row, Py_ssize_t field, object value):
+    """Sets a field of a named tuple, once."""
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(row, field, value)

@@ -1,0 +1,57 @@
+"""The broker of a session: a ROUTER at a tcp port that is its own, which can go away and come back."""
+
+from __future__ import annotations
+
+import time
+
+import zmq
+
+LINGER_MS = 500
+"""For which answers that were sent before it goes away may still be written."""
+AGAIN_S = 0.01
+BIND_S = 5.0
+
+
+class ScriptedBroker:
+    """A socket that does nothing by itself. Belongs to one thread."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self._context = context
+        self.socket: zmq.Socket[bytes] | None = self._bound("tcp://127.0.0.1:*")
+        self.url = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def send(self, message: list[bytes]) -> None:
+        """Send an answer. One to a connection that is no longer there is lost, as a broker's is."""
+        if self.socket is not None:
+            self.socket.send_multipart(message)
+
+    def receive(self) -> list[bytes]:
+        """Return a message that is there."""
+        assert self.socket is not None
+        return self.socket.recv_multipart()
+
+    def go(self) -> None:
+        """Close all connections, and accept none."""
+        if self.socket is not None:
+            self.socket.close(linger=LINGER_MS)
+            self.socket = None
+
+    def come_back(self) -> None:
+        """Accept connections at the same address again."""
+        until = time.monotonic() + BIND_S
+        while self.socket is None:
+            try:
+                self.socket = self._bound(self.url)
+            except zmq.ZMQError:  # libzmq closes the former one in a thread of its own
+                if time.monotonic() > until:
+                    raise
+                time.sleep(AGAIN_S)
+
+    def _bound(self, url: str) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        try:
+            socket.bind(url)
+        except zmq.ZMQError:
+            socket.close(linger=0)
+            raise
+        return socket

@@ -1,0 +1,114 @@
+"""Compiles the functions of `quothwire.native`, for wheels and for the source tree.
+
+pip calls it through hatchling when it builds or installs Quoth. Without a compiler Quoth is installed as pure
+Python, and says so. `python tools/build_native.py` compiles in the source tree.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT = Path(__file__).resolve().parent.parent
+C_SOURCES = ROOT / "client/c/src"
+PACKAGES = {
+    "quothwire._native": ROOT / "client/python/quothwire/_native",
+    "quothd._native": ROOT / "broker/quothd/_native",
+}
+"""The packages of compiled modules. Each Cython file in one of them becomes a module."""
+LIBQUOTH = {
+    "quothwire._native.batch": ["batch.c"],
+    "quothwire._native.codec": ["codec.c", "msgpack.c", "batch.c"],
+}
+"""The sources in C that a module is compiled with."""
+SWITCH = "QUOTH_BUILD_NATIVE"
+"""The variable that says how a build goes without compiled modules: 0 makes none, 1 fails if it cannot."""
+DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "binding": False}
+FLAGS = ["-O3", "-g0", "-fvisibility=hidden", "-Wno-unreachable-code"]
+
+
+class NativeBuildHook(BuildHookInterface[Any]):
+    """Adds the compiled modules to a wheel; an editable one finds them in the source tree."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile all modules, or leave the wheel pure."""
+        wanted = os.environ.get(SWITCH, "")
+        if self.target_name != "wheel" or wanted == "0":
+            return
+        try:
+            made = build()
+        except Exception as problem:
+            if wanted == "1":
+                raise
+            self.app.display_warning(f"Quoth becomes pure Python, which is slower: {problem}")
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        if version != "editable":
+            build_data["force_include"] |= {str(path): path_in_wheel(path) for path in made}
+
+
+def path_in_wheel(path: Path) -> str:
+    """Return the place of a compiled module in a wheel."""
+    package = next(name for name, folder in PACKAGES.items() if folder == path.parent)
+    return f"{package.replace('.', '/')}/{path.name}"
+
+
+def build() -> list[Path]:
+    """Compile all modules, and return their paths. Raises what the compiler does."""
+    from Cython.Build import cythonize
+    from setuptools import Distribution, Extension
+
+    extensions = [
+        Extension(
+            f"{package}.{source.stem}",
+            [str(source), *(str(C_SOURCES / name) for name in LIBQUOTH.get(f"{package}.{source.stem}", ()))],
+            include_dirs=[str(C_SOURCES)],
+            depends=[str(path) for path in [*C_SOURCES.glob("*.h"), *folder.glob("*.pxd")]],
+            extra_compile_args=FLAGS,
+        )
+        for package, folder in PACKAGES.items()
+        for source in sorted(folder.glob("*.pyx"))
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        modules = cythonize(
+            extensions,
+            build_dir=scratch,
+            include_path=[str(folder.parents[len(name.split(".")) - 1]) for name, folder in PACKAGES.items()],
+            compiler_directives=DIRECTIVES,
+            quiet=True,
+        )
+        command = Distribution({"ext_modules": modules}).get_command_obj("build_ext")
+        command.build_lib, command.build_temp = scratch, scratch
+        command.ensure_finalized()
+        command.run()
+        return [_installed(Path(command.get_ext_fullpath(one.name)), one.name) for one in modules]
+
+
+def _installed(built: Path, name: str) -> Path:
+    """Move a compiled module beside its source, in one step: a process may be using the old one."""
+    package, _, _ = name.rpartition(".")
+    place = PACKAGES[package] / built.name
+    os.replace(_near(built, place), place)
+    return place
+
+
+def _near(built: Path, place: Path) -> Path:
+    """Copy a file to the folder of its later place, under another name."""
+    near = place.with_suffix(".new")
+    near.write_bytes(built.read_bytes())
+    near.chmod(0o755)
+    return near
+
+
+if __name__ == "__main__":
+    for made in build():
+        print(made.relative_to(ROOT))
+    sys.exit(0)
