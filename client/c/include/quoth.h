@@ -117,7 +117,7 @@ QUOTH_API int quoth_is_retryable(int code);
 
 /* ---- values ---- */
 
-/* Bytes that belong to somebody else. data is NULL for what is absent, as a key may be. */
+/* Bytes that another object owns. data is NULL for what is absent, as a key may be. */
 typedef struct quoth_bytes {
     const void *data;
     size_t size;
