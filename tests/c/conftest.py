@@ -1,4 +1,4 @@
-"""The library in C with its programs, built once for all tests of a run, with sanitizers where there are some."""
+"""The library in C with its programs, built once for all tests of a run; with sanitizers, if there are some."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kit.machine.cprograms import (
     SANITIZERS,
     Calls,
     Drive,
+    MakeCalls,
     build_library,
     can_sanitize,
     link,
@@ -26,7 +27,6 @@ from kit.machine.cprograms import (
 )
 from kit.machine.processes import shared
 
-MakeCalls = Callable[..., Calls]
 Start = Callable[..., Running]
 
 

@@ -23,12 +23,14 @@ static int64_t earlier(int64_t one, int64_t other) { return one < other ? one : 
 
 /* ---- one request ---- */
 
-void quoth_request_begin(quoth_request *request, unsigned operation, const char *topic, int64_t timeout_ms) {
+void quoth_request_begin(const quoth_channel *channel, quoth_request *request, unsigned operation, const char *topic,
+                         int64_t timeout_ms) {
     quoth_request_end(request);
     request->operation = operation;
     request->topic = (quoth_span){(const uint8_t *)topic, topic ? strlen(topic) : 0};
     request->payload = NULL;
     request->deadline = quoth_later(quoth_now(), timeout_ms);
+    request->resend_ms = channel->link.shared->resend_ms;
     request->wait_ms = 0;
     request->absence_ms = QUOTH_NEVER;
     request->retries_disk_low = 0;
@@ -43,7 +45,7 @@ void quoth_request_end(quoth_request *request) {
 /* Waits for an answer from now on: a copy is sent. */
 static void restart(quoth_request *request, int64_t now) {
     request->is_refused = 0;
-    request->resend_at = quoth_later(now, quoth_later(request->wait_ms, QUOTH_RESEND_MS));
+    request->resend_at = quoth_later(now, quoth_later(request->wait_ms, request->resend_ms));
     request->due = earlier(request->deadline, request->resend_at);
 }
 
@@ -63,7 +65,7 @@ static int is_to_be_sent(quoth_request *request, int64_t now, int found, int con
     } else if (now >= request->resend_at) {
         /* Without a broker copies would only queue up: the next connection is the time to send. */
         is_lost = found || connected;
-        request->resend_at = quoth_later(now, QUOTH_RESEND_MS);
+        request->resend_at = quoth_later(now, request->resend_ms);
         request->due = earlier(request->deadline, request->resend_at);
     }
     if (is_lost) restart(request, now);

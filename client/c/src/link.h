@@ -35,7 +35,7 @@ typedef struct quoth_shared {
     unsigned users;
     /* As the broker and the client have set them when a producer, a reader or a part is opened. */
     size_t payload_bytes_max;
-    int64_t timeout_ms;
+    int64_t timeout_ms, resend_ms;
 } quoth_shared;
 
 quoth_shared *quoth_shared_new(const char *url, quoth_error *error);

@@ -229,7 +229,7 @@ static int next_batch(quoth_reader *reader) {
 
 static void ask(quoth_reader *reader, uint64_t after, int64_t ordinal, uint64_t left, int64_t wait_ms) {
     quoth_request *request = &reader->fetch;
-    quoth_request_begin(request, QUOTH_OP_FETCH, reader->topic, quoth_later(wait_ms, reader->timeout_ms));
+    quoth_request_begin(&reader->channel, request, QUOTH_OP_FETCH, reader->topic, quoth_later(wait_ms, reader->timeout_ms));
     quoth_msg_fetch *fetch = &request->message.fetch;
     request->wait_ms = wait_ms;
     fetch->after = after;

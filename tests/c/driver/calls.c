@@ -1,6 +1,6 @@
 /* Makes the calls of the library that it reads, one a line, and prints what they return: see the tests.
  *
- *     calls URL [TIMEOUT_MS [SERVER_KEY PUBLIC_KEY SECRET_KEY]]
+ *     calls URL [TIMEOUT_MS [RESEND_MS [SERVER_KEY PUBLIC_KEY SECRET_KEY]]]
  *
  * A line with a dot ends what a call prints; the first one says that it is connected.  * Bytes are hex, "-" for none of them, "~" for absent ones. A call that fails prints "error", the name of its code,
  * whether the outcome is unknown, and the text. */
@@ -90,6 +90,9 @@ static void publish(void) {
     free(records);
 }
 
+/* timeout MS: of the calls from now on */
+static void set_timeout(void) { quoth_set_timeout(client, (int64_t)number(1)); }
+
 static uint64_t outcomes_next;
 
 static void take_outcome(void *context, const quoth_outcome *outcome) {
@@ -99,6 +102,34 @@ static void take_outcome(void *context, const quoth_outcome *outcome) {
     if (!outcome->ack)
         printf("failed %" PRIu64 " %u %s %d\n", outcome->number, outcome->records, outcome->error->name,
                outcome->error->outcome_unknown);
+}
+
+static void print_outcome(void *context, const quoth_outcome *outcome) {
+    (void)context;
+    if (outcome->ack)
+        print_ack(outcome->ack);
+    else
+        printf("error %s %d %s\n", outcome->error->name, outcome->error->outcome_unknown, outcome->error->text);
+}
+
+/* send TOPIC BATCH TIMEOUT_MS VALUE ... : prints the outcome of each batch */
+static void send_values(void) {
+    quoth_producer_options options = QUOTH_PRODUCER_OPTIONS;
+    quoth_producer *producer;
+    options.batch_records = (uint32_t)number(2);
+    options.timeout_ms = (int64_t)number(3);
+    options.linger_ms = 60000;
+    options.on_outcome = print_outcome;
+    if (!is_ok(quoth_producer_open(client, text(1), &options, &producer, &error))) return;
+    int code = QUOTH_OK;
+    for (size_t word = 4; word < word_count && !code; word++) {
+        quoth_record record = QUOTH_RECORD;
+        record.value = from_hex(words[word]);
+        code = quoth_producer_send(producer, &record, &error);
+        release(record.value);
+    }
+    quoth_producer_flush(producer, (int64_t)number(3) + 1000, &error); /* each batch has printed its outcome */
+    quoth_producer_close(producer);
 }
 
 /* produce TOPIC BEGIN COUNT [BATCH [WINDOW [TIMEOUT_MS [EACH_US]]]] */
@@ -159,14 +190,15 @@ static void print_message(const quoth_message *message) {
     putchar('\n');
 }
 
-/* read TOPIC AFTER SINCE UNTIL LIMIT WAIT_MS [FETCH_BYTES [LOG ORDINAL]] */
+/* read TOPIC AFTER SINCE UNTIL LIMIT WAIT_MS [FETCH_BYTES [LOG ORDINAL]]: waits for the first record */
 static void read_all(void) {
     quoth_reader *reader = open_reader();
     quoth_message message;
     quoth_position position;
+    uint64_t count = 0;
     int code;
     if (!reader) return;
-    while (!(code = quoth_read(reader, (int64_t)number(6), &message, &error))) {
+    while (!(code = quoth_read(reader, count++ ? 0 : (int64_t)number(6), &message, &error))) {
         print_message(&message);
         quoth_reader_position(reader, &position);
         if (position.cursor != message.pointer) printf("the cursor is %" PRIu64 "\n", position.cursor);
@@ -238,6 +270,19 @@ static void status(void) {
         printf("ok %" PRIu64 " %" PRIu64 " %d %s\n", found.pid, found.topics, found.uptime_s > 0, found.directory);
 }
 
+static int print_states(void *context, const char *name, quoth_bytes found) {
+    (void)context;
+    printf("%s %.*s\n", name, (int)found.size, (const char *)found.data);
+    return 0;
+}
+
+static void states(void) {
+    quoth_broker broker;
+    if (!is_ok(quoth_hello(client, &broker, &error))) return;
+    printf("%s\n", broker.server);
+    is_ok(quoth_list_states(client, print_states, NULL, &error));
+}
+
 /* SETTINGS: durability max_age max_bytes size_limit count_limit age_limit */
 static void change(int (*call)(quoth_client *, const char *, const quoth_settings *, quoth_topic *, quoth_error *)) {
     quoth_settings settings = QUOTH_SETTINGS;
@@ -277,7 +322,7 @@ static void list(void) {
 }
 
 static void print_removed(int code, const quoth_removed *removed) {
-    if (is_ok(code)) printf("ok %" PRIu64 " %" PRIu64 "\n", removed->records, removed->first);
+    if (is_ok(code)) printf("ok %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", removed->records, removed->bytes, removed->first);
 }
 
 static void delete_topic(void) {
@@ -296,8 +341,10 @@ static void print_range(const quoth_range *range) {
 }
 
 static void advance(void) {
-    quoth_range range;
-    if (is_ok(quoth_advance(client, text(1), number(2), number(3), number(4), &range, &error))) print_range(&range);
+    quoth_advanced found;
+    if (is_ok(quoth_advance(client, text(1), number(2), number(3), number(4), &found, &error)))
+        printf("range %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", found.range.after,
+               found.range.until, found.range.records, found.range.bytes, found.newest, found.end);
 }
 
 static void split(void) {
@@ -312,8 +359,8 @@ static void split(void) {
 static void count_records(void) {
     quoth_counted found;
     if (is_ok(quoth_count(client, text(1), number(2), number(3), &found, &error)))
-        printf("ok %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", found.records, found.first, found.last,
-               found.newest, found.end);
+        printf("ok %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", found.records, found.bytes,
+               found.first, found.last, found.newest, found.end);
 }
 
 /* ---- transactions ---- */
@@ -327,6 +374,30 @@ static void stage(void) {
     int code = QUOTH_OK;
     for (uint64_t i = number(5); i < number(5) + number(6) && !code; i++)
         code = quoth_part_write(part, make_numbered(&one, i), &error);
+    if (!code) code = quoth_part_finish(part, &staged, &error);
+    if (is_ok(code))
+        printf("ok %" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", staged.part, staged.attempt, staged.batches,
+               staged.records);
+    quoth_part_close(part);
+}
+
+/* batches TOPIC APPLICATION VERSION PART VALUE,VALUE ... : stages a batch for each word */
+static void batches(void) {
+    quoth_part *part;
+    quoth_staged staged;
+    if (!is_ok(quoth_part_open(client, text(1), text(2), number(3), number(4), &part, &error))) return;
+    int code = QUOTH_OK;
+    for (size_t word = 5; word < word_count && !code; word++) {
+        for (char *value = words[word], *next; value && !code; value = next) {
+            quoth_record record = QUOTH_RECORD;
+            next = strchr(value, ',');
+            if (next) *next++ = 0;
+            record.value = from_hex(value);
+            code = quoth_part_write(part, &record, &error);
+            release(record.value);
+        }
+        if (!code) code = quoth_part_flush(part, &error);
+    }
     if (!code) code = quoth_part_finish(part, &staged, &error);
     if (is_ok(code))
         printf("ok %" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", staged.part, staged.attempt, staged.batches,
@@ -350,8 +421,8 @@ static void commit(void) {
 
 static void print_transaction(int code, const quoth_transaction *found) {
     if (is_ok(code))
-        printf("ok %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64 "\n", found->state, found->count, found->parts,
-               found->records, found->newest_version);
+        printf("ok %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64 "\n", found->state, found->first,
+               found->last, found->count, found->parts, found->records, found->newest_version);
 }
 
 static void inspect(void) {
@@ -371,16 +442,17 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(void);
     } CALLS[] = {{"publish", publish}, {"produce", produce}, {"read", read_all}, {"tail", tail}, {"consume", consume},
-                 {"ping", ping}, {"hello", hello}, {"status", status}, {"create", create}, {"update", update},
+                 {"ping", ping}, {"hello", hello}, {"status", status}, {"states", states}, {"create", create}, {"update", update},
                  {"describe", describe}, {"roll", roll}, {"list", list}, {"delete", delete_topic}, {"trim", trim},
                  {"advance", advance}, {"split", split}, {"count", count_records}, {"stage", stage},
-                 {"commit", commit}, {"inspect", inspect}, {"abort", abort_transaction}};
+                 {"commit", commit}, {"batches", batches}, {"timeout", set_timeout}, {"send", send_values}, {"inspect", inspect}, {"abort", abort_transaction}};
     quoth_options options = QUOTH_OPTIONS;
     char *line = malloc(LINE_BYTES_MAX);
     options.timeout_ms = count > 2 ? atoi(arguments[2]) : 0;
-    options.server_key = count > 5 ? arguments[3] : NULL;
-    options.public_key = count > 5 ? arguments[4] : NULL;
-    options.secret_key = count > 5 ? arguments[5] : NULL;
+    options.resend_ms = count > 3 ? atoi(arguments[3]) : 0;
+    options.server_key = count > 6 ? arguments[4] : NULL;
+    options.public_key = count > 6 ? arguments[5] : NULL;
+    options.secret_key = count > 6 ? arguments[6] : NULL;
     if (is_ok(quoth_connect(arguments[1], &options, &client, &error))) {
         printf(".\n");
         fflush(stdout);

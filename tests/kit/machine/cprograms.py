@@ -139,3 +139,7 @@ class Calls:
         self.process.stdin.close()
         self.process.stdout.close()
         assert self.process.wait(COMMAND_S) == 0
+
+
+MakeCalls = Callable[..., Calls]
+"""Starts such a driver for a URL, with more arguments."""
