@@ -354,6 +354,8 @@ QUOTH_API int quoth_reader_open(quoth_client *client, const char *topic, const q
  * many milliseconds without a record, also if the topic does not exist yet; call again to go on, as often as you
  * like. QUOTH_NOWAIT: only what has arrived; QUOTH_END otherwise, while a fetch waits at the broker.
  *
+ * A broker that does not answer is an error after the client's timeout beyond that.
+ *
  * After an error that is retryable, call again: the reader is where it was. Damaged records are reported by on_gap
  * and skipped. QUOTH_UNKNOWN_TOPIC after records were read: the topic was deleted. */
 QUOTH_API int quoth_read(quoth_reader *reader, int64_t wait_ms, quoth_message *message, quoth_error *error);

@@ -23,7 +23,11 @@ static quoth_error error;
 
 static uint64_t number(size_t word) { return word < word_count ? strtoull(words[word], NULL, 10) : 0; }
 
-static const char *text(size_t word) { return strcmp(words[word], "-") == 0 ? "" : words[word]; }
+/* A name; %20 stands for a space. */
+static const char *text(size_t word) {
+    for (char *space; (space = strstr(words[word], "%20")); *space = ' ') memmove(space + 1, space + 3, strlen(space + 2));
+    return strcmp(words[word], "-") == 0 ? "" : words[word];
+}
 
 /* ---- hex ---- */
 
