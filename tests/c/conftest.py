@@ -1,4 +1,4 @@
-"""The library in C with its programs, built once for all tests of a run; with sanitizers, if there are some."""
+"""The library in C with its programs, built once for all tests of a run, with sanitizers if possible."""
 
 from __future__ import annotations
 

@@ -280,9 +280,7 @@ def test_headers_that_cannot_be_decoded_come_with_their_record(
 # -- topics and ranges --------------------------------------------------------------------------------------
 
 
-def test_topics_are_made_changed_listed_and_deleted(
-    make_calls: MakeCalls, start_broker: StartBroker
-) -> None:
+def test_topics_are_made_changed_listed_and_deleted(make_calls: MakeCalls, start_broker: StartBroker) -> None:
     broker = start_broker()
     calls = make_calls(broker.url)
     (made,) = calls("create", "é", 2, 86_400.5, 2**40, 2**20, 1_000, 60)
@@ -319,7 +317,8 @@ def test_ranges_are_those_of_python(calls: Calls, broker: BrokerProcess, topic: 
     assert ranges == ["range " + " ".join(map(str, one)) for one in split]
     assert end == f"end {len(split)}"
     assert calls("advance", topic, 0, 123, 0) == [
-        f"range {reached.after} {reached.until} {reached.records} {reached.bytes} {reached.newest} {reached.end}"
+        f"range {reached.after} {reached.until} {reached.records} {reached.bytes}"
+        f" {reached.newest} {reached.end}"
     ]
 
 

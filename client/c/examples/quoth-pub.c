@@ -84,7 +84,7 @@ static void send_lines(publisher *state) {
     }
     if (begin > state->size) begin = state->size; /* it has failed, and the input is dropped */
     state->size -= begin;
-    memmove(state->input, state->input + begin, state->size);
+    if (state->size && begin) memmove(state->input, state->input + begin, state->size);
 }
 
 static void read_input(publisher *state) {
@@ -118,7 +118,7 @@ static void wait_for_something(publisher *state) {
                              {takes_input ? STDIN_FILENO : -1, POLLIN, 0}};
     if (poll(items, 4, wait_ms < 0 || wait_ms > 60000 ? 60000 : (int)wait_ms) <= 0) return;
     if (items[2].revents) clear_wakeup();
-    if (items[3].revents) read_input(state);
+    if (items[3].revents && !end_signal) read_input(state);
 }
 
 static int is_settled(const publisher *state) {

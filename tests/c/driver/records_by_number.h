@@ -16,7 +16,7 @@ typedef struct numbered {
 } numbered;
 
 /* The value has the number and up to 199 letters; two of three records have a key, every fifth has two headers. */
-static const quoth_record *make_numbered(numbered *one, uint64_t i) {
+static inline const quoth_record *make_numbered(numbered *one, uint64_t i) {
     int size = snprintf(one->value, sizeof one->value, "value %" PRIu64 " ", i);
     size_t letters = (size_t)(i * 7 % 200);
     memset(one->value + size, 'x', letters);
@@ -32,12 +32,12 @@ static const quoth_record *make_numbered(numbered *one, uint64_t i) {
     return &one->record;
 }
 
-static int is_equal(quoth_bytes one, quoth_bytes other) {
+static inline int is_equal(quoth_bytes one, quoth_bytes other) {
     return one.size == other.size && !one.data == !other.data
            && (!one.size || memcmp(one.data, other.data, one.size) == 0);
 }
 
-static int is_numbered(const quoth_message *message, uint64_t i) {
+static inline int is_numbered(const quoth_message *message, uint64_t i) {
     numbered one;
     const quoth_record *record = make_numbered(&one, i);
     quoth_bytes headers = message->headers;
