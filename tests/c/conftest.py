@@ -75,13 +75,12 @@ def make_calls(built: Path) -> Iterator[MakeCalls]:
         return started[-1]
 
     yield start
-    for one in started:
-        if one.process.poll() is None and one.process.stdin is not None and not one.process.stdin.closed:
+    try:
+        for one in started:
             one.end()
-    for one in started:
-        if one.process.poll() is None:
-            os.kill(one.process.pid, signal.SIGKILL)
-            one.process.wait(DEADLINE_S)
+    finally:
+        for one in started:
+            one.kill()
 
 
 @pytest.fixture

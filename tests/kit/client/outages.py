@@ -2,7 +2,7 @@
 them is served again: seconds from the broker's return.
 
 `python -m kit.client.outages KIND SECONDS DIRECTORY [PROGRAM]` prints these as an object of JSON;
-with the path of quothpipe, the example in C, that is the only client.
+with the folder of the examples in C, they are the only clients.
 
     killed     it is killed and started again on the same port: until then connections are refused
     frozen     it is stopped where it stands, and goes on: the operating system takes connections meanwhile

@@ -134,11 +134,20 @@ class Calls:
 
     def end(self) -> None:
         """Close the input, and check that the program ends without an error of its sanitizers."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self._close()
         assert self.process.wait(COMMAND_S) == 0
+
+    def kill(self) -> None:
+        """End the program if it still runs."""
+        self._close()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def _close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 MakeCalls = Callable[..., Calls]
