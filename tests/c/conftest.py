@@ -1,60 +1,111 @@
-"""The programs in C, built once for all tests of a run."""
+"""The library in C with its programs, built once for all tests of a run, with sanitizers if possible."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from kit.machine.commands import COMMAND_S
+from kit.broker.brokers import BrokerProcess
+from kit.deadlines import DEADLINE_S
+from kit.machine.commands import COMMAND_S, Running
 from kit.machine.cprograms import (
-    DRIVER_SOURCES,
+    DRIVERS,
+    ENVIRONMENT,
     SANITIZERS,
+    Calls,
     Drive,
+    MakeCalls,
+    build_library,
     can_sanitize,
-    copied,
-    linked,
-    make,
-    require_compiler,
+    link,
+    require_cmake,
 )
 from kit.machine.processes import shared
 
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example; with sanitizers, if this machine has them. Other workers wait for the first one."""
-    with shared(tmp_path_factory, "c-examples") as folder:
-        if not folder.exists():
-            copied(folder)
-        is_sanitized = can_sanitize()
-        make(folder, *(["sanitize"] if is_sanitized else []))
-    return folder / ("quothpipe-sanitized" if is_sanitized else "quothpipe")
+Start = Callable[..., Running]
 
 
 @pytest.fixture(scope="session")
-def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which cmake has built everything. Other workers wait for the first one."""
+    require_cmake()
+    with shared(tmp_path_factory, "c-library") as folder:
+        if not (folder / "driver").exists():
+            is_sanitized = can_sanitize()
+            build_library(folder, f"-DQUOTH_SANITIZE={'ON' if is_sanitized else 'OFF'}")
+            for name in ("calls", "driver"):
+                library = folder / "libquoth.a", "-lzmq"
+                options = (*(SANITIZERS if is_sanitized else ()),)
+                link([DRIVERS / f"{name}.c", library[0]], *options, library[1], program=folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def drive(built: Path) -> Drive:
     """Gives commands to the driver of the codec, see `driver/driver.c`, and returns its lines."""
-    require_compiler()
-    with shared(tmp_path_factory, "c-driver") as folder:
-        program = folder / "driver"
-        if not program.exists():
-            folder.mkdir(exist_ok=True)
-            linked(DRIVER_SOURCES, *(SANITIZERS if can_sanitize() else ()), program=program)
 
     def run(commands: Iterable[str]) -> list[str]:
         done = subprocess.run(
-            [program],
+            [built / "driver"],
             input="\n".join(commands) + "\n",
             capture_output=True,
             text=True,
             timeout=COMMAND_S,
-            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1"},
+            env=ENVIRONMENT,
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()
 
     return run
+
+
+@pytest.fixture
+def make_calls(built: Path) -> Iterator[MakeCalls]:
+    """Start a program that makes calls of the library: see `driver/calls.c`."""
+    started: list[Calls] = []
+
+    def start(url: str, *arguments: str) -> Calls:
+        started.append(Calls(built / "calls", url, *arguments))
+        return started[-1]
+
+    yield start
+    try:
+        for one in started:
+            one.end()
+    finally:
+        for one in started:
+            one.kill()
+
+
+@pytest.fixture
+def calls(make_calls: MakeCalls, broker: BrokerProcess) -> Calls:
+    """Return such a program that is connected to the broker of the file."""
+    return make_calls(broker.url)
+
+
+@pytest.fixture
+def start(built: Path) -> Iterator[Start]:
+    """Start an example, and kill it at the end of the test if it still runs."""
+    started: list[Running] = []
+
+    def start_it(
+        name: str, *arguments: str, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE
+    ) -> Running:
+        program = built / "examples" / name
+        process = subprocess.Popen(
+            [program, *arguments], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=ENVIRONMENT
+        )
+        started.append(Running(process))
+        return started[-1]
+
+    yield start_it
+    for one in started:
+        if one.process.poll() is None:
+            os.kill(one.process.pid, signal.SIGKILL)
+        one.process.communicate(timeout=DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Outages of the broker of the C example, which resumes within two seconds of the broker's return."""
+"""Outages of the broker of the C examples, which resume within two seconds of the broker's return."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GONE_S = {"gone": times(3, 60)}
 
 @pytest.mark.alone
 @pytest.mark.timeout(240)
-def test_both_commands_resume_within_two_seconds_of_the_brokers_return(program: Path, tmp_path: Path) -> None:
-    figures = served_after({**SECONDS, **(GONE_S if can_be_had() else {})}, tmp_path, program)
+def test_both_commands_resume_within_two_seconds_of_the_brokers_return(built: Path, tmp_path: Path) -> None:
+    figures = served_after({**SECONDS, **(GONE_S if can_be_had() else {})}, tmp_path, built / "examples")
     assert {frozenset(clients) for clients in figures.values()} == {frozenset({"c.tail", "c.publish"})}
     assert late(figures, RESUMED_S) == {}

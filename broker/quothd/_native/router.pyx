@@ -5,7 +5,7 @@ sockets of another kind, and replies with a large frame, which pyzmq sends witho
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR
@@ -15,6 +15,7 @@ from libc.string cimport memcpy
 import zmq
 from zmq.backend.cython import _zmq
 
+from quothwire._native.buffers cimport Bytes, close_bytes, open_bytes
 from quothwire._native.values cimport as_word
 
 cdef extern from "dlfcn.h" nogil:
@@ -190,18 +191,35 @@ def send_message(socket, frames):
         return references["send_message"](socket, frames)
     count = PyList_GET_SIZE(frames)
     for i in range(count):
-        if not PyBytes_CheckExact(frames[i]) or <size_t>PyBytes_GET_SIZE(frames[i]) >= COPY_BELOW_BYTES:
+        if not is_small(frames[i]):
             return references["send_message"](socket, frames)
     for i in range(count):
         send(<void *><uintptr_t>address, frames[i], DONTWAIT | SNDMORE if i + 1 < count else DONTWAIT)
 
 
+cdef bint is_small(object frame):
+    """True for bytes, or a view of some, that are copied."""
+    cdef Bytes opened
+    cdef size_t size
+    if not open_bytes(frame, &opened):
+        return False
+    size = opened.size
+    close_bytes(&opened)
+    return size < COPY_BELOW_BYTES
+
+
 cdef int send(void *socket, object frame, int flags) except -1:
     cdef quoth_zmq_msg message
-    cdef size_t size = <size_t>PyBytes_GET_SIZE(frame)
-    if msg_init_size(&message, size) < 0:
-        raise MemoryError
-    memcpy(msg_data(&message), PyBytes_AS_STRING(frame), size)
+    cdef Bytes opened
+    if not open_bytes(frame, &opened):
+        raise BufferError("a frame that was released meanwhile")
+    try:
+        if msg_init_size(&message, opened.size) < 0:
+            raise MemoryError
+        if opened.size:
+            memcpy(msg_data(&message), opened.bytes, opened.size)
+    finally:
+        close_bytes(&opened)
     try:
         while msg_send(&message, socket, flags) < 0:
             fail(zmq_errno())

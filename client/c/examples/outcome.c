@@ -1,45 +1,48 @@
 /* The exit status for each code of PROTOCOL.md, and the printing of errors. */
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "quothpipe.h"
+#include "program.h"
 
-static const struct {
-    const char *code;
-    int status, again;
-} CODES[] = {
-    {"busy", FAILED, 1},       {"recovering", FAILED, 1},       {"stopping", FAILED, 1},
-    {"disk_low", FAILED, 1},   {"bad_request", USAGE, 0},       {"bad_topic", USAGE, 0},
-    {"bad_pointer", USAGE, 0}, {"unknown_topic", NOT_FOUND, 0}, {"disconnected", TIMED_OUT, 0},
-};
-#define CODES_COUNT (sizeof CODES / sizeof CODES[0])
-
-static int status_of(const char *code) {
-    for (size_t row = 0; row < CODES_COUNT; row++)
-        if (strcmp(CODES[row].code, code) == 0) return CODES[row].status;
+static int status_of(int code) {
+    switch (code) {
+    case QUOTH_OK: return DONE;
+    case QUOTH_BAD_REQUEST:
+    case QUOTH_BAD_TOPIC:
+    case QUOTH_BAD_POINTER: return USAGE;
+    case QUOTH_UNKNOWN_TOPIC: return NOT_FOUND;
+    case QUOTH_TIMED_OUT:
+    case QUOTH_DISCONNECTED: return TIMED_OUT;
+    }
     return FAILED;
 }
 
-int is_retryable(const char *code) {
-    for (size_t row = 0; row < CODES_COUNT; row++)
-        if (strcmp(CODES[row].code, code) == 0) return CODES[row].again;
-    return 0;
+static void print(const char *name, const char *text) {
+    fprintf(stderr, "%s: %s: ", program_name, name);
+    for (; *text; text++) fputc(iscntrl((unsigned char)*text) ? '?' : *text, stderr);
+    fputc('\n', stderr);
 }
 
-int report_error(const char *code, const char *format, ...) {
+int report(int code, const char *format, ...) {
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    for (char *one = text; *one; one++)
-        if (iscntrl((unsigned char)*one)) *one = '?';
-    fprintf(stderr, "quothpipe: %s: %s\n", code, text);
+    print(quoth_code_name(code), text);
     return status_of(code);
 }
 
-int out_of_memory(void) { return report_error("os_error", "%s", strerror(ENOMEM)); }
+int report_error(const quoth_error *error) {
+    print(error->name, error->text);
+    return status_of(error->code);
+}
+
+int parse_number(const char *digits, uint64_t *number) {
+    *number = 0;
+    const char *at = digits;
+    for (; *at >= '0' && *at <= '9'; at++) *number = *number * 10 + (uint64_t)(*at - '0');
+    return at > digits && !*at && at - digits < 19;
+}

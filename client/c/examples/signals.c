@@ -3,10 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "quothpipe.h"
+#include "program.h"
 
 volatile sig_atomic_t end_signal, signals_count;
 static int wakeup_pipe[2]; /* for a signal between a check of the flag and the poll */
@@ -24,7 +23,7 @@ int install_signal_handlers(void) {
     struct sigaction action, found;
     if (pipe(wakeup_pipe) < 0 || fcntl(wakeup_pipe[0], F_SETFL, O_NONBLOCK) < 0
         || fcntl(wakeup_pipe[1], F_SETFL, O_NONBLOCK) < 0)
-        return report_error("os_error", "%s", strerror(errno));
+        return report(QUOTH_SYSTEM, "%s", strerror(errno));
     memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
     action.sa_handler = SIG_IGN;
@@ -34,12 +33,6 @@ int install_signal_handlers(void) {
         if (sigaction(numbers[row], NULL, &found) == 0 && found.sa_handler != SIG_IGN) /* nohup ignores some */
             sigaction(numbers[row], &action, NULL);
     return DONE;
-}
-
-int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 int wakeup(void) { return wakeup_pipe[0]; }

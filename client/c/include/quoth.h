@@ -183,13 +183,15 @@ typedef struct quoth_options {
     size_t size;        /* sizeof(quoth_options) */
     int64_t timeout_ms; /* of every call; default 10,000 */
     int64_t wait_ms;    /* to wait for the broker when connecting; default: the timeout */
+    int64_t resend_ms;  /* then a request without an answer is sent again, whatever its connection looks like;
+                           default 5,000 */
     const char *name;   /* for people: default "libquoth" */
     /* CURVE: 40 characters of Z85 each; NULL: none. The socket encrypts if all three are given. A broker of this
      * version has no CURVE yet and does not answer such a client. */
     const char *server_key, *public_key, *secret_key;
 } quoth_options;
 
-#define QUOTH_OPTIONS {sizeof(quoth_options), 0, 0, NULL, NULL, NULL, NULL}
+#define QUOTH_OPTIONS {sizeof(quoth_options), 0, 0, 0, NULL, NULL, NULL, NULL}
 
 /* Connects to a broker, tcp://HOST:PORT or ipc://PATH, and waits until it answers. options: NULL for the defaults.
  * The client is the caller's, who closes it. */
@@ -218,6 +220,13 @@ typedef struct quoth_status {
 } quoth_status;
 
 QUOTH_API int quoth_get_status(quoth_client *client, quoth_status *status, quoth_error *error);
+
+/* Called with a topic and the states of its segments, both valid during the call, in the order of the names: a letter
+ * a segment, oldest first, w for the active one, r for open, h for hibernating. It may not call a function of the
+ * client. Returns 0 to go on, and anything else to end the list. */
+typedef int (*quoth_on_states)(void *context, const char *topic, quoth_bytes states);
+
+QUOTH_API int quoth_list_states(quoth_client *client, quoth_on_states on_states, void *context, quoth_error *error);
 
 /* Publishes records as one batch: all of them are stored, in order, or none. It is stored once, whatever becomes of
  * the connection. ack: may be NULL. */
@@ -345,6 +354,8 @@ QUOTH_API int quoth_reader_open(quoth_client *client, const char *topic, const q
  * many milliseconds without a record, also if the topic does not exist yet; call again to go on, as often as you
  * like. QUOTH_NOWAIT: only what has arrived; QUOTH_END otherwise, while a fetch waits at the broker.
  *
+ * A broker that does not answer is an error after the client's timeout beyond that.
+ *
  * After an error that is retryable, call again: the reader is where it was. Damaged records are reported by on_gap
  * and skipped. QUOTH_UNKNOWN_TOPIC after records were read: the topic was deleted. */
 QUOTH_API int quoth_read(quoth_reader *reader, int64_t wait_ms, quoth_message *message, quoth_error *error);
@@ -427,9 +438,15 @@ typedef struct quoth_range {
     uint64_t after, until, records, bytes;
 } quoth_range;
 
+typedef struct quoth_advanced {
+    quoth_range range;
+    uint64_t gone;        /* upper bound of the records in front of it that were removed */
+    uint64_t newest, end; /* the newest pointer that can be read; how many records the log has ever held */
+} quoth_advanced;
+
 /* Finds how far the next records above a pointer reach. records_max, bytes_max: 0 for no limit. */
 QUOTH_API int quoth_advance(quoth_client *client, const char *topic, uint64_t after, uint64_t records_max,
-                            uint64_t bytes_max, quoth_range *range, quoth_error *error);
+                            uint64_t bytes_max, quoth_advanced *advanced, quoth_error *error);
 
 /* Divides a range between batches into at most `*count` ranges, 1 to 10,000, that the caller has room for. count: how
  * many they are in the end. */
@@ -468,6 +485,9 @@ QUOTH_API int quoth_part_open(quoth_client *client, const char *topic, const cha
 /* Appends a record. Waits while 8 batches are in flight. The first error ends the attempt, except for a record that is
  * refused before anything was sent: QUOTH_TOO_LARGE, QUOTH_BAD_REQUEST. */
 QUOTH_API int quoth_part_write(quoth_part *attempt, const quoth_record *record, quoth_error *error);
+
+/* Sends the records so far as a batch of their own. A full one is sent without it. */
+QUOTH_API int quoth_part_flush(quoth_part *attempt, quoth_error *error);
 
 /* Waits until everything is staged. Nothing may be written any more. */
 QUOTH_API int quoth_part_finish(quoth_part *attempt, quoth_staged *staged, quoth_error *error);

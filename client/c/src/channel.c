@@ -23,12 +23,14 @@ static int64_t earlier(int64_t one, int64_t other) { return one < other ? one : 
 
 /* ---- one request ---- */
 
-void quoth_request_begin(quoth_request *request, unsigned operation, const char *topic, int64_t timeout_ms) {
+void quoth_request_begin(const quoth_channel *channel, quoth_request *request, unsigned operation, const char *topic,
+                         int64_t timeout_ms) {
     quoth_request_end(request);
     request->operation = operation;
     request->topic = (quoth_span){(const uint8_t *)topic, topic ? strlen(topic) : 0};
     request->payload = NULL;
     request->deadline = quoth_later(quoth_now(), timeout_ms);
+    request->resend_ms = channel->link.shared->resend_ms;
     request->wait_ms = 0;
     request->absence_ms = QUOTH_NEVER;
     request->retries_disk_low = 0;
@@ -43,7 +45,7 @@ void quoth_request_end(quoth_request *request) {
 /* Waits for an answer from now on: a copy is sent. */
 static void restart(quoth_request *request, int64_t now) {
     request->is_refused = 0;
-    request->resend_at = quoth_later(now, quoth_later(request->wait_ms, QUOTH_RESEND_MS));
+    request->resend_at = quoth_later(now, quoth_later(request->wait_ms, request->resend_ms));
     request->due = earlier(request->deadline, request->resend_at);
 }
 
@@ -63,7 +65,7 @@ static int is_to_be_sent(quoth_request *request, int64_t now, int found, int con
     } else if (now >= request->resend_at) {
         /* Without a broker copies would only queue up: the next connection is the time to send. */
         is_lost = found || connected;
-        request->resend_at = quoth_later(now, QUOTH_RESEND_MS);
+        request->resend_at = quoth_later(now, request->resend_ms);
         request->due = earlier(request->deadline, request->resend_at);
     }
     if (is_lost) restart(request, now);
@@ -84,21 +86,20 @@ static int is_final(quoth_request *request, int code, int64_t now) {
 
 /* ---- answers ---- */
 
-/* Decodes an answer into the request, whose frames it gets. */
-static int decode(quoth_request *request, quoth_reply *reply) {
+/* Decodes the answer that a request has got. Returns QUOTH_END for one that cannot be decoded. */
+static int decode(quoth_request *request) {
+    quoth_reply *reply = &request->reply;
     quoth_any_message decoded;
     quoth_span arguments = quoth_frame(&reply->arguments);
     if (reply->is_version)
         return quoth_fail(&request->error, QUOTH_UNSUPPORTED_VERSION, NULL,
                           "an answer in another version of the protocol, this side speaks %u", QUOTH_PROTOCOL_VERSION);
     if (reply->header.status == QUOTH_STATUS_ERROR) {
-        if (quoth_message_decode(&quoth_error_shape, arguments, &decoded) == QUOTH_NOT_PLAIN)
-            return quoth_fail(&request->error, QUOTH_OTHER, NULL, "an error that cannot be decoded");
+        if (quoth_message_decode(&quoth_error_shape, arguments, &decoded) == QUOTH_NOT_PLAIN) return QUOTH_END;
         return quoth_fail_as(&request->error, &decoded.error);
     }
     if (quoth_message_decode(quoth_reply_shape(request->operation), arguments, &decoded) == QUOTH_NOT_PLAIN)
-        return quoth_fail(&request->error, QUOTH_OTHER, NULL, "a reply to %s that cannot be decoded",
-                          NAMES[request->operation]);
+        return QUOTH_END;
     request->message = decoded;
     return QUOTH_OK;
 }
@@ -125,14 +126,14 @@ static unsigned take_answers(quoth_channel *channel, int64_t now) {
             quoth_reply_close(&reply); /* to a request that was given up, or a second copy's */
             continue;
         }
-        request->unanswered--;
-        int code = decode(request, &reply);
-        if (code && !is_final(request, code, now)) {
+        quoth_reply_move(&request->reply, &reply);
+        int code = decode(request);
+        request->unanswered -= code != QUOTH_END;
+        if (code == QUOTH_END || (code && !is_final(request, code, now))) {
             channel->due = earlier(channel->due, request->due);
-            quoth_reply_close(&reply);
+            quoth_reply_close(&request->reply);
             continue;
         }
-        request->reply = reply;
         settle(channel, request, code);
         settled++;
     }

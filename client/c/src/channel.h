@@ -16,7 +16,6 @@
 
 #define QUOTH_ASKED_MAX 8
 #define QUOTH_ARGUMENTS_MAX 768 /* bytes of arguments: a name of 200 bytes and numbers, or all settings */
-#define QUOTH_RESEND_MS 5000    /* without an answer a request is sent again */
 
 typedef enum quoth_request_state { QUOTH_IDLE, QUOTH_ASKED, QUOTH_SETTLED } quoth_request_state;
 
@@ -27,6 +26,7 @@ typedef struct quoth_request {
     quoth_span topic;
     const quoth_span *payload; /* NULL: none */
     int64_t deadline;
+    int64_t resend_ms;      /* without an answer after which it is sent again */
     int64_t wait_ms;        /* that the broker may take to answer */
     int64_t absence_ms;     /* for which no broker may be there */
     int retries_disk_low;   /* it is sent again after disk_low, too */
@@ -56,7 +56,8 @@ int quoth_channel_open(quoth_channel *channel, quoth_shared *shared, quoth_error
 void quoth_channel_close(quoth_channel *channel);
 
 /* Prepares a request that is idle or settled, with the defaults of its arguments. topic: NULL for none. */
-void quoth_request_begin(quoth_request *request, unsigned operation, const char *topic, int64_t timeout_ms);
+void quoth_request_begin(const quoth_channel *channel, quoth_request *request, unsigned operation, const char *topic,
+                         int64_t timeout_ms);
 
 /* Frees what a settled request holds. */
 void quoth_request_end(quoth_request *request);

@@ -8,7 +8,7 @@
 
 #include "bytes.h"
 
-enum { TIMEOUT_MS = 10000 };
+enum { TIMEOUT_MS = 10000, RESEND_MS = 5000 };
 
 /* ---- what several files need ---- */
 
@@ -43,7 +43,7 @@ void quoth_ack_of(const quoth_msg_published *published, quoth_ack *ack) {
 }
 
 void quoth_client_begin(quoth_client *client, unsigned operation, const char *topic) {
-    quoth_request_begin(&client->request, operation, topic, client->channel.link.shared->timeout_ms);
+    quoth_request_begin(&client->channel, &client->request, operation, topic, client->channel.link.shared->timeout_ms);
 }
 
 int quoth_client_begin_topic(quoth_client *client, unsigned operation, const char *topic, quoth_error *error) {
@@ -67,6 +67,7 @@ static void take_options(const quoth_options *given, quoth_options *options) {
     if (given) memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
     if (options->timeout_ms <= 0) options->timeout_ms = TIMEOUT_MS;
     if (options->wait_ms <= 0) options->wait_ms = options->timeout_ms;
+    if (options->resend_ms <= 0) options->resend_ms = RESEND_MS;
     if (!options->name) options->name = "libquoth";
 }
 
@@ -121,6 +122,7 @@ int quoth_hello(quoth_client *client, quoth_broker *broker, quoth_error *error) 
 static int greet(quoth_client *client, const quoth_options *options, quoth_error *error) {
     quoth_shared *shared = client->channel.link.shared;
     snprintf(client->name, sizeof client->name, "%s", options->name);
+    shared->resend_ms = options->resend_ms;
     shared->timeout_ms = options->wait_ms;
     int code = quoth_hello(client, NULL, error);
     shared->timeout_ms = options->timeout_ms;

@@ -177,7 +177,8 @@ static void refused(quoth_inflight *inflight, quoth_sent *one, int64_t now) {
 
 /* ---- answers ---- */
 
-static void read_answer(quoth_sent *one, const quoth_reply *reply, quoth_span arguments) {
+/* Returns 0 for an answer that cannot be decoded. */
+static int read_answer(quoth_sent *one, const quoth_reply *reply, quoth_span arguments) {
     quoth_any_message decoded;
     one->problem.code = QUOTH_OK;
     if (reply->is_version)
@@ -189,7 +190,8 @@ static void read_answer(quoth_sent *one, const quoth_reply *reply, quoth_span ar
              && quoth_message_decode(&quoth_error_shape, arguments, &decoded) != QUOTH_NOT_PLAIN)
         quoth_fail_as(&one->problem, &decoded.error);
     else
-        quoth_fail(&one->problem, QUOTH_OTHER, NULL, "an answer that cannot be decoded");
+        return 0;
+    return 1;
 }
 
 static void take_answer(quoth_inflight *inflight, quoth_reply *reply, int64_t now) {
@@ -198,7 +200,10 @@ static void take_answer(quoth_inflight *inflight, quoth_reply *reply, int64_t no
     while (one != inflight->unsent && (uint32_t)one->sequence != (uint32_t)reply->header.correlation) one = one->next;
     if (one == inflight->unsent || one->is_acknowledged || round < inflight->first_round) return;
     quoth_error before = one->problem;
-    read_answer(one, reply, quoth_frame(&reply->arguments));
+    if (!read_answer(one, reply, quoth_frame(&reply->arguments))) {
+        one->problem = before;
+        return;
+    }
     if (!one->problem.code) {
         one->is_acknowledged = 1;
         inflight->backoff_ms = BACKOFF_MS;

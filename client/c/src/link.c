@@ -159,6 +159,17 @@ void quoth_reply_close(quoth_reply *reply) {
     reply->is_open = 0;
 }
 
+void quoth_reply_move(quoth_reply *to, quoth_reply *from) {
+    zmq_msg_init(&to->arguments);
+    zmq_msg_init(&to->payload);
+    zmq_msg_move(&to->arguments, &from->arguments);
+    zmq_msg_move(&to->payload, &from->payload);
+    to->header = from->header;
+    to->is_version = from->is_version;
+    to->is_open = 1;
+    quoth_reply_close(from);
+}
+
 /* Receives a frame of a message whose earlier ones are there: then libzmq has all of them. */
 static int next_frame(quoth_link *link, zmq_msg_t *frame, int *has_more) {
     if (!*has_more || zmq_msg_recv(frame, link->socket, ZMQ_DONTWAIT) < 0) return 0;

@@ -35,7 +35,7 @@ typedef struct quoth_shared {
     unsigned users;
     /* As the broker and the client have set them when a producer, a reader or a part is opened. */
     size_t payload_bytes_max;
-    int64_t timeout_ms;
+    int64_t timeout_ms, resend_ms;
 } quoth_shared;
 
 quoth_shared *quoth_shared_new(const char *url, quoth_error *error);
@@ -69,6 +69,10 @@ int quoth_link_send(quoth_link *link, const uint8_t header[QUOTH_HEADER_BYTES], 
 /* Receives the next answer; 0 if there is none now. Messages that are no answer are skipped. */
 int quoth_link_receive(quoth_link *link, quoth_reply *reply);
 void quoth_reply_close(quoth_reply *reply);
+
+/* Moves an answer to one that is not open. Bytes of small frames lie in the structure: look at them behind it. */
+void quoth_reply_move(quoth_reply *to, quoth_reply *from);
+
 quoth_span quoth_frame(zmq_msg_t *frame);
 
 /* Waits until something has happened, until a time at the latest. Returns 1 if a lost connection was made again. */

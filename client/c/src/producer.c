@@ -123,7 +123,7 @@ static void check_clock(quoth_producer *producer, int64_t now) {
         expire_unsent(producer, now);
         return;
     }
-    if (now - producer->inflight.heard_at > QUOTH_RESEND_MS && producer->link.connected)
+    if (now - producer->inflight.heard_at > producer->link.shared->resend_ms && producer->link.connected)
         producer->inflight.again_at = producer->inflight.heard_at = now;
     if (is_expired(producer, one, now)) {
         quoth_error problem;
@@ -141,7 +141,7 @@ static int64_t next_due(const quoth_producer *producer) {
     const quoth_sent *one = quoth_inflight_oldest(&producer->inflight);
     if (producer->link.connected) {
         due = producer->inflight.again_at;
-        if (one && (at = producer->inflight.heard_at + QUOTH_RESEND_MS + 1) < due) due = at;
+        if (one && (at = producer->inflight.heard_at + producer->link.shared->resend_ms + 1) < due) due = at;
         if (producer->inflight.unsent && has_room(producer)) return 0;
     }
     if (producer->filling.count && (at = producer->filling_began + producer->options.linger_ms) < due) due = at;

@@ -35,6 +35,7 @@ struct quoth_reader {
     int is_time;       /* the beginning is a time: it may lie above the newest record */
     int seeks_end;     /* the end of the topic is to be found first */
     int is_ahead, has_asked, has_answered;
+    int fetches_one; /* a header was damaged: the next batch is fetched alone */
 
     quoth_reply answer; /* the open one */
     quoth_msg_fetched fetched;
@@ -127,6 +128,13 @@ static void skip_damage(quoth_reader *reader, uint64_t last, int64_t records, in
     report(reader, before, last + 1, records, QUOTH_GAP_DAMAGED, ordinal);
 }
 
+/* Moves behind a batch that was fetched alone, and whose header cannot be read. */
+static void skip_unknown(quoth_reader *reader) {
+    reader->fetches_one = 0;
+    skip_damage(reader, reader->fetched.next, NOT_KNOWN, reader->ordinal);
+    reader->ordinal = NOT_KNOWN;
+}
+
 /* Reports what is missing between the cursor and the first batch of an answer. */
 static void report_front(quoth_reader *reader, const quoth_batch_header *first) {
     int64_t damaged = (int64_t)reader->fetched.damaged;
@@ -208,13 +216,14 @@ static int next_batch(quoth_reader *reader) {
         quoth_span rest = {payload.bytes + reader->position, payload.size - reader->position};
         int is_first = !reader->position;
         if (quoth_batch_read_header(rest.bytes, rest.size, reader->log, &header)) {
-            if (is_first) { /* not even the first header is valid: skip all of the answer */
-                skip_damage(reader, reader->fetched.next, NOT_KNOWN, reader->ordinal);
-                reader->ordinal = NOT_KNOWN;
-            }
+            if (is_first && reader->fetches_one) /* neither alone: the answer says where it ends */
+                skip_unknown(reader);
+            else
+                reader->fetches_one = 1;
             close_answer(reader);
             return 0;
         }
+        reader->fetches_one = 0;
         if (header.base > reader->until) break;
         if (is_first) report_front(reader, &header);
         reader->position += QUOTH_BATCH_HEADER + (size_t)header.body_bytes;
@@ -229,12 +238,13 @@ static int next_batch(quoth_reader *reader) {
 
 static void ask(quoth_reader *reader, uint64_t after, int64_t ordinal, uint64_t left, int64_t wait_ms) {
     quoth_request *request = &reader->fetch;
-    quoth_request_begin(request, QUOTH_OP_FETCH, reader->topic, quoth_later(wait_ms, reader->timeout_ms));
+    quoth_request_begin(&reader->channel, request, QUOTH_OP_FETCH, reader->topic, quoth_later(wait_ms, reader->timeout_ms));
     quoth_msg_fetch *fetch = &request->message.fetch;
     request->wait_ms = wait_ms;
     fetch->after = after;
     fetch->ordinal = ordinal;
     if (left < fetch->records_max) fetch->records_max = left;
+    if (reader->fetches_one) fetch->records_max = 1;
     fetch->bytes_max = reader->fetch_bytes;
     fetch->wait_ms = (uint64_t)wait_ms;
     fetch->until = reader->until < QUOTH_BATCH_POINTER_MAX ? reader->until : 0;
@@ -251,7 +261,7 @@ static void fetch_next(quoth_reader *reader, int64_t wait_ms) {
     if (reader->seeks_end)
         ask(reader, QUOTH_BATCH_POINTER_MAX, NOT_KNOWN, 1, 0);
     else
-        ask(reader, reader->after, reader->ordinal, reader->left, is_sure ? wait_ms : 0);
+        ask(reader, reader->after, reader->ordinal, reader->left, is_sure || wait_ms < WAIT_MS ? wait_ms : 0);
 }
 
 /* Sends the fetch behind the batches of the open answer, if they are whole and more may be wanted. */
@@ -263,6 +273,7 @@ static void fetch_ahead(quoth_reader *reader, int64_t wait_ms) {
     quoth_batch_walk(payload.bytes, payload.size, reader->log, QUOTH_BATCH_POINTER_MAX, UINT64_MAX, &place);
     uint64_t records = place.ordinal - first.ordinal; /* some of them may not be wanted: then it is asked later */
     if (place.end != payload.size || place.pointer >= reader->until || records >= reader->left) return;
+    if (!wait_ms && place.pointer >= reader->fetched.newest) return; /* there is none now; later there may be some */
     ask(reader, place.pointer, (int64_t)place.ordinal, reader->left - records, wait_ms);
     reader->is_early = 1;
 }
@@ -277,9 +288,8 @@ static void go_to_end(quoth_reader *reader) {
 
 /* Opens the answer of the settled fetch. Returns 1 if it has batches. */
 static int open_answer(quoth_reader *reader, int64_t wait_ms) {
-    reader->answer = reader->fetch.reply;
+    quoth_reply_move(&reader->answer, &reader->fetch.reply);
     reader->fetched = reader->fetch.message.fetched;
-    reader->fetch.reply.is_open = 0;
     quoth_request_end(&reader->fetch);
     reader->position = 0;
     reader->has_answered = 1;
@@ -328,7 +338,9 @@ static int has_record(const quoth_reader *reader) {
  * come by then. is_fresh: 1 if the answer shows what is there now. */
 static int await(quoth_reader *reader, int64_t wait_ms, int64_t until, int *is_fresh) {
     quoth_request *fetch = &reader->fetch;
-    int64_t hold_ms = wait_ms ? WAIT_MS : 0;
+    int64_t hold_ms = !wait_ms ? 0 : wait_ms == QUOTH_NOWAIT ? WAIT_MS : until - quoth_now();
+    if (hold_ms > WAIT_MS) hold_ms = WAIT_MS;
+    if (hold_ms < 0) hold_ms = 0;
     if (reader->is_early) fetch->deadline = quoth_later(quoth_now(), quoth_later(fetch->wait_ms, reader->timeout_ms));
     reader->is_early = 0;
     if (fetch->state == QUOTH_ASKED) quoth_channel_turn(&reader->channel, 0);
@@ -337,7 +349,7 @@ static int await(quoth_reader *reader, int64_t wait_ms, int64_t until, int *is_f
         quoth_channel_forget(&reader->channel, fetch); /* of another cursor, or one that would be held */
     *is_fresh = fetch->state == QUOTH_IDLE;
     if (fetch->state == QUOTH_IDLE) fetch_next(reader, hold_ms);
-    if (!wait_ms) until = QUOTH_NEVER; /* then its own deadline ends it */
+    if (wait_ms != QUOTH_NOWAIT && fetch->wait_ms <= hold_ms) until = QUOTH_NEVER; /* its own deadline ends it */
     while (fetch->state == QUOTH_ASKED) {
         quoth_channel_turn(&reader->channel, until);
         if (fetch->state == QUOTH_ASKED && quoth_now() >= until) return QUOTH_END;
@@ -362,13 +374,14 @@ static int fail(quoth_reader *reader, int64_t wait_ms, quoth_error *error) {
 
 /* Makes the next batch the open one. */
 static int read_on(quoth_reader *reader, int64_t wait_ms, quoth_error *error) {
+    if (!reader->left || reader->record < reader->batch.header.records) return QUOTH_END; /* it ends in this batch */
     int64_t until = quoth_later(quoth_now(), wait_ms), give_up = quoth_later(until, reader->timeout_ms);
     for (;;) {
         int is_fresh;
         while (reader->answer.is_open)
-            if (next_batch(reader) && has_record(reader)) return QUOTH_OK;
+            if (next_batch(reader)) return has_record(reader) ? QUOTH_OK : QUOTH_END;
         close_batch(reader);
-        if (!reader->left || reader->after >= reader->until) return QUOTH_END;
+        if (reader->after >= reader->until) return QUOTH_END;
         if (quoth_now() >= give_up)
             return quoth_fail(error, QUOTH_TIMED_OUT, NULL, "fetch %s: nothing of the answers can be read", reader->topic);
         int had_end = !reader->seeks_end;
@@ -377,7 +390,7 @@ static int read_on(quoth_reader *reader, int64_t wait_ms, quoth_error *error) {
         if (code) {
             code = fail(reader, wait_ms, error);
             if (code != QUOTH_END) return code;
-        } else if (open_answer(reader, wait_ms ? WAIT_MS : 0)) {
+        } else if (open_answer(reader, wait_ms < 0 || wait_ms > WAIT_MS ? WAIT_MS : wait_ms)) {
             continue;
         }
         if (reader->answer.is_open) next_batch(reader); /* there is none; the end of the range may be reached */

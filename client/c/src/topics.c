@@ -204,10 +204,37 @@ int quoth_list(quoth_client *client, quoth_on_topic on_topic, void *context, quo
     }
 }
 
+/* Hands out the states of one reply, as hand_out does names. */
+static uint64_t hand_out_states(quoth_span states, quoth_on_states on_states, void *context, char *last, int *ends) {
+    quoth_value head, name, letters;
+    quoth_unpack(&states, &head);
+    for (uint64_t left = head.number; left && !*ends; left--) {
+        if (!quoth_unpack(&states, &name) || !quoth_unpack(&states, &letters) || letters.kind != QUOTH_TEXT) return 0;
+        quoth_copy_text(last, QUOTH_NAME_BYTES_MAX + 1, name.bytes);
+        *ends = on_states(context, last, (quoth_bytes){letters.bytes.bytes, letters.bytes.size});
+    }
+    return head.number;
+}
+
+int quoth_list_states(quoth_client *client, quoth_on_states on_states, void *context, quoth_error *error) {
+    char last[QUOTH_NAME_BYTES_MAX + 1] = "";
+    int ends = 0;
+    int64_t deadline = quoth_later(quoth_now(), client->channel.link.shared->timeout_ms);
+    for (;;) {
+        quoth_client_begin(client, QUOTH_OP_STATUS, NULL);
+        client->request.deadline = deadline;
+        client->request.message.list.after = quoth_span_of(last);
+        int code = quoth_client_settle(client, error);
+        if (code) return code;
+        if (!hand_out_states(client->request.message.status.states, on_states, context, last, &ends) || ends)
+            return QUOTH_OK;
+    }
+}
+
 /* ---- ranges ---- */
 
 int quoth_advance(quoth_client *client, const char *topic, uint64_t after, uint64_t records_max, uint64_t bytes_max,
-                  quoth_range *range, quoth_error *error) {
+                  quoth_advanced *advanced, quoth_error *error) {
     int code = quoth_client_begin_topic(client, QUOTH_OP_ADVANCE, topic, error);
     if (code) return code;
     quoth_msg_advance *advance = &client->request.message.advance;
@@ -216,7 +243,9 @@ int quoth_advance(quoth_client *client, const char *topic, uint64_t after, uint6
     if (bytes_max) advance->bytes_max = bytes_max;
     code = quoth_client_settle(client, error);
     const quoth_msg_advanced *found = &client->request.message.advanced;
-    if (!code) *range = (quoth_range){found->after, found->until, found->records, found->bytes};
+    if (!code)
+        *advanced = (quoth_advanced){{found->after, found->until, found->records, found->bytes},
+                                     found->gone, found->newest, found->end};
     return code;
 }
 

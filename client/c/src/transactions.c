@@ -16,7 +16,7 @@
 #include "bytes.h"
 #include "client.h"
 
-enum { IN_FLIGHT_MAX = QUOTH_ASKED_MAX, TIMEOUT_MS = 120000, PUBLISH_TIMEOUT_MS = 600000, PUBLISH_WAIT_MS = 20000,
+enum { IN_FLIGHT_MAX = QUOTH_ASKED_MAX, TIMEOUT_MS = 120000, PUBLISH_TIMEOUT_MS = 600000, PUBLISH_WAITS = 4,
        ABSENCE_MS = 60000, ONCE_BITS = 0xffff };
 
 #define BATCH_BYTES (1u << 20)
@@ -125,7 +125,7 @@ static void send_ready(quoth_part *attempt) {
     for (unsigned row = 0; row < attempt->count; row++) {
         staging *one = attempt->rows[row];
         if (one->request.state != QUOTH_IDLE) continue;
-        quoth_request_begin(&one->request, QUOTH_OP_STAGE, attempt->topic, attempt->timeout_ms);
+        quoth_request_begin(&attempt->channel, &one->request, QUOTH_OP_STAGE, attempt->topic, attempt->timeout_ms);
         quoth_msg_stage *stage = &one->request.message.stage;
         stage->application = quoth_span_of(attempt->application);
         stage->version = attempt->version;
@@ -208,9 +208,13 @@ int quoth_part_write(quoth_part *attempt, const quoth_record *record, quoth_erro
     return code ? code : quoth_records_add(&attempt->filling, record, error);
 }
 
+int quoth_part_flush(quoth_part *attempt, quoth_error *error) {
+    if (attempt->problem.code) return quoth_pass_error(&attempt->problem, error);
+    return attempt->filling.count ? stage(attempt, error) : QUOTH_OK;
+}
+
 int quoth_part_finish(quoth_part *attempt, quoth_staged *staged, quoth_error *error) {
-    int code = attempt->problem.code ? quoth_pass_error(&attempt->problem, error) : QUOTH_OK;
-    if (!code && attempt->filling.count) code = stage(attempt, error);
+    int code = quoth_part_flush(attempt, error);
     if (!code) code = reduce(attempt, 0, IN_FLIGHT_BYTES, error);
     if (code) return code;
     *staged = attempt->staged;
@@ -257,7 +261,7 @@ int quoth_publish_staged(quoth_client *client, const char *topic, const char *ap
         (quoth_msg_publish_staged){quoth_span_of(application), version, named, newest};
     request->payload = &payload;
     request->deadline = quoth_later(quoth_now(), wait_ms > 0 ? wait_ms : PUBLISH_TIMEOUT_MS);
-    request->wait_ms = PUBLISH_WAIT_MS; /* it may be of gigabytes */
+    request->wait_ms = PUBLISH_WAITS * client->channel.link.shared->resend_ms; /* it may be of gigabytes */
     request->absence_ms = timeout_ms > ABSENCE_MS ? timeout_ms : ABSENCE_MS;
     request->retries_disk_low = 1;
     code = quoth_client_settle(client, error);

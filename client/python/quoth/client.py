@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from quoth.batch import flattened
 from quoth.connection.connection import Context, Link
 from quoth.connection.pool import Pool, Slot
 from quoth.core import calls, streams
@@ -134,7 +135,7 @@ class Client(ClientState, Closeable):
         except BaseException:
             tail.close()
             raise
-        return self._follow(tail)
+        return flattened(self._follow(tail))
 
     read = method_of(calls.read, _run)
     get = method_of(calls.get, _run)
@@ -171,7 +172,8 @@ class Client(ClientState, Closeable):
 
         return Channel(self._pool.context, self.url, self._timing)
 
-    def _follow(self, tail: TailState) -> Iterator[Message]:
+    def _follow(self, tail: TailState) -> Generator[Iterable[Message], None, None]:
+        """Yield the messages of one batch after the other."""
         reader = tail.reader
         with tail, self._pool.slot() as slot:
             while True:
@@ -181,8 +183,7 @@ class Client(ClientState, Closeable):
                 except QuothError as problem:
                     time.sleep(tail.pause_after(problem))
                     continue
-                for one in found:
-                    yield from tail.messages(one)
+                yield from map(tail.messages, found)
 
     def _fetch(self, fetching: ClientCall[Iterator[T]], reader: BatchCursor[T], slot: Slot) -> Iterator[T]:
         with self._pool.channel(slot) as channel:

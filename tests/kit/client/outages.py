@@ -2,7 +2,7 @@
 them is served again: seconds from the broker's return.
 
 `python -m kit.client.outages KIND SECONDS DIRECTORY [PROGRAM]` prints these as an object of JSON;
-with the path of quothpipe, the example in C, that is the only client.
+with the folder of the examples in C, they are the only clients.
 
     killed     it is killed and started again on the same port: until then connections are refused
     frozen     it is stopped where it stands, and goes on: the operating system takes connections meanwhile
@@ -223,7 +223,7 @@ class Trial:
     def __init__(
         self, directory: Path, stack: ExitStack, network: Network | None, program: str | None = None
     ) -> None:
-        """program: the example in C; then that is the only client."""
+        """program: the folder of the examples in C; then they are the only clients."""
         self.served = Served()
         self._stack = stack
         self._directory = directory
@@ -284,18 +284,18 @@ class Trial:
         self._watch_topic("command.forward", command.start(*forward, stdout=subprocess.DEVNULL))
 
     def _begin_program(self, program: str) -> None:
-        def start(*arguments: str, stdin: int, stdout: int) -> Running:
+        def start(name: str, *arguments: str, stdin: int, stdout: int) -> Running:
             process = subprocess.Popen(
-                [program, *arguments], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE
+                [Path(program, name), *arguments], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE
             )
             self._running.append(Running(process))
             return self._running[-1]
 
         url = self.broker.url
         timeout = "-t", "3600"
-        tail = start("tail", *timeout, url, FED[0], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        tail = start("quoth-tail", *timeout, url, FED[0], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._watch_output("c.tail", tail)
-        typed = "publish", *timeout, url, "c.publish"
+        typed = "quoth-pub", *timeout, url, "c.publish"
         self._feeds.append(start(*typed, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
         self._watch_topic("c.publish", self._feeds[-1])
 
@@ -391,7 +391,10 @@ Figures = dict[str, dict[str, float]]
 
 
 def served_after(seconds: Mapping[str, float], directory: Path, *program: Path) -> Figures:
-    """Run an outage of each kind for so many seconds. program: the example in C, then the only client."""
+    """Run an outage of each kind for so many seconds.
+
+    program: the folder of the examples in C, which then are the only clients.
+    """
     path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
     trials: dict[str, subprocess.Popen[bytes]] = {}
     for kind, lasting in seconds.items():

@@ -1,4 +1,4 @@
-"""The C example against real brokers. Warnings and wrong memory accesses are errors."""
+"""The example programs in C against real brokers. Warnings and wrong memory accesses are errors."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import os
 import random
 import signal
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import zmq
@@ -16,43 +14,21 @@ import zmq
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.broker.peers import Context
+from kit.client.numbered import numbered
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip, stored_batches
 from kit.machine.commands import COMMAND_S, Ended, Running
-from kit.machine.cprograms import copied, make
+from quothwire.errors import QuothError
+from quothwire.protocol.binary_codec import Call, decode_call, encode_error, encode_reply
+from quothwire.protocol.messages import Operation, Welcome
 
-SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 LINES = 30_000
-
 Start = Callable[..., Running]
 
 
-@pytest.fixture
-def start(program: Path) -> Iterator[Start]:
-    """Start the example, and kill it at the end of the test if it still runs."""
-    started: list[Running] = []
-
-    def start_it(*arguments: str, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE) -> Running:
-        process = subprocess.Popen(
-            [program, *arguments],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **SANITIZERS},
-        )
-        started.append(Running(process))
-        return started[-1]
-
-    yield start_it
-    for one in started:
-        if one.process.poll() is None:
-            os.kill(one.process.pid, signal.SIGKILL)
-        one.process.communicate(timeout=DEADLINE_S)
-
-
 def publish(start: Start, url: str, topic: str, lines: bytes, *options: str) -> Ended:
-    """Publish lines with the example."""
-    process = start("publish", *options, url, topic, stdin=subprocess.PIPE).process
+    """Publish lines with quoth-pub."""
+    process = start("quoth-pub", *options, url, topic, stdin=subprocess.PIPE).process
     out, err = process.communicate(lines, timeout=COMMAND_S)
     return Ended(process.returncode, out, err.decode())
 
@@ -97,54 +73,37 @@ def arbitrary_lines(rng: random.Random, count: int) -> bytes:
     return b"\n".join([*lines, rng.randbytes(200_000).replace(b"\n", b"\0"), b"\xff\0last"])
 
 
-def test_makefile_builds_the_example_and_removes_what_it_built(tmp_path: Path) -> None:
-    folder = copied(tmp_path / "examples")
-    before = sorted(folder.iterdir())
-    make(folder)
-    assert subprocess.run([folder / "quothpipe"], capture_output=True, check=False).returncode == 2
-    make(folder, "clean")
-    assert sorted(folder.iterdir()) == before
-
-
 def test_lines_come_back_byte_for_byte(
     start: Start, broker: BrokerProcess, topic: str, rng: random.Random
 ) -> None:
-    assert publish(start, broker.url, topic, b"") == (0, b"", "quothpipe: 0 acknowledged\n")
+    assert publish(start, broker.url, topic, b"") == (0, b"", "quoth-pub: 0 acknowledged\n")
     assert count_of(broker, topic) == 0
     lines = arbitrary_lines(rng, LINES)
     ended = publish(start, broker.url, topic, lines)
-    assert ended == (0, b"", f"quothpipe: {LINES} acknowledged\n")
-    tail = start("tail", broker.url, topic)
+    assert ended == (0, b"", f"quoth-pub: {LINES} acknowledged\n")
+    tail = start("quoth-tail", broker.url, topic)
     assert read_lines(tail, LINES) == lines + b"\n"
     ended = end(tail, signal.SIGTERM)
     with quoth.connect(broker.url) as client:
         newest = client.topic(topic).last
-    assert ended == (128 + signal.SIGTERM, b"", f"quothpipe: cursor {newest}\n")
+    assert ended == (128 + signal.SIGTERM, b"", f"quoth-tail: cursor {newest}\n")
 
 
 @pytest.mark.parametrize("options", [(), ("-w", "1")], ids=["pipelined", "one at a time"])
-def test_publish_loses_no_line_when_the_broker_is_killed(
+def test_each_line_is_stored_once_and_in_order_when_the_broker_is_killed(
     start: Start, start_broker: StartBroker, topic: str, options: tuple[str, ...]
 ) -> None:
     broker = start_broker()
     lines = [b"line %d" % number for number in range(24_000)]
-    running = start("publish", "-t", "60", *options, broker.url, topic, stdin=subprocess.PIPE)
+    running = start("quoth-pub", "-t", "60", *options, broker.url, topic, stdin=subprocess.PIPE)
     for begin in range(0, len(lines), 8_000):
         if begin:
             eventually(lambda: count_of(broker, topic) > begin - 4_000, "it publishes")  # noqa: B023
             broker.kill()
             broker.restart()
         running.write(b"\n".join(lines[begin : begin + 8_000]) + b"\n")
-    ended = running.end()
-    assert ended.status == 0
-    assert ended.err.startswith(f"quothpipe: {len(lines)} acknowledged")
-    found = stored(broker, topic)
-    twice = sum(count - 1 for count in Counter(found).values())
-    resent = int(ended.err.split(", ")[1].split()[0]) if ", " in ended.err else 0
-    assert set(found) == set(lines)
-    assert twice <= resent
-    if options:
-        assert list(dict.fromkeys(found)) == lines
+    assert running.end() == (0, b"", f"quoth-pub: {len(lines)} acknowledged\n")
+    assert stored(broker, topic) == lines, "each once, in order"
 
 
 def test_tail_goes_on_when_the_broker_is_killed(
@@ -153,7 +112,7 @@ def test_tail_goes_on_when_the_broker_is_killed(
     broker = start_broker()
     lines = arbitrary_lines(rng, LINES).split(b"\n")
     half = LINES // 2
-    tail = start("tail", broker.url, topic)
+    tail = start("quoth-tail", broker.url, topic)
     publish(start, broker.url, topic, b"\n".join(lines[:half]) + b"\n")
     got = read_lines(tail, half // 2)
     broker.kill()
@@ -167,12 +126,12 @@ def test_tail_goes_on_when_the_broker_is_killed(
 def test_tail_goes_on_at_the_cursor_that_it_printed(start: Start, broker: BrokerProcess, topic: str) -> None:
     lines = b"".join(b"%d\n" % number for number in range(5_000))
     publish(start, broker.url, topic, lines)
-    first = start("tail", broker.url, topic)
+    first = start("quoth-tail", broker.url, topic)
     got = read_lines(first, 1_234)
     ended = end(first, signal.SIGINT)
-    cursor = ended.err.removeprefix("quothpipe: cursor ").strip()
+    cursor = ended.err.removeprefix("quoth-tail: cursor ").strip()
     got += ended.out
-    second = start("tail", broker.url, topic, cursor)
+    second = start("quoth-tail", broker.url, topic, cursor)
     publish(start, broker.url, topic, b"more\n")
     assert got + read_lines(second, 5_001 - got.count(b"\n")) == lines + b"more\n"
     assert end(second, signal.SIGINT).status == 130
@@ -186,31 +145,33 @@ def test_tail_reports_damage_and_goes_on_behind_it(start: Start, broker: BrokerP
         _, second, _, fourth, _ = stored_batches(broker.topics_directory, client.topic(topic).log)
     flip(second.path, second.start + 20)
     flip(fourth.path, fourth.start + 74)
-    tail = start("tail", broker.url, topic)
+    tail = start("quoth-tail", broker.url, topic)
     assert [tail.line(), tail.line(), tail.line()] == ["1", "3", "5"]
     ended = end(tail, signal.SIGINT)
-    assert ended.err.count("quothpipe: damaged: ") == 2
+    assert ended.err.count("quoth-tail: damaged: ") == 2
     assert ended.status == 130
 
 
-def test_publish_sends_again_to_a_busy_broker(start: Start, start_broker: StartBroker, topic: str) -> None:
+def test_lines_keep_their_order_through_a_busy_broker(
+    start: Start, start_broker: StartBroker, topic: str
+) -> None:
     broker = start_broker(topic_requests_max=1)
-    lines = [b"%d" % number for number in range(3_000)]
-    ended = publish(start, broker.url, topic, b"\n".join(lines), "-w", "500")
-    assert ended.status == 0
-    assert "3000 acknowledged\n" in ended.err
-    assert "quothpipe: busy: " in ended.err
-    assert "(trying again)" in ended.err
-    assert sorted(stored(broker, topic)) == sorted(lines)
+    lines = [b"%d" % number for number in range(30_000)]
+    assert publish(start, broker.url, topic, b"\n".join(lines)) == (
+        0,
+        b"",
+        "quoth-pub: 30000 acknowledged\n",
+    )
+    assert stored(broker, topic) == lines
 
 
 def test_publish_that_gets_a_signal_prints_what_was_acknowledged(
     start: Start, broker: BrokerProcess, topic: str
 ) -> None:
-    running = start("publish", broker.url, topic, stdin=subprocess.PIPE)
+    running = start("quoth-pub", broker.url, topic, stdin=subprocess.PIPE)
     running.write(b"one\ntwo\nthr")
     eventually(lambda: count_of(broker, topic) == 2, "two lines are stored")
-    assert running.end(signal.SIGTERM) == (143, b"", "quothpipe: 2 acknowledged\n")
+    assert running.end(signal.SIGTERM) == (143, b"", "quoth-pub: 2 acknowledged\n")
     assert stored(broker, topic) == [b"one", b"two"]
 
 
@@ -219,88 +180,96 @@ def test_tail_ends_silently_when_its_reader_is_gone(
     start: Start, broker: BrokerProcess, topic: str, lines: int
 ) -> None:
     publish(start, broker.url, topic, b"line\n" * lines)
-    tail = start("tail", broker.url, topic)
+    tail = start("quoth-tail", broker.url, topic)
     assert read_lines(tail, 3) == b"line\n" * 3
     tail.close_output()
     assert tail.end() == (0, b"", "")
 
 
 WRONG: list[tuple[list[str], str]] = [
-    ([], "usage: publish or tail?"),
-    (["read"], "usage: publish or tail?"),
-    (["publish", "URL"], "usage: URL and TOPIC"),
-    (["publish", "URL", "t", "0"], "usage: URL and TOPIC"),
-    (["tail", "URL", "t", "0", "1"], "usage: URL and TOPIC"),
-    (["tail", "-x", "URL", "t"], "usage: no such option"),
-    (["tail", "-t", "soon", "URL", "t"], "usage: -t takes 1 to 86400 seconds"),
-    (["publish", "-w", "0", "URL", "t"], "usage: -w takes 1 to 1000 requests"),
-    (["tail", "URL", "t", "yesterday"], "bad_pointer: yesterday is no pointer"),
-    (["tail", "URL", "t", "100000000000000000"], "bad_pointer: "),
-    (["tail", "nonsense", "t"], "bad_request: nonsense: Invalid argument"),
-    (["tail", "URL", "a/b"], "bad_topic: 'a/b' is not a topic's name"),
-    (["publish", "URL", "a\nb"], "bad_topic: "),
+    (["quoth-pub"], "usage: URL and TOPIC"),
+    (["quoth-pub", "URL"], "usage: URL and TOPIC"),
+    (["quoth-pub", "URL", "t", "0"], "usage: URL and TOPIC"),
+    (["quoth-tail", "URL", "t", "0", "1"], "usage: URL and TOPIC"),
+    (["quoth-tail", "-x", "URL", "t"], "usage: no such option"),
+    (["quoth-tail", "-t", "soon", "URL", "t"], "usage: -t takes 1 to 86400 seconds"),
+    (["quoth-pub", "-w", "0", "URL", "t"], "usage: -w takes 1 to 32 batches"),
+    (["quoth-tail", "URL", "t", "yesterday"], "bad_pointer: yesterday is no pointer"),
+    (["quoth-tail", "URL", "t", "100000000000000000"], "bad_pointer: "),
+    (["quoth-tail", "nonsense", "t"], "bad_request: nonsense: Invalid argument"),
+    (["quoth-tail", "URL", "a/b"], "bad_topic: 'a/b' is not a topic's name"),
+    (["quoth-pub", "URL", "a\nb"], "bad_topic: "),
+    (["quoth-copy", "URL"], "usage: quoth-copy URL FROM TO"),
 ]
 
 
 def test_wrong_arguments_are_reported(start: Start, broker: BrokerProcess) -> None:
-    for arguments, text in WRONG:
+    for (name, *arguments), text in WRONG:
         typed = [broker.url if word == "URL" else word for word in arguments]
-        process = start(*typed, stdin=subprocess.PIPE).process
+        process = start(name, *typed, stdin=subprocess.PIPE).process
         out, err = process.communicate(b"a line\n", timeout=COMMAND_S)
         assert (process.returncode, out) == (2, b""), arguments
-        assert err.decode().startswith(f"quothpipe: {text}")
+        assert err.decode().startswith(f"{name}: {text}")
 
 
-@pytest.mark.parametrize("command", ["publish", "tail"])
+@pytest.mark.parametrize("name", ["quoth-pub", "quoth-tail"])
 def test_code_of_a_later_broker_is_reported_and_not_retried(
-    start: Start, context: Context, command: str
+    start: Start, context: Context, name: str
 ) -> None:
     with context.socket(zmq.ROUTER) as later:
         later.set(zmq.RCVTIMEO, round(DEADLINE_S * 1_000))
         port = later.bind_to_random_port("tcp://127.0.0.1")
-        running = start(command, f"tcp://127.0.0.1:{port}", "t", stdin=subprocess.PIPE)
+        running = start(name, f"tcp://127.0.0.1:{port}", "t", stdin=subprocess.PIPE)
         running.write(b"a line\n")
-        *route, operation = later.recv_multipart()
-        assert operation == b"ping"
-        later.send_multipart([*route, b"ok", b"1767323045000001"])
-        connection, number, empty, *_ = later.recv_multipart()
-        later.send_multipart([connection, number, empty, b"error", b"over_quota", b"no more today"])
+        route, call = received(later)
+        assert call.operation is Operation.HELLO
+        welcome = Welcome("later", [1], [], {}, "")
+        later.send_multipart([*route, *encode_reply(Operation.HELLO, call.correlation, welcome, None)])
+        route, call = received(later)
+        problem = QuothError("over_quota", "no more today")
+        later.send_multipart([*route, *encode_error(call.operation, call.correlation, problem)])
         ended = running.end()
         assert ended.status not in (0, None)
-        assert ended.err.startswith("quothpipe: over_quota: no more today\n")
+        assert ended.err.startswith(f"{name}: over_quota: no more today\n")
         assert later.poll(0) == 0, "nothing was sent again"
+
+
+def received(broker: zmq.Socket[bytes]) -> tuple[list[bytes], Call]:
+    """Return the next request to a socket, and the frames in front of it."""
+    connection, empty, *frames = broker.recv_multipart()
+    return [connection, empty], decode_call(frames)
 
 
 def test_missing_broker_is_reported(start: Start) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
-    for running in [start(command, "-t", "1", url, "t") for command in ("publish", "tail")]:
-        ended = running.end()
-        assert ended == (4, b"", f"quothpipe: disconnected: no broker answers at {url} within 1 s\n")
+    for name in ("quoth-pub", "quoth-tail"):
+        ended = start(name, "-t", "1", url, "t").end()
+        assert ended == (4, b"", f"{name}: disconnected: hello: no broker answers at {url}\n")
 
 
 def test_publish_prints_how_many_lines_are_unknown_when_the_broker_stays_away(
     start: Start, start_broker: StartBroker, topic: str
 ) -> None:
     broker = start_broker()
-    running = start("publish", "-t", "2", broker.url, topic, stdin=subprocess.PIPE)
+    running = start("quoth-pub", "-t", "2", broker.url, topic, stdin=subprocess.PIPE)
     running.write(b"one\n")
     eventually(lambda: count_of(broker, topic) == 1, "a line is stored")
     broker.freeze()
     running.write(b"two\nthree\n")
     ended = running.end()
     assert ended.status == 4
-    assert ended.err.splitlines()[-1] == "quothpipe: 1 acknowledged; of 2 more it is not known"
+    assert ended.err.splitlines()[-1] == "quoth-pub: 1 acknowledged; of 2 more it is not known"
     broker.kill()
 
 
-def test_publish_ends_when_the_broker_accepts_no_frame_of_this_size(
+def test_line_that_is_larger_than_the_brokers_frames_is_refused(
     start: Start, start_broker: StartBroker, topic: str
 ) -> None:
-    """libzmq closes the connection each time."""
     broker = start_broker(frame_bytes_max=2_000)
     ended = publish(start, broker.url, topic, b"first\n" + b"x" * 5_000, "-t", "2", "-w", "1")
-    assert ended.status == 4
-    assert ended.err.endswith("quothpipe: 1 acknowledged; of 1 more it is not known\n")
+    assert ended.status == 1
+    assert ended.err.startswith("quoth-pub: too_large: line 2: ")
+    assert ended.err.endswith("quoth-pub: 1 acknowledged\n")
 
 
 def test_line_that_no_record_can_hold_is_refused_and_earlier_ones_are_stored(
@@ -313,3 +282,20 @@ def test_line_that_no_record_can_hold_is_refused_and_earlier_ones_are_stored(
     assert f"too_large: line 3 has more than {longest} bytes" in ended.err
     assert "2 acknowledged" in ended.err
     assert stored(broker, topic) == lines[:2]
+
+
+def test_topic_is_copied_with_keys_and_headers(start: Start, broker: BrokerProcess, topic: str) -> None:
+    with quoth.connect(broker.url) as client:
+        copying = start("quoth-copy", broker.url, topic, f"{topic}.copy")
+        with client.producer(topic) as producer:
+            for number in range(5_000):
+                one = numbered(number)
+                producer.send(one.value, key=one.key, headers=one.headers)
+        eventually(lambda: count_of(broker, f"{topic}.copy") == 5_000, "all is copied")
+        assert end(copying, signal.SIGTERM) == (143, b"", "")
+        copied = [message for batch in client.batches(f"{topic}.copy") for message in batch]
+    assert [(one.value, one.key, one.headers) for one in copied] == list(map(numbered, range(5_000)))
+
+
+def test_the_header_serves_cpp_as_it_is(start: Start, broker: BrokerProcess, topic: str) -> None:
+    assert start("greeting", broker.url, topic).end() == (0, b"from C++, hello\n", "")

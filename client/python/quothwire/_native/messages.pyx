@@ -1,0 +1,93 @@
+"""The functions of `quoth.batch` that make messages, one at a time, as an iterator is asked for them.
+
+A message holds its own value, key and headers, and nothing else of the batch that it comes from.
+"""
+
+from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from libc.stdint cimport uint64_t
+
+from quothwire._native.values cimport as_word, new_row, set_field
+
+cdef extern from "Python.h":
+    PyObject *PyList_GET_ITEM(list column, Py_ssize_t row)
+
+cdef uint64_t POINTER_END = <uint64_t>1 << 56
+cdef dict references = {}
+cdef object Message = None
+cdef object NOTHING = None
+"""The headers of a record that has none."""
+
+
+def take(function):
+    """Registers the reference of a function, and returns the compiled function of its name."""
+    global Message, NOTHING
+    names = function.__globals__
+    references[function.__name__] = function
+    Message, NOTHING = names["Message"], names["_NOTHING"]
+    return globals()[function.__name__]
+
+
+cdef class MessageIterator:
+    """The messages of one batch. The lists may change meanwhile: each row is compared with their lengths."""
+
+    cdef object topic
+    cdef list values, keys, headers
+    cdef uint64_t first
+    cdef Py_ssize_t row, end
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Py_ssize_t row
+        message = new_row(Message, 5)  # before the lists are looked at: it may run finalizers, and so any code
+        row = self.row
+        if row >= self.end or not (
+            row < PyList_GET_SIZE(self.values)
+            and (self.keys is None or row < PyList_GET_SIZE(self.keys))
+            and (self.headers is None or row < PyList_GET_SIZE(self.headers))
+        ):
+            self.release()
+            raise StopIteration
+        set_field(message, 0, self.topic)
+        set_field(message, 1, self.first + <uint64_t>row)
+        set_field(message, 2, <object>PyList_GET_ITEM(self.values, row))
+        set_field(message, 3, None if self.keys is None else <object>PyList_GET_ITEM(self.keys, row))
+        set_field(message, 4, NOTHING if self.headers is None else <object>PyList_GET_ITEM(self.headers, row))
+        self.row = row + 1
+        return message
+
+    def __length_hint__(self):
+        return self.end - self.row
+
+    cdef void release(self) noexcept:
+        """Ends it, and drops its lists."""
+        self.row = self.end = 0
+        self.values = self.keys = self.headers = None
+
+
+def messages_of(topic, first, values, keys, headers):
+    cdef uint64_t pointer
+    cdef MessageIterator found
+    if not (
+        as_word(first, &pointer)
+        and pointer < POINTER_END
+        and PyList_CheckExact(values)
+        and (keys is None or PyList_CheckExact(keys))
+        and (headers is None or PyList_CheckExact(headers))
+    ):
+        return references["messages_of"](topic, first, values, keys, headers)
+    found = MessageIterator.__new__(MessageIterator)
+    found.topic = topic
+    found.values, found.keys, found.headers = values, keys or None, headers or None
+    found.first, found.row, found.end = pointer, 0, PyList_GET_SIZE(values)
+    return found
+
+
+def flattened(parts):
+    try:
+        for part in parts:
+            yield from part
+    finally:
+        parts.close()

@@ -1,0 +1,20 @@
+"""Records that follow from a number: tests in C and in Python make them and check them by the same rules."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Numbered(NamedTuple):
+    """A record, as `tests/c/driver/records_by_number.h` makes it."""
+
+    value: bytes
+    key: bytes | None
+    headers: dict[str, bytes]
+
+
+def numbered(number: int) -> Numbered:
+    """Return the record of a number."""
+    value = b"value %d " % number + b"x" * (number * 7 % 200)
+    key = b"key %d" % (number % 10) if number % 3 else None
+    return Numbered(value, key, {} if number % 5 else {"number": b"%d" % number, "é": b""})
