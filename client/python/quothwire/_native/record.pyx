@@ -15,12 +15,12 @@ from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.string cimport memcpy, memset
 
 from quothwire._native.libquoth cimport *
-from quothwire._native.values cimport PyErr_Clear, PyTuple_GET_ITEM, as_signed, as_word, field_as_word, new_row, set_field
+from quothwire._native.values cimport PyErr_Clear, PyTuple_GET_ITEM, as_signed, as_word, field_as_word, new_untracked_row, set_field
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size)
     bint PyUnicode_CheckExact(object text)
-    void PyObject_GC_UnTrack(object tracked)
+    void PyObject_GC_Track(object row)
 
 cdef dict references = {}
 cdef object Header = None
@@ -91,25 +91,24 @@ cdef list rows_of(uint64_t base, uint64_t skip, uint64_t records, object values,
     """Makes the records behind the first `skip` ones, None if a list has changed meanwhile."""
     cdef Py_ssize_t row
     cdef list made = PyList_New(<Py_ssize_t>(records - skip))
-    cdef bint is_plain
+    encoded = NO_HEADERS
     for row in range(<Py_ssize_t>skip, <Py_ssize_t>records):
-        record = new_row(Record, 4)
-        set_field(record, 0, base + <uint64_t>row)
+        if headers is not None:
+            if not has_rows(headers, records):
+                return None
+            encoded = headers_of(<object>PyList_GET_ITEM(headers, row))
+        pointer = base + <uint64_t>row
         if not (has_rows(values, records) and (keys is None or has_rows(keys, records))):
             return None
         value = <object>PyList_GET_ITEM(values, row)
         key = None if keys is None else <object>PyList_GET_ITEM(keys, row)
+        record = new_untracked_row(Record, 4)
+        set_field(record, 0, pointer)
         set_field(record, 1, value)
         set_field(record, 2, key)
-        is_plain = PyBytes_CheckExact(value) and (key is None or PyBytes_CheckExact(key))
-        if headers is None:
-            set_field(record, 3, NO_HEADERS)
-        elif has_rows(headers, records):
-            set_field(record, 3, headers_of(<object>PyList_GET_ITEM(headers, row)))
-        else:
-            return None
-        if is_plain:  # nothing in it can lead back to it, so the collector need not look at it
-            PyObject_GC_UnTrack(record)
+        set_field(record, 3, encoded)
+        if not (PyBytes_CheckExact(value) and (key is None or PyBytes_CheckExact(key))):
+            PyObject_GC_Track(record)  # else nothing in it leads back to it, and the collector need not look
         Py_INCREF(record)
         PyList_SET_ITEM(made, row - <Py_ssize_t>skip, record)
     return made
