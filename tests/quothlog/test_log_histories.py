@@ -216,7 +216,7 @@ class History:
         new = []
         for i in range(self.rng.choice((1, 2, 5, 70))):
             sequence += self.rng.randint(1, 5) if is_sparse else 1
-            values = [b"", *[b"%d" % sequence] * (i % 3)]
+            values = [b"%d" % sequence, *[b""] * (i % 3)]  # which batch it is shows in its first record
             raw = encoded(values, producer, sequence, sparse=is_sparse, start=is_sparse and not i)
             new.append(Sent(raw, [(value, None, {}) for value in values], producer, sequence))
         self.put(log, new)
