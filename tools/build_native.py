@@ -24,6 +24,7 @@ PACKAGES = {
 LIBQUOTH = {
     "quothwire._native.batch": ["batch.c"],
     "quothwire._native.codec": ["codec.c", "msgpack.c", "batch.c"],
+    "quothwire._native.record": ["batch.c"],
 }
 """The sources in C that a module is compiled with."""
 SWITCH = "QUOTH_BUILD_NATIVE"

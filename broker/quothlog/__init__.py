@@ -33,15 +33,17 @@ if TYPE_CHECKING:
     from quothlog.appender import Appended
     from quothlog.log import Log, LogInfo
     from quothlog.reader import Reader
+    from quothlog.reading.log_batch import LogBatch
     from quothlog.reading.tailer import Missing
     from quothlog.retention import LogOptions
     from quothlog.writer import Writer
 
-__all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
+__all__ = ["Appended", "Log", "LogBatch", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
 
 _MODULES = {
     "Appended": "appender",
     "Log": "log",
+    "LogBatch": "reading.log_batch",
     "LogInfo": "log",
     "LogOptions": "retention",
     "Missing": "reading.tailer",

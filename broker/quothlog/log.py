@@ -17,16 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Self
 
 from quothlog.appender import Appended, Appender
+from quothlog.reading.log_batch import LogBatch
 from quothlog.reading.range_query import LogSurvey
 from quothlog.reading.read_request import (
     DEFAULT_BYTES,
     UNLIMITED,
     ReadLoss,
     ReadRequest,
+    batches_above,
     loss_before,
     records_above,
 )
@@ -45,7 +49,7 @@ from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX, check_pointer
-from quothwire.record import Record
+from quothwire.record import Record, RecordBuffer
 from quothwire.text.paths import given_path
 
 _ORDINAL, _START = int(Flag.ORDINAL), int(Flag.START)
@@ -98,8 +102,7 @@ class Log(Closeable):
             raise
         self.log_id = self.appender.log_id
         self.findings: RecoveryReport = self._opened.findings
-        self._sealed = self._opened.sealed
-        self._producers = self._opened.producers
+        self._sealed, self._producers = self._opened.sealed, self._opened.producers
         self._first: int | None = None
         self._removed_durably = True
 
@@ -217,16 +220,11 @@ class Log(Closeable):
         """
         values = [values] if isinstance(values, bytes) else values
         encoded = [encode_headers(one) for one in headers] if headers is not None else None
-        sequence = self.appender.active.end.ordinal + 1
-        goes_on = self._producers.following(self.log_id, _ORDINAL) == sequence
-        flags = _ORDINAL if goes_on else _ORDINAL | _START
-        raw = batch.encode(values, keys, encoded, producer=self.log_id, sequence=sequence, flags=flags)
-        (outcome,) = self.appender.append_batches([raw])
-        if isinstance(outcome, QuothError):
-            raise outcome
-        if outcome.last > self.appender.visible.pointer and not self.options.synced_reads:
-            self.sync()  # above the horizon no reader could see it before
-        return outcome
+        return self._append(partial(batch.encode, values, keys, encoded))
+
+    def append_buffer(self, records: RecordBuffer) -> Appended:
+        """Append the records of a buffer as `append` does. The buffer stays as it is."""
+        return self._append(records.encoded)
 
     def append_batches(self, raws: Sequence[Buffer]) -> list[Appended | QuothError]:
         """Append encoded batches with one write; returns the outcome of each."""
@@ -287,13 +285,11 @@ class Log(Closeable):
 
         A batch that does not check raises `Damaged`, whose hint has the pointer to read on after.
         """
-        left = UNLIMITED if limit is None else limit
-        while left > 0 and (found := self.fetch(after, left)) is not None:
-            for raw in batch.split(found.data, self.log_id):
-                records = records_above(after, raw, self.log_id)[:left]
-                yield from records
-                left -= len(records)
-            after = found.next
+        return records_above(after, self.log_id, self.fetch, limit)
+
+    def batches(self, after: int = 0) -> Iterator[LogBatch]:
+        """Yield the same records as columns, see `LogBatch`: a quarter of the time of `read`."""
+        return starmap(LogBatch.of, batches_above(after, self.log_id, self.fetch))
 
     def loss(self, after: int, ordinal: int, found: Extract) -> ReadLoss:
         """Count what is missing between a cursor and an extract. ordinal: -1 if the reader knows none."""
@@ -343,6 +339,16 @@ class Log(Closeable):
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _append(self, encoded: Callable[..., bytes]) -> Appended:
+        """Append a batch that is encoded with the log as its producer."""
+        sequence = self.appender.active.end.ordinal + 1
+        flags = _flags(sequence, self._producers.following(self.log_id, _ORDINAL))
+        raw = encoded(producer=self.log_id, sequence=sequence, flags=flags)
+        outcome = _stored(*self.appender.append_batches([raw]))
+        if outcome.last > self.appender.visible.pointer and not self.options.synced_reads:
+            self.sync()  # above the horizon no reader could see it before
+        return outcome
+
     def _drop(self, removable: Callable[[], int], is_due: bool) -> tuple[int, int]:
         """Remove what may go. Then roll, for which a full disk may have had no room, and remove again."""
         records, size = self._remove(removable())
@@ -368,3 +374,15 @@ class Log(Closeable):
             firsts = (one.first() for one in (*self._sealed, self.appender.active))
             self._first = next((first.base for first in firsts if first is not None), None)
         return self._first or 0
+
+
+def _flags(sequence: int, following: int) -> int:
+    """Return the flags of the log's own batch, which counts records. following: the expected sequence."""
+    return _ORDINAL if sequence == following else _ORDINAL | _START
+
+
+def _stored(outcome: Appended | QuothError) -> Appended:
+    """Return the outcome of an append, or raise it."""
+    if isinstance(outcome, QuothError):
+        raise outcome
+    return outcome

@@ -5,15 +5,19 @@
 
 A record is safe once `flush` has returned, which happens by itself after so many records or so many seconds.
 A thread, the only one of this package, flushes in time while the program does something else.
+
+Where a call of the buffer is atomic, `write` takes no lock, unless the record is the first one of a batch or
+makes it complete. A flush seals the buffer under the lock, and a record that comes then waits for the next.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import TIMEOUT_MAX, Condition, Thread
+from threading import TIMEOUT_MAX, Condition, RLock, Thread
 
 from quothlog.appender import AHEAD_US
 from quothlog.log import Log
@@ -24,16 +28,13 @@ from quothlog.storage.clock import Clock, SystemClock
 from quothwire import batch
 from quothwire.closing import Closeable
 from quothwire.errors import Conflict, QuothError, Unavailable, error
-from quothwire.headers import encode_headers
+from quothwire.record import BUFFER_BYTES_MAX, RecordBuffer
 from quothwire.text.paths import given_path
 
 FLUSH_RECORDS, FLUSH_SECONDS = 1_000, 1.0
-BUFFER_BYTES_MAX = batch.BATCH_BYTES_MAX - 1_024
-"""Bytes of the records that wait for room on a full disk, in one batch; what does not fit is refused."""
 BATCH_BYTES = 2**20
-"""A batch is flushed when it holds this much, whatever its number of records."""
-RECORD_BYTES = 16
-"""What a record takes beside its bytes, about."""
+"""A batch is flushed when it holds this much, whatever its number of records. Those that wait for room on a
+full disk become one batch of up to `BUFFER_BYTES_MAX`; what does not fit is refused."""
 DISK_FREE_MIN = 2**20
 """What is left free on the disk, unless the options say otherwise: to remove records takes a new segment."""
 OWNER_S, OWNER_PAUSE_S = 1.0, 0.01
@@ -69,12 +70,15 @@ class Writer(Closeable):
         self.problem: QuothError | None = None
         self._flush_records = flush_records
         self._flush_seconds = flush_seconds
-        self._changed = Condition()
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
         self._clock = clock or SystemClock()
+        self._closed = False
         self._begin()
+        self._is_idle = False
+        """The thread waits for the first record of a batch; else it wakes up in time by itself."""
         self._released = 0
         self._names = DirectoryWatch(given_path(directory, "directory"), self._clock)
-        self._closed = False
         self.log = _open(directory, options or LogOptions(disk_free_min=DISK_FREE_MIN), self._clock)
         self._thread = Thread(target=self._keep_time, name=f"quothlog-{self.log.directory.name}", daemon=True)
         self._thread.start()
@@ -88,34 +92,16 @@ class Writer(Closeable):
         ``disk_low`` if the disk has been full for as many records as can wait, and `BrokerFailure`
         ``storage_failed`` if the disk failed: then nothing more can be written until the log is opened anew.
         """
-        if not isinstance(value, bytes) or not (key is None or isinstance(key, bytes)):
-            raise error("bad_request", "values and keys are bytes", "encode them")
-        encoded = encode_headers(headers or {})
-        size = len(value) + len(key or b"") + len(encoded) + RECORD_BYTES
-        if size > BUFFER_BYTES_MAX:
-            raise error("too_large", f"a record of {size} bytes, at most {BUFFER_BYTES_MAX}")
-        with self._changed:
-            self._check_open()
-            if self._values and self._size + size > BATCH_BYTES and self.problem is None:
-                self._try_to_flush()
-            if self._size + size > BUFFER_BYTES_MAX or len(self._values) >= batch.BATCH_RECORDS_MAX:
-                self._flush()
-            if not self._values:
-                self._due = self._clock.monotonic() + self._flush_seconds
-                self._changed.notify()
-            self._values.append(value)
-            self._keys.append(key)
-            self._headers.append(dict(headers or {}))  # the caller's own may change before it is written
-            self._size += size
-            if len(self._values) >= self._flush_records and self.problem is None:
-                self._try_to_flush()
+        count = self._add(value, key, headers)
+        if not 0 < count < self._enough:
+            self._attend(value, key, headers, taken=bool(count))
 
     def flush(self) -> int:
         """Return the newest pointer once everything that was written before survives a loss of power.
 
         Raises as `write` does; records that could not be written yet wait for the next time.
         """
-        with self._changed:
+        with self._lock:
             self._check_open()
             self._flush()
             return self.log.newest
@@ -129,6 +115,7 @@ class Writer(Closeable):
             if self._closed:
                 return
             self._closed = True
+            self._buffer.seal()
             self._changed.notify_all()
         self._thread.join()
         try:
@@ -139,11 +126,39 @@ class Writer(Closeable):
     # -- inside, under the lock -------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._values: list[bytes] = []
-        self._keys: list[bytes | None] = []
-        self._headers: list[Mapping[str, bytes]] = []
-        self._size = 0
-        self._due = 0.0
+        """Begin a batch. Its limit comes before it: a record that is added to it is compared with that."""
+        self._enough = 1
+        """The number of records from which on one more has to be attended to."""
+        self._due = math.inf
+        self._buffer = RecordBuffer(BATCH_BYTES, BUFFER_BYTES_MAX)
+        if self._closed:
+            self._buffer.seal()
+        self._add: Callable[[bytes, bytes | None, Mapping[str, bytes] | None], int]
+        self._add = self._buffer.append if RecordBuffer.is_atomic else self._add_locked
+
+    def _add_locked(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> int:
+        with self._lock:
+            return self._buffer.append(value, key, headers)
+
+    def _attend(
+        self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, *, taken: bool
+    ) -> None:
+        """Take a record for which there was no room, flush enough of them, and the others in time."""
+        with self._lock:
+            if not taken:
+                self._check_open()
+                while not self._buffer.append(value, key, headers):
+                    if self.problem is None:
+                        self._try_to_flush()
+                    else:
+                        self._flush()
+            if self._due == math.inf and len(self._buffer):
+                self._due = self._clock.monotonic() + self._flush_seconds
+                self._enough = self._flush_records
+                if self._is_idle:
+                    self._changed.notify()
+            if len(self._buffer) >= self._flush_records and self.problem is None:
+                self._try_to_flush()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -162,27 +177,30 @@ class Writer(Closeable):
 
     def _flush(self) -> None:
         try:
-            if self._values:
+            if len(self._buffer):
+                self._buffer.seal()
                 self._append()
                 self._begin()
             self.log.sync()
             self._release()
         except QuothError as problem:
             self.problem = problem
+            self._buffer.bytes_max = BUFFER_BYTES_MAX
             raise
+        finally:
+            if not self._closed and self.log.failure is None:
+                self._buffer.unseal()
         self.problem = None
 
     def _append(self) -> None:
         """Write all records as one batch; what has been forwarded makes room for them."""
-        keys = self._keys if any(key is not None for key in self._keys) else None
-        headers = self._headers if any(self._headers) else None
         try:
-            self.log.append(self._values, keys=keys, headers=headers)
+            self.log.append_buffer(self._buffer)
         except Unavailable:
             self._names.forget()  # on a full disk a mark is written over, and no name changes
             if not self._release():
                 raise
-            self.log.append(self._values, keys=keys, headers=headers)
+            self.log.append_buffer(self._buffer)
 
     def _release(self) -> bool:
         """Remove what has been forwarded, see `forwarding_progress`. Returns False if there was nothing."""
@@ -206,11 +224,12 @@ class Writer(Closeable):
         with self._changed:
             while not self._closed and self.log.failure is None:
                 now = self._clock.monotonic()
-                if self._values and now >= self._due:
+                if len(self._buffer) and now >= self._due:
                     self._due = now + self._flush_seconds
                     with suppress(QuothError):  # the next write raises it
                         self._try_to_flush()
-                self._changed.wait(min(self._due - now, TIMEOUT_MAX) if self._values else None)
+                self._is_idle = self._due == math.inf
+                self._changed.wait(min(self._due - now, TIMEOUT_MAX))
 
 
 def _open(directory: str | Path, options: LogOptions, clock: Clock) -> Log:

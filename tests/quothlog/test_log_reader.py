@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from kit.disk.damage import flip
 from kit.disk.logs import OpenLog, fill, segments
 from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
+from quothlog.reading.log_batch import LogBatch
 from quothlog.reading.tailer import DirectoryWatch
 from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
+from quothwire.headers import readable_headers
 from quothwire.record import Record
 
 WRITER = """
@@ -290,3 +293,63 @@ def test_reader_of_a_settled_directory_sees_the_log_roll(open_log: OpenLog, dire
             settle(directory)
             assert reader.read() == []
             log.roll()
+
+
+def rows_of(batches: Iterable[LogBatch]) -> list[tuple[int, bytes, bytes | None, dict[str, bytes]]]:
+    """Return the records of columns one by one."""
+    rows: list[tuple[int, bytes, bytes | None, dict[str, bytes]]] = []
+    for one in batches:
+        keys, headers = one.keys or [None] * len(one.values), one.headers or [b""] * len(one.values)
+        rows += zip(
+            range(one.first, one.last + 1), one.values, keys, map(readable_headers, headers), strict=True
+        )
+    return rows
+
+
+def test_columns_hold_the_same_records_from_any_pointer(log: Log, directory: Path) -> None:
+    log.append([b"a", b"b", b"c"], keys=[None, b"k", b""], headers=[{}, {"n": b"1"}, {}])
+    log.append([b"d", b"e"])
+    log.append(b"f", keys=[b"l"])
+    records = list(log.read())
+    expected = [(one.pointer, one.value, one.key, dict(one.headers)) for one in records]
+    for skip in range(len(records) + 1):
+        after = records[skip - 1].pointer if skip else 0
+        assert rows_of(log.batches(after)) == expected[skip:]
+        with Reader(directory, after, on_missing=unexpected) as reader:
+            assert rows_of(reader.batches()) == expected[skip:]
+            assert reader.pointer == log.newest
+        with Reader(directory, on_missing=unexpected) as reader:
+            assert reader.read(skip) == records[:skip]
+            assert rows_of(reader.batches()) == expected[skip:]
+            assert list(reader) == []
+    ordinals = [
+        number for one in log.batches(records[0].pointer) for number in (one.ordinal, len(one.values))
+    ]
+    assert ordinals == [1, 2, 3, 2, 5, 1]
+
+
+def test_pointer_follows_each_way_of_reading(log: Log, directory: Path) -> None:
+    records = fill(log, 4, 3)
+    with Reader(directory, on_missing=unexpected) as reader:
+        assert reader.pointer == 0
+        for record, own in zip(records[:5], reader, strict=False):
+            assert own == record
+            assert reader.pointer == record.pointer
+        taken = reader.pointer
+        assert reader.read(3) == [one for one in records if one.pointer > taken][:3]
+        first = next(reader.batches())
+        assert reader.pointer == first.last
+        assert list(reader) == [one for one in records if one.pointer > first.last]
+        assert reader.pointer == log.newest
+
+
+def test_iterator_goes_on_where_its_reader_seeks_to(log: Log, directory: Path) -> None:
+    records = fill(log, 4, 3)
+    with Reader(directory, on_missing=unexpected) as reader:
+        running = iter(reader)
+        assert next(running) == records[0]
+        reader.seek(records[6].pointer)
+        assert reader.pointer == records[6].pointer
+        assert next(running) == records[7]
+        reader.seek(0)
+        assert list(running) == records

@@ -28,8 +28,9 @@ from kit.disk.small_disks import mounted
 from quothlog import Log, LogOptions, Reader, Writer
 from quothlog.file_format import segment_name
 from quothlog.reading.forwarding_progress import trim_unowned, write_mark
-from quothlog.writer import BUFFER_BYTES_MAX, OWNER_S
+from quothlog.writer import OWNER_S
 from quothwire.errors import QuothError
+from quothwire.record import BUFFER_BYTES_MAX
 
 LATE = 3_600.0
 FAR = 1_999_999_999_999_999
@@ -286,3 +287,54 @@ def test_an_opening_warns_of_pointers_ahead_of_the_clock_and_of_false_segments(
     ahead, false_segment = (record.getMessage() for record in caplog.records)
     assert re.fullmatch(r".*: pointers run 3[56]\d\d s ahead of the clock", ahead)
     assert f"no segment of this log, kept as {segment_name(FAR)}" in false_segment
+
+
+def test_each_record_that_was_taken_before_a_close_is_stored_once(directory: Path) -> None:
+    """Threads write until they are refused, and the batches between them are small."""
+    writer = Writer(directory, flush_records=5, flush_seconds=0.001)
+    taken: list[list[bytes]] = [[] for _ in range(4)]
+    started = threading.Barrier(5)
+
+    def write(name: int) -> None:
+        started.wait()
+        with contextlib.suppress(QuothError):
+            for number in count():
+                value = b"%d %d" % (name, number)
+                writer.write(value)
+                taken[name].append(value)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    eventually(lambda: writer.log.end_ordinal > 1_000, "some records are stored")
+    writer.close()
+    for thread in threads:
+        thread.join()
+    found = stored(directory)
+    assert sorted(found) == sorted(value for values in taken for value in values)
+    for name, values in enumerate(taken):
+        assert [value for value in found if value.startswith(b"%d " % name)] == values
+
+
+def test_batches_after_the_first_one_are_flushed_in_time_too(directory: Path) -> None:
+    """The thread is awake for the first one, and has nothing to wait for in between."""
+    with Writer(directory, flush_records=3, flush_seconds=0.02) as writer:
+        for number in range(3):
+            for _ in range(4):
+                writer.write(b"x")
+            eventually(partial(holds, directory, 4 * number + 4), "the fourth one comes in time")
+
+
+def test_a_log_that_failed_takes_no_records(directory: Path) -> None:
+    writer = Writer(directory, flush_records=2, flush_seconds=LATE)
+    writer.write(b"taken")
+    failing = writer.log.appender.write_failure
+    failing.fail(OSError(5, "Input/output error"))
+    with pytest.raises(QuothError, match="storage_failed"):
+        writer.flush()
+    with pytest.raises(QuothError, match="storage_failed"):
+        writer.write(b"refused")
+    with contextlib.suppress(QuothError):
+        writer.close()
+    assert stored(directory) == []

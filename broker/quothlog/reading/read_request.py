@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import chain, islice, starmap
 from typing import NamedTuple
 
 from quothlog.active_segment import ActiveSegment
@@ -16,7 +18,7 @@ from quothlog.reading.segment_reader import (
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothwire import batch
-from quothwire.batch import Bytes
+from quothwire.batch import Bytes, DecodedBatch
 from quothwire.errors import QuothError, error
 from quothwire.record import Record, records_of
 
@@ -63,10 +65,33 @@ class ReadRequest(NamedTuple):
             raise
 
 
-def records_above(after: int, raw: Bytes, log_id: int) -> list[Record]:
-    """Return the records of a stored batch above a pointer. Raises `Damaged` if it does not check."""
+def batches_above(
+    after: int, log_id: int, fetch: Callable[[int, int], Extract | None], records: int = UNLIMITED
+) -> Iterator[tuple[DecodedBatch, int]]:
+    """Yield decoded batches, until they have so many records above a pointer, each with where to begin in it.
+
+    fetch: returns up to so many records above a pointer. Raises `Damaged` for a batch that does not check.
+    """
+    while records > 0 and (found := fetch(after, records)) is not None:
+        for raw in batch.split(found.data, log_id):
+            one = _decoded(raw, log_id)
+            yield one, after
+            records -= one.header.last - max(after, one.header.base - 1)
+        after = found.next
+
+
+def records_above(
+    after: int, log_id: int, fetch: Callable[[int, int], Extract | None], limit: int | None
+) -> Iterator[Record]:
+    """Yield so many records above a pointer, None: all. Raises as `batches_above` does."""
+    wanted = UNLIMITED if limit is None else max(0, limit)
+    rows = starmap(records_of, batches_above(after, log_id, fetch, wanted))
+    return islice(chain.from_iterable(rows), None if limit is None else wanted)
+
+
+def _decoded(raw: Bytes, log_id: int) -> DecodedBatch:
     try:
-        return records_of(batch.decode(raw, log_id), after)
+        return batch.decode(raw, log_id)
     except QuothError as problem:
         header = batch.parse_header(raw, log_id)
         text = f"{header.records} records from pointer {header.base} on: {problem.text}"

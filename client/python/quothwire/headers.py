@@ -17,6 +17,7 @@ from typing import NoReturn
 import msgpack
 
 from quothwire.errors import QuothError, error
+from quothwire.native import compiled
 
 HEADERS_BYTES_MAX = 65_535
 """Encoded headers of one record. They are metadata, not a second value."""
@@ -53,6 +54,7 @@ class UnreadableHeaders(dict[str, bytes]):
         return f"UnreadableHeaders({self.raw!r}, {self.problem!r})"
 
 
+@compiled("quothwire._native.record")
 def encode_headers(headers: Mapping[str, bytes]) -> bytes:
     """Encode one record's headers. Raises `RequestError` ``too_large`` or ``bad_request``."""
     try:

@@ -1,16 +1,25 @@
-"""A record: one message of a log, with the pointer that identifies it."""
+"""Records: the messages of a log, each with the pointer that identifies it, and the buffer of new ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from quothwire.batch import DecodedBatch
-from quothwire.headers import problem_of, raw_of, readable_headers
+from quothwire import batch
+from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, DecodedBatch
+from quothwire.errors import QuothError, error, shown
+from quothwire.headers import encode_headers, problem_of, raw_of, readable_headers
+from quothwire.native import compiled
+
+RECORD_BYTES = 13
+"""Bytes of a record in a batch beside its contents: three offsets, and a bit rounded up."""
+BUFFER_BYTES_MAX = BATCH_BYTES_MAX - 128
+"""Bytes of records for which a batch has room, beside its header, the last offsets and padding."""
 
 _new = tuple.__new__
 """Makes a named tuple of its fields: a third of what its class itself takes."""
+_compiled = compiled("quothwire._native.record")
 
 
 class Record(NamedTuple):
@@ -72,6 +81,14 @@ class Headers(Mapping[str, bytes]):
         return self._decoded
 
 
+_NO_HEADERS = Headers(b"")
+
+
+def _headers(encoded: bytes) -> Mapping[str, bytes]:
+    return Headers(encoded) if encoded else _NO_HEADERS
+
+
+@_compiled
 def records_of(found: DecodedBatch, after: int = 0) -> list[Record]:
     """Return the records of a decoded batch with pointers above `after`, their headers still encoded."""
     header, values, keys, headers = found
@@ -86,8 +103,104 @@ def records_of(found: DecodedBatch, after: int = 0) -> list[Record]:
     return list(map(_new, repeat(Record), rows))
 
 
-_NO_HEADERS = Headers(b"")
+def _exact_bytes(given: bytes, what: str) -> bytes:
+    """Return bytes as such, also those of a subclass. Raises ``bad_request`` for anything else."""
+    if type(given) is bytes:
+        return given
+    if not isinstance(given, bytes):
+        raise error("bad_request", f"{what}, not {type(given).__name__}", "encode it")
+    return bytes(memoryview(given))
 
 
-def _headers(encoded: bytes) -> Mapping[str, bytes]:
-    return Headers(encoded) if encoded else _NO_HEADERS
+def _too_large(size: int, limit: int) -> QuothError:
+    return error("too_large", f"a record of {size} bytes, at most {limit}")
+
+
+def _bounded(limit: int) -> int:
+    """Return a limit that a buffer can have. Raises ``bad_setting``."""
+    if type(limit) is not int or not 1 <= limit <= BUFFER_BYTES_MAX:
+        raise error("bad_setting", f"a buffer of {shown(limit)} bytes", f"1 to {BUFFER_BYTES_MAX} bytes")
+    return limit
+
+
+@_compiled
+class RecordBuffer:
+    """Records in memory, in the form of a batch, until they are encoded.
+
+    is_atomic: any thread may call `append` without a lock, as in C; in Python the buffer is not thread-safe.
+    size: bytes of its records in a batch, `RECORD_BYTES` for each and its contents. bytes_max: limits that
+    size for more than one record; may be changed. record_bytes_max: limits the size of a single record.
+    Both are 1 to `BUFFER_BYTES_MAX`, else `RequestError` ``bad_setting``.
+    """
+
+    is_atomic = False
+
+    def __init__(self, bytes_max: int, record_bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._record_bytes_max = _bounded(record_bytes_max)
+        self._rows: list[tuple[bytes, bytes | None, bytes]] = []
+        self._size = 0
+        self._is_sealed = False
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a RecordBuffer cannot be copied")
+
+    @property
+    def size(self) -> int:
+        """See the class."""
+        return self._size
+
+    @property
+    def bytes_max(self) -> int:
+        """See the class."""
+        return self._bytes_max
+
+    @bytes_max.setter
+    def bytes_max(self, limit: int) -> None:
+        self._bytes_max = _bounded(limit)
+
+    def append(
+        self, value: bytes, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
+    ) -> int:
+        """Add a record. Returns the number of records; 0, and adds nothing, without room or if it is sealed.
+
+        Raises `RequestError`: ``too_large`` above `record_bytes_max`, ``bad_request`` for what is not bytes,
+        and what `encode_headers` does; the buffer is unchanged then. Costs 60 ns (0.5 us in Python).
+        """
+        value = _exact_bytes(value, "a value is bytes")
+        key = None if key is None else _exact_bytes(key, "a key is bytes or None")
+        encoded = b"" if headers is None else encode_headers(headers)
+        size = RECORD_BYTES + len(value) + len(key or b"") + len(encoded)
+        if size > self._record_bytes_max:
+            raise _too_large(size, self._record_bytes_max)
+        if self._is_sealed or len(self._rows) >= BATCH_RECORDS_MAX:
+            return 0
+        if self._rows and self._size + size > self._bytes_max:
+            return 0
+        self._rows.append((value, key, encoded))
+        self._size += size
+        return len(self._rows)
+
+    def seal(self) -> None:
+        """Take no more records."""
+        self._is_sealed = True
+
+    def unseal(self) -> None:
+        """Take records again."""
+        self._is_sealed = False
+
+    def encoded(self, producer: int = 0, sequence: int = 0, flags: int = 0) -> bytes:
+        """Encode all records as one batch, see `quothwire.batch.encode`. The buffer stays as it is."""
+        values, keys, headers = self.contents()
+        return batch.encode(values, keys, headers, producer=producer, sequence=sequence, flags=flags)
+
+    def contents(self) -> tuple[list[bytes], list[bytes | None] | None, list[bytes] | None]:
+        """Return values, keys and encoded headers; None for a column that no record has."""
+        values = [value for value, _, _ in self._rows]
+        keys = [key for _, key, _ in self._rows]
+        headers = [encoded for _, _, encoded in self._rows]
+        has_keys = any(key is not None for key in keys)
+        return values, keys if has_keys else None, headers if any(headers) else None

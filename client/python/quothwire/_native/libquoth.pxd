@@ -7,6 +7,7 @@ cdef extern from "batch.h" nogil:
         QUOTH_BATCH_HEADER
         QUOTH_BATCH_BYTES_MAX
         QUOTH_BATCH_RECORDS_MAX
+        QUOTH_BATCH_HEADERS_MAX
         QUOTH_BATCH_KEYS
         QUOTH_BATCH_HEADERS
         QUOTH_VALUES
@@ -76,6 +77,8 @@ cdef extern from "batch.h" nogil:
         uint64_t sequence
     )
     void quoth_batch_stamp(const quoth_batch_header *header, uint64_t log, void *bytes)
+    size_t quoth_headers_size(const quoth_span *names, const quoth_span *values, uint32_t pairs)
+    uint8_t *quoth_headers_write(uint8_t *to, const quoth_span *names, const quoth_span *values, uint32_t pairs)
 
 cdef extern from "codec.h" nogil:
     enum:

@@ -1,12 +1,15 @@
-"""Converts between integers in C and those of Python, and makes named tuples field by field."""
+"""Converts between integers in C and those of Python, and makes named tuples field by field.
 
-from cpython.object cimport PyObject, PyTypeObject
+`new_row` makes a named tuple whose fields are not set yet. `new_untracked_row` makes one that the collector does not
+know: set all its fields at once, without any other call in between.
+"""
+
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from "Python.h":
-    object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
     PyObject *PyTuple_GET_ITEM(object row, Py_ssize_t field)
     PyObject *PyErr_Occurred()
     void PyErr_Clear()
@@ -17,8 +20,25 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     #define QUOTH_WORD_MAX UINT64_MAX
+
+    static inline PyObject *quoth_row_ready(PyObject *row) {
+    #if PY_VERSION_HEX >= 0x030E0000
+        if (row) ((PyTupleObject *)row)->ob_hash = -1; /* not computed yet */
+    #endif
+        return row;
+    }
+
+    static inline PyObject *quoth_new_row(PyObject *kind, Py_ssize_t fields) {
+        return quoth_row_ready(PyType_GenericAlloc((PyTypeObject *)kind, fields));
+    }
+
+    static inline PyObject *quoth_new_untracked_row(PyObject *kind, Py_ssize_t fields) {
+        return quoth_row_ready((PyObject *)PyObject_GC_NewVar(PyTupleObject, (PyTypeObject *)kind, fields));
+    }
     """
     const uint64_t WORD_MAX "QUOTH_WORD_MAX"
+    object new_row "quoth_new_row"(object kind, Py_ssize_t fields)
+    object new_untracked_row "quoth_new_untracked_row"(object kind, Py_ssize_t fields)
 
 
 cdef inline bint as_word(object number, uint64_t *word) noexcept:
@@ -48,11 +68,6 @@ cdef inline bint as_signed(object number, int64_t *signed) noexcept:
 cdef inline bint field_as_word(object row, Py_ssize_t field, uint64_t *word) noexcept:
     """The same of a field of a tuple, which has such a field."""
     return as_word(<object>PyTuple_GET_ITEM(row, field), word)
-
-
-cdef inline object new_row(object kind, Py_ssize_t fields):
-    """Makes a named tuple whose fields are not set yet."""
-    return PyType_GenericAlloc(<PyTypeObject *>kind, fields)
 
 
 cdef inline void set_field(object row, Py_ssize_t field, object value):
