@@ -68,7 +68,7 @@ def shortest(fast: FastPeer, tracer: Tracer, request: Callable[[], object]) -> l
         tracer.steps.clear()
         tracer.is_on = True
         request()
-        eventually(lambda: any(name == "Poller.poll" for _, name in tracer.steps), "the front end waits")
+        eventually(lambda: any(name == "wait_for_input" for _, name in tracer.steps), "the front end waits")
         tracer.is_on = False
         walks.append(tracer.walk())
     return min(walks, key=len)

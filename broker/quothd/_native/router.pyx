@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR
+from libc.limits cimport INT_MAX
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcpy
 
@@ -17,6 +18,14 @@ from zmq.backend.cython import _zmq
 
 from quothwire._native.buffers cimport Bytes, close_bytes, open_bytes
 from quothwire._native.values cimport as_word
+
+cdef extern from "poll.h" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int POLLIN
+    int poll(pollfd *fds, unsigned long count, int milliseconds)
 
 cdef extern from "dlfcn.h" nogil:
     int RTLD_LAZY
@@ -37,6 +46,7 @@ ctypedef int (*OnSocket)(quoth_zmq_msg *, void *, int) noexcept
 ctypedef void *(*DataOf)(quoth_zmq_msg *) noexcept
 ctypedef size_t (*SizeOf)(const quoth_zmq_msg *) noexcept
 ctypedef int (*Moved)(quoth_zmq_msg *, quoth_zmq_msg *) noexcept
+ctypedef int (*GetOption)(void *, int, void *, size_t *) noexcept
 ctypedef int (*Errno)() noexcept
 
 cdef OnMessage msg_init, msg_close, msg_more
@@ -45,10 +55,15 @@ cdef OnSocket msg_recv, msg_send
 cdef DataOf msg_data
 cdef SizeOf msg_size
 cdef Moved msg_move
+cdef GetOption getsockopt
 cdef Errno zmq_errno
 
+cdef int FD = 14
+cdef int EVENTS = 15
 cdef int DONTWAIT = 1
 cdef int SNDMORE = 2
+cdef enum:
+    SOCKETS_MAX = 8
 cdef size_t COPY_BELOW_BYTES = 0
 cdef Py_ssize_t MESSAGES_MAX = 0
 cdef size_t MESSAGES_BYTES_MAX = 0
@@ -65,7 +80,7 @@ cdef void *symbol(void *library, bytes name) except NULL:
 cdef int load() except -1:
     """Finds the functions of the libzmq that pyzmq uses."""
     global msg_init, msg_close, msg_more, msg_init_size, msg_recv, msg_send, msg_data, msg_size, msg_move
-    global zmq_errno
+    global getsockopt, zmq_errno
     cdef void *library = dlopen(_zmq.__file__.encode(), RTLD_LAZY | RTLD_NOLOAD)
     if library == NULL:
         raise ImportError("pyzmq's library is not loaded")
@@ -78,6 +93,7 @@ cdef int load() except -1:
     msg_data = <DataOf>symbol(library, b"zmq_msg_data")
     msg_size = <SizeOf>symbol(library, b"zmq_msg_size")
     msg_move = <Moved>symbol(library, b"zmq_msg_move")
+    getsockopt = <GetOption>symbol(library, b"zmq_getsockopt")
     zmq_errno = <Errno>symbol(library, b"zmq_errno")
     return 0
 
@@ -114,6 +130,54 @@ cdef int fail(int problem) except -1:
     raise zmq.ZMQError(problem)
 
 
+# -- waiting -----------------------------------------------------------------------------------------------
+
+
+def wait_for_input(sockets, fd, milliseconds):
+    cdef uint64_t addresses[SOCKETS_MAX]
+    cdef uint64_t number, longest
+    cdef Py_ssize_t count, i
+    if not (PyList_CheckExact(sockets) and as_word(fd, &number) and as_word(milliseconds, &longest)):
+        return references["wait_for_input"](sockets, fd, milliseconds)
+    count = PyList_GET_SIZE(sockets)
+    if count > SOCKETS_MAX or number > INT_MAX or longest > INT_MAX:
+        return references["wait_for_input"](sockets, fd, milliseconds)
+    for i in range(count):
+        if not (i < PyList_GET_SIZE(sockets) and is_open(sockets[i], &addresses[i])):
+            return references["wait_for_input"](sockets, fd, milliseconds)
+    return inputs(addresses, <int>count, <int>number, <int>longest)
+
+
+cdef list inputs(uint64_t *addresses, int count, int fd, int milliseconds):
+    """Waits for descriptors. Any call on a socket may take the signal of its descriptor, so its events come first."""
+    cdef pollfd fds[SOCKETS_MAX + 1]
+    cdef bint ready[SOCKETS_MAX]
+    cdef int i
+    for i in range(count):
+        fds[i].fd, fds[i].events, fds[i].revents = option(addresses[i], FD), POLLIN, 0
+        ready[i] = option(addresses[i], EVENTS) & POLLIN
+        if ready[i]:
+            milliseconds = 0
+    fds[count].fd, fds[count].events, fds[count].revents = fd, POLLIN, 0
+    with nogil:
+        i = poll(fds, <unsigned long>(count + 1), milliseconds)
+    if i < 0:
+        PyErr_CheckSignals()
+        return [False] * (count + 1)
+    for i in range(count):
+        if fds[i].revents and not ready[i]:
+            ready[i] = option(addresses[i], EVENTS) & POLLIN
+    return [bool(ready[i]) for i in range(count)] + [fds[count].revents != 0]
+
+
+cdef int option(uint64_t socket, int number) except? -1:
+    cdef int value = 0
+    cdef size_t size = sizeof(int)
+    while getsockopt(<void *><uintptr_t>socket, number, &value, &size) < 0:
+        fail(zmq_errno())
+    return value
+
+
 # -- receiving ---------------------------------------------------------------------------------------------
 
 
@@ -143,9 +207,9 @@ def receive_messages(socket):
     while len(messages) < MESSAGES_MAX and size < MESSAGES_BYTES_MAX:
         frames = received(<void *><uintptr_t>address, &size)
         if frames is None:
-            break
+            return messages, True
         messages.append(frames)
-    return messages
+    return messages, False
 
 
 cdef list received(void *socket, size_t *total):

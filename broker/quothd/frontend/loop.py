@@ -21,7 +21,7 @@ from quothd.frontend.announcer import Announcer
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import open_sockets
-from quothd.frontend.router import ReplyQueue, receive_messages, send_message
+from quothd.frontend.router import ReplyQueue, receive_messages, send_message, wait_for_input
 from quothd.requests.pending_request import Frame, RefusedRequest, open_request
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
@@ -157,10 +157,7 @@ class FrontEnd:
             self._close()
 
     def _loop(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._outbox.fd, zmq.POLLIN)
-        poller.register(self._announcer.socket, zmq.POLLIN)
+        sockets = [self._socket, self._announcer.socket]
         monotonic = self._clock.monotonic
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
@@ -176,15 +173,16 @@ class FrontEnd:
             )
             wait = min(due for due in dues if due is not None) - now
             more = not self._outbox.leave() or more
-            ready = dict(poller.poll(0 if more else max(0, int(wait * 1_000) + 1)))
-            self._outbox.attend(readable=self._outbox.fd in ready)
+            timeout = 0 if more else max(0, int(wait * 1_000) + 1)
+            has_requests, has_subscriptions, is_woken = wait_for_input(sockets, self._outbox.fd, timeout)
+            self._outbox.attend(readable=is_woken)
             self._take_events(monotonic() + TURN_S)
-            more = self._socket in ready and self._receive()
+            more = has_requests and self._receive()
             if self._replies.kept:
                 now = monotonic()
                 self._replies.offer_again(now, now + TURN_S)
             more = self._work() or more
-            if self._announcer.socket in ready:
+            if has_subscriptions:
                 self._announcer.take_subscriptions()
             if self._announcer.news:
                 self._announcer.announce()
@@ -200,14 +198,13 @@ class FrontEnd:
         monotonic = self._clock.monotonic
         now = monotonic()
         until = now + TURN_S
-        while monotonic() < until:
-            messages = receive_messages(self._socket)
-            if not messages:
-                return False
+        is_all = False
+        while not is_all and monotonic() < until:
+            messages, is_all = receive_messages(self._socket)
             self._counters["requests"] += len(messages)
             for frames in messages:
                 self._take_request(frames, now)
-        return True
+        return not is_all
 
     def _take_request(self, frames: list[Frame], now: float) -> None:
         """Give a request to its topic, or answer it."""

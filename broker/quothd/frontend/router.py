@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import zmq
 
@@ -38,16 +39,28 @@ RETRY_S, RETRY_MAX_S = 0.001, 0.02
 _READABLE = int(zmq.POLLIN)
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_compiled = compiled("quothd._native.router")
 
 
-@compiled("quothd._native.router")
-def receive_messages(socket: zmq.Socket[bytes]) -> list[list[Frame]]:
-    """Return the frames of messages that have come, without waiting. Large ones stay in libzmq's memory."""
+@_compiled
+def wait_for_input(sockets: list[zmq.Socket[bytes]], fd: int, milliseconds: int) -> list[bool]:
+    """Wait for input of the sockets or of a descriptor; return which have some, the descriptor last."""
+    sources: list[Any] = [*sockets, fd]
+    found = [source for source, _ in zmq.zmq_poll([(one, _READABLE) for one in sources], milliseconds)]
+    return [one in found for one in sources]
+
+
+@_compiled
+def receive_messages(socket: zmq.Socket[bytes]) -> tuple[list[list[Frame]], bool]:
+    """Return the frames of messages that have come, without waiting, and True if no message is left.
+
+    Large frames stay in libzmq's memory.
+    """
     messages: list[list[Frame]] = []
     size = 0
     while len(messages) < MESSAGES_MAX and size < MESSAGES_BYTES_MAX:
         if not zmq.zmq_poll([(socket, _READABLE)], 0):
-            break
+            return messages, True
         frames: list[Frame] = []
         more = True
         while more:
@@ -56,10 +69,10 @@ def receive_messages(socket: zmq.Socket[bytes]) -> list[list[Frame]]:
             size += len(frame)
             more = frame.more
         messages.append(frames)
-    return messages
+    return messages, False
 
 
-@compiled("quothd._native.router")
+@_compiled
 def send_message(socket: zmq.Socket[bytes], frames: Frames) -> None:
     """Send a message without waiting. Raises zmq.Again where the client has no room, and zmq.ZMQError."""
     send: Callable[..., object] = super(zmq.Socket, socket).send

@@ -46,13 +46,10 @@ class SystemClock:
         """See `Clock.now`."""
         return time.time_ns() // 1_000
 
-    def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
-        time.sleep(seconds)
+    monotonic = staticmethod(time.monotonic)
+    """See `Clock.monotonic`."""
+    sleep = staticmethod(time.sleep)
+    """See `Clock.sleep`."""
 
     def boot_id(self) -> bytes:
         """See `Clock.boot_id`."""

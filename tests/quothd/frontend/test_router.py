@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import zmq
 
 from kit.deadlines import DEADLINE_S
-from quothd.frontend.router import COPY_BELOW_BYTES, MESSAGES_MAX, receive_messages, send_message
+from kit.pure import needs_compiled, pure
+from quothd.frontend.router import (
+    COPY_BELOW_BYTES,
+    MESSAGES_MAX,
+    receive_messages,
+    send_message,
+    wait_for_input,
+)
 
 Socket = zmq.Socket[bytes]
 
@@ -29,11 +39,12 @@ def pair() -> Iterator[tuple[Socket, Socket]]:
 
 def test_frames_arrive_as_they_were_sent_large_ones_as_views(pair: tuple[Socket, Socket]) -> None:
     router, dealer = pair
-    assert receive_messages(router) == []
+    assert receive_messages(router) == ([], True)
     frames = [b"", b"small", b"l" * COPY_BELOW_BYTES, b"end"]
     dealer.send_multipart(frames)
     assert router.poll(int(DEADLINE_S * 1_000))
-    ((client, *received),) = receive_messages(router)
+    ((client, *received),), is_all = receive_messages(router)
+    assert is_all
     assert client == b"d"
     assert list(map(bytes, received)) == frames
     assert [type(frame) for frame in received] == [bytes, bytes, memoryview, bytes]
@@ -44,9 +55,92 @@ def test_no_more_messages_are_received_at_once_than_allowed(pair: tuple[Socket, 
     for number in range(MESSAGES_MAX + 3):
         dealer.send(b"%d" % number)
     assert router.poll(int(DEADLINE_S * 1_000))
-    first, rest = receive_messages(router), receive_messages(router)
-    assert [len(first), len(rest)] == [MESSAGES_MAX, 3]
+    (first, is_all), (rest, is_rest) = receive_messages(router), receive_messages(router)
+    assert (len(first), is_all, len(rest), is_rest) == (MESSAGES_MAX, False, 3, True)
     assert [frames[1] for frames in first + rest] == [b"%d" % number for number in range(MESSAGES_MAX + 3)]
+
+
+WAIT_MS = int(DEADLINE_S * 1_000)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Return both ends of a pipe: what it is read from comes first."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_a_wait_returns_what_has_something_to_read(
+    pair: tuple[Socket, Socket], pipe: tuple[int, int]
+) -> None:
+    router, dealer = pair
+    assert wait_for_input([router, dealer], pipe[0], 0) == [False, False, False]
+    assert wait_for_input([], pipe[0], 1) == [False]
+    dealer.send(b"hello")
+    assert wait_for_input([router, dealer], pipe[0], WAIT_MS) == [True, False, False]
+    os.write(pipe[1], b"x")
+    assert wait_for_input([router, dealer], pipe[0], WAIT_MS) == [True, False, True]
+    receive_messages(router)
+    assert wait_for_input([router, dealer], pipe[0], WAIT_MS) == [False, False, True]
+
+
+def test_no_message_is_overlooked_whichever_call_takes_the_signal_of_a_socket(
+    pair: tuple[Socket, Socket], pipe: tuple[int, int]
+) -> None:
+    """A call that sends, receives or looks at a socket may take the signal that a message has come."""
+    router, dealer = pair
+    dealer.send(b"hello")
+    assert wait_for_input([router], pipe[0], WAIT_MS) == [True, False]
+    receive_messages(router)
+    for number in range(300):
+        dealer.send(b"%d" % number)
+        for _ in range(number % 3):
+            send_message(router, [b"d", b"x"])
+        if number % 2:
+            router.get(zmq.EVENTS)
+        assert wait_for_input([router], pipe[0], WAIT_MS) == [True, False], number
+        assert receive_messages(router) == ([[b"d", b"%d" % number]], True)
+
+
+def test_a_wait_ends_when_another_thread_sends(pair: tuple[Socket, Socket], pipe: tuple[int, int]) -> None:
+    router, dealer = pair
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(50):
+            waiting = pool.submit(wait_for_input, [router], pipe[0], WAIT_MS)
+            dealer.send(b"%d" % number)
+            assert waiting.result(DEADLINE_S) == [True, False]
+            receive_messages(router)
+
+
+HOSTILE: list[tuple[Any, Any, Any]] = [
+    (None, 0, 0),
+    ([None], 0, 0),
+    (["a"], 0, 0),
+    ([], "a", 0),
+    ([], 0, "a"),
+    ([], 2**70, 0),
+    ([], None, 0),
+    ([], 0, None),
+]
+
+
+@needs_compiled
+@pytest.mark.parametrize("arguments", HOSTILE)
+def test_wrong_arguments_of_a_wait_have_the_same_outcome_in_c_and_in_python(
+    arguments: tuple[Any, ...],
+) -> None:
+    expected = outcome(pure("quothd.frontend.router").wait_for_input, *arguments)
+    assert outcome(wait_for_input, *arguments) == expected
+
+
+def outcome(call: Callable[..., object], *arguments: Any) -> object:
+    """Return what a call returns, or the type of what it raises."""
+    try:
+        return call(*arguments)
+    except Exception as problem:
+        return type(problem)
 
 
 @pytest.mark.parametrize(
