@@ -8,6 +8,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cython cimport boundscheck
 from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcpy
@@ -178,6 +179,7 @@ cdef object moved(quoth_zmq_msg *message):
 # -- sending -----------------------------------------------------------------------------------------------
 
 
+@boundscheck(True)  # the buffer of a frame may run code that changes the list
 def send_message(socket, frames):
     cdef uint64_t address
     cdef Py_ssize_t count, i
