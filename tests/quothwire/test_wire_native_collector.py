@@ -102,7 +102,7 @@ def test_iterators_of_messages_cannot_be_copied() -> None:
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 or newer has buffers in Python")
 def test_frames_whose_buffers_change_the_list_are_decoded_or_refused() -> None:
     class Changing:
-        def __init__(self, frame: bytes, frames: list[Any]) -> None:
+        def __init__(self, frame: Any, frames: list[Any]) -> None:
             self.frame, self.frames = frame, frames
 
         def __buffer__(self, flags: int) -> memoryview:
