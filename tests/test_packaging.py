@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from email.message import Message
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,6 +94,56 @@ def test_installed_command_has_its_pages_and_units_without_a_checkout(built: Bui
         shipped = (built.wheel / "quothcli" / "systemd" / unit).read_text("utf-8")
         assert shipped == (ROOT / "systemd" / unit).read_text("utf-8")
     assert "ExecStart=" in (tmp_path / "root/etc/systemd/system/quothd.service").read_text("utf-8")
+
+
+def test_wheel_has_compiled_modules_without_their_sources(built: Built) -> None:
+    """The same commit gives the same bytes: nothing has the path at which it was built."""
+    assert [path for path in built.wheel.rglob("*") if path.suffix in {".c", ".h", ".pxd", ".pyx"}] == []
+    if find_spec("quothwire._native.batch") is None:
+        pytest.skip("nothing could be compiled here")
+    for package in ("quothwire", "quothd"):
+        folder = built.wheel / package / "_native"
+        compiled = {path.name.partition(".")[0]: path for path in folder.glob("*.so")}
+        assert set(compiled) == {path.stem for path in folder.glob("*.pyi")}
+        assert [path for path in compiled.values() if str(ROOT).encode() in path.read_bytes()] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="auditwheel is for Linux")
+def test_compiled_modules_need_only_an_old_libc(built: Built, tmp_path: Path) -> None:
+    (wheel,) = built.wheel.parent.glob("*.whl")
+    if "none-any" in wheel.name:
+        pytest.skip("nothing could be compiled here")
+    subprocess.run(
+        [sys.executable, "-m", "auditwheel", "repair", "-w", str(tmp_path), str(wheel)],
+        capture_output=True, timeout=60, check=True,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    (repaired,) = tmp_path.iterdir()
+    assert int(re.findall(r"manylinux_2_(\d+)", repaired.name)[0]) <= 17, repaired.name
+    with zipfile.ZipFile(repaired) as archive:
+        assert [name for name in archive.namelist() if ".libs/" in name] == []
+
+
+def test_sdist_has_all_that_is_compiled(built: Built) -> None:
+    for folder in ("client/c/src", "client/python/quothwire/_native", "broker/quothd/_native"):
+        sources = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".c", ".h", ".pxd", ".pyx"}]
+        assert sources, folder
+        for source in sources:
+            assert (built.sdist / source.relative_to(ROOT)).read_bytes() == source.read_bytes()
+
+
+def test_sdist_without_a_compiler_becomes_pure_python_and_says_so(built: Built, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=built.sdist, capture_output=True, text=True, timeout=110, check=True,
+        env={**os.environ, "CC": "/nowhere/cc", "QUOTH_BUILD_NATIVE": ""},
+    )  # fmt: skip
+    assert (
+        "Quoth becomes pure Python, which is slower: command '/nowhere/cc' failed"
+        in done.stderr + done.stdout
+    )
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
 
 
 def test_links_work_on_an_index() -> None:

@@ -29,7 +29,13 @@ LIBQUOTH = {
 """The sources in C that a module is compiled with."""
 SWITCH = "QUOTH_BUILD_NATIVE"
 """The variable that says how a build goes without compiled modules: 0 makes none, 1 fails if it cannot."""
-DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "binding": False}
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "binding": False,
+    "auto_pickle": False,
+}
 FLAGS = ["-O3", "-g0", "-fvisibility=hidden", "-Wno-unreachable-code"]
 
 

@@ -8,10 +8,13 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cython cimport boundscheck
 from libc.errno cimport EAGAIN, EINTR
 from libc.limits cimport INT_MAX
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcpy
+
+import ctypes
 
 import zmq
 from zmq.backend.cython import _zmq
@@ -26,12 +29,6 @@ cdef extern from "poll.h" nogil:
         short revents
     int POLLIN
     int poll(pollfd *fds, unsigned long count, int milliseconds)
-
-cdef extern from "dlfcn.h" nogil:
-    int RTLD_LAZY
-    int RTLD_NOLOAD
-    void *dlopen(const char *path, int flags)
-    void *dlsym(void *library, const char *name)
 
 cdef extern from *:
     """
@@ -70,31 +67,29 @@ cdef size_t MESSAGES_BYTES_MAX = 0
 cdef dict references = {}
 
 
-cdef void *symbol(void *library, bytes name) except NULL:
-    cdef void *found = dlsym(library, name)
-    if found == NULL:
-        raise ImportError(f"libzmq has no {name.decode()}")
-    return found
+cdef void *symbol(object library, str name) except NULL:
+    found = getattr(library, name, None)
+    if found is None:
+        raise ImportError(f"libzmq has no {name}")
+    return <void *><uintptr_t>ctypes.cast(found, ctypes.c_void_p).value
 
 
 cdef int load() except -1:
-    """Finds the functions of the libzmq that pyzmq uses."""
+    """Finds the functions of the libzmq that pyzmq uses. `dlsym` in C would bind a wheel to glibc 2.34 or newer."""
     global msg_init, msg_close, msg_more, msg_init_size, msg_recv, msg_send, msg_data, msg_size, msg_move
     global getsockopt, zmq_errno
-    cdef void *library = dlopen(_zmq.__file__.encode(), RTLD_LAZY | RTLD_NOLOAD)
-    if library == NULL:
-        raise ImportError("pyzmq's library is not loaded")
-    msg_init = <OnMessage>symbol(library, b"zmq_msg_init")
-    msg_close = <OnMessage>symbol(library, b"zmq_msg_close")
-    msg_more = <OnMessage>symbol(library, b"zmq_msg_more")
-    msg_init_size = <OnSized>symbol(library, b"zmq_msg_init_size")
-    msg_recv = <OnSocket>symbol(library, b"zmq_msg_recv")
-    msg_send = <OnSocket>symbol(library, b"zmq_msg_send")
-    msg_data = <DataOf>symbol(library, b"zmq_msg_data")
-    msg_size = <SizeOf>symbol(library, b"zmq_msg_size")
-    msg_move = <Moved>symbol(library, b"zmq_msg_move")
-    getsockopt = <GetOption>symbol(library, b"zmq_getsockopt")
-    zmq_errno = <Errno>symbol(library, b"zmq_errno")
+    library = ctypes.CDLL(_zmq.__file__)
+    msg_init = <OnMessage>symbol(library, "zmq_msg_init")
+    msg_close = <OnMessage>symbol(library, "zmq_msg_close")
+    msg_more = <OnMessage>symbol(library, "zmq_msg_more")
+    msg_init_size = <OnSized>symbol(library, "zmq_msg_init_size")
+    msg_recv = <OnSocket>symbol(library, "zmq_msg_recv")
+    msg_send = <OnSocket>symbol(library, "zmq_msg_send")
+    msg_data = <DataOf>symbol(library, "zmq_msg_data")
+    msg_size = <SizeOf>symbol(library, "zmq_msg_size")
+    msg_move = <Moved>symbol(library, "zmq_msg_move")
+    getsockopt = <GetOption>symbol(library, "zmq_getsockopt")
+    zmq_errno = <Errno>symbol(library, "zmq_errno")
     return 0
 
 
@@ -248,6 +243,7 @@ cdef object moved(quoth_zmq_msg *message):
 # -- sending -----------------------------------------------------------------------------------------------
 
 
+@boundscheck(True)  # the buffer of a frame may run code that changes the list
 def send_message(socket, frames):
     cdef uint64_t address
     cdef Py_ssize_t count, i

@@ -196,12 +196,15 @@ def decode_call(frames):
     cdef Bytes first
     cdef Py_ssize_t count = PyList_GET_SIZE(frames) if PyList_CheckExact(frames) else 0
     cdef bint is_header
-    if count < 2 or not open_bytes(frames[0], &first):
+    if count < 2:
+        return references["decode_call"](frames)
+    head, topic = frames[0], frames[1]  # from the list first: buffers and allocations may run code that changes it
+    arguments = frames[2] if count > 2 else b"\x80"
+    payload = frames[3] if count > 3 else b""
+    if not open_bytes(head, &first):
         return references["decode_call"](frames)
     is_header = not quoth_header_read(first.bytes, first.size, True, &header)
     close_bytes(&first)
-    topic = frames[1]
-    arguments = frames[2] if count > 2 else b"\x80"
     is_header = is_header and PyBytes_CheckExact(topic) and PyBytes_CheckExact(arguments)
     if not is_header or not quoth_call_fits(header.operation, <size_t>count, <size_t>len(topic)):
         return references["decode_call"](frames)
@@ -210,7 +213,7 @@ def decode_call(frames):
     set_field(call, 1, header.correlation)
     set_field(call, 2, topic)
     set_field(call, 3, arguments)
-    set_field(call, 4, frames[3] if count > 3 else b"")
+    set_field(call, 4, payload)
     return call
 
 
@@ -283,16 +286,20 @@ def decode_answer(frames):
     cdef Bytes opened
     cdef Py_ssize_t count = PyList_GET_SIZE(frames) if PyList_CheckExact(frames) else 0
     reply = None
-    if 2 <= count <= 3 and open_bytes(frames[0], &opened):
+    if not 2 <= count <= 3:
+        return references["decode_answer"](frames)
+    head, arguments = frames[0], frames[1]  # from the list first, as above
+    payload = frames[2] if count > 2 else b""
+    if open_bytes(head, &opened):
         if not quoth_header_read(opened.bytes, opened.size, False, &header) and header.status == QUOTH_STATUS_OK:
-            reply = decode_reply(header.operation, frames[1])
+            reply = decode_reply(header.operation, arguments)
         close_bytes(&opened)
     if reply is None:
         return references["decode_answer"](frames)
     answer = new_row(Answer, 3)
     set_field(answer, 0, header.correlation)
     set_field(answer, 1, reply)
-    set_field(answer, 2, frames[2] if count > 2 else b"")
+    set_field(answer, 2, payload)
     return answer
 
 

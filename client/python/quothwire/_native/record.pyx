@@ -96,7 +96,8 @@ cdef list rows_of(uint64_t base, uint64_t skip, uint64_t records, object values,
         if headers is not None:
             if not has_rows(headers, records):
                 return None
-            encoded = headers_of(<object>PyList_GET_ITEM(headers, row))
+            stored = <object>PyList_GET_ITEM(headers, row)  # held: code that is called may change the list
+            encoded = headers_of(stored)
         pointer = base + <uint64_t>row
         if not (has_rows(values, records) and (keys is None or has_rows(keys, records))):
             return None
