@@ -1,4 +1,4 @@
-"""What `tools/wheels` refuses, before it installs or builds anything.
+"""`tools/wheels` refuses what is wrong in one line, before it installs or builds anything.
 
 The stage `python` of tools/check builds with it.
 """
