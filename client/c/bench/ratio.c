@@ -19,7 +19,7 @@
 #include "quoth.h"
 
 enum { /* PAYLOAD_BYTES: header, offsets, padding, values */
-       RECORDS = 100, VALUE_BYTES = 100, WINDOW = 32, ROUNDS_MAX = 1000, PAYLOAD_BYTES = 64 + 4 * (RECORDS + 1) + 4 +
+       RECORDS = 100, VALUE_BYTES = 100, WINDOW = 32, ROUNDS_MAX = 10000, PAYLOAD_BYTES = 64 + 4 * (RECORDS + 1) + 4 +
        RECORDS * VALUE_BYTES };
 
 enum { READS = 4 }; /* times that all is read: reading takes a quarter of the time of writing */
