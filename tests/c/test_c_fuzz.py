@@ -14,7 +14,7 @@ from kit.machine.cprograms import LIBRARY, SANITIZERS, can_sanitize, link, requi
 from kit.machine.fuzz_seeds import SEEDS, write
 from kit.scale import times
 
-MUTATIONS = times(200, 20_000)
+MUTATIONS = times(100, 20_000)
 LONGEST_S = times(60, 1_200)
 
 
