@@ -98,6 +98,19 @@ def test_a_record_beyond_the_limit_is_left_out_and_the_first_one_never_is() -> N
     assert buffer.append(b"") == 0
 
 
+def test_a_record_above_the_number_of_records_is_left_out() -> None:
+    buffer = RecordBuffer(1_000, 1_000, 2)
+    assert [buffer.append(b"") for _ in range(3)] == [1, 2, 0]
+    buffer.records_max = 3
+    assert (buffer.records_max, buffer.append(b""), buffer.append(b"")) == (3, 3, 0)
+    buffer.records_max = 1
+    assert (buffer.append(b""), len(buffer)) == (0, 3)
+    for wrong in (0, -1, True, None, "9", 1.0, batch.BATCH_RECORDS_MAX + 1, 2**64):
+        with refused("bad_setting"):
+            buffer.records_max = wrong  # type: ignore[assignment]
+    assert buffer.records_max == 1
+
+
 def test_the_largest_record_and_the_largest_number_of_records_are_batches() -> None:
     large = new_buffer(BUFFER_BYTES_MAX)
     with refused("too_large"):

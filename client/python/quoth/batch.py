@@ -68,7 +68,7 @@ class Batch:
 
     def head(self, count: int) -> Batch:
         """Return the first records as a batch that does not keep the others in memory."""
-        return self if count >= len(self) else self._part(0, max(0, count))
+        return self if count >= len(self.values) else self._part(0, max(0, count))
 
     def _part(self, begin: int, end: int) -> Batch:
         rows = slice(begin, end)
@@ -160,7 +160,7 @@ class Messages(Sequence[Message]):
 
     def __init__(self, parts: Sequence[Batch]) -> None:
         self._parts = parts
-        self._ends = list(accumulate(map(len, parts)))
+        self._ends = list(accumulate([len(part.values) for part in parts]))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -179,7 +179,7 @@ class Messages(Sequence[Message]):
     def _message(self, row: int) -> Message:
         number = bisect_right(self._ends, row)
         part = self._parts[number]
-        row -= self._ends[number] - len(part)
+        row -= self._ends[number] - len(part.values)
         return part.message(row)
 
     def __eq__(self, other: object) -> bool:

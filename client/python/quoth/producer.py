@@ -1,7 +1,8 @@
 """The producer: collects records into batches and keeps several in flight, in order, each stored once.
 
-`send` only appends to the batch that is being filled. A thread of the producer closes it when it is full or
-old enough, and puts it in flight. `ProducerCore` is all of that; `Producer` waits by blocking its thread, and
+`send` only appends to the batch that is being filled, without a lock where that is compiled; the first record
+and the last one of a batch take the lock. A thread of the producer closes a batch when it is full or old
+enough, and puts it in flight. `ProducerCore` is all of that; `Producer` waits by blocking its thread, and
 `quoth.aio` without blocking the event loop.
 
     filling --full, old enough or flushed--> ready --> in flight --> settled: an `Ack` or a `Failure`
@@ -17,7 +18,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Self
+from weakref import WeakSet
 
 import zmq
 
@@ -29,16 +32,16 @@ from quoth.core.options import Timing, as_seconds
 from quoth.core.outgoing import (
     BATCH_BYTES,
     OVERHEAD_BYTES,
-    RECORD_BYTES,
     Failure,
     ProducerBatch,
     ProducerError,
 )
 from quoth.core.streams import ProducerOptions
 from quoth.message import Ack
+from quothwire.batch import BATCH_RECORDS_MAX
 from quothwire.errors import QuothError, error
-from quothwire.headers import encode_headers
 from quothwire.protocol.messages import Publish
+from quothwire.record import RecordBuffer
 
 
 class ProducerCore:
@@ -55,18 +58,22 @@ class ProducerCore:
         """The newest pointer of a stored record."""
         self._options = options
         self._timing = timing
-        self._batch_bytes = min(BATCH_BYTES, options.payload_bytes_max - OVERHEAD_BYTES)
-        self._record_bytes_max = options.payload_bytes_max - OVERHEAD_BYTES
-        self._batch = options.batch
+        self._record_bytes_max = max(1, options.payload_bytes_max - OVERHEAD_BYTES)
+        self._batch_bytes = min(BATCH_BYTES, self._record_bytes_max)
+        self._batch = min(options.batch, BATCH_RECORDS_MAX)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._filling = ProducerBatch(0)
+        self._filling = self._new_batch(0)
+        self._append: Callable[[bytes, bytes | None, Mapping[str, bytes] | None], int] = _append_nothing
+        """Appends a record to the batch that is being filled, and returns the number of its records. Returns
+        0, and appends nothing, where the record is one for `_attend`."""
         self._ready: deque[ProducerBatch] = deque()
         self._unsettled: dict[int, ProducerBatch] = {}
         """All batches with records that are not settled, oldest first."""
         self._promised: Future[Ack] | None = None
         """The future of the batch that takes the next record."""
-        self._buffered = self._buffered_bytes = 0
+        self._sealed_records = self._sealed_bytes = 0
+        """Of all batches that are not settled, beside the one that is being filled."""
         self._flushed = -1
         """The number of the batch up to which no batch waits to be filled."""
         self._failures: list[Failure] = []
@@ -83,6 +90,7 @@ class ProducerCore:
         self._send_loop = SendLoop(self._link, self._inflight, supply, options.timeout, timing)
         self._thread = threading.Thread(target=self._run, name=f"quoth-producer-{topic}", daemon=True)
         self._thread.start()
+        _PRODUCERS.add(self)
 
     # -- sending and waiting ----------------------------------------------------------------------------
 
@@ -94,34 +102,9 @@ class ProducerCore:
         Waits while the buffer is full, or raises `Unavailable` ``busy``, as `on_full` says. `flush` and
         `future` report whether it was delivered.
         """
-        if not isinstance(value, bytes):
-            raise error("bad_request", f"a value is bytes, not {type(value).__name__}", "encode it")
-        if key is not None and not isinstance(key, bytes):
-            raise error("bad_request", f"a key is bytes or None, not {type(key).__name__}", "encode it")
-        encoded = b"" if headers is None else encode_headers(headers)
-        size = RECORD_BYTES + len(value) + len(key or b"") + len(encoded)
-        if size > self._record_bytes_max:
-            raise error("too_large", f"a record of {size} bytes")
-        self._check_process()
-        with self._lock:
-            if self._closed or self._end is not None or not self._has_room():
-                self._check()
-                self._wait_for_room()
-            filling = self._filling
-            if filling.size + size > self._batch_bytes and filling.values:
-                filling = self._seal()
-            if not filling.values:
-                filling.began = time.monotonic()
-                self._unsettled[filling.number] = filling
-                self._wakeup.wake()
-            filling.add(value, key, encoded, size)
-            if self._promised is not None:
-                filling.futures.append(self._promised)
-                self._promised = None
-            self._buffered += 1
-            self._buffered_bytes += size
-            if len(filling.values) >= self._batch:
-                self._seal()
+        count = self._append(value, key, headers)
+        if not 0 < count < self._batch:
+            self._attend(value, key, headers, is_taken=bool(count))
 
     def _future(self) -> Future[Ack]:
         """Return the future of the next record that is sent, and so of its batch."""
@@ -129,6 +112,7 @@ class ProducerCore:
         with self._changed:
             self._check()
             if self._promised is None:
+                self._append = _append_nothing
                 self._promised = Future()
                 self._promised.set_running_or_notify_cancel()  # a record that is sent cannot be cancelled
             return self._promised
@@ -147,12 +131,13 @@ class ProducerCore:
             self._raise_failures()
             self._check()
             if not done:
-                raise error("timed_out", f"{self._buffered} records are still on their way")
+                raise error("timed_out", f"{self._records} records are still on their way")
 
     def _begin_close(self) -> int:
         """Take nothing more and send everything; returns the last batch's number for `_is_settled`."""
         with self._changed:
             self._closed = True
+            self._append = _append_nothing
             self._notify()
             return self._flush_all()
 
@@ -181,15 +166,60 @@ class ProducerCore:
         if self._end is not None:
             raise self._end
 
+    @property
+    def _records(self) -> int:
+        """The number of records in the buffer."""
+        return self._sealed_records + len(self._filling.records)
+
     def _has_room(self) -> bool:
-        options = self._options
-        return self._buffered < options.max_buffer and self._buffered_bytes < options.buffer_bytes_max
+        size = self._sealed_bytes + self._filling.records.size
+        return self._records < self._options.max_buffer and size < self._options.buffer_bytes_max
+
+    def _attend(
+        self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, *, is_taken: bool
+    ) -> None:
+        """Append a record that `_append` did not take, and close a batch that is complete."""
+        self._check_process()
+        with self._lock:
+            if not is_taken:
+                if self._closed or self._end is not None or not self._has_room():
+                    self._check()
+                    self._wait_for_room()
+                while not self._filling.records.append(value, key, headers):
+                    self._seal()
+                self._open()
+            if len(self._filling.records) >= self._batch:
+                self._seal()
+
+    def _open(self) -> None:
+        """Let `_append` append to the batch that is being filled, which has a record."""
+        filling = self._filling
+        if filling.number not in self._unsettled:
+            filling.began = time.monotonic()
+            self._unsettled[filling.number] = filling
+            self._wakeup.wake()
+        if self._promised is not None:
+            filling.futures.append(self._promised)
+            self._promised = None
+        self._limit()
+        append = filling.records.append
+        self._append = append if RecordBuffer.is_atomic else partial(self._append_locked, append)
+
+    def _append_locked(self, append: Callable[..., int], *record: object) -> int:
+        with self._lock:
+            return append(*record)
+
+    def _limit(self) -> None:
+        """Limit the batch that is being filled to the room in the buffer."""
+        records, options = self._filling.records, self._options
+        records.records_max = min(self._batch, max(1, options.max_buffer - self._sealed_records))
+        records.bytes_max = min(self._batch_bytes, max(1, options.buffer_bytes_max - self._sealed_bytes))
 
     def _wait_for_room(self) -> None:
         raise self._busy("wait in the producer")
 
     def _busy(self, state: str) -> QuothError:
-        return error("busy", f"{self._buffered} records {state}; this one was not taken")
+        return error("busy", f"{self._records} records {state}; this one was not taken")
 
     def _notify(self) -> None:
         self._changed.notify_all()
@@ -199,12 +229,19 @@ class ProducerCore:
         self._wakeup.wake()
         return self._flushed
 
-    def _seal(self) -> ProducerBatch:
+    def _seal(self) -> None:
         """Close the batch that is being filled and begin another one."""
-        self._ready.append(self._filling)
-        self._filling = ProducerBatch(self._filling.number + 1)
+        full = self._filling
+        full.records.seal()
+        self._append = _append_nothing
+        self._sealed_records += len(full.records)
+        self._sealed_bytes += full.records.size
+        self._ready.append(full)
+        self._filling = self._new_batch(full.number + 1)
         self._wakeup.wake()
-        return self._filling
+
+    def _new_batch(self, number: int) -> ProducerBatch:
+        return ProducerBatch(number, RecordBuffer(self._batch_bytes, self._record_bytes_max))
 
     def _raise_failures(self) -> None:
         failures, self._failures = self._failures, []
@@ -216,7 +253,7 @@ class ProducerCore:
         with self._changed:
             filling = self._filling
             due = filling.number <= self._flushed or now - filling.began >= self._options.linger
-            if filling.values and due and not self._ready:
+            if len(filling.records) and due and not self._ready:
                 self._seal()
             if not self._ready or not may_send(self._ready[0]):
                 return None
@@ -227,12 +264,12 @@ class ProducerCore:
         filling = self._filling
         if self._ready:
             return 0.0
-        return filling.began + self._options.linger if filling.values else math.inf
+        return filling.began + self._options.linger if len(filling.records) else math.inf
 
     def _began(self) -> float:
         """See `BatchSupply`."""
         waiting = self._ready[0] if self._ready else self._filling
-        return waiting.began if waiting.values else math.inf
+        return waiting.began if len(waiting.records) else math.inf
 
     # -- the thread -------------------------------------------------------------------------------------
 
@@ -253,8 +290,9 @@ class ProducerCore:
     def _settle(self, done: ProducerBatch, outcome: Ack | Failure) -> None:
         """Note the outcome of a batch. A flush returns only once the futures are done."""
         with self._changed:
-            self._buffered -= len(done.values)
-            self._buffered_bytes -= done.size
+            self._sealed_records -= len(done.records)
+            self._sealed_bytes -= done.records.size
+            self._limit()
             if isinstance(outcome, Ack):
                 self.acknowledged += outcome.count
                 self.last = max(self.last, outcome.last)
@@ -271,6 +309,8 @@ class ProducerCore:
         self._inflight.give_up(problem)
         with self._changed:
             self._end = problem
+            if len(self._filling.records):
+                self._seal()
             left, promised = list(self._unsettled.values()), self._promised
         for outgoing in left:
             self._settle(outgoing, outgoing.failure("refused", problem))
@@ -278,6 +318,22 @@ class ProducerCore:
             promised.set_exception(problem)
         with self._changed:
             self._notify()
+
+
+_PRODUCERS: WeakSet[ProducerCore] = WeakSet()
+
+
+def _append_nothing(_value: bytes, _key: bytes | None, _headers: Mapping[str, bytes] | None) -> int:
+    return 0
+
+
+def _leave_parent() -> None:
+    """Let the producers of a parent process append nothing here."""
+    for one in list(_PRODUCERS):
+        one._append = _append_nothing
+
+
+os.register_at_fork(after_in_child=_leave_parent)
 
 
 class Producer(ProducerCore):

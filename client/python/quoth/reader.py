@@ -242,8 +242,8 @@ class BatchCursor(ABC, Generic[T]):
 
     def _open(self, payload: wire.Bytes, reply: Fetched) -> Iterator[T]:
         view = memoryview(payload)
-        position = 0
-        while position < len(view):
+        position, size = 0, len(view)
+        while position < size:
             try:
                 header = wire.parse_header(view, reply.log, position)
             except QuothError:
@@ -257,11 +257,12 @@ class BatchCursor(ABC, Generic[T]):
                 break
             if not position:
                 self._report_front(header, reply)
-            found = self._batch(view[position : position + header.size], header)
-            position += header.size
+            end = position + wire.HEADER_BYTES + header.body_bytes
+            found = self._batch(view[position:end], header)
+            position = end
             if found is not None:
                 yield found
-        if position < len(view) or reply.next >= self.until:
+        if position < size or reply.next >= self.until:
             self._reach_end(reply, nothing=not position)
 
     def _reach_end(self, reply: Fetched, *, nothing: bool) -> None:
@@ -304,19 +305,20 @@ class BatchCursor(ABC, Generic[T]):
 
     def _batch(self, raw: memoryview, header: Header) -> T | None:
         """Move behind one batch; returns None if its body is damaged or nothing of it is wanted."""
-        if 0 <= self._ordinal < header.ordinal:
-            self._skip_damage(header.base - 1, header.ordinal - self._ordinal, self._ordinal)
-        before = max(self.after, header.base - 1)
-        self._ordinal = header.end_ordinal
-        if header.last <= before:
+        _, _, _, records, base, ordinal, *_ = header
+        if 0 <= self._ordinal < ordinal:
+            self._skip_damage(base - 1, ordinal - self._ordinal, self._ordinal)
+        last, before = base + records - 1, max(self.after, base - 1)
+        self._ordinal = ordinal + records
+        if last <= before:
             return None
-        skip = before - header.base + 1
+        skip = before - base + 1
         try:
             made = self._made(raw, header, skip)
         except QuothError:
-            self._skip_damage(header.last, header.last - before, header.ordinal + skip)
+            self._skip_damage(last, last - before, ordinal + skip)
             return None
-        self.after, self.is_time = header.last, False
+        self.after, self.is_time = last, False
         return made
 
     def _skip_unknown(self, last: int) -> None:
@@ -336,7 +338,7 @@ class RecordReader(BatchCursor[Batch]):
 
     def _made(self, raw: memoryview, _header: Header, skip: int) -> Batch | None:
         found = Batch.of(self.topic, wire.decode(raw, self._log_id), skip)
-        return found if len(found) else None
+        return found if found.values else None
 
 
 def reader_from(

@@ -116,10 +116,10 @@ def _too_large(size: int, limit: int) -> QuothError:
     return error("too_large", f"a record of {size} bytes, at most {limit}")
 
 
-def _bounded(limit: int) -> int:
+def _bounded(limit: int, most: int = BUFFER_BYTES_MAX, unit: str = "bytes") -> int:
     """Return a limit that a buffer can have. Raises ``bad_setting``."""
-    if type(limit) is not int or not 1 <= limit <= BUFFER_BYTES_MAX:
-        raise error("bad_setting", f"a buffer of {shown(limit)} bytes", f"1 to {BUFFER_BYTES_MAX} bytes")
+    if type(limit) is not int or not 1 <= limit <= most:
+        raise error("bad_setting", f"a buffer of {shown(limit)} {unit}", f"1 to {most} {unit}")
     return limit
 
 
@@ -130,13 +130,15 @@ class RecordBuffer:
     is_atomic: any thread may call `append` without a lock, as in C; in Python the buffer is not thread-safe.
     size: bytes of its records in a batch, `RECORD_BYTES` for each and its contents. bytes_max: limits that
     size for more than one record; may be changed. record_bytes_max: limits the size of a single record.
-    Both are 1 to `BUFFER_BYTES_MAX`, else `RequestError` ``bad_setting``.
+    records_max: limits their number; may be changed. Sizes are 1 to `BUFFER_BYTES_MAX`, a number is 1 to
+    `BATCH_RECORDS_MAX`, else `RequestError` ``bad_setting``.
     """
 
     is_atomic = False
 
-    def __init__(self, bytes_max: int, record_bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, record_bytes_max: int, records_max: int = BATCH_RECORDS_MAX) -> None:
         self.bytes_max = bytes_max
+        self.records_max = records_max
         self._record_bytes_max = _bounded(record_bytes_max)
         self._rows: list[tuple[bytes, bytes | None, bytes]] = []
         self._size = 0
@@ -162,6 +164,15 @@ class RecordBuffer:
     def bytes_max(self, limit: int) -> None:
         self._bytes_max = _bounded(limit)
 
+    @property
+    def records_max(self) -> int:
+        """See the class."""
+        return self._records_max
+
+    @records_max.setter
+    def records_max(self, limit: int) -> None:
+        self._records_max = _bounded(limit, BATCH_RECORDS_MAX, "records")
+
     def append(
         self, value: bytes, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
     ) -> int:
@@ -176,7 +187,7 @@ class RecordBuffer:
         size = RECORD_BYTES + len(value) + len(key or b"") + len(encoded)
         if size > self._record_bytes_max:
             raise _too_large(size, self._record_bytes_max)
-        if self._is_sealed or len(self._rows) >= BATCH_RECORDS_MAX:
+        if self._is_sealed or len(self._rows) >= self._records_max:
             return 0
         if self._rows and self._size + size > self._bytes_max:
             return 0

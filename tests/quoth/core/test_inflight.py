@@ -15,13 +15,14 @@ import pytest
 
 from kit.scale import times
 from quoth.core.inflight import IN_FLIGHT_MAX, Inflight
-from quoth.core.outgoing import RECORD_BYTES, Failure, ProducerBatch
+from quoth.core.outgoing import Failure, ProducerBatch
 from quoth.message import Ack
 from quothwire import batch
 from quothwire.errors import error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Publish, Published
+from quothwire.record import RecordBuffer
 
 Settled = tuple[ProducerBatch, Ack | Failure]
 
@@ -38,9 +39,8 @@ class Sender:
 
     def launch(self) -> Call:
         """Send the next batch."""
-        outgoing = ProducerBatch(self.launched)
-        value = b"%d" % self.launched
-        outgoing.add(value, None, b"", RECORD_BYTES + len(value))
+        outgoing = ProducerBatch(self.launched, RecordBuffer(1_000, 1_000))
+        outgoing.records.append(b"%d" % self.launched)
         self.launched += 1
         return call_of(self.pipeline.launch(outgoing))
 

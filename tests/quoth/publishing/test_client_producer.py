@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -274,6 +275,38 @@ def test_a_sender_waits_for_room_in_the_buffer_until_its_timeout(
         meddler.on_request = pass_on
         sending.result(DEADLINE_S)
     assert values(client, topic) == numbered(30)
+
+
+def test_threads_that_send_at_once_fill_the_buffer_to_its_limit(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with (
+            connect(meddler).producer(topic, batch=50, max_buffer=120, timeout=DEADLINE_S) as producer,
+            ThreadPoolExecutor(4) as pool,
+        ):
+            meddler.on_request = busy
+
+            def work(me: int) -> None:
+                for number in range(200):
+                    producer.send(b"%d %d" % (me, number))
+
+            sending = [pool.submit(work, me) for me in range(4)]
+            eventually(lambda: producer._records == 120, "it is full")
+            with pytest.raises(TimeoutError):
+                sending[0].result(0.05)
+            assert producer._records == 120
+            meddler.on_request = pass_on
+            for one in sending:
+                one.result(DEADLINE_S)
+    finally:
+        sys.setswitchinterval(before)
+    found = values(client, topic)
+    for me in range(4):
+        mine = [value for value in found if value.startswith(b"%d " % me)]
+        assert mine == [b"%d %d" % (me, number) for number in range(200)]
 
 
 # -- closing ------------------------------------------------------------------------------------------------

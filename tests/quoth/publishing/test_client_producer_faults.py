@@ -170,7 +170,7 @@ def test_kills_at_any_moment_leave_an_exact_account(
     producer = own_client.producer("t", batch=5, linger=0.001, timeout=0.4, durability=durability)  # type: ignore[arg-type]
     for _ in range(times(3, 40)):
         send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(50, 400))])
-        eventually(lambda: producer._buffered < rng.randint(1, 400), "some of it is on its way")
+        eventually(lambda: producer._records < rng.randint(1, 400), "some of it is on its way")
         own_broker.kill()
         send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(1, 300))])
         own_broker.restart()

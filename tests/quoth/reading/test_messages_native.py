@@ -55,6 +55,43 @@ def test_wrong_arguments_have_the_same_outcome_in_c_and_in_python(rng: random.Ra
         assert outcome(lambda columns: list(batch.messages_of(*columns)), given) == expected, given
 
 
+def test_a_message_that_is_held_stays_as_it_is(seed: int, rng: random.Random) -> None:
+    """One that is not may be filled again for a later record."""
+    for _ in range(times(200, 20_000)):
+        count, share = rng.randrange(60), rng.random()
+        values = [rng.randbytes(rng.randrange(4)) for _ in range(count)]
+        keys = [rng.choice((None, b"key")) for _ in range(count)]
+        headers = rng.choice((None, [{"row": b"%d" % row} for row in range(count)]))
+        expected = [
+            Message("t", 5 + row, values[row], keys[row], headers[row] if headers else {})
+            for row in range(count)
+        ]
+        kept: list[tuple[int, Any]] = []
+        for row, message in enumerate(batch.messages_of("t", 5, values, keys, headers)):
+            if rng.random() < share:
+                kept.append((row, rng.choice((message, [message], {row: message}))))
+        for row, held in kept:
+            found = held if isinstance(held, Message) else held[0 if isinstance(held, list) else row]
+            assert found == expected[row], f"QUOTH_SEED={seed} {row} of {count}"
+
+
+def test_headers_that_ask_for_the_next_message_as_they_are_released_get_it() -> None:
+    class Asking(dict[str, bytes]):
+        def __del__(self) -> None:
+            asked.extend(message.pointer for message in [next(messages, None)] if message)
+
+    asked: list[int] = []
+    headers: list[Any] = [Asking() for _ in range(40)]
+    messages = batch.messages_of("t", 0, [b"%d" % row for row in range(40)], None, headers)
+    looked_at = []
+    for message in messages:
+        headers[message.pointer] = None
+        looked_at.append(message.pointer)
+        assert message.value == b"%d" % message.pointer
+    assert sorted(looked_at + asked) == list(range(40))
+    del message
+
+
 def test_columns_that_change_while_they_are_iterated_end_the_messages() -> None:
     for column in range(3):
         columns: list[Any] = [[b"a", b"b", b"c"], [b"k", None, b"l"], [{}, {}, {}]]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
 import zmq
@@ -23,6 +22,8 @@ from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Answer
 
 T = TypeVar("T")
+CHECKED_S = 0.01
+"""For so long after a wait for its link, a channel sends without another look at the events of the link."""
 Settled: TypeAlias = list[tuple[RequestState, Answer | QuothError]]
 """Requests with their outcomes: an answer, which may be an error, or the error that none came in time."""
 
@@ -38,9 +39,11 @@ class LinkRequests:
     def send(self, request: RequestState) -> None:
         """Send a request that has begun, or another copy of it."""
         self.asked[request.correlation] = request
-        with suppress(zmq.Again):
+        try:
             self.link.send(request.frames)
             request.unanswered += 1
+        except zmq.Again:
+            pass  # it is sent once there is a broker
         if request.due < self.due:
             self.due = request.due
 
@@ -49,9 +52,9 @@ class LinkRequests:
 
         found: a lost connection was made again just now.
         """
-        asked = self.asked
+        asked, receive = self.asked, self.link.receive
         settled: Settled = []
-        while (answer := self.link.receive()) is not None:
+        while (answer := receive()) is not None:
             request = asked.get(answer.correlation)
             if request is None:  # it was given up, or is a second copy's
                 continue
@@ -111,9 +114,11 @@ class Channel(LinkRequests, Closeable):
         """Send a request. Raises ``closed``, or ``bad_request`` for what cannot be encoded."""
         self._correlation += 1
         try:
-            if not self.asked:
+            now = time.monotonic()
+            if not self.asked and now - self.link.polled_at > CHECKED_S:
                 self.link.wait(0.0)  # earlier events are no reason to send twice
-            request.begin(self._correlation, time.monotonic(), self._timing.resend)
+                now = time.monotonic()
+            request.begin(self._correlation, now, self._timing.resend)
             self.send(request)
         except zmq.ZMQError as problem:
             raise as_quoth_error(problem) from None
@@ -156,7 +161,8 @@ class Channel(LinkRequests, Closeable):
         """Wait until requests are settled, or for a time."""
         try:
             while True:
-                found = self.link.wait(min(until, self.due) - time.monotonic())
+                now = time.monotonic()
+                found = self.link.wait((self.due if self.due < until else until) - now, now)
                 now = time.monotonic()  # before the answers are taken: then none comes too late
                 settled = self.take(now, found=found)
                 if settled or now >= until:

@@ -24,12 +24,14 @@ import struct
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 from weakref import WeakValueDictionary
 
 import zmq
 
 from quoth.connection.attempts import Attempts
 from quoth.core.adaptive_timeout import bounded
+from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
@@ -49,6 +51,7 @@ TERMINATE_S = 1.0
 COPY_BELOW_BYTES = 64 * 2**10
 _NOW, _NOW_AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 """As plain numbers: flags that are members of an enumeration cost 1 us a frame."""
+_READABLE = int(zmq.POLLIN)
 _GONE = (zmq.ETERM, zmq.ENOTSOCK, errno.EFAULT, errno.ENOTSUP)
 """The errors of libzmq and its binding for a socket that was closed, or a context that was terminated."""
 _EVENT = struct.Struct("=Hi")
@@ -74,9 +77,9 @@ class Link:
             raise _no_socket(problem) from None
         self._attempts = Attempts(url)
         self._descriptor = -1  # of the TCP socket
-        self._poller = zmq.Poller()
-        self._poller.register(self.socket, zmq.POLLIN)
-        self._poller.register(self.monitor, zmq.POLLIN)
+        self._polled: list[tuple[Any, int]] = [(self.socket, _READABLE), (self.monitor, _READABLE)]
+        self.polled_at = -math.inf
+        """When it was last waited for, by the monotonic clock."""
         try:
             self.socket.connect(url)
         except zmq.ZMQError as problem:
@@ -88,7 +91,7 @@ class Link:
 
     def also_wait_for(self, fd: int) -> None:
         """Let `wait` also return when a descriptor becomes readable."""
-        self._poller.register(fd, zmq.POLLIN)
+        self._polled.append((fd, _READABLE))
 
     def send(self, frames: list[bytes]) -> None:
         """Send a request. Raises zmq.Again if the queue is full because no broker is there."""
@@ -99,15 +102,19 @@ class Link:
             send(frame, _NOW_AND_MORE)
         send(last, _NOW, copy=len(last) < COPY_BELOW_BYTES)
 
-    def wait(self, seconds: float) -> bool:
+    def wait(self, seconds: float, now: float | None = None) -> bool:
         """Wait for something to happen; True if a lost connection was made again meanwhile.
 
-        Returns after `WATCH_S` at the latest.
+        Returns after `WATCH_S` at the latest. now: the present time by the monotonic clock, if it is known.
         """
-        WATCH.check(time.monotonic())
-        seconds = max(0.0, min(seconds, WATCH_S))
-        ready = dict(self._poller.poll(math.ceil(seconds * 1_000)))
-        return self.monitor in ready and self.read_events()
+        self.polled_at = now = time.monotonic() if now is None else now
+        if not 0 <= now - WATCH.checked_at < WATCH_S:
+            WATCH.check(now)
+        seconds = min(max(seconds, 0.0), WATCH_S)
+        for ready, _ in zmq.zmq_poll(self._polled, math.ceil(seconds * 1_000)):
+            if ready is self.monitor:
+                return self.read_events()
+        return False
 
     def end_if_dead(self, *, neglected: bool) -> None:
         """End the connection if the other host acknowledges nothing. Any thread may call it.
@@ -146,13 +153,20 @@ class Link:
 
     def receive(self) -> Answer | None:
         """Return the next answer, None if there is none now. Skips messages that are no answer."""
+        receive = self.socket.recv
         while True:
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                frame = receive(_NOW, copy=False)
             except zmq.Again:
                 return None
-            with suppress(QuothError):
-                return binary_codec.decode_answer([frame.buffer for frame in frames[1:]])
+            frames: list[Bytes] = []
+            while frame.more:  # the first one is empty
+                frame = receive(_NOW, copy=False)
+                frames.append(frame.buffer)
+            try:
+                return binary_codec.decode_answer(frames)
+            except QuothError:
+                continue
 
     def no_answer(self, what: str) -> QuothError:
         """Return the error for a request without an answer at its deadline."""
@@ -234,7 +248,7 @@ class LinkWatch:
 
     def __init__(self) -> None:
         self._links: WeakValueDictionary[int, Link] = WeakValueDictionary()
-        self._checked_at = time.monotonic()
+        self.checked_at = time.monotonic()
 
     def add(self, link: Link) -> None:
         """Check this link from now on."""
@@ -242,10 +256,10 @@ class LinkWatch:
 
     def check(self, now: float) -> None:
         """End the connections that are dead, unless they were checked less than `WATCH_S` ago."""
-        seconds = now - self._checked_at
+        seconds = now - self.checked_at
         if 0 <= seconds < WATCH_S:  # negative after a check by another clock
             return
-        self._checked_at = now
+        self.checked_at = now
         for one in self._links.valuerefs():
             if (link := one()) is not None:
                 link.end_if_dead(neglected=seconds > UNACKNOWLEDGED_S)

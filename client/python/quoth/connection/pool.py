@@ -43,25 +43,12 @@ class Pool:
         self._slots: dict[Slot, Channel] = {}
         self._pid = os.getpid()
 
-    @contextmanager
-    def channel(self, slot: Slot = None) -> Iterator[Channel]:
+    def channel(self, slot: Slot = None) -> Loan:
         """Lend a channel to one call. It is closed if the outcome of the call is not known.
 
         slot: holds the channel to take, and gets it back.
         """
-        channel = self._take(slot)
-        keep = False
-        try:
-            yield channel
-            keep = True
-        except QuothError as problem:
-            keep = not isinstance(problem, Disconnected)
-            raise
-        finally:
-            if keep:
-                self._put(channel, slot)
-            else:
-                channel.close()
+        return Loan(self, slot)
 
     @contextmanager
     def slot(self) -> Iterator[Slot]:
@@ -74,7 +61,7 @@ class Pool:
                 with self._lock:
                     channel = self._slots.pop(slot, None)
                     if channel is not None:
-                        self._put(channel)
+                        self.put(channel)
 
     @property
     def context(self) -> Context:
@@ -102,16 +89,18 @@ class Pool:
         if self._given is None:
             terminate(self._context)
 
-    def _take(self, slot: Slot) -> Channel:
+    def take(self, slot: Slot) -> Channel:
+        """Take a channel out of the pool, or make one."""
         context = self.context
         with self._lock:
-            if slot in self._slots:
+            if slot is not None and slot in self._slots:
                 return self._slots.pop(slot)
             if self._idle:
                 return self._idle.pop()
         return Channel(context, self.url, self.timing)
 
-    def _put(self, channel: Channel, slot: Slot = None) -> None:
+    def put(self, channel: Channel, slot: Slot = None) -> None:
+        """Return a channel to the pool."""
         with self._lock:
             if self.is_closed:
                 channel.close()
@@ -129,6 +118,26 @@ class Pool:
                 # The lock may have been held by a thread that does not exist here.
                 self._lock = threading.RLock()
                 self._open()
+
+
+class Loan:
+    """A channel of a pool that is lent to one call: see `Pool.channel`."""
+
+    __slots__ = ("_channel", "_pool", "_slot")
+
+    def __init__(self, pool: Pool, slot: Slot) -> None:
+        self._pool = pool
+        self._slot = slot
+
+    def __enter__(self) -> Channel:
+        self._channel = channel = self._pool.take(self._slot)
+        return channel
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or (issubclass(kind, QuothError) and not issubclass(kind, Disconnected)):
+            self._pool.put(self._channel, self._slot)
+        else:
+            self._channel.close()
 
 
 _forgetting = threading.Lock()

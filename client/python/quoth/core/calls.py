@@ -168,16 +168,17 @@ def _read(
         raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
     parts: list[Batch] = []
     count = 0
-    waiting_until = deadline_in(wait)
+    waiting_until = deadline_in(wait) if wait else 0.0
     while count < limit and reader.after < end:
-        left = 0.0 if count else max(0.0, waiting_until - time.monotonic())
+        left = 0.0 if count or not wait else max(0.0, waiting_until - time.monotonic())
         found = yield from reader.fetch(wait=left, timeout=client.timeout, records_max=limit - count)
         for one in found:
-            parts.append(one.head(min(limit - count, end + 1 - one.first)))
-            count += len(parts[-1])
+            part = one.head(min(limit - count, end + 1 - one.first))
+            parts.append(part)
+            count += len(part.values)
             if count >= limit:
                 break
-        if not reader.has_more and (count or time.monotonic() >= waiting_until):
+        if not reader.has_more and (count or not wait or time.monotonic() >= waiting_until):
             break
     return Messages(parts)
 

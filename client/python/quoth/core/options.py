@@ -25,6 +25,8 @@ def as_seconds(given: float, what: str = "timeout") -> float:
 
     Raises `RequestError` ``bad_request`` for NaN and for everything else that is no number.
     """
+    if type(given) is float and 0.0 <= given <= SECONDS_MAX:
+        return given
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         seconds = float(min(max(given, 0), SECONDS_MAX))
         if not math.isnan(seconds):

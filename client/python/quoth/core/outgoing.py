@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from quoth.message import Ack
-from quothwire import batch as wire
 from quothwire.errors import QuothError
 from quothwire.headers import decode_headers
+from quothwire.record import RecordBuffer
 
-RECORD_BYTES = 13
-"""Bytes of a record in a batch beside its contents: three offsets, and a bit rounded up."""
 BATCH_BYTES = 2**20
 """A batch is sent when it holds this much, whatever its number of records."""
 OVERHEAD_BYTES = 128
@@ -82,52 +80,15 @@ class OutgoingBatch:
 
 @dataclass(eq=False)
 class ProducerBatch(OutgoingBatch):
-    """A batch of a producer, also while it is filled. number: its place among all of its producer.
-
-    keys, headers: may be shorter than values; the records behind their end have none.
-    """
+    """A batch of a producer, also while it is filled. number: its place among all of its producer."""
 
     number: int
-    values: list[bytes] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    headers: list[bytes] = field(default_factory=list)
-    size: int = 0
+    records: RecordBuffer
     futures: list[Future[Ack]] = field(default_factory=list)
 
-    def add(self, value: bytes, key: bytes | None, headers: bytes, size: int) -> None:
-        """Add a record. size: its bytes in the batch."""
-        before = len(self.values)
-        self.values.append(value)
-        if key is not None:
-            self.keys += [None] * (before - len(self.keys)) + [key]
-        if headers:
-            self.headers += [b""] * (before - len(self.headers)) + [headers]
-        self.size += size
-
-    def extend(
-        self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[bytes] | None,
-        size: int,
-    ) -> None:
-        """Add several records. size: their bytes in the batch."""
-        before = len(self.values)
-        self.values += values
-        if keys is not None:
-            self.keys += [None] * (before - len(self.keys))
-            self.keys += keys
-        if headers is not None:
-            self.headers += [b""] * (before - len(self.headers))
-            self.headers += headers
-        self.size += size
-
-    def encoded(self, producer: int, sequence: int, flags: int = 0) -> bytes:
-        """Return the bytes to send. flags: see `quothwire.batch.Flag`."""
-        keys, headers = self._columns()
-        return wire.encode(
-            self.values, keys or None, headers or None, producer=producer, sequence=sequence, flags=flags
-        )
+    def encoded(self, producer: int, sequence: int) -> bytes:
+        """Return the bytes to send."""
+        return self.records.encoded(producer, sequence)
 
     def complete(self, outcome: Ack | Failure) -> None:
         """Complete its futures."""
@@ -139,13 +100,7 @@ class ProducerBatch(OutgoingBatch):
 
     def failure(self, outcome: Literal["refused", "unknown"], problem: QuothError) -> Failure:
         """Return the account of a batch that was not delivered, with its records."""
-        count = len(self.values)
-        keys, encoded = self._columns()
+        values, keys, encoded = self.records.contents()
+        count = len(values)
         headers: list[Mapping[str, bytes]] = [decode_headers(one) for one in encoded or [b""] * count]
-        return Failure(self.values, keys or [None] * count, headers, outcome, problem)
-
-    def _columns(self) -> tuple[list[bytes | None], list[bytes]]:
-        """Return keys and headers of all records; empty lists if no record has any."""
-        count = len(self.values)
-        keys = self.keys and self.keys + [None] * (count - len(self.keys))
-        return keys, self.headers and self.headers + [b""] * (count - len(self.headers))
+        return Failure(values, keys or [None] * count, headers, outcome, problem)

@@ -19,13 +19,14 @@ import secrets
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from quoth.columns import RecordColumns, check_size
 from quoth.core.options import deadline_in
-from quoth.core.outgoing import BATCH_BYTES, OVERHEAD_BYTES, RECORD_BYTES, ProducerBatch
+from quoth.core.outgoing import BATCH_BYTES, OVERHEAD_BYTES
 from quoth.core.request_state import RETRIED, RequestState
+from quothwire import batch as wire
 from quothwire.batch import Flag
 from quothwire.columns import Column, encode_columns
 from quothwire.errors import QuothError, error
@@ -39,6 +40,7 @@ from quothwire.protocol.transaction import (
     producer_of,
     sequence_of,
 )
+from quothwire.record import RECORD_BYTES
 from quothwire.topic import check_topic
 
 IN_FLIGHT_MAX = 8
@@ -88,6 +90,41 @@ class _Sent:
     refused: bool = False
 
 
+@dataclass(eq=False, slots=True)
+class _Filling:
+    """The records of a batch that is being filled.
+
+    keys, headers: may be shorter than values; the records behind their end have none. size: bytes in all.
+    """
+
+    values: list[bytes] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    headers: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    def extend(self, columns: RecordColumns, size: int) -> None:
+        """Add several records. size: their bytes in the batch."""
+        values, keys, headers = columns
+        before = len(self.values)
+        self.values += values
+        if keys is not None:
+            self.keys += [None] * (before - len(self.keys))
+            self.keys += keys
+        if headers is not None:
+            self.headers += [b""] * (before - len(self.headers))
+            self.headers += headers
+        self.size += size
+
+    def encoded(self, producer: int, sequence: int, flags: int) -> bytes:
+        """Return the batch as bytes. flags: see `quothwire.batch.Flag`."""
+        count = len(self.values)
+        keys = self.keys and self.keys + [None] * (count - len(self.keys))
+        headers = self.headers and self.headers + [b""] * (count - len(self.headers))
+        return wire.encode(
+            self.values, keys or None, headers or None, producer=producer, sequence=sequence, flags=flags
+        )
+
+
 class PartStaging:
     """One attempt to stage one part. Owned by one thread.
 
@@ -108,7 +145,7 @@ class PartStaging:
             "sequence": sequence_of(name.version),
             "flags": int(Flag.TRANSACTION),
         }
-        self._filling = ProducerBatch(0)
+        self._filling = _Filling()
         self._unsettled: deque[_Sent] = deque()
         self._bytes = 0
         """Of those."""
@@ -146,9 +183,8 @@ class PartStaging:
             if not filling.values:
                 end = max(end, begin + 1)
             rows = slice(begin, end)
-            filling.extend(
-                values[rows], keys and keys[rows], headers and headers[rows], ends[end] - ends[begin]
-            )
+            part = RecordColumns(values[rows], keys and keys[rows], headers and headers[rows])
+            filling.extend(part, ends[end] - ends[begin])
             begin = end
             if begin < len(values):
                 self.seal()
@@ -163,7 +199,7 @@ class PartStaging:
 
     def seal(self) -> None:
         """Close the batch that is being filled."""
-        filling, self._filling = self._filling, ProducerBatch(0)
+        filling, self._filling = self._filling, _Filling()
         if filling.values:
             self._add(filling.encoded(**self._identity), len(filling.values))
 

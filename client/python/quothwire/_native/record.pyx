@@ -181,12 +181,14 @@ cdef class RecordBuffer:
     cdef size_t content
     cdef size_t bytes_limit
     cdef size_t record_limit
+    cdef uint32_t records_limit
     cdef bint is_sealed
 
     is_atomic = True
 
-    def __init__(self, bytes_max, record_bytes_max):
+    def __init__(self, bytes_max, record_bytes_max, records_max=QUOTH_BATCH_RECORDS_MAX):
         self.bytes_limit = <size_t>bounded(bytes_max)
+        self.records_max = records_max
         self.record_limit = <size_t>bounded(record_bytes_max)
 
     def __dealloc__(self):
@@ -214,6 +216,14 @@ cdef class RecordBuffer:
     def bytes_max(self, limit):
         self.bytes_limit = <size_t>bounded(limit)
 
+    @property
+    def records_max(self):
+        return self.records_limit
+
+    @records_max.setter
+    def records_max(self, limit):
+        self.records_limit = <uint32_t>bounded(limit, QUOTH_BATCH_RECORDS_MAX, "records")
+
     def append(self, value, key=None, headers=None):
         cdef size_t size
         if not PyBytes_CheckExact(value):
@@ -232,7 +242,7 @@ cdef class RecordBuffer:
             size += <size_t>PyBytes_GET_SIZE(encoded)
         if size > self.record_limit:
             raise too_large(size, self.record_limit)
-        if self.is_sealed or self.records >= QUOTH_BATCH_RECORDS_MAX:
+        if self.is_sealed or self.records >= self.records_limit:
             return 0
         if self.records and self.content + RECORD_BYTES * <size_t>self.records + size > self.bytes_limit:
             return 0

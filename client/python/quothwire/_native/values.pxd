@@ -1,7 +1,8 @@
 """Converts between integers in C and those of Python, and makes named tuples field by field.
 
 `new_row` makes a named tuple whose fields are not set yet. `new_untracked_row` makes one that the collector does not
-know: set all its fields at once, without any other call in between.
+know: set all its fields before any other code sees it. `replace_field` sets a field of one that nothing else refers
+to, whether it was set or not.
 """
 
 from cpython.object cimport PyObject
@@ -12,6 +13,7 @@ from libc.stdint cimport int64_t, uint64_t
 cdef extern from "Python.h":
     PyObject *PyTuple_GET_ITEM(object row, Py_ssize_t field)
     PyObject *PyErr_Occurred()
+    void Py_XDECREF(PyObject *released)
     void PyErr_Clear()
     uint64_t PyLong_AsUnsignedLongLong(object number)
     int64_t PyLong_AsLongLong(object number)
@@ -33,12 +35,15 @@ cdef extern from *:
     }
 
     static inline PyObject *quoth_new_untracked_row(PyObject *kind, Py_ssize_t fields) {
-        return quoth_row_ready((PyObject *)PyObject_GC_NewVar(PyTupleObject, (PyTypeObject *)kind, fields));
+        PyTupleObject *row = PyObject_GC_NewVar(PyTupleObject, (PyTypeObject *)kind, fields);
+        if (row) memset(row->ob_item, 0, (size_t)fields * sizeof(PyObject *));
+        return quoth_row_ready((PyObject *)row);
     }
     """
     const uint64_t WORD_MAX "QUOTH_WORD_MAX"
     object new_row "quoth_new_row"(object kind, Py_ssize_t fields)
     object new_untracked_row "quoth_new_untracked_row"(object kind, Py_ssize_t fields)
+    void row_ready "quoth_row_ready"(object row)
 
 
 cdef inline bint as_word(object number, uint64_t *word) noexcept:
@@ -74,3 +79,11 @@ cdef inline void set_field(object row, Py_ssize_t field, object value):
     """Sets a field of a named tuple, once."""
     Py_INCREF(value)
     PyTuple_SET_ITEM(row, field, value)
+
+
+cdef inline void replace_field(object row, Py_ssize_t field, object value):
+    """Sets a field of a named tuple that nothing else refers to, whether it is set or not."""
+    cdef PyObject *before = PyTuple_GET_ITEM(row, field)
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(row, field, value)
+    Py_XDECREF(before)

@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
-from quoth.core.outgoing import BATCH_BYTES, RECORD_BYTES
+from quoth.core.outgoing import BATCH_BYTES
 from quoth.spark.sink.headers import encode_header_column
 from quoth.spark.source.arrow import TYPES, buffers_of
 from quothwire.columns import BatchColumns, Column
 from quothwire.errors import QuothError, error
+from quothwire.record import RECORD_BYTES
 
 _TEXTS = ("string", "binary")
 _KINDS = {
