@@ -18,11 +18,13 @@ from kit.client.numbered import numbered
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip, stored_batches
 from kit.machine.commands import COMMAND_S, Ended, Running
+from kit.scale import times
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Call, decode_call, encode_error, encode_reply
 from quothwire.protocol.messages import Operation, Welcome
 
 LINES = 30_000
+COPIED, COPIED_S = times(20_000, 1_000_000), times(60, 600)
 Start = Callable[..., Running]
 
 
@@ -284,17 +286,24 @@ def test_line_that_no_record_can_hold_is_refused_and_earlier_ones_are_stored(
     assert stored(broker, topic) == lines[:2]
 
 
-def test_topic_is_copied_with_keys_and_headers(start: Start, broker: BrokerProcess, topic: str) -> None:
+def test_records_of_all_kinds_come_back_from_a_program_in_c(
+    start: Start, broker: BrokerProcess, topic: str
+) -> None:
+    """Python publishes, C copies as they arrive, Python reads; each of the three checks all checksums."""
     with quoth.connect(broker.url) as client:
         copying = start("quoth-copy", broker.url, topic, f"{topic}.copy")
         with client.producer(topic) as producer:
-            for number in range(5_000):
+            for number in range(COPIED):
                 one = numbered(number)
                 producer.send(one.value, key=one.key, headers=one.headers)
-        eventually(lambda: count_of(broker, f"{topic}.copy") == 5_000, "all is copied")
+        eventually(lambda: count_of(broker, f"{topic}.copy") == COPIED, "all is copied", COPIED_S)
         assert end(copying, signal.SIGTERM) == (143, b"", "")
-        copied = [message for batch in client.batches(f"{topic}.copy") for message in batch]
-    assert [(one.value, one.key, one.headers) for one in copied] == list(map(numbered, range(5_000)))
+        count = 0
+        for batch in client.batches(f"{topic}.copy"):
+            for message in batch:
+                assert (message.value, message.key, message.headers) == numbered(count)
+                count += 1
+    assert count == COPIED
 
 
 def test_the_header_serves_cpp_as_it_is(start: Start, broker: BrokerProcess, topic: str) -> None:

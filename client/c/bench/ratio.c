@@ -3,9 +3,9 @@
  *     quoth-c-ratio URL TOPIC [BATCHES [ROUNDS]]
  *
  * Writes batches of 100 records of 100 bytes with 32 in flight, then reads all of them with fetches of 1 MiB, one
- * ahead. The bare side sends bytes that were made before and looks at no record. Prints the medians of
- * the rounds as one JSON object: records a second, the library's part of the bare side's, and the processor time of
- * this process a record. */
+ * ahead. The bare side sends bytes that were made before and looks at no record. Each round begins with the other
+ * side; one before the first does not count. Prints, as one JSON object, the batches a second of each round, and the
+ * microseconds of this process's processor time a batch. Trims what it has written. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,10 +19,12 @@
 #include "quoth.h"
 
 enum { /* PAYLOAD_BYTES: header, offsets, padding, values */
-       RECORDS = 100, VALUE_BYTES = 100, WINDOW = 32, ROUNDS_MAX = 99, PAYLOAD_BYTES = 64 + 4 * (RECORDS + 1) + 4 +
+       RECORDS = 100, VALUE_BYTES = 100, WINDOW = 32, ROUNDS_MAX = 10000, PAYLOAD_BYTES = 64 + 4 * (RECORDS + 1) + 4 +
        RECORDS * VALUE_BYTES };
 
-enum { BARE_WRITE, LIBRARY_WRITE, BARE_READ, LIBRARY_READ, KINDS };
+enum { READS = 4 }; /* times that all is read: reading takes a quarter of the time of writing */
+
+enum { BARE, LIBRARY, SIDES };
 
 static double seconds(clockid_t of) {
     struct timespec now;
@@ -143,62 +145,88 @@ static uint64_t library_read(quoth_client *client, const char *topic, uint64_t a
 
 /* ---- the rounds ---- */
 
-static int is_less(const void *one, const void *other) {
-    double a = *(const double *)one, b = *(const double *)other;
-    return a < b ? -1 : a > b;
-}
+typedef struct bench {
+    quoth_client *client;
+    void *socket;
+    const char *topic;
+    uint8_t payload[PAYLOAD_BYTES];
+    uint64_t batches;
+} bench;
 
-static double median(double *figures, int count) {
-    qsort(figures, (size_t)count, sizeof *figures, is_less);
-    return figures[count / 2];
-}
+/* What the rounds of one side came to: batches a second, and microseconds of processor time a batch. */
+typedef struct figures { double rate[ROUNDS_MAX], processor[ROUNDS_MAX]; } figures;
 
-static uint64_t newest(quoth_client *client, const char *topic) {
+static uint64_t newest(const bench *of) {
     quoth_topic info;
     quoth_error error;
-    return quoth_describe(client, topic, &info, &error) ? 0 : info.last;
+    if (quoth_describe(of->client, of->topic, &info, &error)) stop(error.text);
+    return info.last;
 }
 
-/* What one measurement took. */
-typedef struct figure { double wall[ROUNDS_MAX], processor[ROUNDS_MAX]; } figure;
-
-static void begin(double *wall, double *processor) {
-    *wall = seconds(CLOCK_MONOTONIC);
-    *processor = seconds(CLOCK_PROCESS_CPUTIME_ID);
+static void write_all(bench *of, int side) {
+    if (side == BARE)
+        bare_write(of->socket, of->topic, of->payload, of->batches);
+    else
+        library_write(of->client, of->topic, of->batches);
 }
 
-static void end(double wall, double processor, figure *figures, int round) {
-    figures->wall[round] = seconds(CLOCK_MONOTONIC) - wall;
-    figures->processor[round] = seconds(CLOCK_PROCESS_CPUTIME_ID) - processor;
+static void read_all(bench *of, int side, uint64_t after, uint64_t until) {
+    for (int i = 0; i < READS; i++) {
+        if (side == BARE)
+            bare_read(of->socket, of->topic, after, until);
+        else if (library_read(of->client, of->topic, after, until) != of->batches * RECORDS * VALUE_BYTES)
+            stop("the library has read other records");
+    }
 }
 
-static void measure(quoth_client *client, void *socket, const char *topic, uint8_t *payload, uint64_t batches,
-                    int round, figure figures[KINDS]) {
-    double wall, processor;
-    uint64_t before = newest(client, topic), middle, last;
-    begin(&wall, &processor);
-    bare_write(socket, topic, payload, batches);
-    end(wall, processor, &figures[BARE_WRITE], round);
-    middle = newest(client, topic);
-    begin(&wall, &processor);
-    library_write(client, topic, batches);
-    end(wall, processor, &figures[LIBRARY_WRITE], round);
-    last = newest(client, topic);
-    begin(&wall, &processor);
-    bare_read(socket, topic, before, middle);
-    end(wall, processor, &figures[BARE_READ], round);
-    begin(&wall, &processor);
-    uint64_t bytes = library_read(client, topic, middle, last);
-    end(wall, processor, &figures[LIBRARY_READ], round);
-    if (bytes != batches * RECORDS * VALUE_BYTES) stop("the library has read other records");
+static double wall_begin, processor_begin;
+
+static void begin(void) {
+    wall_begin = seconds(CLOCK_MONOTONIC);
+    processor_begin = seconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-static void print(const char *name, figure *bare, figure *library, double records, int rounds) {
-    double bare_wall = median(bare->wall, rounds), wall = median(library->wall, rounds);
-    double bare_processor = median(bare->processor, rounds), processor = median(library->processor, rounds);
-    printf("\"%s\": {\"bare\": %.0f, \"library\": %.0f, \"ratio\": %.3f, \"bare_cpu_ns\": %.0f, "
-           "\"library_cpu_ns\": %.0f}", name, records / bare_wall, records / wall, bare_wall / wall,
-           bare_processor / records * 1e9, processor / records * 1e9);
+static void end(figures *of, int round, double batches) {
+    of->rate[round] = batches / (seconds(CLOCK_MONOTONIC) - wall_begin);
+    of->processor[round] = (seconds(CLOCK_PROCESS_CPUTIME_ID) - processor_begin) / batches * 1e6;
+}
+
+static void measure(bench *of, int round, figures writes[SIDES], figures reads[SIDES]) {
+    uint64_t places[SIDES + 1] = {newest(of)};
+    quoth_error error;
+    for (int turn = 0; turn < SIDES; turn++) {
+        int side = (turn + round) % SIDES;
+        begin();
+        write_all(of, side);
+        end(&writes[side], round, (double)of->batches);
+        places[turn + 1] = newest(of);
+    }
+    for (int turn = 0; turn < SIDES; turn++) {
+        int side = (turn + round) % SIDES;
+        begin();
+        read_all(of, side, places[turn], places[turn + 1]);
+        end(&reads[side], round, (double)of->batches * READS);
+    }
+    if (quoth_trim(of->client, of->topic, places[SIDES], NULL, &error)) stop(error.text);
+}
+
+static void print_list(const char *name, const double *numbers, int count) {
+    printf("\"%s\": [", name);
+    for (int i = 0; i < count; i++) printf("%s%.3f", i ? ", " : "", numbers[i]);
+    putchar(']');
+}
+
+/* Without the first round, which was for warming up. */
+static void print(const char *name, const figures of[SIDES], int rounds) {
+    printf("\"%s\": {", name);
+    print_list("bare", of[BARE].rate + 1, rounds);
+    printf(", ");
+    print_list("library", of[LIBRARY].rate + 1, rounds);
+    printf(", ");
+    print_list("bare_cpu_us", of[BARE].processor + 1, rounds);
+    printf(", ");
+    print_list("library_cpu_us", of[LIBRARY].processor + 1, rounds);
+    putchar('}');
 }
 
 static void make_payload(uint8_t *payload) {
@@ -211,27 +239,27 @@ static void make_payload(uint8_t *payload) {
 }
 
 int main(int count, char **arguments) {
-    static figure figures[KINDS];
-    static uint8_t payload[PAYLOAD_BYTES];
-    uint64_t batches = count > 3 ? strtoull(arguments[3], NULL, 10) : 2000;
-    int rounds = count > 4 ? atoi(arguments[4]) : 5;
-    quoth_client *client;
+    static figures writes[SIDES], reads[SIDES];
+    static bench of;
+    int rounds = count > 4 ? atoi(arguments[4]) : 9;
     quoth_error error;
-    if (count < 3 || rounds < 1 || rounds > ROUNDS_MAX) stop("usage: quoth-c-ratio URL TOPIC [BATCHES [ROUNDS]]");
-    if (quoth_connect(arguments[1], NULL, &client, &error)) stop(error.text);
-    void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
-    if (zmq_connect(socket, arguments[1])) stop("the bare side cannot connect");
-    library_write(client, arguments[2], 1);
-    make_payload(payload);
-    for (int round = 0; round < rounds; round++)
-        measure(client, socket, arguments[2], payload, batches, round, figures);
+    if (count < 3 || rounds < 1 || rounds >= ROUNDS_MAX) stop("usage: quoth-c-ratio URL TOPIC [BATCHES [ROUNDS]]");
+    of.topic = arguments[2];
+    of.batches = count > 3 ? strtoull(arguments[3], NULL, 10) : 4000;
+    if (quoth_connect(arguments[1], NULL, &of.client, &error)) stop(error.text);
+    void *context = zmq_ctx_new();
+    of.socket = zmq_socket(context, ZMQ_DEALER);
+    if (zmq_connect(of.socket, arguments[1])) stop("the bare side cannot connect");
+    make_payload(of.payload);
+    library_write(of.client, of.topic, 1); /* makes the topic */
+    for (int round = 0; round <= rounds; round++) measure(&of, round, writes, reads);
     putchar('{');
-    print("write", &figures[BARE_WRITE], &figures[LIBRARY_WRITE], (double)batches * RECORDS, rounds);
+    print("write", writes, rounds);
     printf(", ");
-    print("read", &figures[BARE_READ], &figures[LIBRARY_READ], (double)batches * RECORDS, rounds);
+    print("read", reads, rounds);
     printf("}\n");
-    zmq_close(socket);
+    zmq_close(of.socket);
     zmq_ctx_term(context);
-    quoth_close(client);
+    quoth_close(of.client);
     return 0;
 }

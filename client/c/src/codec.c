@@ -207,8 +207,10 @@ const quoth_shape *quoth_reply_shape(unsigned operation) { return SHAPES[operati
 
 void quoth_message_clear(const quoth_shape *shape, void *message) {
     if (shape->size) memset(message, 0, shape->size);
-    for (const quoth_field *field = shape->fields, *end = field + shape->count; field < end; field++)
+    for (unsigned row = 0; row < shape->count; row++) {
+        const quoth_field *field = &shape->fields[row];
         if (field->standard) memcpy((char *)message + field->offset, &field->standard, sizeof field->standard);
+    }
 }
 
 static void pack_field(quoth_packer *packer, const quoth_field *field, const void *at) {
@@ -248,12 +250,12 @@ static int is_left_out(const quoth_field *field, const void *at) {
 
 size_t quoth_message_encode(const quoth_shape *shape, const void *message, void *to, size_t room) {
     quoth_packer packer = {to, (uint8_t *)to + room, 0};
-    const quoth_field *end = shape->fields + shape->count;
     uint32_t pairs = shape->count;
-    for (const quoth_field *field = shape->fields; field < end; field++)
-        pairs -= (uint32_t)is_left_out(field, (const char *)message + field->offset);
+    for (unsigned row = 0; row < shape->count; row++)
+        pairs -= (uint32_t)is_left_out(&shape->fields[row], (const char *)message + shape->fields[row].offset);
     quoth_pack_map(&packer, pairs);
-    for (const quoth_field *field = shape->fields; field < end; field++) {
+    for (unsigned row = 0; row < shape->count; row++) {
+        const quoth_field *field = &shape->fields[row];
         const char *at = (const char *)message + field->offset;
         if (is_left_out(field, at)) continue;
         quoth_pack_text(&packer, (quoth_span){(const uint8_t *)field->name, field->name_bytes});

@@ -252,6 +252,12 @@ int quoth_link_read_events(quoth_link *link) {
     return found;
 }
 
+int quoth_link_read_events_at(quoth_link *link, int64_t now) {
+    if (now == link->read_at) return 0;
+    link->read_at = now;
+    return quoth_link_read_events(link);
+}
+
 int quoth_link_wait(quoth_link *link, int64_t until) {
     zmq_pollitem_t items[] = {{link->socket, 0, ZMQ_POLLIN, 0}, {link->monitor, 0, ZMQ_POLLIN, 0}};
     int64_t now = quoth_now();

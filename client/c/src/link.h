@@ -47,7 +47,7 @@ typedef struct quoth_link {
     int connected;     /* a handshake has succeeded, and the connection was not lost since */
     int was_connected; /* at any time */
     int descriptor;    /* of the TCP connection, -1 for none */
-    int64_t watched_at;
+    int64_t watched_at, read_at; /* the times of the last look at the connection, and at the events */
 } quoth_link;
 
 /* An answer. Its frames are the caller's to close. */
@@ -80,6 +80,9 @@ int quoth_link_wait(quoth_link *link, int64_t until);
 
 /* Reads the events so far, without waiting. Returns 1 if a lost connection was made again. */
 int quoth_link_read_events(quoth_link *link);
+
+/* The same, once in a millisecond: a look at a monitor without an event costs two system calls. */
+int quoth_link_read_events_at(quoth_link *link, int64_t now);
 
 /* The descriptors to poll, and 1 if there is something to read now. */
 int quoth_link_descriptors(quoth_link *link, int descriptors[2]);

@@ -150,12 +150,13 @@ static int64_t next_due(const quoth_producer *producer) {
     return due;
 }
 
-/* Takes what has arrived, and sends what is due. */
-static void progress(quoth_producer *producer, int64_t now) {
-    if (quoth_link_read_events(&producer->link)) producer->inflight.again_at = now;
-    quoth_inflight_take(&producer->inflight);
+/* Takes what has arrived, and sends what is due. Returns 1 if there were answers. */
+static int progress(quoth_producer *producer, int64_t now) {
+    if (quoth_link_read_events_at(&producer->link, now)) producer->inflight.again_at = now;
+    int heard = quoth_inflight_take(&producer->inflight);
     check_clock(producer, now);
     fill_window(producer, now);
+    return heard;
 }
 
 /* The same, and waits until a time, or until something has happened. */
@@ -165,7 +166,7 @@ static int turn(quoth_producer *producer, int64_t until, quoth_error *error) {
         int code = seal(producer, error);
         if (code) return code;
     }
-    progress(producer, now);
+    if (progress(producer, now)) return QUOTH_OK;
     due = next_due(producer);
     if (due > now && until > now) {
         if (quoth_link_wait(&producer->link, due < until ? due : until)) producer->inflight.again_at = quoth_now();

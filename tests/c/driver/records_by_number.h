@@ -9,20 +9,24 @@
 
 #include "quoth.h"
 
+enum { LARGE_BYTES = 65000 };
+
 typedef struct numbered {
-    char value[512], key[32], first[32];
+    char value[LARGE_BYTES + 32], key[32], first[32];
     quoth_header headers[2];
     quoth_record record;
 } numbered;
 
-/* The value has the number and up to 199 letters; two of three records have a key, every fifth has two headers. */
+/* The value has the number and up to 199 letters, or LARGE_BYTES; one of eleven is empty. Two of three records have a
+ * key, some of them an empty one; every fifth has two headers. */
 static inline const quoth_record *make_numbered(numbered *one, uint64_t i) {
     int size = snprintf(one->value, sizeof one->value, "value %" PRIu64 " ", i);
-    size_t letters = (size_t)(i * 7 % 200);
+    size_t letters = i % 997 == 500 ? LARGE_BYTES : (size_t)(i * 7 % 200);
     memset(one->value + size, 'x', letters);
     memset(&one->record, 0, sizeof one->record);
-    one->record.value = (quoth_bytes){one->value, (size_t)size + letters};
+    one->record.value = (quoth_bytes){one->value, i % 11 == 7 ? 0 : (size_t)size + letters};
     if (i % 3) one->record.key = (quoth_bytes){one->key, (size_t)snprintf(one->key, 32, "key %" PRIu64, i % 10)};
+    if (i % 13 == 6) one->record.key.size = 0;
     if (i % 5 == 0) {
         one->headers[0] = (quoth_header){{"number", 6}, {one->first, (size_t)snprintf(one->first, 32, "%" PRIu64, i)}};
         one->headers[1] = (quoth_header){{"\xc3\xa9", 2}, {"", 0}};
