@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 C_SOURCES = ROOT / "client/c/src"
 PACKAGES = {
     "quothwire._native": ROOT / "client/python/quothwire/_native",
+    "quothlog._native": ROOT / "broker/quothlog/_native",
     "quothd._native": ROOT / "broker/quothd/_native",
 }
 """The packages of compiled modules. Each Cython file in one of them becomes a module."""

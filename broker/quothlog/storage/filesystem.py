@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from quothwire.errors import error
+from quothwire.native import compiled
 from quothwire.text.paths import open_regular
 
 Buffer = bytes | bytearray | memoryview
@@ -128,6 +129,19 @@ def refuse_strange(filesystem: FileSystem, path: Path) -> None:
         raise error("storage_failed", f"{path}: {problem.strerror}", hint) from problem
 
 
+@compiled("quothlog._native.filesystem")
+def read_now(fd: int, size: int, offset: int) -> Buffer | None:
+    """Return bytes of a file at an offset; None if not all are in memory, or if the system cannot tell."""
+    if not _NO_WAIT:
+        return None
+    data = bytearray(size)
+    try:
+        found = os.preadv(fd, (data,), offset, _NO_WAIT)
+    except OSError:
+        return None
+    return data if found == size else None
+
+
 class _PosixFile:
     """A regular file of the operating system."""
 
@@ -149,14 +163,7 @@ class _PosixFile:
         return b"".join(parts)
 
     def read_at_hand(self, size: int, offset: int) -> Buffer | None:
-        if not _NO_WAIT:
-            return None
-        data = bytearray(size)
-        try:
-            found = os.preadv(self._fd, (data,), offset, _NO_WAIT)
-        except OSError:
-            return None
-        return data if found == size else None
+        return read_now(self._fd, size, offset)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         for start in range(0, len(buffers), _BUFFERS_MAX):

@@ -7,12 +7,20 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.disk.doubles import FaultyDisk, MemoryDisk
 from kit.disk.logs import OpenLog, fill
-from quothlog.storage.filesystem import FileSystem, PosixFileSystem, sync_directory, write_durably
+from kit.pure import needs_compiled, outcome, pure
+from quothlog.storage.filesystem import (
+    FileSystem,
+    PosixFileSystem,
+    read_now,
+    sync_directory,
+    write_durably,
+)
 from quothwire.errors import Unavailable
 
 DISKS: dict[str, Callable[[], FileSystem]] = {
@@ -55,6 +63,22 @@ def test_appended_bytes_are_read_back(disk: FileSystem, directory: Path) -> None
     assert content(disk, directory / "a") == b"onetwoend"
     file.close()
     file.close()
+
+
+@needs_compiled
+def test_the_compiled_read_from_memory_does_what_the_one_in_python_does(directory: Path) -> None:
+    """The bytes, if all are there; for arguments that make no sense, None or the same exception."""
+    in_python = pure("quothlog.storage.filesystem").read_now
+    path = directory / "a"
+    directory.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(range(256)) * 1_000)
+    with path.open("rb") as file:
+        fd = file.fileno()
+        plain: list[tuple[Any, ...]] = [(fd, 0, 0), (fd, 256_000, 0), (fd, 7, 255_993), (fd, 8, 255_993)]
+        wrong = (2**31, 2**62, 2**64, None, "1", 1.0)
+        hostile = [*((one, 1, 0) for one in (-1, *wrong)), *((fd, 1, one) for one in wrong), (fd, -1, 0)]
+        for arguments in (*plain, *hostile):
+            assert outcome(read_now, *arguments) == outcome(in_python, *arguments), arguments
 
 
 def test_many_buffers_are_one_append(disk: FileSystem, directory: Path) -> None:

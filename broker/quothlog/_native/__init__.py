@@ -1,0 +1,1 @@
+"""Compiled functions, see `quothwire.native`. Empty where there was no compiler."""
