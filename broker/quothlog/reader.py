@@ -21,7 +21,7 @@ from quothlog.reading.tailer import Missing, Tailer
 from quothwire import batch
 from quothwire.batch import DecodedBatch, Stored
 from quothwire.closing import Closeable
-from quothwire.record import Record, records_of
+from quothwire.record import Record, records_in
 
 log = logging.getLogger("quothlog")
 
@@ -58,8 +58,8 @@ class Reader(Closeable):
     @property
     def pointer(self) -> int:
         """The pointer of the last record that was returned: begin behind it the next time."""
-        returned = len(self._records) - length_hint(self._left)
-        return self._records[returned - 1].pointer if returned else self._before
+        returned = self._count - length_hint(self._left)
+        return self._first + returned - 1 if returned else self._before
 
     def close(self) -> None:
         """Close the file that is being read."""
@@ -121,8 +121,9 @@ class Reader(Closeable):
         deque(getattr(self, "_left", ()), maxlen=0)
         self._before = pointer
         self._batch: DecodedBatch | None = None
-        self._records: list[Record] = []
-        self._left: Iterator[Record] = iter(self._records)
+        self._first = self._count = 0
+        """The first pointer of the records of the batch, and their number."""
+        self._left: Iterator[Record] = iter(())
 
     def _lists(self, timeout: float | None) -> Iterator[Iterator[Record]]:
         """Yield what is left of each batch. The pointer is found by how far that was iterated over."""
@@ -136,8 +137,9 @@ class Reader(Closeable):
             if found is None:
                 return False
             self._before, self._batch = self.pointer, found
-            self._records = records_of(found, self._above)
-            self._left = iter(self._records)
+            self._left = records_in(found, self._above)
+            self._count = length_hint(self._left)
+            self._first = found.header.last - self._count + 1
         return True
 
     def _take(self, timeout: float | None) -> DecodedBatch | None:

@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import random
+from operator import length_hint
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from kit.pure import needs_compiled, outcome, pure
 from kit.scale import times
 from quothwire import batch
 from quothwire.headers import HEADERS_BYTES_MAX, encode_headers
-from quothwire.record import BUFFER_BYTES_MAX, RECORD_BYTES, Record, RecordBuffer, records_of
+from quothwire.record import BUFFER_BYTES_MAX, RECORD_BYTES, Record, RecordBuffer, records_in, records_of
 
 SEEN_MAX = 2**20
 
@@ -209,7 +210,36 @@ def test_records_are_made_alike_in_c_and_in_python(seed: int) -> None:
         decoded = batch.DecodedBatch(*fields)
         after = rng.choice(odd)
         label = f"QUOTH_SEED={seed} {number} {decoded} {after}"
-        assert seen(records_of, decoded, after) == seen(plain, decoded, after), label
+        expected = seen(plain, decoded, after)
+        assert seen(records_of, decoded, after) == expected, label
+        assert seen(lambda *given: list(records_in(*given)), decoded, after) == expected, label
+
+
+def test_a_record_that_is_held_stays_as_it_is(seed: int) -> None:
+    """One that is not may be filled again for a later record."""
+    rng = random.Random(seed)
+    for _ in range(times(200, 20_000)):
+        count, share = rng.randrange(1, 60), rng.random()
+        keys = rng.choice((None, [rng.choice((None, b"key")) for _ in range(count)]))
+        headers = rng.choice((None, [encode_headers({"n": b"%d" % row}) for row in range(count)]))
+        decoded = batch.decode(batch.encode([b"%d" % row for row in range(count)], keys, headers))
+        kept: list[tuple[int, Any]] = []
+        for row, record in enumerate(records_in(decoded, -1)):
+            if rng.random() < share:
+                kept.append((row, rng.choice((record, [record], {row: record}))))
+        expected = records_of(decoded, -1)
+        for row, held in kept:
+            found = held if isinstance(held, Record) else held[0 if isinstance(held, list) else row]
+            assert found == expected[row], f"QUOTH_SEED={seed} {row} of {count}"
+
+
+def test_records_know_how_many_of_them_are_left() -> None:
+    records = records_in(batch.decode(batch.encode([b"a", b"b", b"c"])), 0)
+    assert length_hint(records) == 2
+    next(records)
+    assert length_hint(records) == 1
+    assert [record.value for record in records] == [b"c"]
+    assert (length_hint(records), next(records, None)) == (0, None)
 
 
 def seen(make: Any, *given: Any) -> Any:

@@ -20,7 +20,7 @@ from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.batch import Bytes, DecodedBatch
 from quothwire.errors import QuothError, error
-from quothwire.record import Record, records_of
+from quothwire.record import Record, records_in
 
 DEFAULT_BYTES = 2**20
 UNLIMITED = 2**63
@@ -85,7 +85,7 @@ def records_above(
 ) -> Iterator[Record]:
     """Yield so many records above a pointer, None: all. Raises as `batches_above` does."""
     wanted = UNLIMITED if limit is None else max(0, limit)
-    rows = starmap(records_of, batches_above(after, log_id, fetch, wanted))
+    rows = starmap(records_in, batches_above(after, log_id, fetch, wanted))
     return islice(chain.from_iterable(rows), None if limit is None else wanted)
 
 

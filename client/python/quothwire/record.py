@@ -103,6 +103,12 @@ def records_of(found: DecodedBatch, after: int = 0) -> list[Record]:
     return list(map(_new, repeat(Record), rows))
 
 
+@_compiled
+def records_in(found: DecodedBatch, after: int = 0) -> Iterator[Record]:
+    """Iterate over the records that `records_of` returns; one that nothing holds any more is filled again."""
+    return iter(records_of(found, after))
+
+
 def _exact_bytes(given: bytes, what: str) -> bytes:
     """Return bytes as such, also those of a subclass. Raises ``bad_request`` for anything else."""
     if type(given) is bytes:

@@ -16,7 +16,7 @@ from quoth.batch import messages_of
 from quothwire import batch
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Fetched, Operation, Publish
-from quothwire.record import Record, records_of
+from quothwire.record import Record, records_in, records_of
 
 pytestmark = needs_compiled
 CALL = binary_codec.encode_request(Publish(), 7, "topic", b"payload")
@@ -93,10 +93,35 @@ def test_columns_that_a_collection_empties_give_the_first_messages() -> None:
         assert found == whole[: len(found)]
 
 
-def test_iterators_of_messages_cannot_be_copied() -> None:
+def test_columns_that_a_collection_empties_give_the_first_records() -> None:
+    plain: Callable[..., list[Record]] = pure("quothwire.record").records_of
+    for _ in range(100):
+        decoded = batch.decode(BATCH)
+        whole = contents(plain(decoded))
+        with emptied_by_the_collector(decoded.values, decoded.keys or [], decoded.headers or []):
+            found = list(records_in(decoded))
+        assert contents(found) == whole[: len(found)]
+
+
+def test_headers_that_take_the_next_record_as_they_are_looked_at_get_it() -> None:
+    class Asking(bytes):
+        def __bool__(self) -> bool:
+            asked.extend(record.value for record in [next(records, None)] if record)
+            return True
+
+    asked: list[bytes] = []
+    header, values, _, _ = batch.decode(batch.encode([b"%d" % row for row in range(9)]))
+    headers: list[bytes] = [Asking(b"\x81\xa1a\xc4\x01b") for _ in values]
+    records = records_in(batch.DecodedBatch(header, values, None, headers), -1)
+    looked_at = [record.value for record in records]
+    assert sorted(looked_at + asked) == values
+
+
+def test_iterators_of_messages_and_records_cannot_be_copied() -> None:
     """A copy would be filled by Cython, which does not check what it fills in."""
-    with pytest.raises(TypeError):
-        copy.copy(messages_of("topic", 1, [b"a"], None, None))
+    for one in (messages_of("topic", 1, [b"a"], None, None), records_in(batch.decode(BATCH))):
+        with pytest.raises(TypeError):
+            copy.copy(one)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 or newer has buffers in Python")

@@ -8,12 +8,11 @@ from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
-from quothwire._native.values cimport as_word, new_untracked_row, replace_field, row_ready
+from quothwire._native.values cimport as_word, replace_field, spare_row
 
 cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(list column, Py_ssize_t row)
     bint PyUnicode_CheckExact(object text)
-    Py_ssize_t Py_REFCNT(object counted)
     void PyObject_GC_Track(object row)
     bint PyObject_GC_IsTracked(object row)
 
@@ -36,8 +35,8 @@ def take(function):
 cdef class MessageIterator:
     """The messages of one batch. The lists may change meanwhile: each row is compared with their lengths.
 
-    older, newer: the last two messages, None at first. A loop holds the newer one while it asks for the next. If
-    nothing else holds the older one, that is filled again, as `zip` does: this takes half of the time of another one.
+    older, newer: the last two messages, None at first. A loop holds the newer one while it asks for the next, so the
+    older one may be a `spare_row`.
     """
 
     cdef object topic, older, newer
@@ -62,10 +61,7 @@ cdef class MessageIterator:
         value = <object>PyList_GET_ITEM(self.values, row)
         key = None if self.keys is None else <object>PyList_GET_ITEM(self.keys, row)
         headers = NOTHING if self.headers is None else <object>PyList_GET_ITEM(self.headers, row)
-        message = self.older
-        if message is None or Py_REFCNT(message) != 2:  # that of `older`, and the one here
-            message = new_untracked_row(Message, 5)  # it may run finalizers, and so any code
-        row_ready(message)
+        message = spare_row(<PyObject *>self.older, Message, 5)
         self.older, self.newer = self.newer, message
         replace_field(message, 0, topic)
         replace_field(message, 1, pointer)

@@ -1,4 +1,4 @@
-"""Records on libquoth: `records_of` and `RecordBuffer` of `quothwire.record`, `encode_headers`.
+"""Records on libquoth: `records_of`, `records_in` and `RecordBuffer` of `quothwire.record`, `encode_headers`.
 
 Each does the same as what has its name in Python for what is plain: exact types, numbers that fit. For everything
 else it calls that, its reference, which also words the errors. Python code may run in between, so what it could
@@ -15,12 +15,13 @@ from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.string cimport memcpy, memset
 
 from quothwire._native.libquoth cimport *
-from quothwire._native.values cimport PyErr_Clear, PyTuple_GET_ITEM, as_signed, as_word, field_as_word, new_untracked_row, set_field
+from quothwire._native.values cimport PyErr_Clear, PyTuple_GET_ITEM, as_signed, as_word, field_as_word, new_untracked_row, replace_field, set_field, spare_row
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size)
     bint PyUnicode_CheckExact(object text)
     void PyObject_GC_Track(object row)
+    bint PyObject_GC_IsTracked(object row)
 
 cdef dict references = {}
 cdef object Header = None
@@ -61,26 +62,43 @@ def take(reference):
 
 
 def records_of(found, after=0):
-    cdef int64_t above
-    cdef uint64_t base, records, skip = 0
-    if not (type(found) is DecodedBatch and PyTuple_GET_SIZE(found) == 4 and as_signed(after, &above)):
-        return references["records_of"](found, after)
-    header = <object>PyTuple_GET_ITEM(found, 0)
-    values = <object>PyTuple_GET_ITEM(found, 1)
-    keys = <object>PyTuple_GET_ITEM(found, 2)
-    headers = <object>PyTuple_GET_ITEM(found, 3)
-    if not (type(header) is Header and PyTuple_GET_SIZE(header) == 9):
-        return references["records_of"](found, after)
-    if not (field_as_word(header, 3, &records) and field_as_word(header, 4, &base)) or base >> POINTER_BITS:
-        return references["records_of"](found, after)
-    if records > QUOTH_BATCH_RECORDS_MAX or not has_rows(values, records):
-        return references["records_of"](found, after)
-    if not (keys is None or has_rows(keys, records)) or not (headers is None or has_rows(headers, records)):
-        return references["records_of"](found, after)
-    if above >= 0 and <uint64_t>above >= base:
-        skip = min(<uint64_t>above - base + 1, records)
-    made = rows_of(base, skip, records, values, keys, headers)
+    cdef uint64_t base, records, skip
+    made = None
+    if plain_batch(found, after, &base, &records, &skip):
+        _, values, keys, headers = <tuple>found
+        made = rows_of(base, skip, records, values, keys, headers)
     return references["records_of"](found, after) if made is None else made
+
+
+def records_in(found, after=0):
+    cdef uint64_t base, records, skip
+    cdef RecordIterator rows
+    if not plain_batch(found, after, &base, &records, &skip):
+        return references["records_in"](found, after)
+    rows = RecordIterator.__new__(RecordIterator)
+    _, rows.values, rows.keys, rows.headers = <tuple>found
+    rows.base, rows.row, rows.end = base, <Py_ssize_t>skip, <Py_ssize_t>records
+    return rows
+
+
+cdef bint plain_batch(object found, object after, uint64_t *base, uint64_t *records, uint64_t *skip) except -1:
+    """True for a decoded batch with columns of its length; `skip`: so many records are not above `after`."""
+    cdef int64_t above
+    if not (type(found) is DecodedBatch and PyTuple_GET_SIZE(found) == 4 and as_signed(after, &above)):
+        return False
+    header, values, keys, headers = <tuple>found
+    if not (type(header) is Header and PyTuple_GET_SIZE(header) == 9):
+        return False
+    if not (field_as_word(header, 3, records) and field_as_word(header, 4, base)) or base[0] >> POINTER_BITS:
+        return False
+    if records[0] > QUOTH_BATCH_RECORDS_MAX or not has_rows(values, records[0]):
+        return False
+    if not (keys is None or has_rows(keys, records[0])) or not (headers is None or has_rows(headers, records[0])):
+        return False
+    skip[0] = 0
+    if above >= 0 and <uint64_t>above >= base[0]:
+        skip[0] = min(<uint64_t>above - base[0] + 1, records[0])
+    return True
 
 
 cdef inline bint has_rows(object column, uint64_t records) noexcept:
@@ -108,11 +126,71 @@ cdef list rows_of(uint64_t base, uint64_t skip, uint64_t records, object values,
         set_field(record, 1, value)
         set_field(record, 2, key)
         set_field(record, 3, encoded)
-        if not (PyBytes_CheckExact(value) and (key is None or PyBytes_CheckExact(key))):
-            PyObject_GC_Track(record)  # else nothing in it leads back to it, and the collector need not look
+        if not is_plain(value, key):
+            PyObject_GC_Track(record)
         Py_INCREF(record)
         PyList_SET_ITEM(made, row - <Py_ssize_t>skip, record)
     return made
+
+
+cdef inline bint is_plain(object value, object key) noexcept:
+    """True if nothing in a record leads back to it, so that the collector need not look at it."""
+    return PyBytes_CheckExact(value) and (key is None or PyBytes_CheckExact(key))
+
+
+cdef class RecordIterator:
+    """The records of one batch. The lists may change meanwhile: each row is compared with their lengths.
+
+    older, newer: the last two records, None at first. A loop holds the newer one while it asks for the next, so the
+    older one may be a `spare_row`.
+    """
+
+    cdef object older, newer
+    cdef list values, keys, headers
+    cdef uint64_t base
+    cdef Py_ssize_t row, end
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Py_ssize_t row = self.row
+        if row >= self.end or not self.has(row):
+            self.release()
+            raise StopIteration
+        self.row = row + 1
+        pointer = self.base + <uint64_t>row
+        value = <object>PyList_GET_ITEM(self.values, row)
+        key = None if self.keys is None else <object>PyList_GET_ITEM(self.keys, row)
+        encoded = NO_HEADERS
+        if self.headers is not None:
+            stored = <object>PyList_GET_ITEM(self.headers, row)
+            encoded = headers_of(stored)  # it may run any code, as the next line may
+        record = spare_row(<PyObject *>self.older, Record, 4)
+        self.older, self.newer = self.newer, record
+        replace_field(record, 0, pointer)
+        replace_field(record, 1, value)
+        replace_field(record, 2, key)
+        replace_field(record, 3, encoded)
+        if not (is_plain(value, key) or PyObject_GC_IsTracked(record)):
+            PyObject_GC_Track(record)
+        return record
+
+    def __length_hint__(self):
+        return self.end - self.row
+
+    cdef bint has(self, Py_ssize_t row) noexcept:
+        """True if each list has this row."""
+        return (
+            row < PyList_GET_SIZE(self.values)
+            and (self.keys is None or row < PyList_GET_SIZE(self.keys))
+            and (self.headers is None or row < PyList_GET_SIZE(self.headers))
+        )
+
+    cdef void release(self) noexcept:
+        """Ends it, and drops its lists."""
+        self.row = self.end = 0
+        self.values = self.keys = self.headers = self.older = self.newer = None
 
 
 cdef object headers_of(object encoded):

@@ -14,6 +14,7 @@ cdef extern from "Python.h":
     PyObject *PyTuple_GET_ITEM(object row, Py_ssize_t field)
     PyObject *PyErr_Occurred()
     void Py_XDECREF(PyObject *released)
+    Py_ssize_t Py_REFCNT(PyObject *counted)
     void PyErr_Clear()
     uint64_t PyLong_AsUnsignedLongLong(object number)
     int64_t PyLong_AsLongLong(object number)
@@ -79,6 +80,18 @@ cdef inline void set_field(object row, Py_ssize_t field, object value):
     """Sets a field of a named tuple, once."""
     Py_INCREF(value)
     PyTuple_SET_ITEM(row, field, value)
+
+
+cdef inline object spare_row(PyObject *older, object kind, Py_ssize_t fields):
+    """Returns a row that only its owner refers to, to be filled again as `zip` does, else a new one.
+
+    older: borrowed from its owner; None at first. A new row takes twice the time, and may run any code.
+    """
+    if Py_REFCNT(older) != 1:
+        return new_untracked_row(kind, fields)
+    row = <object>older
+    row_ready(row)
+    return row
 
 
 cdef inline void replace_field(object row, Py_ssize_t field, object value):
