@@ -8,7 +8,7 @@ from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
-from quothwire._native.values cimport as_word, replace_field, spare_row
+from quothwire._native.values cimport as_word, has_row, replace_field, spare_row
 
 cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(list column, Py_ssize_t row)
@@ -49,11 +49,7 @@ cdef class MessageIterator:
 
     def __next__(self):
         cdef Py_ssize_t row = self.row
-        if row >= self.end or not (
-            row < PyList_GET_SIZE(self.values)
-            and (self.keys is None or row < PyList_GET_SIZE(self.keys))
-            and (self.headers is None or row < PyList_GET_SIZE(self.headers))
-        ):
+        if row >= self.end or not has_row(self.values, self.keys, self.headers, row):
             self.release()
             raise StopIteration
         self.row = row + 1

@@ -15,7 +15,7 @@ from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.string cimport memcpy, memset
 
 from quothwire._native.libquoth cimport *
-from quothwire._native.values cimport PyErr_Clear, PyTuple_GET_ITEM, as_signed, as_word, field_as_word, new_untracked_row, replace_field, set_field, spare_row
+from quothwire._native.values cimport PyErr_Clear, PyTuple_GET_ITEM, as_signed, as_word, field_as_word, has_row, new_untracked_row, replace_field, set_field, spare_row
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size)
@@ -155,7 +155,7 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef Py_ssize_t row = self.row
-        if row >= self.end or not self.has(row):
+        if row >= self.end or not has_row(self.values, self.keys, self.headers, row):
             self.release()
             raise StopIteration
         self.row = row + 1
@@ -178,14 +178,6 @@ cdef class RecordIterator:
 
     def __length_hint__(self):
         return self.end - self.row
-
-    cdef bint has(self, Py_ssize_t row) noexcept:
-        """True if each list has this row."""
-        return (
-            row < PyList_GET_SIZE(self.values)
-            and (self.keys is None or row < PyList_GET_SIZE(self.keys))
-            and (self.headers is None or row < PyList_GET_SIZE(self.headers))
-        )
 
     cdef void release(self) noexcept:
         """Ends it, and drops its lists."""

@@ -5,6 +5,7 @@ know: set all its fields before any other code sees it. `replace_field` sets a f
 to, whether it was set or not.
 """
 
+from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
@@ -100,3 +101,12 @@ cdef inline void replace_field(object row, Py_ssize_t field, object value):
     Py_INCREF(value)
     PyTuple_SET_ITEM(row, field, value)
     Py_XDECREF(before)
+
+
+cdef inline bint has_row(list values, list keys, list headers, Py_ssize_t row) noexcept:
+    """True if each column, of those that are not None, has this row; a column may have changed meanwhile."""
+    return (
+        row < PyList_GET_SIZE(values)
+        and (keys is None or row < PyList_GET_SIZE(keys))
+        and (headers is None or row < PyList_GET_SIZE(headers))
+    )
