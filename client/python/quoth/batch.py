@@ -139,6 +139,12 @@ def messages_of(
 
 
 @_compiled
+def chained(parts: Iterable[Iterable[Message]]) -> Iterator[Message]:
+    """Iterate over the messages of several batches in turn."""
+    return chain.from_iterable(parts)
+
+
+@_compiled
 def flattened(parts: Generator[Iterable[Message], None, None]) -> Iterator[Message]:
     """Iterate over the messages of all parts that a generator yields. Closing it closes the generator."""
     try:
@@ -166,7 +172,7 @@ class Messages(Sequence[Message]):
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Message]:
-        return chain.from_iterable(self._parts)
+        return chained(self._parts)
 
     @overload
     def __getitem__(self, row: int) -> Message: ...

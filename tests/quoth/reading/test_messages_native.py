@@ -192,3 +192,49 @@ def test_an_error_while_the_parts_end_is_raised_by_close() -> None:
     next(messages)
     with pytest.raises(OSError, match="of the test"):
         messages.close()  # type: ignore[attr-defined]
+
+
+@needs_compiled
+def test_messages_of_several_batches_are_the_same_in_c_and_in_python(seed: int, rng: random.Random) -> None:
+    """A part may also be empty, be no batch at all, or hold parts itself."""
+    plain = pure("quoth.batch")
+    for _ in range(times(300, 30_000)):
+        columns = [random_columns(rng) for _ in range(rng.choice((0, 1, 2, 5)))]
+        label = f"QUOTH_SEED={seed} {columns}"
+        others: list[list[Message]] = [[Message("other", 1, b"a", None, {})], []]
+        parts = [[batch.messages_of(*given), rng.choice(others)] for given in columns]
+        expected = [
+            list(plain.messages_of(*given)) + part[1] for given, part in zip(columns, parts, strict=True)
+        ]
+        nested = [batch.chained(part) for part in parts]
+        found = list(batch.chained(nested))
+        assert found == list(plain.chained(expected)), label
+        assert {Message}.issuperset(map(type, found)), label
+
+
+def test_an_error_between_two_batches_passes_and_ends_the_messages() -> None:
+    messages = batch.chained(parts_of([], fails=True))
+    assert [next(messages).value, next(messages).value] == [b"a", b"b"]
+    with pytest.raises(KeyError):
+        next(messages)
+    assert list(messages) == []
+    with pytest.raises(TypeError):
+        batch.chained(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        next(batch.chained([5]))  # type: ignore[list-item]
+
+
+@needs_compiled
+def test_batches_that_are_asked_for_more_batches_while_they_are_sought_end() -> None:
+    """The source of the batches may iterate itself."""
+    found: list[Message] = []
+
+    def parts() -> Generator[Iterable[Message], None, None]:
+        yield batch.messages_of("t", 1, [b"a"], None, None)
+        with pytest.raises(StopIteration):
+            next(messages)
+        yield batch.messages_of("t", 2, [b"b"], None, None)
+
+    messages = batch.chained(parts())
+    found += messages
+    assert [message.value for message in found] == [b"a", b"b"]

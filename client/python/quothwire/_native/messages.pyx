@@ -33,13 +33,15 @@ def take(function):
 
 
 cdef class MessageIterator:
-    """The messages of one batch. The lists may change meanwhile: each row is compared with their lengths.
+    """The messages of one batch, or of several ones in turn. The lists may change meanwhile: each row is compared
+    with their lengths.
 
+    parts: an iterator over the batches that follow, or None. other: the messages of a batch that is not plain.
     older, newer: the last two messages, None at first. A loop holds the newer one while it asks for the next, so the
     older one may be a `spare_row`.
     """
 
-    cdef object topic, older, newer
+    cdef object parts, other, topic, older, newer
     cdef list values, keys, headers
     cdef uint64_t first
     cdef Py_ssize_t row, end
@@ -48,15 +50,18 @@ cdef class MessageIterator:
         return self
 
     def __next__(self):
-        cdef Py_ssize_t row = self.row
-        if row >= self.end or not has_row(self.values, self.keys, self.headers, row):
-            self.release()
-            raise StopIteration
+        cdef Py_ssize_t row
+        while self.row >= self.end or not has_row(self.values, self.keys, self.headers, self.row):
+            if self.other is not None:
+                for message in self.other:
+                    return message
+            self.begin_next()
+        row = self.row
         self.row = row + 1
-        topic, pointer = self.topic, self.first + <uint64_t>row
         value = <object>PyList_GET_ITEM(self.values, row)
         key = None if self.keys is None else <object>PyList_GET_ITEM(self.keys, row)
         headers = NOTHING if self.headers is None else <object>PyList_GET_ITEM(self.headers, row)
+        topic, pointer = self.topic, self.first + <uint64_t>row
         message = spare_row(<PyObject *>self.older, Message, 5)
         self.older, self.newer = self.newer, message
         replace_field(message, 0, topic)
@@ -71,10 +76,24 @@ cdef class MessageIterator:
     def __length_hint__(self):
         return self.end - self.row
 
-    cdef void release(self) noexcept:
-        """Ends it, and drops its lists."""
+    cdef int begin_next(self) except -1:
+        """Begins the next batch. Raises StopIteration if there is none."""
+        cdef MessageIterator found
         self.row = self.end = 0
-        self.values = self.keys = self.headers = self.older = self.newer = None
+        self.values = self.keys = self.headers = self.other = None
+        parts, self.parts = self.parts, None
+        if parts is None:
+            self.older = self.newer = None
+            raise StopIteration
+        messages = iter(next(parts))
+        self.parts = parts
+        if type(messages) is not MessageIterator or (<MessageIterator>messages).parts is not None:
+            self.other = messages
+            return 0
+        found = <MessageIterator>messages
+        self.topic, self.values, self.keys, self.headers = found.topic, found.values, found.keys, found.headers
+        self.first, self.row, self.end = found.first, found.row, found.end
+        return 0
 
 
 cdef inline bint is_plain(object topic, object value, object key, object headers) noexcept:
@@ -102,6 +121,12 @@ def messages_of(topic, first, values, keys, headers):
     found.topic = topic
     found.values, found.keys, found.headers = values, keys or None, headers or None
     found.first, found.row, found.end = pointer, 0, PyList_GET_SIZE(values)
+    return found
+
+
+def chained(parts):
+    cdef MessageIterator found = MessageIterator.__new__(MessageIterator)
+    found.parts = iter(parts)
     return found
 
 

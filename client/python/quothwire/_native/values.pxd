@@ -77,7 +77,7 @@ cdef inline bint field_as_word(object row, Py_ssize_t field, uint64_t *word) noe
     return as_word(<object>PyTuple_GET_ITEM(row, field), word)
 
 
-cdef inline void set_field(object row, Py_ssize_t field, object value):
+cdef inline void set_field(object row, Py_ssize_t field, object value) noexcept:
     """Sets a field of a named tuple, once."""
     Py_INCREF(value)
     PyTuple_SET_ITEM(row, field, value)
@@ -95,7 +95,7 @@ cdef inline object spare_row(PyObject *older, object kind, Py_ssize_t fields):
     return row
 
 
-cdef inline void replace_field(object row, Py_ssize_t field, object value):
+cdef inline void replace_field(object row, Py_ssize_t field, object value) noexcept:
     """Sets a field of a named tuple that nothing else refers to, whether it is set or not."""
     cdef PyObject *before = PyTuple_GET_ITEM(row, field)
     Py_INCREF(value)
