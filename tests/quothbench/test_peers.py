@@ -14,7 +14,7 @@ from kit.machine.commands import Command
 from quothbench.load.clients import Clients
 from quothbench.peers import quoth, redis
 from quothbench.peers.comparison import PeerName, run
-from quothbench.peers.work import Peer, Way, Work, foreign
+from quothbench.peers.work import Peer, Way, Work, foreign, python_library
 from quothcli.printing.output import Format, Printer
 from quothwire.errors import BrokerFailure, error
 
@@ -50,8 +50,9 @@ def test_only_named_peers_take_part_and_each_program_is_needed(alone: Command, t
 
 
 def test_library_that_is_not_installed_is_named() -> None:
-    assert redis.REDIS._replace(programs={}, library="json").missing() == ""
-    assert redis.REDIS._replace(programs={}, library="no_such").missing().endswith("pip install no_such")
+    assert python_library("json") == ""
+    missing = "the Python library no_such is not installed: pip install no_such"
+    assert redis.REDIS._replace(programs={}, library=lambda: python_library("no_such")).missing() == missing
 
 
 def test_error_of_another_library_becomes_ours() -> None:
@@ -72,7 +73,7 @@ def test_row_that_fails_has_a_problem_and_the_next_one_follows(
     """The peer is a broker, which is no Redis to read from."""
     ways = [Way(Work.READ, "", 10, redis._read, (10, True)), quoth.QUOTH.ways[0]._replace(messages=1_000)]
     server = quoth.QUOTH.serving if starts else not_starting
-    peer = Peer("everysec", "as it is", {}, "json", lambda: "1.0", server, lambda _: None, ways)
+    peer = Peer("everysec", "as it is", {}, lambda: "", lambda: "1.0", server, lambda _: None, ways)
     own = quoth.QUOTH._replace(store=lambda url: quoth._store(url, 5_000))
     own = own._replace(ways=[way._replace(messages=1_000) for way in own.ways])
     assert not run(Printer(Format.JSON), {PeerName.REDIS: peer}, tmp_path, 1, own)

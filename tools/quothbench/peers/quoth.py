@@ -85,7 +85,7 @@ QUOTH = Peer(
     "written",
     "the operating system has it; a power cut may take the last 50 ms",
     {},
-    "quoth",
+    lambda: "",
     lambda: "",
     _serving,
     _store,

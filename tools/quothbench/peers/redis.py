@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from quothbench.load.clients import Ready
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import free_ports, serving
-from quothbench.peers.work import CALL, Peer, Way, Work, foreign
+from quothbench.peers.work import CALL, Peer, Way, Work, foreign, python_library
 
 PIPELINES = (1_000, 3_000, 10_000)
 STORED = 300_000
@@ -104,7 +105,7 @@ REDIS = Peer(
     "everysec",
     "appendfsync everysec: a power cut may take the last second",
     {"redis-server": "redis-server"},
-    "redis",
+    partial(python_library, "redis"),
     _versions,
     _serving,
     _store,
