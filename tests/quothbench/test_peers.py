@@ -14,18 +14,18 @@ from kit.machine.commands import Command
 from quothbench.load.clients import Clients
 from quothbench.peers import quoth, redis
 from quothbench.peers.comparison import PeerName, run
-from quothbench.peers.work import Peer, Way, Work, foreign, python_library
+from quothbench.peers.work import SMALL_ROUNDS, Peer, Way, Work, foreign, python_library
 from quothcli.printing.output import Format, Printer
 from quothwire.errors import BrokerFailure, error
 
-FEW = {Work.BATCHES: 5_000 * quoth.ROUNDS, Work.READ: 5_000}
+FEW = {Work.BATCHES: 5_000 * quoth.ROUNDS, Work.READ: 5_000, Work.READ_SMALL: 1_000 * SMALL_ROUNDS}
 """Messages that are stored here, as they are read."""
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with quoth.QUOTH.serving(tmp_path_factory.mktemp("ours") / "data") as address:
-        quoth._store(str(address), 5_000)
+        quoth._store(str(address), 5_000, 1_000)
         yield str(address)
 
 
@@ -74,7 +74,7 @@ def test_row_that_fails_has_a_problem_and_the_next_one_follows(
     ways = [Way(Work.READ, "", 10, redis._read, (10, True)), quoth.QUOTH.ways[0]._replace(messages=1_000)]
     server = quoth.QUOTH.serving if starts else not_starting
     peer = Peer("everysec", "as it is", {}, lambda: "", lambda: "1.0", server, lambda _: None, ways)
-    own = quoth.QUOTH._replace(store=lambda url: quoth._store(url, 5_000))
+    own = quoth.QUOTH._replace(store=lambda url: quoth._store(url, 5_000, 1_000))
     own = own._replace(ways=[way._replace(messages=1_000) for way in own.ways])
     assert not run(Printer(Format.JSON), {PeerName.REDIS: peer}, tmp_path, 1, own)
     _, *found = map(json.loads, capsysbinary.readouterr().out.splitlines())

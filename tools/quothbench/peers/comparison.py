@@ -38,6 +38,7 @@ GOALS = {
     Work.SEND: Goal(2, 4),
     Work.BATCHES: Goal(8, 15),
     Work.READ: Goal(3, 5),
+    Work.READ_SMALL: Goal(1.5, 3),
 }
 COLUMNS = (
     ReportColumn("work", "work", width=17),

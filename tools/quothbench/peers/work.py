@@ -15,6 +15,10 @@ from quothwire.errors import QuothError, error
 
 CALL = 100
 """Messages that are published in one call."""
+SMALL_STORED = 30_000
+"""Messages that are read in small pages: all systems can store them soon, and in the same number."""
+SMALL_ROUNDS = 10
+"""How often small pages read everything in one measurement."""
 
 
 class Work(StrEnum):
@@ -24,6 +28,7 @@ class Work(StrEnum):
     SEND = "producer.send"
     BATCHES = "batches()"
     READ = "read(limit=10000)"
+    READ_SMALL = "read(limit=100)"
 
 
 class Way(NamedTuple):
