@@ -36,6 +36,7 @@ def test_peer_that_is_not_installed_is_skipped_with_its_reason(alone: Command, t
     for name in ("redis", "rabbitmq"):
         missing = f"{name}-server is not installed, or not in PATH: apt install {name}-server"
         assert conditions[name] == f"skipped: {missing}"
+    assert conditions["poe"] == "skipped: escript is not installed, or not in PATH: apt install erlang-base"
     assert conditions["quoth"].startswith("written: ")
 
 
