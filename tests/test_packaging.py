@@ -124,6 +124,11 @@ def test_compiled_modules_need_only_an_old_libc(built: Built, tmp_path: Path) ->
         assert [name for name in archive.namelist() if ".libs/" in name] == []
 
 
+def test_wheel_has_the_program_that_runs_poe(built: Built) -> None:
+    name = "quothbench/peers/poe.escript"
+    assert (built.wheel / name).read_bytes() == (ROOT / "tools" / name).read_bytes()
+
+
 def test_sdist_has_all_that_is_compiled(built: Built) -> None:
     for folder in ("client/c/src", "client/python/quothwire/_native", "broker/quothd/_native"):
         sources = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".c", ".h", ".pxd", ".pyx"}]

@@ -14,18 +14,18 @@ from kit.machine.commands import Command
 from quothbench.load.clients import Clients
 from quothbench.peers import quoth, redis
 from quothbench.peers.comparison import PeerName, run
-from quothbench.peers.work import Peer, Way, Work, foreign
+from quothbench.peers.work import SMALL_ROUNDS, Peer, Way, Work, foreign, python_library
 from quothcli.printing.output import Format, Printer
 from quothwire.errors import BrokerFailure, error
 
-FEW = {Work.BATCHES: 5_000 * quoth.ROUNDS, Work.READ: 5_000}
+FEW = {Work.BATCHES: 5_000 * quoth.ROUNDS, Work.READ: 5_000, Work.READ_SMALL: 1_000 * SMALL_ROUNDS}
 """Messages that are stored here, as they are read."""
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with quoth.QUOTH.serving(tmp_path_factory.mktemp("ours") / "data") as address:
-        quoth._store(str(address), 5_000)
+        quoth._store(str(address), 5_000, 1_000)
         yield str(address)
 
 
@@ -36,6 +36,7 @@ def test_peer_that_is_not_installed_is_skipped_with_its_reason(alone: Command, t
     for name in ("redis", "rabbitmq"):
         missing = f"{name}-server is not installed, or not in PATH: apt install {name}-server"
         assert conditions[name] == f"skipped: {missing}"
+    assert conditions["poe"] == "skipped: escript is not installed, or not in PATH: apt install erlang-base"
     assert conditions["quoth"].startswith("written: ")
 
 
@@ -50,8 +51,9 @@ def test_only_named_peers_take_part_and_each_program_is_needed(alone: Command, t
 
 
 def test_library_that_is_not_installed_is_named() -> None:
-    assert redis.REDIS._replace(programs={}, library="json").missing() == ""
-    assert redis.REDIS._replace(programs={}, library="no_such").missing().endswith("pip install no_such")
+    assert python_library("json") == ""
+    missing = "the Python library no_such is not installed: pip install no_such"
+    assert redis.REDIS._replace(programs={}, library=lambda: python_library("no_such")).missing() == missing
 
 
 def test_error_of_another_library_becomes_ours() -> None:
@@ -72,8 +74,8 @@ def test_row_that_fails_has_a_problem_and_the_next_one_follows(
     """The peer is a broker, which is no Redis to read from."""
     ways = [Way(Work.READ, "", 10, redis._read, (10, True)), quoth.QUOTH.ways[0]._replace(messages=1_000)]
     server = quoth.QUOTH.serving if starts else not_starting
-    peer = Peer("everysec", "as it is", {}, "json", lambda: "1.0", server, lambda _: None, ways)
-    own = quoth.QUOTH._replace(store=lambda url: quoth._store(url, 5_000))
+    peer = Peer("everysec", "as it is", {}, lambda: "", lambda: "1.0", server, lambda _: None, ways)
+    own = quoth.QUOTH._replace(store=lambda url: quoth._store(url, 5_000, 1_000))
     own = own._replace(ways=[way._replace(messages=1_000) for way in own.ways])
     assert not run(Printer(Format.JSON), {PeerName.REDIS: peer}, tmp_path, 1, own)
     _, *found = map(json.loads, capsysbinary.readouterr().out.splitlines())

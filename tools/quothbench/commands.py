@@ -21,7 +21,10 @@ COMMANDS = {
         "latency": ("instruments.latency", "Measure how long calls take, and records from publish to tail."),
         "memory": ("instruments.memory", "Measure what records, topics and waits take, and what grows."),
         "spark": ("spark.command", "Compare what Spark does with topics to what it does with Parquet."),
-        "peers": ("peers.comparison", "Compare with Redis Streams and RabbitMQ Streams, in turn."),
+        "peers": (
+            "peers.comparison",
+            "Compare with Redis Streams, RabbitMQ Streams and Poe, in turn.",
+        ),
     }.items()
 }
 """The module and the purpose of each command."""

@@ -13,6 +13,7 @@ from quothbench import options
 from quothbench.figures import NO_GOAL, Goal, Spread, alternate, spreads
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
+from quothbench.peers.poe import POE
 from quothbench.peers.quoth import QUOTH
 from quothbench.peers.rabbitmq import RABBITMQ
 from quothbench.peers.redis import REDIS
@@ -30,14 +31,16 @@ class PeerName(StrEnum):
 
     REDIS = "redis"
     RABBITMQ = "rabbitmq"
+    POE = "poe"
 
 
-PEERS = {PeerName.REDIS: REDIS, PeerName.RABBITMQ: RABBITMQ}
+PEERS = {PeerName.REDIS: REDIS, PeerName.RABBITMQ: RABBITMQ, PeerName.POE: POE}
 GOALS = {
     Work.PUBLISH: Goal(10, 15),
     Work.SEND: Goal(2, 4),
     Work.BATCHES: Goal(8, 15),
     Work.READ: Goal(3, 5),
+    Work.READ_SMALL: Goal(1.5, 3),
 }
 COLUMNS = (
     ReportColumn("work", "work", width=17),
@@ -126,15 +129,16 @@ def compare(
     pairs: options.Pairs = options.PAIRS_MIN,
     directory: options.Directory = None,
 ) -> int:
-    """Compare with Redis Streams and RabbitMQ Streams, in turn.
+    """Compare with Redis Streams, RabbitMQ Streams and Poe, in turn.
 
     Their servers are started on free ports of loopback and end with the command; servers that run already are
     not touched. One client process does the same work with each system, and with a peer in each way of its
     library that may be the fastest: a goal is met if all of these rows meet it. Each row shows messages a
     second, the median of the ratios with the smallest and the largest one, and the goals of this project. A
-    peer is skipped where its server or its Python library is not installed: apt install redis-server
-    rabbitmq-server; pip install 'quoth[bench]'. A row that cannot be measured names its problem,
-    the rows behind it are measured all the same, and the exit status is 1.
+    peer is skipped where its server or its library is not installed: apt install redis-server
+    rabbitmq-server erlang-base; pip install 'quoth[bench]'; Poe, the Erlang ancestor of Quoth, is no
+    package: compile github.com/odo/poe and name the folder of its applications in ERL_LIBS. A row that cannot
+    be measured names its problem, the rows behind it are measured all the same, and the exit status is 1.
     """
     with options.folder(directory) as made:
         peers = {name: PEERS[name] for name in named or PEERS}

@@ -11,12 +11,15 @@ import quoth
 from quothbench.load.clients import Ready
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import own_broker
-from quothbench.peers.work import CALL, Peer, Way, Work
+from quothbench.peers.work import CALL, SMALL_ROUNDS, SMALL_STORED, Peer, Way, Work
 
 PAGE = 10_000
 ROUNDS = 4
 """How often `batches` reads everything in one measurement."""
 STORED = 500_000
+
+_SENT = "sent"
+_PUBLISHED = "published"
 
 Write = Callable[[quoth.Client, str, int], None]
 """Stores so many messages in a topic."""
@@ -28,9 +31,11 @@ def _serving(directory: Path) -> Iterator[str]:
         yield broker.url
 
 
-def _store(url: str, stored: int = STORED) -> None:
+def _store(url: str, sent: int = STORED, published: int = SMALL_STORED) -> None:
+    """Store the messages to read, sent one by one and, in another topic, published in calls."""
     with quoth.connect(url) as client:
-        _send(client, "stored", stored)
+        _send(client, _SENT, sent)
+        _publish(client, _PUBLISHED, published)
 
 
 def _publish(client: quoth.Client, topic: str, messages: int) -> None:
@@ -61,21 +66,23 @@ def _batches(ready: Ready, url: str, messages: int) -> float:
     with quoth.connect(url) as client:
         ready()
         began = perf_counter()
-        counted = sum(len(batch) for _ in range(ROUNDS) for batch in client.batches("stored"))
+        counted = sum(len(batch) for _ in range(ROUNDS) for batch in client.batches(_SENT))
         took = perf_counter() - began
     assert counted == messages
     return took
 
 
-def _read(ready: Ready, url: str, messages: int) -> float:
+def _read(ready: Ready, url: str, messages: int, topic: str, page: int, rounds: int) -> float:
     """Read page by page, and look at the value of each message."""
     with quoth.connect(url) as client:
         ready()
-        counted, after, began = 0, 0, perf_counter()
-        while found := client.read("stored", after=after, limit=PAGE):
-            for message in found:
-                counted += message.value == VALUE
-            after = message.pointer
+        counted, began = 0, perf_counter()
+        for _ in range(rounds):
+            after = 0
+            while found := client.read(topic, after=after, limit=page):
+                for message in found:
+                    counted += message.value == VALUE
+                after = message.pointer
         took = perf_counter() - began
     assert counted == messages
     return took
@@ -85,7 +92,7 @@ QUOTH = Peer(
     "written",
     "the operating system has it; a power cut may take the last 50 ms",
     {},
-    "quoth",
+    lambda: "",
     lambda: "",
     _serving,
     _store,
@@ -93,6 +100,7 @@ QUOTH = Peer(
         Way(Work.PUBLISH, "", 100_000, _write, (_publish,)),
         Way(Work.SEND, "", 400_000, _write, (_send,)),
         Way(Work.BATCHES, "", ROUNDS * STORED, _batches),
-        Way(Work.READ, "", STORED, _read),
+        Way(Work.READ, "", STORED, _read, (_SENT, PAGE, 1)),
+        Way(Work.READ_SMALL, "", SMALL_ROUNDS * SMALL_STORED, _read, (_PUBLISHED, CALL, SMALL_ROUNDS)),
     ),
 )

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from quothbench.load.clients import Ready
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import free_ports, serving
-from quothbench.peers.work import CALL, Peer, Way, Work, foreign
+from quothbench.peers.work import CALL, Peer, Way, Work, foreign, python_library
 from quothwire.errors import error
 
 SENT = 300_000
@@ -207,7 +208,7 @@ RABBITMQ = Peer(
     "confirmed",
     "confirmed: one node has it in the page cache of its system, and never calls fsync",
     {"rabbitmq-server": "rabbitmq-server", "epmd": "erlang-base"},
-    "rstream",
+    partial(python_library, "rstream"),
     _versions,
     _serving,
     _store,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,13 +13,23 @@ from typing import Any
 from quothbench.load.clients import Ready
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import free_ports, serving
-from quothbench.peers.work import CALL, Peer, Way, Work, foreign
+from quothbench.peers.work import (
+    CALL,
+    SMALL_ROUNDS,
+    SMALL_STORED,
+    Peer,
+    Way,
+    Work,
+    foreign,
+    python_library,
+)
 
 PIPELINES = (1_000, 3_000, 10_000)
 STORED = 300_000
 PAGES = (100, 1_000, 10_000)
 
 _STORED = "stored"
+_SMALL = "small"
 _MEASURED = "measured"
 
 
@@ -48,10 +59,11 @@ def _store(port: int) -> None:
     """Store the messages to read, with the numbers from 1 on as ids."""
     with _connected(port) as connection:
         pipeline = connection.pipeline(transaction=False)
-        for number in range(1, STORED + 1):
-            pipeline.xadd(_STORED, {b"v": VALUE}, id=number)
-            if number % PIPELINES[0] == 0:
-                pipeline.execute()
+        for stream, stored in ((_STORED, STORED), (_SMALL, SMALL_STORED)):
+            for number in range(1, stored + 1):
+                pipeline.xadd(stream, {b"v": VALUE}, id=number)
+                if number % PIPELINES[0] == 0:
+                    pipeline.execute()
 
 
 def _write(ready: Ready, port: int, messages: int, size: int) -> float:
@@ -72,18 +84,22 @@ def _write(ready: Ready, port: int, messages: int, size: int) -> float:
     return took
 
 
-def _read(ready: Ready, port: int, messages: int, size: int, look: bool) -> float:
-    """Read page by page. look: at the value of each message."""
+def _read(
+    ready: Ready, port: int, messages: int, size: int, look: bool, stream: str = _STORED, rounds: int = 1
+) -> float:
+    """Read page by page. look: at the value of each message. rounds: how often from the beginning."""
     with _connected(port) as connection:
         ready()
-        count, start, began = 0, b"-", perf_counter()
-        while page := connection.xrange(_STORED, min=start, count=size):
-            if look:
-                for _, fields in page:
-                    count += fields[b"v"] == VALUE
-            else:
-                count += len(page)
-            start = b"(" + page[-1][0]
+        count, began = 0, perf_counter()
+        for _ in range(rounds):
+            start = b"-"
+            while page := connection.xrange(stream, min=start, count=size):
+                if look:
+                    for _, fields in page:
+                        count += fields[b"v"] == VALUE
+                else:
+                    count += len(page)
+                start = b"(" + page[-1][0]
         took = perf_counter() - began
     assert count == messages
     return took
@@ -104,7 +120,7 @@ REDIS = Peer(
     "everysec",
     "appendfsync everysec: a power cut may take the last second",
     {"redis-server": "redis-server"},
-    "redis",
+    partial(python_library, "redis"),
     _versions,
     _serving,
     _store,
@@ -113,5 +129,12 @@ REDIS = Peer(
         *(Way(Work.SEND, f"pipeline of {size:,}", 120_000, _write, (size,)) for size in PIPELINES),
         *(Way(Work.BATCHES, f"XRANGE COUNT {size:,}", STORED, _read, (size, False)) for size in PAGES),
         *(Way(Work.READ, f"XRANGE COUNT {size:,}", STORED, _read, (size, True)) for size in PAGES),
+        Way(
+            Work.READ_SMALL,
+            f"XRANGE COUNT {CALL}",
+            SMALL_ROUNDS * SMALL_STORED,
+            _read,
+            (CALL, True, _SMALL, SMALL_ROUNDS),
+        ),
     ),
 )

@@ -15,6 +15,10 @@ from quothwire.errors import QuothError, error
 
 CALL = 100
 """Messages that are published in one call."""
+SMALL_STORED = 30_000
+"""Messages that are read in small pages: all systems can store them soon, and in the same number."""
+SMALL_ROUNDS = 10
+"""How often small pages read everything in one measurement."""
 
 
 class Work(StrEnum):
@@ -24,6 +28,7 @@ class Work(StrEnum):
     SEND = "producer.send"
     BATCHES = "batches()"
     READ = "read(limit=10000)"
+    READ_SMALL = "read(limit=100)"
 
 
 class Way(NamedTuple):
@@ -45,6 +50,7 @@ class Peer(NamedTuple):
     """A system.
 
     durability: the level of all writes. promise: what that means. programs: each with its Debian package.
+    library: returns what its client lacks and how to get it, or nothing; called if all programs are there.
     versions: of all that takes part. serving: runs a server on a directory and yields its address. store:
     stores the messages that reads read.
     """
@@ -52,7 +58,7 @@ class Peer(NamedTuple):
     durability: str
     promise: str
     programs: Mapping[str, str]
-    library: str
+    library: Callable[[], str]
     versions: Callable[[], str]
     serving: Callable[[Path], AbstractContextManager[object]]
     store: Callable[[Any], None]
@@ -63,9 +69,14 @@ class Peer(NamedTuple):
         for program, package in self.programs.items():
             if shutil.which(program) is None:
                 return f"{program} is not installed, or not in PATH: apt install {package}"
-        if find_spec(self.library) is None:
-            return f"the Python library {self.library} is not installed: pip install {self.library}"
-        return ""
+        return self.library()
+
+
+def python_library(name: str) -> str:
+    """Return that a Python library is not installed and how to install it, or nothing."""
+    if find_spec(name) is None:
+        return f"the Python library {name} is not installed: pip install {name}"
+    return ""
 
 
 @contextmanager
