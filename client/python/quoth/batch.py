@@ -70,6 +70,10 @@ class Batch:
         """Return the first records as a batch that does not keep the others in memory."""
         return self if count >= len(self.values) else self._part(0, max(0, count))
 
+    def behind(self, count: int) -> Batch:
+        """Return the records behind the first ones."""
+        return self._part(max(0, count), len(self.values))
+
     def _part(self, begin: int, end: int) -> Batch:
         rows = slice(begin, end)
         keys, encoded = self.keys, self._encoded

@@ -6,13 +6,14 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from quoth.batch import flattened
+from quoth.batch import Messages, flattened
 from quoth.connection.connection import Context, Link
 from quoth.connection.pool import Pool, Slot
 from quoth.core import calls, streams
 from quoth.core.calls import ClientState, method_of
 from quoth.core.options import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
 from quoth.core.options import DEFAULT_URL as DEFAULT_URL
+from quoth.core.paging import ReadAhead, ReadOptions
 from quoth.core.request_state import ClientCall
 from quoth.message import Ack, Message
 from quoth.reader import BatchCursor
@@ -89,6 +90,7 @@ class Client(ClientState, Closeable):
     def __init__(self, url: str, context: Context | None, timeout: float) -> None:
         super().__init__(url, timeout)
         self._pool = Pool(url, context, self._timing)
+        self._ahead = ReadAhead(self._pool.release)
 
     def __repr__(self) -> str:
         closed = ", closed" if self._pool.is_closed else ""
@@ -101,6 +103,25 @@ class Client(ClientState, Closeable):
     def _run(self, call: ClientCall[T]) -> T:
         with self._pool.channel() as channel:
             return channel.run(call)
+
+    def _remove(self, call: ClientCall[T]) -> T:
+        self._ahead.clear()
+        return self._run(call)
+
+    def _read(self, options: ReadOptions) -> Messages:
+        reader = self._ahead.reader_of(options)
+        if reader.goes_on and reader.place is None:
+            reader.place = Slot()
+        try:
+            with self._pool.channel(reader.place) as channel:
+                found = channel.run(reader.read(options, self.timeout))
+                if (ahead := reader.take_unsent()) is not None:
+                    channel.ask(ahead)
+        except BaseException:
+            self._ahead.drop(reader)
+            raise
+        self._ahead.keep(reader, options, found)
+        return found
 
     def _publish(self, given: Publishing) -> Ack:
         with self._pool.channel() as channel:
@@ -137,7 +158,6 @@ class Client(ClientState, Closeable):
             raise
         return flattened(self._follow(tail))
 
-    read = method_of(calls.read, _run)
     get = method_of(calls.get, _run)
     advance = method_of(calls.advance, _run)
     split = method_of(calls.split, _run)
@@ -145,9 +165,9 @@ class Client(ClientState, Closeable):
     topics = method_of(calls.topics, _run)
     topic = method_of(calls.topic, _run)
     create_topic = method_of(calls.create_topic, _run)
-    update_topic = method_of(calls.update_topic, _run)
-    delete_topic = method_of(calls.delete_topic, _run)
-    trim = method_of(calls.trim, _run)
+    update_topic = method_of(calls.update_topic, _remove)
+    delete_topic = method_of(calls.delete_topic, _remove)
+    trim = method_of(calls.trim, _remove)
     roll = method_of(calls.roll, _run)
     hello = method_of(calls.hello, _run)
     status = method_of(calls.status, _run)
@@ -156,6 +176,7 @@ class Client(ClientState, Closeable):
     publish = method_of(streams.publish, _publish, "Ack")
     producer = method_of(streams.producer, _producer, "Producer")
     transaction = method_of(streams.transaction, _transaction, "Transaction")
+    read = method_of(streams.read, _read, "Messages")
     batches = method_of(streams.batches, _iterate, "Iterator[Batch]")
     stored = method_of(streams.stored, _iterate, "Iterator[StoredBatch]")
     tail = method_of(streams.tail, _tail, "Iterator[Message]")

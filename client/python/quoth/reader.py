@@ -72,7 +72,7 @@ class BatchCursor(ABC, Generic[T]):
         self._is_ahead = self._has_asked = False
         self._fetches_one = False
         """True where the next batch has a damaged header: only a fetch of it alone says where it ends."""
-        self._on_gap = on_gap or log_gap
+        self.report_to(on_gap)
         self._log_id = 0
         self._ordinal = -1
         self._old_after = -1
@@ -117,6 +117,10 @@ class BatchCursor(ABC, Generic[T]):
         self.after, self._ordinal, self._log_id = reply.newest, reply.end, reply.log
         self.has_answered = True
 
+    def report_to(self, on_gap: OnGap | None) -> None:
+        """Report gaps to another function from now on; None: to the log."""
+        self._on_gap = on_gap or log_gap
+
     def resume(self, after: int, log_id: int, ordinal: int) -> None:
         """Move to the position of an earlier reader. log_id, ordinal: 0 and -1 if not known."""
         self.after, self._log_id, self._ordinal = after, log_id, ordinal
@@ -149,18 +153,23 @@ class BatchCursor(ABC, Generic[T]):
         return self.take((yield request))
 
     def fetch_ahead(
-        self, *, wait: float = 0.0, timeout: float, prefetch_wait: float | None = None
+        self,
+        *,
+        wait: float = 0.0,
+        timeout: float,
+        prefetch_wait: float | None = None,
+        records_max: int = RECORDS_MAX,
     ) -> ClientCall[Iterator[T]]:
         """Fetch as `fetch` does, and set `prefetch` to the request for the batches behind these.
 
         The caller sends that request at once. prefetch_wait: seconds for which the broker may hold it, `wait`
-        by default.
+        by default. records_max: of each of both.
         """
         wait = min(wait, WAIT_S_MAX)
         deadline = deadline_in(wait + timeout)
         answer = yield from self._prefetched(deadline)
         if answer is None or not (answer.payload or wait or self._is_end(answer)):  # there may be more by now
-            request = self._request(self.after, self._ordinal, wait)
+            request = self._request(self.after, self._ordinal, wait, records_max)
             request.deadline = deadline
             answer = yield request
         found = self.take(answer)
@@ -168,7 +177,7 @@ class BatchCursor(ABC, Generic[T]):
         is_same_log = self._old_after < 0  # else the new topic is fetched from its beginning
         if ordinal >= 0 and is_same_log and self._prefetch_after < self.until:
             wait = wait if prefetch_wait is None else prefetch_wait
-            self.prefetch = self._request(self._prefetch_after, ordinal, wait)
+            self.prefetch = self._request(self._prefetch_after, ordinal, wait, records_max)
         return found
 
     def _prefetched(self, deadline: float) -> Generator[RequestState, Answer, Answer | None]:

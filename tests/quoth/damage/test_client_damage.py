@@ -66,11 +66,18 @@ in_sealed_segments = pytest.mark.parametrize("left", ["killed"], indirect=True)
 # -- the ways in which a client reads -----------------------------------------------------------------------
 
 
-def portions(client: Client, after: int, on_gap: OnGap) -> Iterator[Message]:
-    """Two records at a time: each portion begins at a cursor without an ordinal."""
+def pages(client: Client, after: int, on_gap: OnGap) -> Iterator[Message]:
+    """Two records at a time: each page goes on where the one before ended."""
     while found := client.read("t", after=after, limit=2, on_gap=on_gap):
         yield from found
         after = found[-1].pointer
+
+
+def portions(client: Client, after: int, on_gap: OnGap) -> Iterator[Message]:
+    """Two records at a time: each portion begins at a cursor without an ordinal."""
+    for message in pages(client, after, on_gap):
+        client._ahead.clear()
+        yield message
 
 
 def batches(client: Client, after: int, on_gap: OnGap) -> Iterator[Message]:
@@ -81,6 +88,7 @@ def batches(client: Client, after: int, on_gap: OnGap) -> Iterator[Message]:
 
 WAYS: dict[str, Callable[[Client, int, OnGap], Iterable[Message]]] = {
     "read": lambda client, after, on_gap: client.read("t", after=after, on_gap=on_gap),
+    "pages": pages,
     "portions": portions,
     "batches": batches,
     "tail": lambda client, after, on_gap: client.tail("t", after=after, on_gap=on_gap),

@@ -14,11 +14,13 @@ from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
 from quoth.aio.requests import CallDriver, LoopMultiplexer
 from quoth.aio.transaction import Transaction
+from quoth.batch import Messages
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
 from quoth.connection.connection import Context
 from quoth.core import calls, streams
 from quoth.core.calls import ClientState, coroutine_of, method_of
 from quoth.core.idempotence import Publishing, Sequences
+from quoth.core.paging import ReadAhead, ReadOptions
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
 from quoth.core.streams import ProducerOptions
@@ -119,6 +121,7 @@ class Client(ClientState):
         self._io_thread = IOThread(context, url, self._timing)
         finalize(self, self._io_thread.stop)
         self._sequence_pool = SequencePool()
+        self._ahead = ReadAhead(self._io_thread.drop)
 
     def __repr__(self) -> str:
         closed = ", closed" if self._io_thread.is_stopping else ""
@@ -141,6 +144,25 @@ class Client(ClientState):
             return await driver.result()
         finally:
             driver.drop()
+
+    async def _remove(self, call: ClientCall[T]) -> T:
+        self._ahead.clear()
+        return await self._run(call)
+
+    async def _read(self, options: ReadOptions) -> Messages:
+        reader = self._ahead.reader_of(options)
+        driver = CallDriver(self._io_thread, reader.read(options, self.timeout), reader.place)
+        try:
+            found = await driver.result()
+            if (ahead := reader.take_unsent()) is not None:
+                reader.place = self._io_thread.ask(ahead)
+        except BaseException:
+            self._ahead.drop(reader)
+            raise
+        finally:
+            driver.drop()
+        self._ahead.keep(reader, options, found)
+        return found
 
     async def _publish(self, given: Publishing) -> Ack:
         sequences = await self._sequence_pool.take(given.deadline)
@@ -180,7 +202,6 @@ class Client(ClientState):
         self._io_thread.check()
         return Reading(self, self._io_thread, reader)
 
-    read = coroutine_of(calls.read, _run)
     get = coroutine_of(calls.get, _run)
     advance = coroutine_of(calls.advance, _run)
     split = coroutine_of(calls.split, _run)
@@ -188,14 +209,15 @@ class Client(ClientState):
     topics = coroutine_of(calls.topics, _run)
     topic = coroutine_of(calls.topic, _run)
     create_topic = coroutine_of(calls.create_topic, _run)
-    update_topic = coroutine_of(calls.update_topic, _run)
-    delete_topic = coroutine_of(calls.delete_topic, _run)
-    trim = coroutine_of(calls.trim, _run)
+    update_topic = coroutine_of(calls.update_topic, _remove)
+    delete_topic = coroutine_of(calls.delete_topic, _remove)
+    trim = coroutine_of(calls.trim, _remove)
     roll = coroutine_of(calls.roll, _run)
     hello = coroutine_of(calls.hello, _run)
     status = coroutine_of(calls.status, _run)
     ping = coroutine_of(calls.ping, _run)
 
+    read = coroutine_of(streams.read, _read, "Messages")
     publish = coroutine_of(streams.publish, _publish, "Ack")
     producer = method_of(streams.producer, _producer, "Producer")
     transaction = method_of(streams.transaction, _transaction, "Transaction")

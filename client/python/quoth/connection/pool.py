@@ -57,11 +57,15 @@ class Pool:
         try:
             yield slot
         finally:
-            if os.getpid() == self._pid:
-                with self._lock:
-                    channel = self._slots.pop(slot, None)
-                    if channel is not None:
-                        self.put(channel)
+            self.release(slot)
+
+    def release(self, slot: Slot) -> None:
+        """Return the channel that a slot holds to the pool."""
+        if os.getpid() == self._pid:
+            with self._lock:
+                channel = self._slots.pop(slot, None)
+                if channel is not None:
+                    self.put(channel)
 
     @property
     def context(self) -> Context:

@@ -13,12 +13,11 @@ from dataclasses import replace
 from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from quoth.batch import Batch, Messages
 from quoth.core.options import Timing, as_seconds, deadline_in
+from quoth.core.paging import PageReader, ReadOptions
 from quoth.core.request_state import ClientCall, RequestState
-from quoth.message import Gap, Message, OnGap, PointerRange
-from quoth.reader import RecordReader, reader_from
-from quoth.timestamps import Timestamp, as_pointer, last_before
+from quoth.message import Gap, Message, PointerRange
+from quoth.timestamps import Timestamp, as_pointer
 from quothwire import batch as wire
 from quothwire.errors import Conflict, Disconnected, NotFound, error
 from quothwire.pointer import POINTER_MAX, check_pointer
@@ -126,61 +125,16 @@ class ClientState:
 # -- reading ------------------------------------------------------------------------------------------------
 
 
-def read(
-    client: ClientState,
-    topic: str,
-    *,
-    after: int | None = None,
-    since: Timestamp | None = None,
-    until: Timestamp | None = None,
-    limit: int = 1_000,
-    timeout: float | None = None,
-    on_gap: OnGap | None = None,
-) -> ClientCall[Messages]:
-    """Read the records that are there now, oldest first, into a sequence that makes messages on access.
-
-    after: a cursor, exclusive. since, until: times; since is included, until is not. By default it reads
-    from the oldest record on. limit: the most records. timeout: seconds to wait for the first record.
-    Raises `RequestError` ``bad_request`` for a limit below 0.
-    """
-    reader = reader_from(topic, after, since, on_gap)
-    return _read(client, reader, last_before(until), limit, timeout or 0.0)
-
-
 def get(client: ClientState, topic: str, pointer: int) -> ClientCall[Message]:
     """Read the record with exactly this pointer. Raises `NotFound`, or `Damaged` for a damaged record."""
     gaps: list[Gap] = []
-    before = max(0, check_pointer(pointer) - 1)
-    reader = RecordReader(topic, before, gaps.append)
-    for message in (yield from _read(client, reader, POINTER_MAX, 1, 0.0)):
+    first = ReadOptions(topic, max(0, check_pointer(pointer) - 1), False, POINTER_MAX, 1, 0.0, gaps.append)
+    for message in (yield from PageReader.of(first).read(first, client.timeout)):
         if message.pointer == pointer:
             return message
     if any(gap.reason == "damaged" and gap.after < pointer < gap.next for gap in gaps):
         raise error("damaged", f"topic {topic!r}: the record {pointer} does not check")
     raise error("unknown_record", f"topic {topic!r} holds no record {pointer}")
-
-
-def _read(
-    client: ClientState, reader: RecordReader, end: int, limit: int, wait: float
-) -> ClientCall[Messages]:
-    """Read up to the pointer `end`. wait: seconds to wait for the first record."""
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
-    parts: list[Batch] = []
-    count = 0
-    waiting_until = deadline_in(wait) if wait else 0.0
-    while count < limit and reader.after < end:
-        left = 0.0 if count or not wait else max(0.0, waiting_until - time.monotonic())
-        found = yield from reader.fetch(wait=left, timeout=client.timeout, records_max=limit - count)
-        for one in found:
-            part = one.head(min(limit - count, end + 1 - one.first))
-            parts.append(part)
-            count += len(part.values)
-            if count >= limit:
-                break
-        if not reader.has_more and (count or not wait or time.monotonic() >= waiting_until):
-            break
-    return Messages(parts)
 
 
 # -- ranges -------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from quoth.columns import columns
 from quoth.core.calls import ClientState
 from quoth.core.idempotence import Publishing
 from quoth.core.options import BUFFER_MAX, as_seconds, deadline_in
+from quoth.core.paging import ReadOptions
 from quoth.message import OnGap
 from quoth.reader import BatchCursor, StoredReader, reader_from
-from quoth.timestamps import Start, Timestamp, last_before
+from quoth.timestamps import Start, Timestamp, cursor, last_before
 from quothwire import batch as wire
 from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX, check_pointer
@@ -121,6 +122,31 @@ def transaction(_: ClientState, topic: str, application: str, version: int) -> T
 
 
 # -- reading ------------------------------------------------------------------------------------------------
+
+
+def read(
+    _: ClientState,
+    topic: str,
+    *,
+    after: int | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
+    limit: int = 1_000,
+    timeout: float | None = None,
+    on_gap: OnGap | None = None,
+) -> ReadOptions:
+    """Read the records that are there now, oldest first, into a sequence that makes messages on access.
+
+    after: a cursor, exclusive. since, until: times; since is included, until is not. By default it reads
+    from the oldest record on. limit: the most records. timeout: seconds to wait for the first record.
+    A read that begins where another one of this client ended less than 0.25 s ago may return records that
+    were fetched with that one, or ahead, and that were removed since by others.
+    Raises `RequestError` ``bad_request`` for a limit below 0.
+    """
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+        raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
+    begin = cursor(after, since, 0)
+    return ReadOptions(topic, begin, since is not None, last_before(until), limit, timeout or 0.0, on_gap)
 
 
 def batches(
