@@ -1,4 +1,4 @@
-"""Reads page by page, without a broker: what is returned and fetched, and when a reader is kept."""
+"""Reads page by page, without a broker: their results, their fetches, and the readers that are kept."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def options(
 
 
 class Clock:
-    """Stands for the module `time`."""
+    """A clock in place of the module `time`."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -217,7 +217,7 @@ def test_a_read_by_time_begins_anew(rng: random.Random) -> None:
 
 
 def test_each_page_reports_its_own_gaps(rng: random.Random) -> None:
-    """What is damaged lies in the middle of what the second page has fetched."""
+    """Damaged records lie in the middle of what the second page has fetched."""
     log = Log(rng, [2, 2])
     log.append([DAMAGED] * 2)
     for _ in range(3):

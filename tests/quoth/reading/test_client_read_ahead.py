@@ -1,4 +1,4 @@
-"""Pages that follow each other, which a client fetches ahead: what others do meanwhile, and what it costs."""
+"""Pages that follow each other and are fetched ahead, by both clients."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def stored(client: Client, topic: str) -> list[bytes]:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page follows in time, however slow this machine is."""
+def kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep page readers for a minute, because this machine may be slow."""
     monkeypatch.setattr(paging, "KEPT_S", 60.0)
 
 
@@ -73,7 +73,7 @@ def test_two_topics_are_read_in_turn(client: Client, topic: str, stored: list[by
 
 
 def test_what_the_client_has_trimmed_is_not_returned(client: Client, topic: str, stored: list[bytes]) -> None:
-    """It had fetched those records ahead."""
+    """The client had fetched those records ahead."""
     client.roll(topic)
     following = pages(client, topic, 20)
     assert values(iter((next(following), next(following)))) == stored[:40]
