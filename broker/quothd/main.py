@@ -18,6 +18,7 @@ from quothd.config.config import KEYS
 from quothd.config.sources import CHECK_HELP, FILE_HELP, read
 from quothd.daemon import Daemon
 from quothd.service import log_handler, sd_notify
+from quothd.service.allocator import keep_memory
 from quothwire.errors import QuothError
 from quothwire.text.paths import given_path
 from quothwire.text.suggestion import nearest
@@ -37,6 +38,7 @@ def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. For the main thread only."""
     writer, notifier = log_handler.install(), sd_notify.from_environment()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    keep_memory()
     try:
         return Daemon(lambda: read(arguments, os.environ, file), file, writer, notifier).run()
     finally:

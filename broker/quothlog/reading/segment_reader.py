@@ -115,13 +115,16 @@ def first_above(view: SegmentView, log_id: int, after: int) -> tuple[LogPosition
 def _extract_next(
     view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int, at_hand_max: int = 0
 ) -> Extract | None:
-    """Extract if a reader has read up to here, nothing is damaged, and a batch is within the limits.
+    """Extract if a reader has read up to here, or comes from an earlier segment, and nothing is damaged.
 
-    at_hand_max: if given, only an extract up to this size, and only from memory.
+    None, too, if no batch is within the limits. at_hand_max: if given, only an extract up to this size, and
+    only from memory.
     """
     start = view.extract_ends.get(after)
     if start is None:
-        return None
+        if after > view.sparse.start.pointer:
+            return None
+        start = view.sparse.start
     most = min(bytes_max, view.end.offset - start.offset)
     size = min(most, view.bytes_of(records_max))
     if not at_hand_max:

@@ -130,6 +130,11 @@ def resident_bytes(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def page_faults(pid: int) -> int:
+    """Count the page faults so far that needed no disk."""
+    return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[7])
+
+
 def unread(pipe: int) -> int:
     """Count the bytes that wait in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

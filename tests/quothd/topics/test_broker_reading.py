@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 import random
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
 from kit.client.clients import Client, read_all
+from kit.machine.processes import page_faults
 from quothd.requests.pending_request import open_request
 from quothd.topics.append_burst import append_publishes
 from quothlog import Appended, Log
@@ -68,6 +70,28 @@ def test_a_reply_is_bounded_by_bytes_max_and_by_the_broker(fast: FastPeer, topic
             bound = min(bytes_max, FETCH_BYTES_MAX)
             assert bound - 2.2 * size < len(answer.payload) <= bound
         assert len(fast.read_all(name, bytes_max=1)) == count
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator has the settings")
+def test_large_reads_at_once_take_their_memory_from_the_system_once(
+    peers: Peers, start_broker: StartBroker
+) -> None:
+    """Each MiB from the system would be 256 page faults."""
+    broker = start_broker()
+    fast, rounds = peers.fast(broker), 10
+    cursors = [0, *(fast.publish("large", [bytes(2**20)]).first for _ in range(15))]
+
+    def read() -> None:
+        answers = fast.answers_to([fast.send_fetch("large", after, bytes_max=1) for after in cursors[:-1]])
+        assert {len(answer.payload) >= 2**20 for answer in answers} == {True}
+
+    for _ in range(5):
+        read()
+    before = page_faults(broker.pid)
+    for _ in range(rounds):
+        read()
+    faults = page_faults(broker.pid) - before
+    assert faults < rounds * 15 * 256 / 4, faults
 
 
 def test_batches_of_many_writers_stay_whole_while_the_topic_rolls(

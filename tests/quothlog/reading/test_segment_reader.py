@@ -149,6 +149,25 @@ def test_read_at_hand_returns_small_extracts_only(open_log: OpenLog) -> None:
         assert disk.count("read") == before
 
 
+def test_a_reader_that_comes_from_the_segment_before_reads_the_next_one_at_hand(open_log: OpenLog) -> None:
+    """Once a reader has opened it: the reader threads open segments."""
+    with open_log() as log:
+        lasts = []
+        for _ in range(3):
+            lasts.append(log.append([b"a", b"b"]).last)
+            log.roll()
+        for after in (lasts[0], 0):
+            place = log.lookup(after)
+            assert place is not None
+            assert place.read_at_hand() is None
+            expected = place.read()
+            assert expected is not None
+            assert expected.next == lasts[1]
+            assert place.read_at_hand() == expected
+            place.segment.rest()
+            log.trim(lasts[1])
+
+
 def test_extract_ends_of_a_thousand_readers_are_bounded(open_log: OpenLog) -> None:
     log = open_log()
     for appended in [log.append([b"x"]) for _ in range(3 * EXTRACT_ENDS_MAX)]:

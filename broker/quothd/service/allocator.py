@@ -1,0 +1,24 @@
+"""Lets the allocator of glibc keep the memory of large messages, as a daemon that sends many of them needs it.
+
+By default it returns freed memory to the system as soon as some MB lie at the end of the heap. Then each read of
+a MB makes 256 page faults, a tenth of its processor time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+KEPT_BYTES = 64 * 2**20
+"""Memory that is kept at the end of a heap: what is on its way to the readers at a time."""
+MAPPED_BYTES = 4 * 2**20
+"""Larger pieces are given back when they are freed; no reply has more."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""The options of mallopt(3)."""
+
+
+def keep_memory() -> None:
+    """Set both limits for this process. Does nothing where the C library has no `mallopt`."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
