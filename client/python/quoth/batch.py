@@ -64,17 +64,14 @@ class Batch:
         """Return a stored batch without its first `skip` records."""
         header, values, keys, encoded = columns
         whole = cls(topic, header.base, header.ordinal, values, keys, encoded)
-        return whole._part(skip, len(values)) if skip else whole
+        return whole.part(skip, len(values)) if skip else whole
 
     def head(self, count: int) -> Batch:
         """Return the first records as a batch that does not keep the others in memory."""
-        return self if count >= len(self.values) else self._part(0, max(0, count))
+        return self if count >= len(self.values) else self.part(0, max(0, count))
 
-    def behind(self, count: int) -> Batch:
-        """Return the records behind the first ones."""
-        return self._part(max(0, count), len(self.values))
-
-    def _part(self, begin: int, end: int) -> Batch:
+    def part(self, begin: int, end: int) -> Batch:
+        """Return some of the records as a batch that does not keep the others in memory."""
         rows = slice(begin, end)
         keys, encoded = self.keys, self._encoded
         return Batch(

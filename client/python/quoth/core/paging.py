@@ -54,12 +54,13 @@ class PageReader:
         self._reader = reader
         self._records = 0
         self._found: Iterator[Batch] = iter(())
-        self._rest: Batch | None = None
+        self._batch: Batch | None = None
+        self._row = 0
         self._unsent: RequestState | None = None
 
     @classmethod
     def of(cls, options: ReadOptions) -> PageReader:
-        """Return a reader for a first options."""
+        """Return a reader that begins with the page of these options."""
         reader = RecordReader(options.topic, options.after)
         reader.is_time = options.is_time
         return cls(reader)
@@ -72,7 +73,7 @@ class PageReader:
     @property
     def _next(self) -> int:
         """The pointer below which there is no further record."""
-        return self._reader.after + 1 if self._rest is None else self._rest.first
+        return self._reader.after + 1 if self._batch is None else self._batch.first + self._row
 
     def read(self, options: ReadOptions, timeout: float) -> ClientCall[Messages]:
         """Read one page, which begins where the reader is. timeout: seconds that a fetch may take."""
@@ -99,15 +100,17 @@ class PageReader:
         """Add up to so many records that are at hand, none behind the pointer `end`; return their number."""
         left = records
         while left and self._next <= end:
-            one, self._rest = self._rest, None
-            if one is None and (one := next(self._found, None)) is None:
-                break
-            wanted = min(left, max(0, end + 1 - one.first))
-            if wanted < len(one.values):
-                self._rest = one.behind(wanted)
-                one = one.head(wanted)
-            parts.append(one)
-            left -= len(one.values)
+            if self._batch is None:
+                self._batch, self._row = next(self._found, None), 0
+                if self._batch is None:
+                    break
+            one, row = self._batch, self._row
+            until = min(len(one.values), row + left, max(row, end + 1 - one.first))
+            parts.append(one if until - row == len(one.values) else one.part(row, until))
+            left -= until - row
+            self._row = until
+            if until == len(one.values):
+                self._batch = None
         return records - left
 
     def _fetch(self, records: int, wait: float, timeout: float) -> ClientCall[Iterator[Batch]]:
