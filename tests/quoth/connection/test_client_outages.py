@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
-from kit.broker.brokers import StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.broker.peers import refused
 from kit.client.outages import late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
@@ -133,6 +133,26 @@ def test_an_answer_to_a_request_that_was_given_up_does_not_stay_in_the_socket(
         channel.asked.clear()
         assert channel.link.socket.poll(int(DEADLINE_S * 1_000))
         eventually(lambda: not (channel.hear(0.0) or channel.link.socket.poll(0)), "it is taken")
+
+
+@pytest.mark.parametrize(("checked", "looks"), [(60.0, 0), (0.0, 1)], ids=["soon", "later"])
+def test_a_channel_looks_for_a_lost_connection_before_it_sends_unless_it_has_just_done_so(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, checked: float, looks: int
+) -> None:
+    """The event of a connection that was made before would have a request sent twice."""
+    monkeypatch.setattr("quoth.connection.channel.CHECKED_S", checked)
+    with zmq.Context() as context, Channel(context, broker.url) as channel:
+        channel.settle(RequestState(Ping()))
+        waits: list[float] = []
+        wait = channel.link.wait
+
+        def noted(seconds: float, now: float | None = None) -> bool:
+            waits.append(seconds)
+            return wait(seconds, now)
+
+        monkeypatch.setattr(channel.link, "wait", noted)
+        channel.ask(RequestState(Ping()))
+        assert waits == [0.0] * looks
 
 
 def test_a_wait_behind_a_deadline_raises_the_error_again_until_the_answer_comes(
