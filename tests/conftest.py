@@ -23,8 +23,8 @@ from kit.machine.commands import Command, Running
 from kit.machine.processes import hear_interrupts
 from kit.spark.sparks import DRIVER_OPTIONS, JAVA_OPTIONS, java_is_there, spark_home
 
-SEPARATE = frozenset(("alone", "spark", "system"))
-"""Marks of tests that are run by themselves. A file with such a test holds the word."""
+SEPARATE = {"alone": "mark.alone", "spark": "spark", "system": "mark.system"}
+"""Marks of tests that are run by themselves, and the text that each file with such a test has."""
 
 SLOW = frozenset(("test_check.py", "test_house.py", "test_packaging.py", "test_site.py", "test_tour.py"))
 """Files of tests that take seconds each."""
@@ -41,11 +41,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     wanted, _, rest = str(config.getoption("markexpr")).partition(" ")
     if wanted not in SEPARATE or rest.startswith("or ") or not collection_path.match("test_*.py"):
         return None
-    return wanted not in collection_path.read_text(encoding="utf-8") or None
+    return SEPARATE[wanted] not in collection_path.read_text(encoding="utf-8") or None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, which share fixtures: the last tests of all workers have to be short."""
+    for mark, text in SEPARATE.items():
+        for path in {item.path for item in items if item.get_closest_marker(mark)}:
+            assert text in path.read_text("utf-8"), (
+                f"{path} has no {text}: the tests with that mark would be skipped"
+            )
     items.sort(key=lambda item: item.path.name not in SLOW)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,7 @@ def path_in_wheel(path: Path) -> str:
 def build() -> list[Path]:
     """Compile all modules, and return their paths. Raises what the compiler does."""
     from Cython.Build import cythonize
-    from setuptools import Distribution, Extension
+    from setuptools import Extension
 
     extensions = [
         Extension(
@@ -85,7 +87,7 @@ def build() -> list[Path]:
         for package, folder in PACKAGES.items()
         for source in sorted(folder.glob("*.pyx"))
     ]
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as threads:
         modules = cythonize(
             extensions,
             build_dir=scratch,
@@ -93,11 +95,19 @@ def build() -> list[Path]:
             compiler_directives=DIRECTIVES,
             quiet=True,
         )
-        command = Distribution({"ext_modules": modules}).get_command_obj("build_ext")
-        command.build_lib, command.build_temp = scratch, scratch
-        command.ensure_finalized()
-        command.run()
-        return [_installed(Path(command.get_ext_fullpath(one.name)), one.name) for one in modules]
+        compiled = list(threads.map(partial(_compile, scratch), modules))  # all or none are installed
+        return [_installed(path, module.name) for path, module in zip(compiled, modules, strict=True)]
+
+
+def _compile(scratch: str, module: Any) -> Path:
+    """Compile a module, with object files of its own: two modules may have a source in common."""
+    from setuptools import Distribution
+
+    command = Distribution({"ext_modules": [module]}).get_command_obj("build_ext")
+    command.build_lib, command.build_temp = scratch, os.path.join(scratch, module.name)
+    command.ensure_finalized()
+    command.run()
+    return Path(command.get_ext_fullpath(module.name))
 
 
 def _installed(built: Path, name: str) -> Path:

@@ -17,10 +17,22 @@ set_up() {
     find_ensurepip
     say "installing into .venv ($("$python" --version)) ..."
     "$python" -m venv --clear "$venv" || stop "$python cannot make $venv"
-    (cd "$root" && .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile -e ".$1") \
-        || stop "the installation failed (it needs the network, or a package index of yours)"
+    if [ "$1" = "[dev]" ] && command -v cc >/dev/null; then
+        pip_install cython hatchling setuptools
+        "$venv/bin/python" "$root/tools/build_native.py" >/dev/null 2>&1 &  # compile_functions shows what fails
+        QUOTH_BUILD_NATIVE=0 pip_install -e ".$1"
+        wait $! || true
+    else
+        pip_install -e ".$1"
+    fi
     printf '%s\n' "$stamp" >"$venv/quoth$1.stamp"
     note_compiled
+}
+
+# pip_install ARGUMENT...: installs with pip, as it is called in the root.
+pip_install() {
+    (cd "$root" && .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile "$@") \
+        || stop "the installation failed (it needs the network, or a package index of yours)"
 }
 
 # Compiles the functions in C again if their sources have changed, or were not compiled for want of a compiler.
@@ -30,8 +42,7 @@ compile_functions() {
     if "$venv/bin/python" -c 'import Cython, hatchling' 2>/dev/null; then
         "$venv/bin/python" "$root/tools/build_native.py" >/dev/null || stop "tools/build_native.py failed"
     else
-        (cd "$root" && .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps -e .) \
-            || stop "the installation failed (it needs the network, or a package index of yours)"
+        pip_install --no-deps -e .
     fi
     note_compiled
 }
