@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from contextlib import suppress
@@ -18,8 +17,6 @@ ROOT = Path(__file__).parents[1]
 INNER = "TESTS_TO_INTERRUPT"
 """The variable that defines the tests which this module interrupts."""
 SOON_S = 20.0
-PARENTS = "client/python", "broker", "tools"
-"""The folders that packages lie in."""
 
 if INNER in os.environ:
 
@@ -31,22 +28,9 @@ if INNER in os.environ:
         time.sleep(600)
 
 
-needs_terminal = pytest.mark.skipif(sys.platform != "linux", reason="it needs a pseudo-terminal of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it needs a pseudo-terminal of Linux")
 
 
-def test_folders_that_are_tested_in_one_form_use_functions_that_others_compile() -> None:
-    """The stage `pure` leaves them out: their packages replace no function of their own."""
-    block = (ROOT / "tools/check").read_text().partition("\nin_one_form=(\n")[2].partition("\n)\n")[0]
-    found = re.findall(r"^    tests/(\S+)/\{([\w,]+)\}$", block, re.MULTILINE)
-    assert len(found) == len(block.splitlines())
-    for folder, names in found:
-        tests = [ROOT / "tests" / folder / name for name in names.split(",")]
-        assert [path for path in tests if not any(path.glob("test_*.py"))] == []
-        (package,) = (path for parent in PARENTS if (path := ROOT / parent / folder).is_dir())
-        assert [path for path in package.rglob("*.py") if "compiled(" in path.read_text("utf-8")] == []
-
-
-@needs_terminal
 def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
     """The next stage does not begin."""
     arguments = "tests/test_check.py", "-n", "2", "-p", "no:cacheprovider", "-k", "test_fails or test_hangs"
@@ -62,7 +46,6 @@ def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
     assert "=== spark" not in terminal.seen
 
 
-@needs_terminal
 def test_ctrl_c_ends_stages_beside_the_others(tmp_path: Path) -> None:
     """Without a cache the types take far longer."""
     beside = {"STAGES": "lint types", "MYPY_CACHE_DIR": str(tmp_path), "NO_COLOR": "1"}

@@ -1,7 +1,7 @@
-"""Lets the allocator of glibc keep the memory of large messages, as a daemon that sends many of them needs it.
+"""Lets the allocator of glibc keep the memory of large messages, as a daemon that sends many of them needs.
 
-By default it returns freed memory to the system as soon as some MB lie at the end of the heap. Then each read of
-a MB makes 256 page faults, a tenth of its processor time.
+By default it returns freed memory to the system as soon as some MB lie at the end of the heap. Then each read
+of a MB makes 256 page faults, a tenth of its processor time.
 """
 
 from __future__ import annotations
