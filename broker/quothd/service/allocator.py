@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 
 KEPT_BYTES = 64 * 2**20
-"""Memory that is kept at the end of a heap: what is on its way to the readers at a time."""
-MAPPED_BYTES = 4 * 2**20
-"""Larger pieces are given back when they are freed; no reply has more."""
+"""Memory that a heap keeps at its end. Each thread that is busy has a heap of its own."""
+MAPPED_BYTES = 32 * 2**20
+"""Pieces from this size on are given back when they are freed: more than any message has, and the most that
+glibc takes. It adapts neither of the two any further."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The options of mallopt(3)."""
 

@@ -98,6 +98,7 @@ class Client(ClientState, Closeable):
 
     def close(self) -> None:
         """Close the connections. Does nothing the second time."""
+        self._ahead.clear()
         self._pool.close()
 
     def _run(self, call: ClientCall[T]) -> T:
@@ -105,22 +106,19 @@ class Client(ClientState, Closeable):
             return channel.run(call)
 
     def _remove(self, call: ClientCall[T]) -> T:
-        self._ahead.clear()
-        return self._run(call)
+        try:
+            return self._run(call)
+        finally:
+            self._ahead.clear()
 
     def _read(self, options: ReadOptions) -> Messages:
-        reader = self._ahead.reader_of(options)
-        if reader.goes_on and reader.place is None:
-            reader.place = Slot()
-        try:
+        with self._ahead.reader_of(options) as reader:
+            if reader.goes_on and reader.place is None:
+                reader.place = Slot()
             with self._pool.channel(reader.place) as channel:
                 found = channel.run(reader.read(options, self.timeout))
-                if (ahead := reader.take_unsent()) is not None:
+                if (ahead := reader.send_ahead()) is not None:
                     channel.ask(ahead)
-        except BaseException:
-            self._ahead.drop(reader)
-            raise
-        self._ahead.keep(reader, options, found)
         return found
 
     def _publish(self, given: Publishing) -> Ack:

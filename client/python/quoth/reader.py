@@ -61,6 +61,8 @@ class BatchCursor(ABC, Generic[T]):
         """True if a fetch of the topic succeeded."""
         self.has_more = True
         """True if another fetch may bring more, even if all of the last answer was damaged."""
+        self.fetched_bytes = 0
+        """The size of the last answer."""
         self.wait = 0.0
         """Seconds for which an iteration waits for more at the end."""
         self.is_time = False
@@ -238,6 +240,7 @@ class BatchCursor(ABC, Generic[T]):
             return iter(())
         self._log_id = reply.log
         self.has_more = bool(answer.payload)
+        self.fetched_bytes = len(answer.payload)
         if not self.has_more and reply.newest == self.after:
             self._ordinal = reply.end
         self._check_ahead(reply)

@@ -20,6 +20,7 @@ from quoth import Disconnected, Gap
 from quoth.aio import Client
 from quoth.aio.client import PUBLISHES_MAX
 from quoth.aio.io_thread import ASKED_MAX
+from quoth.core import paging
 
 # -- many at once -------------------------------------------------------------------------------------------
 
@@ -52,6 +53,30 @@ async def test_a_connection_carries_as_many_requests_as_a_broker_keeps_replies_f
     await client.publish(topic, b"x")
     assert await waiting == [[b"x"]] * len(tails)
     assert min(4, links_max) <= len(client._io_thread._links) <= min(5, links_max)
+
+
+@in_loop
+async def test_pages_that_are_at_hand_let_other_tasks_run(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is awaited for them."""
+    monkeypatch.setattr(paging, "KEPT_S", 60.0)
+    await client.publish(topic, [b"x"] * 1_000)
+    turns: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns.append(len(pages))
+            await asyncio.sleep(0)
+
+    pages: list[int] = []
+    task, after = asyncio.ensure_future(other()), 0
+    while found := await client.read(topic, after=after, limit=10):
+        pages.append(len(found))
+        after = found[-1].pointer
+    task.cancel()
+    assert len(pages) == 100
+    assert set(range(1, 100)) <= set(turns)
 
 
 def test_client_works_in_uvloop(broker: BrokerProcess, topic: str) -> None:

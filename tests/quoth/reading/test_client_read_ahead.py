@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
 from kit.client.records import Connect, at_once
+from kit.deadlines import DEADLINE_S
 from quoth import Client, Message
 from quoth.core import paging
 from quothwire.pointer import POINTER_MAX
@@ -30,7 +32,8 @@ def stored(client: Client, topic: str) -> list[bytes]:
 @pytest.fixture(autouse=True)
 def kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep page readers for a minute, because this machine may be slow."""
-    monkeypatch.setattr(paging, "KEPT_S", 60.0)
+    for name in ("KEPT_S", "SOON_S"):
+        monkeypatch.setattr(paging, name, 60.0)
 
 
 def pages(client: Client, topic: str, limit: int, after: int = 0) -> Iterator[list[Message]]:
@@ -123,14 +126,30 @@ def test_pages_go_on_though_answers_are_lost(
     assert next(lost, None) is None, "answers were lost"
 
 
-def test_a_closed_client_reads_nothing_that_it_has_fetched_ahead(
-    client: Client, topic: str, stored: list[bytes]
-) -> None:
+def test_a_closed_client_returns_nothing_that_is_at_hand(client: Client, topic: str) -> None:
+    client.publish(topic, VALUES)
     following = pages(client, topic, 10)
-    next(following), next(following)
+    for _ in range(5):
+        next(following)
     client.close()
     with refused("closed"):
         next(following)
+
+
+def test_records_that_another_client_has_deleted_are_not_returned_for_long(
+    client: Client, connect: Connect, broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However soon each page follows the one before."""
+    monkeypatch.setattr(paging, "KEPT_S", 0.1)
+    client.publish(topic, [b"x"] * 100_000)
+    following = pages(client, topic, 2)
+    for _ in range(5):
+        next(following)
+    connect(broker).delete_topic(topic)
+    began = time.monotonic()
+    with refused("unknown_topic"):
+        while time.monotonic() - began < DEADLINE_S:
+            next(following)
 
 
 def test_pages_take_few_fetches(connect: Connect, meddler: Meddler, topic: str) -> None:

@@ -234,3 +234,13 @@ def test_batches_that_are_asked_for_more_batches_while_they_are_sought_end() -> 
     messages = batch.chained(parts())
     found.extend(messages)
     assert [message.value for message in found] == [b"a", b"b"]
+
+
+def test_an_iterator_that_occurs_twice_is_used_up_once_and_nothing_is_held_at_the_end() -> None:
+    one = batch.messages_of("t", 1, [b"a", b"b"], None, None)
+    assert [message.value for message in batch.chained([one, one])] == [b"a", b"b"]
+    headers: list[dict[str, bytes]] = [{}]
+    messages = batch.chained([batch.messages_of("t", 1, [b"a"], None, headers)])
+    list(messages)
+    references = sys.getrefcount(headers[0])
+    assert references == 2, "the list and the argument"

@@ -135,6 +135,7 @@ class Client(ClientState):
 
     async def close(self) -> None:
         """Close the connections. Calls that are under way end with `Disconnected` ``closed``."""
+        self._ahead.clear()
         self._io_thread.stop()
         await self._io_thread.ended()
 
@@ -146,22 +147,25 @@ class Client(ClientState):
             driver.drop()
 
     async def _remove(self, call: ClientCall[T]) -> T:
-        self._ahead.clear()
-        return await self._run(call)
+        try:
+            return await self._run(call)
+        finally:
+            self._ahead.clear()
 
     async def _read(self, options: ReadOptions) -> Messages:
-        reader = self._ahead.reader_of(options)
-        driver = CallDriver(self._io_thread, reader.read(options, self.timeout), reader.place)
-        try:
-            found = await driver.result()
-            if (ahead := reader.take_unsent()) is not None:
+        self._io_thread.check()
+        with self._ahead.reader_of(options) as reader:
+            driver = CallDriver(self._io_thread, reader.read(options, self.timeout), reader.place)
+            try:
+                if driver.is_done:
+                    await asyncio.sleep(0)  # other tasks, timeouts and cancellations get their turn
+                found = await driver.result()
+            finally:
+                driver.drop()
+            if (ahead := reader.send_ahead()) is not None:
                 reader.place = self._io_thread.ask(ahead)
-        except BaseException:
-            self._ahead.drop(reader)
-            raise
-        finally:
-            driver.drop()
-        self._ahead.keep(reader, options, found)
+            elif not reader.is_ahead:
+                reader.place = None
         return found
 
     async def _publish(self, given: Publishing) -> Ack:

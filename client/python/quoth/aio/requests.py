@@ -34,6 +34,11 @@ class CallDriver(Generic[T]):
         self._result: T
         self._go_on(None)
 
+    @property
+    def is_done(self) -> bool:
+        """True if the call has ended, so that there is nothing to wait for."""
+        return self._ticket is None
+
     async def result(self) -> T:
         """Wait for the call and return its result. Raises the error of the call."""
         while self._ticket is not None:

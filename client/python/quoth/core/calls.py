@@ -129,7 +129,7 @@ def get(client: ClientState, topic: str, pointer: int) -> ClientCall[Message]:
     """Read the record with exactly this pointer. Raises `NotFound`, or `Damaged` for a damaged record."""
     gaps: list[Gap] = []
     first = ReadOptions(topic, max(0, check_pointer(pointer) - 1), False, POINTER_MAX, 1, 0.0, gaps.append)
-    for message in (yield from PageReader.of(first).read(first, client.timeout)):
+    for message in (yield from PageReader(first).read(first, client.timeout)):
         if message.pointer == pointer:
             return message
     if any(gap.reason == "damaged" and gap.after < pointer < gap.next for gap in gaps):

@@ -1,8 +1,8 @@
 """Reads page by page: a read that goes on where another one has ended goes on with its cursor.
 
 The first read of a topic fetches what it returns. The next one finds the cursor, what was fetched beyond the
-page, and the fetch that was sent ahead when the page was returned. Each fetch brings up to twice as many
-records as the one before, so in vain no more is fetched than was read.
+page, and the fetch that was sent ahead when the page was returned. Each fetch asks for twice as many records
+as the one before, as long as they are read soon: at most three times as many are fetched in vain as are read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from quoth.batch import Batch, Messages
@@ -17,11 +18,14 @@ from quoth.core.options import deadline_in
 from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import OnGap
 from quoth.reader import RECORDS_MAX, RecordReader
+from quothwire.protocol.messages import FETCH_BYTES_MAX
 
 KEPT_S = 0.25
-"""A read may return records that were there so long ago, and may have been removed since."""
+"""A read returns no records that were fetched longer ago: they may have been removed since."""
+SOON_S = KEPT_S / 4
+"""Records that were read in this time are followed by twice as many."""
 KEPT_MAX = 4
-"""Page readers that a client keeps: each may hold two fetches."""
+"""Page readers that a client keeps. Each holds a fetch, and another one on its way."""
 
 
 class ReadOptions(NamedTuple):
@@ -43,27 +47,22 @@ class ReadOptions(NamedTuple):
 class PageReader:
     """Reads one topic page by page. Belongs to one call at a time.
 
-    goes_on: a second page is read, so it fetches ahead. place: where its client finds the answer to what was
-    fetched ahead. kept_until: by the monotonic clock.
+    goes_on: a second page is read, so it fetches ahead. is_full: its last page has as many records as it may.
+    place: where its client finds the answer to what was fetched ahead. generation: see `ReadAhead`.
     """
 
-    def __init__(self, reader: RecordReader) -> None:
-        self.goes_on = False
+    def __init__(self, options: ReadOptions, generation: int = 0) -> None:
+        self.goes_on = self.is_full = False
         self.place: Any = None
-        self.kept_until = 0.0
-        self._reader = reader
+        self.generation = generation
+        self._reader = RecordReader(options.topic, options.after)
+        self._reader.is_time = options.is_time
         self._records = 0
         self._found: Iterator[Batch] = iter(())
         self._batch: Batch | None = None
         self._row = 0
-        self._unsent: RequestState | None = None
-
-    @classmethod
-    def of(cls, options: ReadOptions) -> PageReader:
-        """Return a reader that begins with the page of these options."""
-        reader = RecordReader(options.topic, options.after)
-        reader.is_time = options.is_time
-        return cls(reader)
+        self._fetched_at = self._sent_at = 0.0
+        self._is_sent = False
 
     @property
     def after(self) -> int:
@@ -75,25 +74,43 @@ class PageReader:
         """The pointer below which there is no further record."""
         return self._reader.after + 1 if self._batch is None else self._batch.first + self._row
 
+    @property
+    def is_usable(self) -> bool:
+        """True if another page may follow: what it has is little, and was fetched just now."""
+        is_young = time.monotonic() - self._fetched_at < KEPT_S
+        return self.is_full and is_young and self._reader.fetched_bytes <= FETCH_BYTES_MAX
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if there is a fetch ahead of the last page, sent or not."""
+        return self._reader.prefetch is not None
+
     def read(self, options: ReadOptions, timeout: float) -> ClientCall[Messages]:
         """Read one page, which begins where the reader is. timeout: seconds that a fetch may take."""
-        self._reader.report_to(options.on_gap)
         parts: list[Batch] = []
         left = options.limit
         waiting_until = deadline_in(options.wait) if options.wait else 0.0
-        while True:
-            left -= self._take(left, options.end, parts)
-            if not left or self._next > options.end:
-                break
-            wait = 0.0 if parts or not options.wait else max(0.0, waiting_until - time.monotonic())
-            self._found = yield from self._fetch(left, wait, timeout)
-            if not self._reader.has_more and (parts or time.monotonic() >= waiting_until):
-                break
+        self._reader.report_to(options.on_gap)
+        try:
+            while True:
+                left -= self._take(left, options.end, parts)
+                if not left or self._next > options.end:
+                    break
+                wait = 0.0 if parts or not options.wait else max(0.0, waiting_until - time.monotonic())
+                self._found = yield from self._fetch(left, wait, timeout)
+                if not self._reader.has_more and (parts or time.monotonic() >= waiting_until):
+                    break
+        finally:
+            self._reader.report_to(None)  # it may lead to the client, which keeps this reader
+        self.is_full = bool(options.limit) and not left
         return Messages(parts)
 
-    def take_unsent(self) -> RequestState | None:
-        """Return the fetch to send ahead now, which the next page may need; None if there is no new one."""
-        request, self._unsent = self._unsent, None
+    def send_ahead(self) -> RequestState | None:
+        """Return the fetch for the next page that is to be sent now, None if there is no new one."""
+        request = self._reader.prefetch
+        if request is None or self._is_sent or not self.is_usable:
+            return None
+        self._is_sent, self._sent_at = True, time.monotonic()
         return request
 
     def _take(self, records: int, end: int, parts: list[Batch]) -> int:
@@ -105,7 +122,9 @@ class PageReader:
                 if self._batch is None:
                     break
             one, row = self._batch, self._row
-            until = min(len(one.values), row + left, max(row, end + 1 - one.first))
+            until = min(len(one.values), row + left, end + 1 - one.first)
+            if until <= row:
+                break
             parts.append(one if until - row == len(one.values) else one.part(row, until))
             left -= until - row
             self._row = until
@@ -115,15 +134,19 @@ class PageReader:
 
     def _fetch(self, records: int, wait: float, timeout: float) -> ClientCall[Iterator[Batch]]:
         """Fetch for a page that lacks so many records."""
-        reader = self._reader
+        reader, now = self._reader, time.monotonic()
+        if not self._is_sent:
+            reader.prefetch = None
         if not self.goes_on or not reader.has_more:  # else there is nothing to wait for yet
-            self._records = max(self._records, records)
-            reader.prefetch = self._unsent = None
+            self._records, self._fetched_at = max(self._records, records), now
+            reader.prefetch = None
             return (yield from reader.fetch(wait=wait, timeout=timeout, records_max=records))
-        self._records = min(max(2 * self._records, records), RECORDS_MAX)
-        found = yield from reader.fetch_ahead(timeout=timeout, records_max=self._records)
-        self._unsent = reader.prefetch
-        return found
+        if now - self._fetched_at < SOON_S:
+            self._records = min(2 * self._records, RECORDS_MAX)
+        self._records = max(self._records, records)
+        self._fetched_at = now if reader.prefetch is None else self._sent_at
+        self._is_sent = False
+        return (yield from reader.fetch_ahead(timeout=timeout, records_max=self._records))
 
 
 class ReadAhead:
@@ -135,43 +158,48 @@ class ReadAhead:
     def __init__(self, free: Callable[[Any], None]) -> None:
         self._free = free
         self._kept: OrderedDict[tuple[str, int], PageReader] = OrderedDict()
+        self._generation = 0
+        """Rises when all are dropped: readers that are in use then are of an older one."""
 
-    def reader_of(self, options: ReadOptions) -> PageReader:
-        """Take the reader whose last page ended where this one begins, or make a new one."""
-        found = None if options.is_time else self._kept.pop((options.topic, options.after), None)
-        if found is not None and time.monotonic() < found.kept_until:
-            found.goes_on = True
-            return found
-        if found is not None:
-            self.drop(found)
-        return PageReader.of(options)
-
-    def keep(self, reader: PageReader, options: ReadOptions, found: Messages) -> None:
-        """Keep a reader if the page is full, so that another one may follow; else drop it."""
+    @contextmanager
+    def reader_of(self, options: ReadOptions) -> Iterator[PageReader]:
+        """Lend the reader whose last page ended where this one begins, or a new one, to one read."""
+        reader = None if options.is_time else self._kept.pop((options.topic, options.after), None)
+        if reader is not None and reader.is_usable:
+            reader.goes_on = True
+        else:
+            self._drop(reader)
+            reader = PageReader(options, self._generation)
         dropped: PageReader | None = reader
-        if options.limit and len(found) == options.limit:
-            reader.kept_until = time.monotonic() + KEPT_S
-            key = options.topic, reader.after
-            dropped = self._kept.pop(key, None)
-            self._kept[key] = reader
-            if len(self._kept) > KEPT_MAX:
-                self._drop_oldest()
-        if dropped is not None:
-            self.drop(dropped)
-
-    def drop(self, reader: PageReader) -> None:
-        """Free the place of a reader that no read goes on with."""
-        if reader.place is not None:
-            self._free(reader.place)
+        try:
+            yield reader
+            if reader.is_usable and reader.generation == self._generation:
+                kept = self._kept.setdefault((options.topic, reader.after), reader)
+                dropped = reader if kept is not reader else None
+        finally:
+            self._drop(dropped)
+        self._drop_useless()
+        while len(self._kept) > KEPT_MAX:
+            self._drop_oldest()
 
     def clear(self) -> None:
-        """Drop all of them, since the client is about to remove records."""
+        """Drop all of them, those in use too: the client removes records, or is closed."""
+        self._generation += 1
         while self._kept:
             self._drop_oldest()
+
+    def _drop_useless(self) -> None:
+        with suppress(RuntimeError):  # another thread has changed the dictionary: it does the same
+            for key in [key for key, reader in self._kept.items() if not reader.is_usable]:
+                self._drop(self._kept.pop(key, None))
 
     def _drop_oldest(self) -> None:
         try:
             _, dropped = self._kept.popitem(last=False)
         except KeyError:  # another thread has dropped it
             return
-        self.drop(dropped)
+        self._drop(dropped)
+
+    def _drop(self, reader: PageReader | None) -> None:
+        if reader is not None and reader.place is not None:
+            self._free(reader.place)

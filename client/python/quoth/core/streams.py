@@ -139,14 +139,16 @@ def read(
 
     after: a cursor, exclusive. since, until: times; since is included, until is not. By default it reads
     from the oldest record on. limit: the most records. timeout: seconds to wait for the first record.
-    A read that begins where another one of this client ended less than 0.25 s ago may return records that
-    were fetched with that one, or ahead, and that were removed since by others.
+    A read that begins where another one of this client has ended may return records that were fetched up to
+    0.25 s before, and that another client or retention has removed since.
     Raises `RequestError` ``bad_request`` for a limit below 0.
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
     begin = cursor(after, since, 0)
-    return ReadOptions(topic, begin, since is not None, last_before(until), limit, timeout or 0.0, on_gap)
+    return ReadOptions(
+        check_topic(topic), begin, since is not None, last_before(until), limit, timeout or 0.0, on_gap
+    )
 
 
 def batches(

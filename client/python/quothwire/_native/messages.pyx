@@ -79,11 +79,12 @@ cdef class MessageIterator:
     cdef int begin_next(self) except -1:
         """Begins the next batch. Raises StopIteration if there is none."""
         cdef MessageIterator found
-        self.row = self.end = 0
-        self.values = self.keys = self.headers = self.other = None
         parts, self.parts = self.parts, None
+        before = self.values, self.keys, self.headers, self.other, self.older, self.newer
+        self.row = self.end = 0
+        self.values = self.keys = self.headers = self.other = self.older = self.newer = None
+        del before  # what is freed here may run any code
         if parts is None:
-            self.older = self.newer = None
             raise StopIteration
         messages = iter(next(parts))
         self.parts = parts
@@ -93,6 +94,7 @@ cdef class MessageIterator:
         found = <MessageIterator>messages
         self.topic, self.values, self.keys, self.headers = found.topic, found.values, found.keys, found.headers
         self.first, self.row, self.end = found.first, found.row, found.end
+        found.row = found.end
         return 0
 
 
