@@ -256,25 +256,21 @@ def test_a_full_buffer_raises_if_so_configured(
 def test_a_sender_waits_for_room_in_the_buffer_until_its_timeout(
     meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
 ) -> None:
+    records = numbered(30)
     with connect(meddler).producer(topic, batch=5, max_buffer=10, timeout=DEADLINE_S) as producer:
         meddler.on_request = busy
-        sent: list[bytes] = []
-
-        def work() -> None:
-            for value in numbered(30):
-                producer.send(value)
-                sent.append(value)
-
-        sending = pool.submit(work)
-        eventually(lambda: len(sent) == 10, "it is full")
-        assert not sending.done()
+        for value in records[:10]:
+            producer.send(value)
         options, producer._options = producer._options, producer._options._replace(timeout=0.1)
         with refused("busy"):
             producer.send(b"never stored")
         producer._options = options
+        sending = pool.submit(lambda: [producer.send(value) for value in records[10:]])
+        with pytest.raises(TimeoutError):
+            sending.result(0.05)
         meddler.on_request = pass_on
         sending.result(DEADLINE_S)
-    assert values(client, topic) == numbered(30)
+    assert values(client, topic) == records
 
 
 def test_threads_that_send_at_once_fill_the_buffer_to_its_limit(
