@@ -21,8 +21,10 @@ class SealedSegments(list[Segment]):
         """The one that holds the first record above a pointer below the active segment's floor, if any does,
         and the one behind it. Files that only bear the name of one are passed over."""
         row = self.row_of(after)
-        behind = (self[i] for i in range(row + 1, len(self)) if not self[i].is_misplaced)
-        return self[row], next(behind, None)
+        behind = row + 1
+        while behind < len(self) and self[behind].is_misplaced:
+            behind += 1
+        return self[row], self[behind] if behind < len(self) else None
 
     def oldest(self) -> Segment | None:
         """The oldest one; files that only bear the name of one are passed over."""
