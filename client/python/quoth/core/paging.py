@@ -165,7 +165,7 @@ class ReadAhead:
     def reader_of(self, options: ReadOptions) -> Iterator[PageReader]:
         """Lend the reader whose last page ended where this one begins, or a new one, to one read."""
         reader = None if options.is_time else self._kept.pop((options.topic, options.after), None)
-        if reader is not None and reader.is_usable:
+        if reader is not None and self._may_go_on(reader):
             reader.goes_on = True
         else:
             self._drop(reader)
@@ -173,7 +173,7 @@ class ReadAhead:
         dropped: PageReader | None = reader
         try:
             yield reader
-            if reader.is_usable and reader.generation == self._generation:
+            if self._may_go_on(reader):
                 kept = self._kept.setdefault((options.topic, reader.after), reader)
                 dropped = reader if kept is not reader else None
         finally:
@@ -187,6 +187,9 @@ class ReadAhead:
         self._generation += 1
         while self._kept:
             self._drop_oldest()
+
+    def _may_go_on(self, reader: PageReader) -> bool:
+        return reader.is_usable and reader.generation == self._generation
 
     def _drop_useless(self) -> None:
         with suppress(RuntimeError):  # another thread has changed the dictionary: it does the same
