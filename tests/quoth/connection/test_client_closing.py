@@ -185,3 +185,33 @@ def test_process_with_an_open_client_ends(broker: BrokerProcess) -> None:
     ended = run_script(ABANDONING, broker.url, options=())
     assert ended.stderr == ""
     assert ended.returncode == 0
+
+
+FORGOTTEN = """
+import faulthandler, gc, quoth, sys, weakref
+faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
+
+class Owner:
+    def __init__(self, url):
+        self.client = quoth.connect(url)
+        self.handlers = [self.handle]
+        self.client.publish("forgotten", [b"x"] * 10)
+        self.client.read("forgotten", limit=5)
+        self.tail = self.client.tail("forgotten", after=0)
+        next(self.tail)
+
+    def handle(self):
+        pass
+
+owner = Owner(sys.argv[1])
+known = weakref.ref(owner)
+del owner
+gc.collect()
+assert known() is None
+"""
+
+
+def test_the_collector_ends_a_client_that_is_in_a_cycle_and_was_not_closed(broker: BrokerProcess) -> None:
+    ended = run_script(FORGOTTEN, broker.url, str(DEADLINE_S), options=())
+    assert ended.stderr == ""
+    assert ended.returncode == 0

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
+from weakref import finalize
 
 import zmq
 
@@ -42,6 +43,9 @@ class Pool:
         self._idle: list[Channel] = []
         self._slots: dict[Slot, Channel] = {}
         self._pid = os.getpid()
+        # The end of a context waits for its sockets, and the collector may end the context of a cycle first.
+        self._finalizer = finalize(self, _close_all, self._pid, self._idle, self._slots)
+        self._finalizer.atexit = False
 
     def channel(self, slot: Slot = None) -> Loan:
         """Lend a channel to one call. It is closed if the outcome of the call is not known.
@@ -84,13 +88,8 @@ class Pool:
             return
         with self._lock:
             was_closed, self.is_closed = self.is_closed, True
-            idle, self._idle = [*self._idle, *self._slots.values()], []
-            self._slots.clear()
-        if was_closed:
-            return
-        for channel in idle:
-            channel.close()
-        if self._given is None:
+            self._finalizer()
+        if not was_closed and self._given is None:
             terminate(self._context)
 
     def take(self, slot: Slot) -> Channel:
@@ -119,9 +118,17 @@ class Pool:
         with _forgetting:
             if os.getpid() != self._pid:
                 _parents.append((self._context, self._idle, self._slots))
+                self._finalizer.detach()
                 # The lock may have been held by a thread that does not exist here.
                 self._lock = threading.RLock()
                 self._open()
+
+
+def _close_all(pid: int, idle: list[Channel], slots: dict[Slot, Channel]) -> None:
+    """Close the channels of a pool, in the process that opened them."""
+    while pid == os.getpid() and (idle or slots):
+        channel = idle.pop() if idle else slots.popitem()[1]
+        channel.close()
 
 
 class Loan:
