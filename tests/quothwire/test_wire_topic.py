@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kit.text.wording import code_of
@@ -34,6 +36,7 @@ INVALID = {
     "paragraph separator": "a\u2029",
     "half a surrogate pair": "a\ud800",
 }
+NOT_TEXT: list[Any] = [None, 5, b"orders", ["orders"], ("orders",)]
 CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
 NO_TEXT = [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xe2\x82", b"\x80", b"\xff" * 200]
 
@@ -55,3 +58,8 @@ def test_name_with_a_control_character_and_frame_that_is_not_utf_8_are_refused()
             assert code_of(check_topic, name) == "bad_topic"
     for frame in NO_TEXT:
         assert code_of(decode_topic, frame) == "bad_topic"
+
+
+@pytest.mark.parametrize("name", NOT_TEXT, ids=repr)
+def test_a_name_that_is_no_text_is_refused(name: Any) -> None:
+    assert code_of(check_topic, name) == "bad_topic"

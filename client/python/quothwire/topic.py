@@ -25,12 +25,18 @@ def check_size(name: str, whose: str, bytes_max: int, code: str, hint: str | Non
 
 def check_topic(name: str) -> str:
     """Return the name, or raise `RequestError` with code ``bad_topic``."""
+    if not isinstance(name, str):
+        raise error("bad_topic", f"the name of a topic is text, not {name!r:.100}")
     check_size(name, "topic's", TOPIC_BYTES_MAX, "bad_topic")
     if name in (".", "..") or "/" in name:
         raise error("bad_topic", f"{name!r} is not a topic's name")
-    if any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in name):
+    if not name.isprintable() and any(_is_forbidden(character) for character in name):
         raise error("bad_topic", f"{name!r} holds a control character")
     return name
+
+
+def _is_forbidden(character: str) -> bool:
+    return unicodedata.category(character) in _FORBIDDEN_CATEGORIES
 
 
 def decode_topic(frame: bytes) -> str:
