@@ -105,7 +105,7 @@ class Client(ClientState, Closeable):
         with self._pool.channel() as channel:
             return channel.run(call)
 
-    def _remove(self, call: ClientCall[T]) -> T:
+    def _change(self, call: ClientCall[T]) -> T:
         try:
             return self._run(call)
         finally:
@@ -163,9 +163,9 @@ class Client(ClientState, Closeable):
     topics = method_of(calls.topics, _run)
     topic = method_of(calls.topic, _run)
     create_topic = method_of(calls.create_topic, _run)
-    update_topic = method_of(calls.update_topic, _remove)
-    delete_topic = method_of(calls.delete_topic, _remove)
-    trim = method_of(calls.trim, _remove)
+    update_topic = method_of(calls.update_topic, _change)
+    delete_topic = method_of(calls.delete_topic, _change)
+    trim = method_of(calls.trim, _change)
     roll = method_of(calls.roll, _run)
     hello = method_of(calls.hello, _run)
     status = method_of(calls.status, _run)

@@ -280,6 +280,17 @@ def test_a_place_is_freed_once_its_reader_is_of_no_use(rng: random.Random, clock
     assert not reads.ahead._kept
 
 
+def test_a_reader_that_nothing_follows_is_dropped_with_the_next_read_of_another_topic(
+    rng: random.Random, clock: Clock
+) -> None:
+    reads = Reads(Log(rng, [5] * 10))
+    after = reads.read(options(limit=5))[-1].pointer
+    reads.read(options(after, 5))
+    clock.now += KEPT_S
+    reads.read(options(limit=5, topic="another"))
+    assert (len(reads.freed), len(reads.ahead._kept)) == (1, 1)
+
+
 def test_a_read_by_time_begins_anew(rng: random.Random) -> None:
     log = Log(rng, [5] * 4)
     reads = Reads(log)

@@ -146,7 +146,7 @@ class Client(ClientState):
         finally:
             driver.drop()
 
-    async def _remove(self, call: ClientCall[T]) -> T:
+    async def _change(self, call: ClientCall[T]) -> T:
         try:
             return await self._run(call)
         finally:
@@ -213,9 +213,9 @@ class Client(ClientState):
     topics = coroutine_of(calls.topics, _run)
     topic = coroutine_of(calls.topic, _run)
     create_topic = coroutine_of(calls.create_topic, _run)
-    update_topic = coroutine_of(calls.update_topic, _remove)
-    delete_topic = coroutine_of(calls.delete_topic, _remove)
-    trim = coroutine_of(calls.trim, _remove)
+    update_topic = coroutine_of(calls.update_topic, _change)
+    delete_topic = coroutine_of(calls.delete_topic, _change)
+    trim = coroutine_of(calls.trim, _change)
     roll = coroutine_of(calls.roll, _run)
     hello = coroutine_of(calls.hello, _run)
     status = coroutine_of(calls.status, _run)

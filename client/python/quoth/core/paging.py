@@ -183,7 +183,7 @@ class ReadAhead:
             self._drop_oldest()
 
     def clear(self) -> None:
-        """Drop all of them, those in use too: the client removes records, or is closed."""
+        """Drop all of them, those in use too: the client may have removed records, or is closed."""
         self._generation += 1
         while self._kept:
             self._drop_oldest()
