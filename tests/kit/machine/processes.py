@@ -71,6 +71,18 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(_PROC / str(pid) / "fd"))
 
 
+def open_files(directory: Path) -> list[str]:
+    """Return the files of a folder that this process has open, removed ones too.
+
+    Other descriptors of the process are left out: connections of earlier tests come and go.
+    """
+    found = []
+    for descriptor in (_PROC / "self" / "fd").iterdir():
+        with suppress(FileNotFoundError):  # closed by another thread
+            found.append(os.readlink(descriptor))
+    return sorted(path for path in found if path.startswith(f"{directory.resolve()}/"))
+
+
 def children(pid: int) -> list[int]:
     return [other for other in map(int, filter(str.isdigit, os.listdir(_PROC))) if _parent(other) == pid]
 
