@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -142,6 +143,7 @@ class MemoryBroker:
         self.work = HeldWork()
         self.guard = Guard()
         self.outbox: Outbox[Any] = Outbox()
+        weakref.finalize(self, self.outbox.close)
         doubles: Any = self.work, self.work, self.guard, SteppedThread
         self.shared = Shared(directory, self.disk, self.clock, self.outbox, *doubles)
         self.answers: dict[PendingRequest, list[str]] = {}

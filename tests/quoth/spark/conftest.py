@@ -28,12 +28,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(SPARK_TEST_S))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def connections_end() -> Iterator[None]:
-    """Close the connections of this process: it does what workers do, and is not killed as they are."""
+    """Close the connections of this process: it does what workers do, and is not killed as they are.
+
+    They would try to reach brokers that have ended during all later tests.
+    """
     yield
-    for client in connections._clients.values():
-        client.close()
+    while connections._clients:
+        connections._clients.popitem()[1].close()
 
 
 @pytest.fixture(scope="session")
