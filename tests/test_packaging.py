@@ -20,6 +20,12 @@ import pytest
 from quothcli.commands.about.pages import FILES
 
 ROOT = Path(__file__).parents[1]
+NATIVE = [
+    path.parent
+    for room in ("broker", "client/python")
+    for path in (ROOT / room).glob("*/_native/__init__.py")
+]
+"""The packages with compiled modules."""
 LICENSE = (ROOT / "LICENSE").read_text("utf-8")
 
 
@@ -101,10 +107,10 @@ def test_wheel_has_compiled_modules_without_their_sources(built: Built) -> None:
     assert [path for path in built.wheel.rglob("*") if path.suffix in {".c", ".h", ".pxd", ".pyx"}] == []
     if find_spec("quothwire._native.batch") is None:
         pytest.skip("nothing could be compiled here")
-    for package in ("quothwire", "quothd"):
-        folder = built.wheel / package / "_native"
+    for source in NATIVE:
+        folder = built.wheel / source.relative_to(source.parents[1])
         compiled = {path.name.partition(".")[0]: path for path in folder.glob("*.so")}
-        assert set(compiled) == {path.stem for path in folder.glob("*.pyi")}
+        assert set(compiled) == {path.stem for path in source.glob("*.pyi")}
         assert [path for path in compiled.values() if str(ROOT).encode() in path.read_bytes()] == []
 
 
@@ -130,8 +136,8 @@ def test_wheel_has_the_program_that_runs_poe(built: Built) -> None:
 
 
 def test_sdist_has_all_that_is_compiled(built: Built) -> None:
-    for folder in ("client/c/src", "client/python/quothwire/_native", "broker/quothd/_native"):
-        sources = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".c", ".h", ".pxd", ".pyx"}]
+    for folder in (ROOT / "client/c/src", *NATIVE):
+        sources = [path for path in folder.rglob("*") if path.suffix in {".c", ".h", ".pxd", ".pyx"}]
         assert sources, folder
         for source in sources:
             assert (built.sdist / source.relative_to(ROOT)).read_bytes() == source.read_bytes()
