@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kit.broker.brokers import free_port
+from kit.machine.ports import free_port
 
 README = Path(__file__).parent.parent / "README.md"
 TOUR_S = 120.0

@@ -13,12 +13,13 @@ import pytest
 import zmq
 
 import quoth
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
 from kit.client.numbered import numbered
 from kit.deadlines import eventually
 from kit.machine.commands import COMMAND_S
 from kit.machine.cprograms import DRIVERS, ENVIRONMENT, SANITIZERS, MakeCalls, can_sanitize, link
+from kit.machine.ports import free_port
 from kit.scale import times
 
 RESTARTS = times(5, 20)
@@ -117,7 +118,7 @@ def test_calls_end_in_time_when_the_answers_are_garbage(
 ) -> None:
     """The first answer is right, so that the client connects."""
     with context.socket(zmq.ROUTER) as broker:
-        port = broker.bind_to_random_port("tcp://127.0.0.1")
+        broker.bind(url := f"tcp://127.0.0.1:{free_port()}")
         ended = threading.Event()
         welcome = bytes.fromhex(
             "85a6736572766572a178a876657273696f6e739101aa6f7065726174696f6e7390a66c696d697473"
@@ -138,7 +139,7 @@ def test_calls_end_in_time_when_the_answers_are_garbage(
         thread = threading.Thread(target=answer)
         thread.start()
         try:
-            calls = make_calls(f"tcp://127.0.0.1:{port}", str(TIMEOUT_MS), "20")
+            calls = make_calls(url, str(TIMEOUT_MS), "20")
             began = time.monotonic()
             calls(*words)
             assert time.monotonic() - began < 2 * TIMEOUT_MS / 1e3 + 2 * LATE_S

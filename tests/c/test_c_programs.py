@@ -12,12 +12,13 @@ import pytest
 import zmq
 
 import quoth
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
 from kit.client.numbered import numbered
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip, stored_batches
 from kit.machine.commands import COMMAND_S, Ended, Running
+from kit.machine.ports import free_port
 from kit.scale import times
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Call, decode_call, encode_error, encode_reply
@@ -220,8 +221,8 @@ def test_code_of_a_later_broker_is_reported_and_not_retried(
 ) -> None:
     with context.socket(zmq.ROUTER) as later:
         later.set(zmq.RCVTIMEO, round(DEADLINE_S * 1_000))
-        port = later.bind_to_random_port("tcp://127.0.0.1")
-        running = start(name, f"tcp://127.0.0.1:{port}", "t", stdin=subprocess.PIPE)
+        later.bind(url := f"tcp://127.0.0.1:{free_port()}")
+        running = start(name, url, "t", stdin=subprocess.PIPE)
         running.write(b"a line\n")
         route, call = received(later)
         assert call.operation is Operation.HELLO

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from kit.deadlines import DEADLINE_S
 from kit.machine.forkserver import start
+from kit.machine.ports import free_port
 from kit.machine.processes import freeze, python_of
 
 READY = "quothd: ready "
 _COMMAND = python_of("quothd.main")
-_RANDOM = random.SystemRandom()
-_WORKERS_MAX = 16
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS_MAX
-_GIVEN: deque[int] = deque(maxlen=500)
-"""The newest ports that this process has chosen."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
 
 
@@ -185,23 +177,6 @@ class BrokerProcess:
         with self._said:
             self._lines.append(line)
             self._said.notify_all()
-
-
-def free_port() -> int:
-    """Return a port that is free, as is the next one, also while a killed broker is down.
-
-    It lies below those that the system gives to sockets without a port. Each worker of a test run has its own
-    ports, so no other one takes this port before it is bound, or while its broker is down.
-    """
-    while True:
-        port = _RANDOM.randrange(10_000 + 2 * _WORKER, 32_000, 2 * _WORKERS_MAX)
-        if port in _GIVEN:
-            continue
-        with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 1))
-            _GIVEN.append(port)
-            return port
 
 
 StartBroker = Callable[..., BrokerProcess]

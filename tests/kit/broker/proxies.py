@@ -18,6 +18,7 @@ import zmq
 
 from kit.broker.peers import Context
 from kit.deadlines import pause
+from kit.machine.ports import free_port
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
@@ -89,7 +90,7 @@ class Wire(_Thread):
         host, _, port = broker_url.removeprefix("tcp://").rpartition(":")
         self._broker = (host, int(port))
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", free_port()))
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self.wakeup, selectors.EVENT_READ)
@@ -229,8 +230,8 @@ class Meddler(_Thread):
             one.set(zmq.LINGER, 0)
             one.set(zmq.SNDHWM, 0)
             one.set(zmq.RCVHWM, 0)
-        port = self._front.bind_to_random_port("tcp://127.0.0.1")
-        self.url = f"tcp://127.0.0.1:{port}"
+        self.url = f"tcp://127.0.0.1:{free_port()}"
+        self._front.bind(self.url)
         self._back.set(zmq.RECONNECT_IVL, 10)
         self._back.connect(broker_url)
         self.start()

@@ -18,10 +18,11 @@ import pytest
 
 import quoth
 import quoth.aio
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.proxies import Meddler
 from kit.client.records import Connect
 from kit.deadlines import DEADLINE_S, eventually, hold
+from kit.machine.ports import free_port
 from quoth import Client, Disconnected, RequestError
 
 AWAY_S = 0.7
@@ -105,7 +106,7 @@ def test_tails_that_begin_while_the_broker_is_away_wait_for_it(
 @contextmanager
 def listener(_: Path) -> Iterator[str]:
     """The address of a program that is no broker."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+    with closing(socket.create_server(("127.0.0.1", free_port()))) as listener:
         yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 
 

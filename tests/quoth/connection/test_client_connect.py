@@ -18,6 +18,7 @@ from kit.broker.peers import Context, refused
 from kit.broker.proxies import Meddler, Wire
 from kit.client.records import Connect, values
 from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.ports import free_port
 from quoth import Client, Disconnected, RequestError
 from quothd import Broker
 from quothwire.errors import BrokerFailure, QuothError
@@ -28,9 +29,9 @@ from quothwire.protocol.binary_codec import Call
 
 def test_a_peer_that_never_answers_causes_a_timeout(twin: Connect, context: Context) -> None:
     with context.socket(zmq.ROUTER) as mute:
-        port = mute.bind_to_random_port("tcp://127.0.0.1")
+        mute.bind(url := f"tcp://127.0.0.1:{free_port()}")
         with refused("timed_out"):
-            twin(f"tcp://127.0.0.1:{port}", timeout=0.5)
+            twin(url, timeout=0.5)
 
 
 @pytest.mark.parametrize(

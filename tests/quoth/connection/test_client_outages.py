@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import zmq
 
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
 from kit.client.outages import late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.networks import can_be_had
+from kit.machine.ports import free_port
 from kit.scale import long_form, times
 from quoth import Ack
 from quoth.connection.channel import Channel
@@ -65,7 +66,8 @@ def test_a_broker_that_reads_nothing_for_a_while_keeps_its_clients() -> None:
     """Its host acknowledges no byte either, for its window is closed, but it is there."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as stalled:
         stalled.set(zmq.RCVHWM, 1)
-        link = Link(context, f"tcp://127.0.0.1:{stalled.bind_to_random_port('tcp://127.0.0.1')}")
+        stalled.bind(url := f"tcp://127.0.0.1:{free_port()}")
+        link = Link(context, url)
         try:
             eventually(lambda: link.wait(0.1) or link.connected, "the link is there")
             for _ in range(40):

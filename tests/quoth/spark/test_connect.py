@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, free_port
+from kit.broker.brokers import BrokerProcess
+from kit.machine.ports import free_port
 from kit.spark.sparks import JOB_S
 
 JOB = """\

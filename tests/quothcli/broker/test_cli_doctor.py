@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Command, Ended
+from kit.machine.ports import free_port
 from kit.machine.processes import listing, needs_proc
 from quoth import Disconnected
 from quoth import connect as quoth_connect

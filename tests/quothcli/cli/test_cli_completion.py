@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, free_port
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Command, after
+from kit.machine.ports import free_port
 from kit.machine.screens import Terminal
 from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.cli.options import COMPLETION_VARIABLE

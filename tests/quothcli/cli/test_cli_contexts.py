@@ -12,8 +12,9 @@ from unittest import mock
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, free_port
+from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import Command
+from kit.machine.ports import free_port
 from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.cli import contexts
 from quothcli.cli.contexts import Context

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, free_port
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import COMMAND, Command
+from kit.machine.ports import free_port
 from quothcli.application import tree
 from quothcli.cli.exit_status import CommandStatus, guarded, status_of
 from quothwire.errors import CODES, error

@@ -14,13 +14,14 @@ import pytest
 import zmq
 
 import quoth as library
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, pass_on
 from kit.client.records import numbered
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import stored_batches, zero
 from kit.machine.commands import Command, Running
+from kit.machine.ports import free_port
 from kit.machine.screens import Screen
 from quoth import Client, Cursor
 from quothwire import pointer as pointers

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, Subscriber, replied
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.networks import Machine, two_machines
+from kit.machine.ports import free_port
 from quothwire.protocol import announcement
 from quothwire.protocol.messages import Hello, Welcome
 

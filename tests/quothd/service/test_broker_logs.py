@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, free_port, on_stderr
+from kit.broker.brokers import BrokerProcess, on_stderr
 from kit.broker.peers import Peers, code_of
 from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.ports import free_port
 from quothd import Broker
 from quothd.config.config import LOG_LEVELS
 from quothd.service import log_events, log_handler

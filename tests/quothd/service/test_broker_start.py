@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, found_in, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk
+from kit.machine.ports import free_port
 from kit.scale import times
 from quothd import Broker
 from quothd.threads.outbox import Outbox

@@ -9,6 +9,8 @@ import zmq
 LINGER_MS = 500
 """For which answers that were sent before it goes away may still be written."""
 AGAIN_S = 0.01
+PORTS = 28_000, 32_000
+"""Below those that systems give away: clients of a broker that is gone meet no other program there."""
 BIND_S = 5.0
 
 
@@ -17,8 +19,8 @@ class ScriptedBroker:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self._context = context
-        self.socket: zmq.Socket[bytes] | None = self._bound("tcp://127.0.0.1:*")
-        self.url = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.socket: zmq.Socket[bytes] | None = context.socket(zmq.ROUTER)
+        self.url = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1', *PORTS)}"
 
     def send(self, message: list[bytes]) -> None:
         """Send an answer. One to a connection that is no longer there is lost, as a broker's is."""
