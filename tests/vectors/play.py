@@ -78,7 +78,7 @@ class Judge:
             if not play.has_ended:
                 driver.kill()
         finally:
-            broker.go()
+            broker.close()
         self._print(session["name"], outcome, reason, play.events)
 
     def _print(self, name: str, outcome: str, reason: str, events: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import socket
 import time
 
 import zmq
@@ -9,7 +11,7 @@ import zmq
 LINGER_MS = 500
 """For which answers that were sent before it goes away may still be written."""
 AGAIN_S = 0.01
-PORTS = 28_000, 32_000
+PORTS = range(28_000, 32_000)
 """Below those that systems give away: clients of a broker that is gone meet no other program there."""
 BIND_S = 5.0
 
@@ -19,8 +21,15 @@ class ScriptedBroker:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self._context = context
-        self.socket: zmq.Socket[bytes] | None = context.socket(zmq.ROUTER)
-        self.url = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1', *PORTS)}"
+        self._reservation = _reserve()
+        self.url = f"tcp://127.0.0.1:{self._reservation.getsockname()[1]}"
+        self.socket: zmq.Socket[bytes] | None = None
+        self.come_back()
+
+    def close(self) -> None:
+        """Go away for good: others may have the port."""
+        self.go()
+        self._reservation.close()
 
     def send(self, message: list[bytes]) -> None:
         """Send an answer. One to a connection that is no longer there is lost, as a broker's is."""
@@ -50,10 +59,27 @@ class ScriptedBroker:
                 time.sleep(AGAIN_S)
 
     def _bound(self, url: str) -> zmq.Socket[bytes]:
-        socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         try:
-            socket.bind(url)
+            router.bind(url)
         except zmq.ZMQError:
-            socket.close(linger=0)
+            router.close(linger=0)
             raise
-        return socket
+        return router
+
+
+def _reserve() -> socket.socket:
+    """Reserve a port of `PORTS` that is free, by a UDP socket of the same number, until that is closed.
+
+    Sessions run beside each other, and a broker that is gone does not listen.
+    """
+    while True:
+        reservation = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            reservation.bind(address := ("127.0.0.1", random.choice(PORTS)))
+            with socket.socket() as listener:
+                listener.bind(address)
+        except OSError:
+            reservation.close()
+        else:
+            return reservation
