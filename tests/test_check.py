@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.commands import COMMAND_S
 from kit.machine.screens import Terminal
 
 ROOT = Path(__file__).parents[1]
 INNER = "TESTS_TO_INTERRUPT"
 """The variable that defines the tests which this module interrupts."""
-SOON_S = 20.0
 
 if INNER in os.environ:
 
@@ -28,7 +28,10 @@ if INNER in os.environ:
         time.sleep(600)
 
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it needs a pseudo-terminal of Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="it needs a pseudo-terminal of Linux"),
+    pytest.mark.timeout(4 * COMMAND_S),
+]
 
 
 def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
@@ -39,7 +42,7 @@ def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
     )
     assert terminal.read_until(lambda seen: "F" in seen.partition(" items]")[2], 3 * DEADLINE_S)
     terminal.type("\x03")
-    assert not terminal.read_until(lambda _: False, SOON_S)
+    assert not terminal.read_until(lambda _: False, COMMAND_S)
     assert terminal.end() == 130
     assert "failed before Ctrl-C" in terminal.seen
     assert "tests   interrupted in" in terminal.seen
@@ -53,7 +56,7 @@ def test_ctrl_c_ends_stages_beside_the_others(tmp_path: Path) -> None:
     assert terminal.read_until(lambda seen: "All checks passed!" in seen, DEADLINE_S)
     eventually(lambda: processes_with(tmp_path), "the types are checked")
     terminal.type("\x03")
-    assert not terminal.read_until(lambda _: False, SOON_S)
+    assert not terminal.read_until(lambda _: False, COMMAND_S)
     assert terminal.end() == 130
     assert "lint    passed in" in terminal.seen
     eventually(lambda: not processes_with(tmp_path), "all processes have ended")

@@ -28,9 +28,11 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TextIO
 
-_INTERRUPTED = "ignore:unclosed scandir iterator:ResourceWarning"
-"""A signal may come between `os.scandir` and the `with` that closes what it returns."""
-PYTHON = (sys.executable, "-W", "error", "-W", _INTERRUPTED, "-c")
+_SCANNING = "ignore:unclosed scandir iterator:ResourceWarning"
+"""A signal may come between `os.scandir` and the `with` that closes what it returns,"""
+_CONSTRUCTING = "ignore:Unclosed socket <zmq.Socket(zmq.UNKNOWN):ResourceWarning"
+"""or while a socket is made, before its type is known."""
+PYTHON = (sys.executable, "-W", "error", "-W", _SCANNING, "-W", _CONSTRUCTING, "-c")
 """The beginning of a command that can be forked, before its code and its arguments."""
 MODULES = (
     *("quothd.main", "quothcli.application", "quoth.client", "quoth.producer", "quoth.reader"),

@@ -150,4 +150,4 @@ def test_process_of_a_test_in_a_background_script_ends_by_an_interrupt() -> None
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
         capture_output=True, text=True, timeout=COMMAND_S,
     )  # fmt: skip
-    assert "1 passed" in done.stdout, done.stdout
+    assert "1 passed" in done.stdout, done
