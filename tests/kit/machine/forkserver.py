@@ -29,9 +29,9 @@ from importlib import import_module
 from typing import Any, TextIO
 
 _SCANNING = "ignore:unclosed scandir iterator:ResourceWarning"
-"""A signal may come between `os.scandir` and the `with` that closes what it returns,"""
+"""A signal may come between `os.scandir` and the `with` that closes what it returns."""
 _CONSTRUCTING = "ignore:Unclosed socket <zmq.Socket(zmq.UNKNOWN):ResourceWarning"
-"""or while a socket is made, before its type is known."""
+"""A signal may come while pyzmq constructs a socket, before its type is set."""
 PYTHON = (sys.executable, "-W", "error", "-W", _SCANNING, "-W", _CONSTRUCTING, "-c")
 """The beginning of a command that can be forked, before its code and its arguments."""
 MODULES = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 from collections import deque
@@ -10,8 +11,9 @@ from collections import deque
 _PORTS = range(10_000, 28_000, 2)
 """Below the ports that the system gives to sockets without one, 32,768 and up on Linux."""
 _RANDOM = random.SystemRandom()
-_RESERVED: deque[socket.socket] = deque(maxlen=200)
-"""A UDP socket for each port of this process, the newest ones: no other process can bind the like."""
+_RESERVED_MAX = 200
+_RESERVED: deque[int] = deque()
+"""Descriptors of UDP sockets, one for each of the newest ports: no other process can bind the like."""
 
 
 def free_port() -> int:
@@ -27,5 +29,7 @@ def free_port() -> int:
             reserved.bind(("127.0.0.1", port))
             for number in (port, port + 1):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", number))
-            _RESERVED.append(reserved.dup())
+            _RESERVED.append(reserved.detach())
+            if len(_RESERVED) > _RESERVED_MAX:
+                os.close(_RESERVED.popleft())
             return port
