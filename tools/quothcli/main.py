@@ -12,8 +12,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 INTERRUPTED = 130
+_AGAIN_S = 0.01
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        status = run(sys.argv[1:] if arguments is None else arguments)
+        with _DroppedExits():
+            status = run(sys.argv[1:] if arguments is None else arguments)
         if interruptible:
             signal.signal(signal.SIGINT, _end)
     except KeyboardInterrupt:
@@ -40,6 +46,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
+
+
+class _DroppedExits:
+    """Raises an exit or interrupt again that a signal has raised where Python drops exceptions.
+
+    That is in destructors and other callbacks of the interpreter: it prints "Exception ignored in ...", and
+    the command would go on for ever.
+    """
+
+    def __enter__(self) -> None:
+        self._dropped: BaseException = KeyboardInterrupt()
+        self._report = sys.unraisablehook
+        self._before = signal.signal(signal.SIGALRM, self._raise)
+        sys.unraisablehook = self._look
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+        sys.unraisablehook = self._report
+
+    def _look(self, unraisable: UnraisableHookArgs) -> None:
+        dropped: Any = unraisable.exc_value
+        if isinstance(dropped, SystemExit | KeyboardInterrupt):
+            self._dropped = type(dropped)(*dropped.args)  # without a traceback, which holds what is destroyed
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        else:
+            self._report(unraisable)
+
+    def _raise(self, _number: int, _frame: FrameType | None) -> None:
+        raise self._dropped
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -158,3 +159,42 @@ def test_interrupt_that_is_ignored_stays_so() -> None:
     """As behind nohup, or in the background of a script."""
     ended = interrupted_at("typer", "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)")
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+IN_A_DESTRUCTOR = """
+import os, signal, sys, threading
+from quothcli import application
+from quothcli.cli.exit_status import terminable
+from quothcli.main import main
+
+class Interrupter:
+    def __init__(self, number):
+        self.number = number
+
+    def __del__(self):
+        os.kill(os.getpid(), self.number)
+
+def run(arguments):
+    with terminable():
+        Interrupter(int(arguments[0]))
+        threading.Event().wait(60)
+
+application.run = run
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_that_arrives_in_a_destructor_ends_a_command(number: signal.Signals) -> None:
+    """Python drops what is raised there."""
+    command = [sys.executable, "-c", IN_A_DESTRUCTOR, str(int(number))]
+    ended = subprocess.run(command, capture_output=True, timeout=DEADLINE_S)
+    assert (ended.returncode, ended.stderr) == (128 + number, b"")
+
+
+def test_errors_of_destructors_are_reported_as_usual() -> None:
+    code = IN_A_DESTRUCTOR.replace("os.kill(os.getpid(), self.number)", "raise ValueError('lost')")
+    code = code.replace("threading.Event().wait(60)", "return 0")
+    ended = subprocess.run([sys.executable, "-c", code, "0"], capture_output=True, timeout=DEADLINE_S)
+    assert ended.returncode == 0
+    assert b"ValueError: lost" in ended.stderr
