@@ -263,6 +263,14 @@ class Config:
         infinity=NUMBER_MAX,
     )
     waits_max: int = _limit(100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.")
+    groups_max: int = _limit(
+        10_000, "Consumer groups of one topic.", "Each costs about 2 KB of memory while its topic is active."
+    )
+    group_pending_max: int = _limit(
+        100_000,
+        "Records of one consumer group that are handed out and not finished; above it, fetches wait.",
+        "It limits the memory of a group: 0.3 KB for a range of such records.",
+    )
     frame_bytes_max: Size = _limit(
         BATCH_BYTES_MAX + 2**20,
         "Size of the largest frame that a client may send.",

@@ -13,14 +13,17 @@ from quothd.config.config import Config
 from quothd.frontend.registry import Registry, RegistryEntry, State, Transition
 from quothd.frontend.schedule import PendingFetches, Schedule
 from quothd.frontend.scheduler import Scheduler
+from quothd.requests.dead_letter import publish_of
 from quothd.requests.events import (
     Answered,
     Brought,
     Closed,
+    DeadLetter,
     Deleted,
     DiskLow,
     Event,
     Failed,
+    GroupReady,
     Idle,
     Informed,
     Opened,
@@ -57,7 +60,7 @@ class Dispatcher:
         self.pending_fetches = PendingFetches()
         self.config = config
         self.shared = shared
-        self._send = send
+        self._send_frames = send
         self._announce = announce
         self.scheduler = Scheduler(
             config.workers_max, lambda metadata: Executor(metadata, self.config, shared)
@@ -73,9 +76,8 @@ class Dispatcher:
     def configure(self, config: Config) -> None:
         """Apply another configuration; each open topic does so once it has done what it is at."""
         if config.staged_max_age != self.config.staged_max_age:
-            for entry in self.registry:
-                if entry.state is State.HIBERNATING and entry.info and entry.info.gauges["staged_bytes"]:
-                    self._retention.plan(entry, self.shared.clock.now())  # they may expire earlier now
+            for entry in filter(RegistryEntry.has_staged, self.registry):
+                self._retention.plan(entry, self.shared.clock.now())  # they may expire earlier now
         self.config = config
         self.scheduler.workers_max = config.workers_max
         for executor in self.scheduler.executors:
@@ -122,9 +124,7 @@ class Dispatcher:
         if entry.info is None or entry.state is not State.HIBERNATING:
             return False
         if request.operation is Operation.DESCRIBE:
-            request.decode()
-            description = entry.metadata.describe(entry.info, entry.segments())
-            self._send(request.responder.reply(description))
+            self._send(entry.description_for(request, entry.info))
             return True
         if request.operation is not Operation.FETCH:
             return False
@@ -178,6 +178,13 @@ class Dispatcher:
                     break
         return is_busy
 
+    def _send(self, frames: Frames) -> None:
+        """Send an answer to its client, or give that of a dead letter to the topic that has made it."""
+        if frames[0]:
+            self._send_frames(frames)
+        elif (entry := self.registry.give_outcome(frames)) is not None:
+            self._ready[entry] = None
+
     # -- events ---------------------------------------------------------------------------------------------
 
     def take(self, executor: Executor, events: Sequence[Event], now: float) -> None:
@@ -202,6 +209,12 @@ class Dispatcher:
                 entry.newest, entry.end_ordinal = event.newest, event.end_ordinal
                 self._announce(entry.name, event.newest)
                 self._resume_fetches(entry, now)
+            case GroupReady() if event.at <= now:
+                self._resume(self.pending_fetches.take_group(entry.name, event.group), now)
+            case GroupReady():
+                self.pending_fetches.retry_at(entry.name, event.group, event.at)
+            case DeadLetter():
+                self._resume([publish_of(entry.name, event)], now)
             case Released():
                 executor.release(event, now)
                 if executor.given:
@@ -268,10 +281,7 @@ class Dispatcher:
     def _failed(self, entry: RegistryEntry, executor: Executor, event: Failed, now: float) -> None:
         """Answer the requests of a topic that has failed; the next one opens it again."""
         left = [item for item in executor.end() if isinstance(item, PendingRequest)]
-        requests = {*event.requests, *left, *entry.queued}
-        requests |= {entry.deletion} if entry.deletion is not None else set()
-        entry.queued, entry.deletion = [], None
-        for request in requests:
+        for request in {*event.requests, *left, *entry.take_queued()}:
             self._send(request.responder.refuse(event.problem))
             self._request_bytes -= request.size
             entry.outstanding -= 1
@@ -287,11 +297,15 @@ class Dispatcher:
         """Go on with the fetches that have something new, no more of them than the topic takes."""
         if entry.deletion is None and self.pending_fetches:
             most = self.config.topic_requests_max - entry.outstanding
-            for request in self.pending_fetches.take_ready(entry.name, entry.newest, most):
-                try:
-                    self.submit(request, now)
-                except QuothError as problem:
-                    self._refuse([request], problem)
+            self._resume(self.pending_fetches.take_ready(entry.name, entry.newest, most), now)
+
+    def _resume(self, requests: Iterable[PendingRequest], now: float) -> None:
+        """Submit requests that were accepted before, or that a topic has made."""
+        for request in requests:
+            try:
+                self.submit(request, now)
+            except QuothError as problem:
+                self._refuse([request], problem)
 
     def _forget(self, entry: RegistryEntry, problem: QuothError) -> None:
         """Remove a topic that does not exist any more, and answer the fetches that wait for it."""
@@ -311,13 +325,14 @@ class Dispatcher:
                 self._send(self.registry.entries[request.topic].nothing_for(request))
             else:
                 self._refuse([request], error("unknown_topic", f"there is no topic {request.topic!r}"))
+        self._resume(self.pending_fetches.take_retries(now), now)
         for entry in self._maintenance.take_due(now):
             if entry.executor is not None:
                 self.take(entry.executor, entry.executor.tick(now), now)
         for entry in self._retention.take_due(self.shared.clock.now()):
             if entry.state is State.HIBERNATING:
                 self.scheduler.need(entry, now)
-        dues = self.scheduler.tick(now), self.pending_fetches.next_deadline(), self._maintenance.next_due()
+        dues = self.scheduler.tick(now), self.pending_fetches.next_due(), self._maintenance.next_due()
         return min((due for due in dues if due is not None), default=None)
 
     # -- the end --------------------------------------------------------------------------------------------

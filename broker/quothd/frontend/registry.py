@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from quothd.config.config import Config
+from quothd.groups.administration import check_new_group
+from quothd.requests.dead_letter import DeadLetterResponder, outcome_of
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import Executor
 from quothd.topics.append_burst import check_first
@@ -19,10 +21,11 @@ from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.recovery.recovery import new_log_id
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.group_messages import GroupFetched
 from quothwire.protocol.messages import Fetched, Operation
 from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
 
-CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE)
+CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE, Operation.OPEN_GROUP)
 """Operations that create a topic which does not exist."""
 
 STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
@@ -127,8 +130,28 @@ class RegistryEntry:
 
     def nothing_for(self, request: PendingRequest) -> Frames:
         """Return the answer of a fetch that found nothing."""
-        log_id, after = self.metadata.topic.log_id, request.message.after
+        log_id = self.metadata.topic.log_id
+        if request.group:
+            empty = GroupFetched(log_id, 0, [], 0, 0, 0, self.newest, self.end_ordinal)
+            return request.responder.reply(empty)
+        after = request.message.after
         return request.responder.reply(Fetched(log_id, after, self.newest, 0, self.end_ordinal))
+
+    def description_for(self, request: PendingRequest, info: LogInfo) -> Frames:
+        """Return the answer of a request for a description."""
+        request.decode()
+        return request.responder.reply(self.metadata.describe(info, self.segments()))
+
+    def has_staged(self) -> bool:
+        """Return True if it hibernates, and holds staged batches."""
+        has_any = self.info is not None and self.info.gauges["staged_bytes"] > 0
+        return has_any and self.state is State.HIBERNATING
+
+    def take_queued(self) -> list[PendingRequest]:
+        """Return the requests that its executor does not have, the deletion among them, and forget them."""
+        requests = [*self.queued, *([self.deletion] if self.deletion is not None else [])]
+        self.queued, self.deletion = [], None
+        return requests
 
     def segments(self) -> str:
         """A letter a segment, see `TopicInfo`; those of a topic that is not active hibernate."""
@@ -162,11 +185,14 @@ class Registry:
         the request: a publish that is refused leaves no empty topic behind.
         """
         settings = config.topic_settings()
-        may_create = request.operation is Operation.CREATE or config.auto_create
+        is_letter = isinstance(request.responder, DeadLetterResponder)
+        may_create = request.operation is Operation.CREATE or config.auto_create or is_letter
         if request.operation not in CREATING or not may_create:
             raise error("unknown_topic", f"there is no topic {request.topic!r}")
         if request.operation is Operation.CREATE:
             settings = settings.changed(request.decode().settings)
+        elif request.operation is Operation.OPEN_GROUP:
+            check_new_group(request.decode(), request.topic)
         else:
             check_first(request)
         if len(self.entries) >= config.topics_max:
@@ -191,6 +217,15 @@ class Registry:
         self._sum_up(entry.info, -1)
         self._sum_up(info, 1)
         entry.info, entry.newest, entry.end_ordinal = info, info.last, info.end_ordinal
+
+    def give_outcome(self, frames: Frames) -> RegistryEntry | None:
+        """Give the outcome of a dead letter to its topic; returns that if it is active."""
+        origin, done = outcome_of(frames)
+        entry = self.entries.get(origin)
+        if entry is None or entry.executor is None:
+            return None
+        entry.executor.given.append(done)
+        return entry
 
     def names(self, after: str, limit: int) -> list[str]:
         """Names of topics above `after`, in the order of their bytes."""

@@ -76,12 +76,16 @@ class PendingFetches:
     """The fetches that wait, by topic and cursor, and by deadline. Owned by the front end's thread.
 
     One costs about 0.8 KB and no thread; it keeps no topic awake. It ends when something newer is announced,
-    when its topic goes, or at its deadline; those that wait for something else are not looked at.
+    when its topic goes, or at its deadline; those that wait for something else are not looked at. Fetches for
+    a group wait in a row: one of them goes on when the group may have something, since what it finds is its
+    own.
     """
 
     def __init__(self) -> None:
         self._deadlines: Schedule[PendingRequest] = Schedule()
         self._by_topic: defaultdict[str, Schedule[PendingRequest]] = defaultdict(Schedule)
+        self._by_group: defaultdict[str, dict[str, dict[PendingRequest, None]]] = defaultdict(dict)
+        self._retries: Schedule[tuple[str, str]] = Schedule()
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -89,12 +93,38 @@ class PendingFetches:
     def add(self, request: PendingRequest) -> None:
         """Let a fetch wait until its deadline."""
         self._deadlines.plan(request, request.deadline)
-        self._by_topic[request.topic].plan(request, request.after)
+        if request.group:
+            self._by_group[request.topic].setdefault(request.group, {})[request] = None
+            self._retries.plan_earlier((request.topic, request.group), request.retry)
+        else:
+            self._by_topic[request.topic].plan(request, request.after)
 
     def take_ready(self, topic: str, newest: int, most: int) -> list[PendingRequest]:
-        """Take the fetches of a topic that begin below `newest`, those furthest behind first."""
+        """Take the fetches of a topic that begin below `newest`, those furthest behind first.
+
+        Of each group, the one that has waited longest.
+        """
         order = self._by_topic.get(topic)
-        return self._end(order.take_due(newest - 1, most)) if order is not None else []
+        found = order.take_due(newest - 1, most) if order is not None else []
+        for waiting in self._by_group.get(topic, {}).values():
+            request = next(iter(waiting))
+            if request.after < newest and len(found) < most:
+                found.append(request)
+        return self._end(found)
+
+    def take_group(self, topic: str, group: str) -> list[PendingRequest]:
+        """Take the fetch of a group that has waited longest."""
+        waiting = self._by_group.get(topic, {}).get(group)
+        return self._end([next(iter(waiting))]) if waiting else []
+
+    def retry_at(self, topic: str, group: str, at: float) -> None:
+        """Let a fetch of a group be due at a monotonic time, unless one is due before."""
+        if group in self._by_group.get(topic, {}):
+            self._retries.plan_earlier((topic, group), at)
+
+    def take_retries(self, now: float) -> list[PendingRequest]:
+        """Take a fetch of each group that may have something by now."""
+        return [one for which in self._retries.take_due(now) for one in self.take_group(*which)]
 
     def take_all(self, topic: str | None = None) -> list[PendingRequest]:
         """Take all fetches, or all of a topic, the oldest first."""
@@ -104,16 +134,29 @@ class PendingFetches:
         """Take the fetches whose deadline has passed."""
         return self._end(self._deadlines.take_due(now))
 
-    def next_deadline(self) -> float | None:
-        """Return the monotonic time of the next call of `take_expired`."""
-        return self._deadlines.next_due()
+    def next_due(self) -> float | None:
+        """Return the monotonic time of the next call of `take_expired` and `take_retries`."""
+        dues = self._deadlines.next_due(), self._retries.next_due()
+        return min((due for due in dues if due is not None), default=None)
 
     def _end(self, requests: list[PendingRequest]) -> list[PendingRequest]:
         for request in requests:
             self._deadlines.cancel(request)
+            if request.group:
+                self._end_in_group(request)
+                continue
             order = self._by_topic.get(request.topic)
             if order is not None:
                 order.cancel(request)
                 if not order:
                     del self._by_topic[request.topic]
         return requests
+
+    def _end_in_group(self, request: PendingRequest) -> None:
+        groups = self._by_group.get(request.topic, {})
+        waiting = groups.get(request.group, {})
+        waiting.pop(request, None)
+        if not waiting and groups.pop(request.group, None) is not None:
+            self._retries.cancel((request.topic, request.group))
+            if not groups:
+                del self._by_group[request.topic]

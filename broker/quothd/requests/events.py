@@ -10,8 +10,10 @@ from quothd.requests.pending_request import PendingRequest
 from quothlog import LogInfo
 from quothlog.appender import SyncRequest
 from quothlog.transactions.commit import Commit
+from quothwire.batch import Bytes
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.messages import Reply
 from quothwire.protocol.value import Value
 
 # -- items: what a topic handles ------------------------------------------------------------------------
@@ -47,11 +49,19 @@ class CommitStepDone(NamedTuple):
     problem: Exception | None
 
 
+class DeadLetterDone(NamedTuple):
+    """A dead letter of a group was published; `problem` is the reason for which it was not."""
+
+    group: str
+    number: int
+    problem: QuothError | None
+
+
 class Close(NamedTuple):
     """Close the log."""
 
 
-Item = PendingRequest | ReadDone | SyncDone | CommitStepDone | Close | Config
+Item = PendingRequest | ReadDone | SyncDone | CommitStepDone | DeadLetterDone | Close | Config
 
 
 # -- events: what the front end learns ------------------------------------------------------------------
@@ -68,6 +78,22 @@ class Waiting(NamedTuple):
     """A fetch found nothing and may wait at the front end."""
 
     request: PendingRequest
+
+
+class GroupReady(NamedTuple):
+    """A group may have something to hand out from a monotonic time on."""
+
+    group: str
+    at: float
+
+
+class DeadLetter(NamedTuple):
+    """A group's records to publish in another topic. The answer comes back as `DeadLetterDone`."""
+
+    group: str
+    number: int
+    topic: str
+    batch: bytes
 
 
 class Opening(Value):
@@ -135,7 +161,7 @@ class Brought(NamedTuple):
 
 Event = (
     Answered | Waiting | Opening | Opened | Progress | Informed | DiskLow | Idle | Closed | Deleted | Failed
-    | Released | Brought
+    | Released | Brought | GroupReady | DeadLetter
 )  # fmt: skip
 
 
@@ -156,6 +182,10 @@ class EventList:
         del self.unanswered[request]
         self.answer_bytes += len(frames[-1])
         self._events.append(Answered(request, frames))
+
+    def reply(self, request: PendingRequest, reply: Reply, payload: Bytes | None = None) -> None:
+        """Answer a request with a reply."""
+        self.answer(request, request.responder.reply(reply, payload))
 
     def refuse(self, request: PendingRequest, problem: QuothError) -> None:
         """Answer a request with an error."""

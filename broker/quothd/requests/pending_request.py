@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from math import inf
+from typing import Any, ClassVar, Protocol
 
 from quothwire import batch
 from quothwire.errors import QuothError, error
@@ -143,7 +144,25 @@ class TextResponder:
         return text_codec.encode_ok(following, rest=pairs)
 
 
-Responder = BinaryResponder | TextResponder
+class Responder(Protocol):
+    """Decodes a request and makes the frames of its answer.
+
+    sees_records_alone: a reply does not say how far the log reaches behind the records in it.
+    """
+
+    sees_records_alone: ClassVar[bool]
+
+    def request(self) -> Any:
+        """Decode the request."""
+
+    def payload(self) -> batch.Bytes:
+        """Return what came with it."""
+
+    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
+        """Return the frames of a reply."""
+
+    def refuse(self, problem: QuothError) -> Frames:
+        """Return the frames of an error."""
 
 
 @dataclass(slots=True, eq=False)
@@ -153,7 +172,8 @@ class PendingRequest:
     responder: makes the answer. topic: its name, "" for a request about the broker. size: bytes that the
     broker holds for it. message: the request decoded, None before `decode`. after: the cursor of a fetch,
     which moves on when a segment had nothing. deadline: the monotonic time up to which a fetch waits, 0 for
-    one that does not.
+    one that does not. group: that of a fetch for a group. retry: the monotonic time at which it is tried
+    again without anything new.
     """
 
     responder: Responder
@@ -163,6 +183,8 @@ class PendingRequest:
     message: Any = None
     after: int = -1
     deadline: float = 0.0
+    group: str = ""
+    retry: float = inf
 
     def decode(self) -> Any:
         """Return the message, decoded at the first call. Raises ``bad_request`` and what the codec does."""
@@ -182,6 +204,13 @@ class PendingRequest:
             self.after = message.after
             if message.wait_ms and not self.is_past_end:
                 self.deadline = now + message.wait_ms / 1_000
+
+    def begin_group_fetch(self, now: float) -> None:
+        """Set group and deadline of a fetch for a group, at the first call."""
+        if not self.group:
+            message = self.decode()
+            self.group = message.group
+            self.deadline = now + message.wait_ms / 1_000 if message.wait_ms else 0.0
 
     @property
     def is_past_end(self) -> bool:
@@ -215,7 +244,7 @@ def open_request(frames: list[Frame]) -> PendingRequest:
         route, body = [bytes(frames[0]), b""], frames[2:]
     else:
         route, body = _split_envelope(frames)
-    responder: Responder
+    responder: BinaryResponder | TextResponder
     try:
         if binary_codec.is_fast(body):
             call = binary_codec.decode_call(body)

@@ -57,6 +57,15 @@ EVENTS: dict[str, LogEvent] = {
     "topic_recovered": LogEvent(WARNING, "the end of a log is torn or damaged: quarantined or skipped"),
     "records_lost": LogEvent(ERROR, "synced records are lost from the end of a log, as its index proves"),
     "derived_rebuilt": LogEvent(INFO, "footers or indexes were rebuilt after a crash; no record is missing"),
+    "group_made": LogEvent(INFO, "a consumer group was created"),
+    "group_moved": LogEvent(INFO, "a consumer group goes on at another place: its leases have ended"),
+    "group_deleted": LogEvent(INFO, "a consumer group was deleted"),
+    "group_events_lost": LogEvent(
+        ERROR, "the log of the groups is damaged: records whose ack it held are handed out again"
+    ),
+    "group_log_not_compacted": LogEvent(WARNING, "the log of the groups could not be made shorter"),
+    "dead_letter": LogEvent(WARNING, "records that no member could process were given up"),
+    "dead_letter_delayed": LogEvent(ERROR, "dead letters cannot be written: their records stay in the group"),
     "topic_failed": LogEvent(ERROR, "an operation on a topic failed; its clients get the error"),
     "close_failed": LogEvent(ERROR, "closing a log failed"),
     "sync_failed": LogEvent(ERROR, "an fsync failed: the topic refuses writes until a restart"),

@@ -26,7 +26,17 @@ from enum import Enum
 from pathlib import Path
 
 from quothd.config.config import Config
-from quothd.requests.events import Brought, Close, CommitStepDone, Event, Item, Opening, Query, Released
+from quothd.requests.events import (
+    Brought,
+    Close,
+    CommitStepDone,
+    DeadLetterDone,
+    Event,
+    Item,
+    Opening,
+    Query,
+    Released,
+)
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
@@ -48,6 +58,8 @@ QUICK_ITEMS_MAX = 128
 QUICK_BYTES_MAX = 2**19
 """So many publishes and fetches together take less than 2 ms, unless the disk stalls. A fetch is expected to
 return what the last one has returned, and one is quick whatever it returns."""
+
+_GROUP_QUICK = (Operation.GROUP_FETCH, Operation.GROUP_SETTLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +253,13 @@ def count_quick(topic: Topic, items: Sequence[Item]) -> int:
                 found += topic.reads.found_bytes
                 if count and found > QUICK_BYTES_MAX:
                     break
+            elif item.operation in _GROUP_QUICK and topic.groups.is_quick:
+                found += topic.groups.found_bytes + item.size
+                if count and found > QUICK_BYTES_MAX:
+                    break
             else:
                 break
-        elif isinstance(item, Close | CommitStepDone):
+        elif isinstance(item, Close | CommitStepDone | DeadLetterDone):
             break
         count += 1
     return count

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from quothlog import LogInfo
 from quothlog.datadir.topic_file import TopicFile
+from quothlog.groups.group_log import GroupTable
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import TopicInfo
 
@@ -38,7 +39,8 @@ class TopicMetadata:
 
     path: None until its folder exists. problem: see `TopicFolder`. failure: why it takes no writes until
     the broker is restarted: a log that is opened again after a failed write or fsync may read from the page
-    cache what the disk does not hold. counted: the counters of all earlier openings in this process.
+    cache what the disk does not hold. counted: the counters of all earlier openings in this process. groups:
+    its consumer groups, None unless they are in memory. groups_failure: as `failure`, of the log of groups.
     """
 
     path: Path | None
@@ -46,6 +48,8 @@ class TopicMetadata:
     problem: str = ""
     failure: QuothError | None = None
     counted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    groups: GroupTable | None = None
+    groups_failure: QuothError | None = None
 
     def describe(self, info: LogInfo, states: str | None = None) -> TopicInfo:
         """Return all about the topic, for a reply."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 from quothd.config.config import Config
-from quothd.requests.events import SyncDone
+from quothd.requests.events import EventList, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothlog import Log
 from quothlog.appender import SyncRequest
+from quothwire.batch import Bytes
 from quothwire.errors import QuothError
-from quothwire.protocol.messages import Published
+from quothwire.protocol.messages import Reply
 
 SHARE_SOON = 0.5
 """From this share of what may be unsynced on, an fsync does not wait for `sync_interval`."""
@@ -20,24 +22,46 @@ SHARE_FULL = 1.0
 """Above it, publishes wait for an fsync in their thread."""
 
 
+class Unsynced(NamedTuple):
+    """A reply that waits until the log is synced up to a pointer."""
+
+    request: PendingRequest
+    reply: Reply
+    last: int
+    payload: Bytes | None = None
+
+
 class Syncing:
     """The fsyncs of one open log. Owned by its topic.
 
-    share: how much is unsynced, of what a power cut may take; as of the last `measure`. is_running: the fsync
-    thread has a request of this log. waiting: publishes whose acknowledgement waits for an fsync, with that.
-    submit: gives a request to the fsync thread.
+    share: how much is unsynced, of what a power cut may take; as of the last `measure`. waiting: the replies
+    that wait for an fsync. submit: gives a request to the fsync thread.
     """
 
     def __init__(self, topic: str, log: Log, config: Config, submit: Callable[[SyncRequest], None]) -> None:
         self.share = 0.0
-        self.is_running = False
         self.config = config
         self._topic = topic
         self._log = log
         self._appender = log.appender
         self._submit = submit
-        self.waiting: list[tuple[PendingRequest, Published]] = []
+        self.waiting: list[Unsynced] = []
         self._unsynced_since = math.inf
+        self._running: SyncRequest | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """True while the fsync thread has a request of this log."""
+        return self._running is not None
+
+    @property
+    def synced_pointer(self) -> int:
+        """The newest pointer that survives a loss of power."""
+        return self._appender.synced.pointer
+
+    def owns(self, done: SyncDone) -> bool:
+        """Return True for an fsync of this log."""
+        return done.request is self._running
 
     def next_due(self) -> float:
         """The monotonic time at which an fsync has to begin; infinity if none has to."""
@@ -74,12 +98,12 @@ class Syncing:
         if is_long or self.waiting or self.share > SHARE_SOON:
             request = appender.begin_sync()
             self._unsynced_since = math.inf
-            self.is_running = True
+            self._running = request
             self._submit(request)
 
     def finish(self, done: SyncDone, now: float) -> None:
         """Take note of an fsync that the thread has executed."""
-        self.is_running = False
+        self._running = None
         if done.problem is not None:
             note("sync_failed", topic=self._topic, problem=done.problem)
             self._appender.write_failure.fail(done.problem)
@@ -87,15 +111,14 @@ class Syncing:
             self._appender.finish_sync(done.request)
         self.measure(now)
 
-    def reached(self) -> Iterator[tuple[PendingRequest, Published | QuothError]]:
-        """The publishes whose wait is over, with their acknowledgement, or the failure after a failed
-        fsync."""
+    def answer_reached(self, events: EventList) -> None:
+        """Answer the requests that an fsync has reached, or that none will reach any more."""
         waiting, self.waiting = self.waiting, []
         synced, failure = self._appender.synced.pointer, self._appender.write_failure.failure
-        for request, reply in waiting:
-            if reply.last <= synced:
-                yield request, reply
+        for one in waiting:
+            if one.last <= synced:
+                events.reply(one.request, one.reply, one.payload)
             elif failure is not None:
-                yield request, failure
+                events.refuse(one.request, failure)
             else:
-                self.waiting.append((request, reply))
+                self.waiting.append(one)

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from quothd.config.config import Config
+from quothd.groups.groups import TopicGroups
 from quothd.requests.events import (
     Close,
     Closed,
     CommitStepDone,
+    DeadLetterDone,
     DiskLow,
     Event,
     EventList,
@@ -39,7 +41,7 @@ from quothd.topics.changes import Changes
 from quothd.topics.failures import broken_off, log_failure
 from quothd.topics.fetch import TopicReads
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.syncing import SHARE_FULL, Syncing
+from quothd.topics.syncing import SHARE_FULL, Syncing, Unsynced
 from quothd.topics.transactions import Transactions
 from quothlog import Appended, Log
 from quothlog.appender import SyncRequest
@@ -50,6 +52,7 @@ from quothwire.errors import QuothError
 from quothwire.protocol.messages import Operation, Published, Reply
 
 RANGES = (Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
+READING = (Operation.FETCH, *RANGES)
 ANSWER_BYTES_MAX = 2**20
 """`handle` returns once its answers are that large: a burst of large ones would fill the memory."""
 
@@ -70,8 +73,8 @@ class Services(Protocol):
 class Topic:
     """One open log and the requests for it.
 
-    metadata: what is known of the topic apart from its log. reads: its fetches and queries. ended: its last
-    event has been `Closed`, `Deleted` or `Failed`.
+    metadata: what is known of the topic apart from its log. reads: its fetches and queries. groups: its
+    consumer groups. ended: its last event has been `Closed`, `Deleted` or `Failed`.
     """
 
     def __init__(
@@ -94,6 +97,8 @@ class Topic:
         self._failure: QuothError | None = None
         self._syncing = Syncing(self._name, log, config, services.sync)
         self.reads = TopicReads(log, services.read, self._events)
+        ways = services.sync, services.read, self._events, clock
+        self.groups = TopicGroups(log, metadata, config, *ways)
         self._transactions = Transactions(log, services.step)
         staged = self._transactions.log_transactions
         self._changes = Changes(log, metadata, config, self._events, staged, clock)
@@ -106,6 +111,7 @@ class Topic:
             Operation.PUBLISH_STAGED: self._publish_staged,
             Operation.ABORT: self._transactions.abort,
             Operation.TRANSACTION: self._transactions.state,
+            **{operation: self._now_given(act) for operation, act in self.groups.actions.items()},
         }
 
     # -- for the thread that has the token ------------------------------------------------------------------
@@ -135,10 +141,17 @@ class Topic:
         """The monotonic time at which to call `tick`; infinity once the topic ends."""
         if self._ending is not None or self._failure is not None:
             return math.inf
-        due = min(self._last_check + self._config.check_interval, self._syncing.next_due())
-        if not self._events.unanswered:
+        due = min(
+            self._last_check + self._config.check_interval, self._syncing.next_due(), self.groups.next_due()
+        )
+        if not self._is_at_work:
             due = min(due, self._last_used + self._config.worker_timeout)
         return due
+
+    @property
+    def _is_at_work(self) -> bool:
+        """True while something has to come back to the topic."""
+        return bool(self._events.unanswered) or self.groups.is_at_work
 
     @property
     def has_more(self) -> bool:
@@ -186,7 +199,8 @@ class Topic:
         """Begin a due fsync, answer the requests that one has reached, report the visible records."""
         self._syncing.begin_if_due(self._now)
         if self._syncing.waiting:
-            self._answer_reached()
+            self._syncing.answer_reached(self._events)
+        self.groups.settle(self._now)
         visible = self._appender.visible
         if visible is not self._visible:
             self._visible = visible
@@ -198,14 +212,18 @@ class Topic:
                 self._events.unanswered[item] = None
                 if item.operation is not Operation.DESCRIBE:
                     self._last_used = self._now
-                if item.operation is not Operation.FETCH and item.operation not in RANGES:
+                if item.operation not in READING and item.operation not in self.groups.actions:
                     self._room = 0
                 self._answer(item, self._actions[item.operation])
             case SyncDone():
-                self._syncing.finish(item, self._now)
-                self._take_back_held()
-            case ReadDone():
-                self._answer(item.request, lambda _: self.reads.go_on(item, self._now))
+                if not self.groups.finish_sync(item, self._now):
+                    self._syncing.finish(item, self._now)
+                    self._take_back_held()
+            case ReadDone(request=request):
+                reads = self.groups if request.operation is Operation.GROUP_FETCH else self.reads
+                self._answer(request, lambda _: reads.go_on(item, self._now))
+            case DeadLetterDone():
+                self.groups.finish_letter(item, self._now)
             case CommitStepDone():
                 if (done := self._transactions.go_on(item)) is not None:
                     self._acknowledge(*done, "synced")
@@ -215,7 +233,11 @@ class Topic:
             case Config():
                 self._config = self._syncing.config = item
                 self._changes.configure(item)
+                self.groups.configure(item)
                 self._room = 0
+
+    def _now_given(self, act: Callable[[PendingRequest, float], None]) -> Callable[[PendingRequest], None]:
+        return lambda request: act(request, self._now)
 
     def _answer(self, request: PendingRequest, action: Callable[[PendingRequest], Reply | None]) -> None:
         """Execute an action. Answers with its reply, if it returns one, or with its error."""
@@ -251,7 +273,7 @@ class Topic:
         self.reads.last_write = self._now, size
         if self._syncing.share > SHARE_FULL:
             self._syncing.sync_here(self._now)
-            self._answer_reached()
+            self._syncing.answer_reached(self._events)
         for request, outcome, durability in append_publishes(self._appender, publishes):
             self._acknowledge(request, outcome, durability)
         self._syncing.measure(self._now)
@@ -267,7 +289,7 @@ class Topic:
         reply = Published(topic.log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
         reached = self._appender.synced if level == "synced" else self._appender.visible
         if outcome.last > reached.pointer:
-            self._syncing.waiting.append((request, reply))
+            self._syncing.waiting.append(Unsynced(request, reply, outcome.last))
         else:
             self._events.answer(request, request.responder.reply(reply))
 
@@ -276,17 +298,9 @@ class Topic:
             self._acknowledge(request, appended, "synced")
             self._syncing.measure(self._now)
 
-    def _answer_reached(self) -> None:
-        """Answer the publishes that an fsync has reached, or that none will reach any more."""
-        for request, outcome in self._syncing.reached():
-            if isinstance(outcome, QuothError):
-                self._events.refuse(request, outcome)
-            else:
-                self._events.answer(request, request.responder.reply(outcome))
-
     def _take_back_held(self) -> None:
         """Put the requests that waited for a commit in front of all others, behind its own answer."""
-        self._answer_reached()
+        self._syncing.answer_reached(self._events)
         for request in reversed(self._transactions.release()):
             del self._events.unanswered[request]
             self._queue.appendleft(request)
@@ -299,7 +313,8 @@ class Topic:
             self._last_check = now
             self._changes.retain()
             self._changes.inform()
-        if now - self._last_used >= self._config.worker_timeout and not self._events.unanswered:
+        self.groups.tick(now)
+        if now - self._last_used >= self._config.worker_timeout and not self._is_at_work:
             self._last_used = now
             self._events.add(Idle())
         self._settle()
@@ -308,9 +323,14 @@ class Topic:
 
     def _end_if_alone(self) -> None:
         """End once no other thread works on the log."""
-        if not self._syncing.is_running and not self._transactions.is_at_work and self._ending is not None:
+        if not self._is_shared and self._ending is not None:
             ending, self._ending = self._ending, None
             ending()
+
+    @property
+    def _is_shared(self) -> bool:
+        """True while another thread works on the log, or on that of the groups."""
+        return self._syncing.is_running or self._transactions.is_at_work or self.groups.is_syncing
 
     def _delete(self, request: PendingRequest) -> None:
         """Delete the topic. The front end gives no other request behind this one."""
@@ -318,6 +338,7 @@ class Topic:
 
         def delete(_: PendingRequest) -> None:
             self._changes.delete(request)
+            self.groups.discard()
             self.ended = True
 
         self._ending = lambda: self._answer(request, delete)
@@ -327,6 +348,7 @@ class Topic:
         if self._log.failure is None:
             self._log.sync()
         self._settle()
+        self.groups.close(self._now)
         self._changes.inform()
         counters = self._changes.info().counters
         self._log.close()
@@ -345,7 +367,7 @@ class Topic:
                 self._take_results()
         except Exception as problem:
             self._failure = broken_off(log_failure(problem, self._name, self._log.directory))
-        if self._failure is not None and not self._syncing.is_running and not self._transactions.is_at_work:
+        if self._failure is not None and not self._is_shared:
             self._fail(self._failure)
 
     def _take_results(self) -> None:
@@ -360,6 +382,7 @@ class Topic:
         self.ended = True
         try:
             self.metadata.counted = self._changes.info().counters
+            self.groups.discard()
             self._log.close()
         except Exception as also:
             note("close_failed", also, topic=self._name)

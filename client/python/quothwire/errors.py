@@ -89,6 +89,10 @@ _ROWS: dict[type[QuothError], dict[str, tuple[str, str]]] = {
             "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'",
             "This is not a topic's name.",
         ),
+        "bad_group": (
+            "1 to 100 bytes of UTF-8, else as a topic's name",
+            "This is not a group's name.",
+        ),
         "bad_pointer": (
             "a pointer is an integer from 0 to 2^56 - 1",
             "This is neither a pointer nor a time.",
@@ -111,12 +115,28 @@ _ROWS: dict[type[QuothError], dict[str, tuple[str, str]]] = {
             "the first publish makes a topic; `quoth topic ls` lists them",
             "The topic does not exist, or was deleted meanwhile.",
         ),
+        "unknown_group": (
+            "nothing was done; `quoth group ls` lists the groups of a topic",
+            "The topic has no group of this name.",
+        ),
         "unknown_record": ("retention or trim may have removed it", "No record has this pointer."),
     },
     Conflict: {
         "topic_exists": (
             "`quoth topic set` changes its settings, `quoth topic rm` deletes it",
             "A topic of this name exists.",
+        ),
+        "group_exists": (
+            "`quoth group set` changes its settings, `quoth group rm` deletes it",
+            "A group of this name exists, with other settings.",
+        ),
+        "groups_max": (
+            "delete groups, or raise groups_max",
+            "The topic has as many groups as the broker's configuration allows.",
+        ),
+        "lease_lost": (
+            "another member may have the record now",
+            "The lease has expired, or the group was moved to another place.",
         ),
         "topics_max": (
             "delete topics, or raise topics_max",

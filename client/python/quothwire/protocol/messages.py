@@ -56,11 +56,23 @@ class Operation(IntEnum):
     PUBLISH_STAGED = 17
     ABORT = 18
     TRANSACTION = 19
+    OPEN_GROUP = 20
+    GROUP_FETCH = 21
+    GROUP_SETTLE = 22
+    DESCRIBE_GROUP = 23
+    LIST_GROUPS = 24
+    UPDATE_GROUP = 25
+    SEEK_GROUP = 26
+    DELETE_GROUP = 27
+    LIST_PENDING = 28
+    COMMIT_CURSOR = 29
 
 
 WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
 """The operations on the broker as a whole. The frame of the topic is empty."""
-WITH_PAYLOAD = frozenset((Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED))
+WITH_PAYLOAD = frozenset(
+    (Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED, Operation.GROUP_SETTLE)
+)
 """The operations whose request may have a fourth frame."""
 REQUESTS: dict[Operation, type[Request]] = {}
 """The request of every operation."""

@@ -1,0 +1,1 @@
+"""Executes the requests about the consumer groups of one topic."""

@@ -1,0 +1,240 @@
+"""Creates, describes, changes and deletes groups, and moves them to other places."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any
+
+from quothd.groups.dead_letters import DeadLetters
+from quothd.groups.store import GroupStore
+from quothd.requests.events import GroupReady
+from quothd.requests.pending_request import PendingRequest
+from quothd.service.log_events import note
+from quothlog.groups import events
+from quothlog.groups.group import Group
+from quothlog.groups.spans import Span, SpanState
+from quothwire.errors import error
+from quothwire.protocol.group_messages import (
+    END,
+    CommitCursor,
+    GroupInfo,
+    Groups,
+    ListGroups,
+    ListPending,
+    OpenGroup,
+    Pending,
+    SeekGroup,
+    UpdateGroup,
+)
+from quothwire.protocol.group_settings import CURSOR, GroupSettings, check_group
+from quothwire.protocol.messages import Operation, Reply
+from quothwire.topic import check_topic
+
+UNKNOWN_COUNTED_MAX = 1_000
+"""Ranges of unknown size whose records are counted for a lag; each takes a read. After a restart only."""
+MEMBERS_SHOWN_MAX = 100
+
+
+class Administration:
+    """The operations on whole groups of one topic. Owned by the topic.
+
+    actions: the method for each operation, which gets the monotonic time; it returns the reply, with the
+    pointer up to which the log of the groups has to be synced for it.
+    """
+
+    def __init__(self, store: GroupStore, letters: DeadLetters) -> None:
+        self._store = store
+        self._letters = letters
+        self.actions: dict[Operation, Callable[[PendingRequest, float], tuple[Reply, int]]] = {
+            Operation.OPEN_GROUP: self._open,
+            Operation.DESCRIBE_GROUP: self._describe,
+            Operation.LIST_GROUPS: self._list,
+            Operation.UPDATE_GROUP: self._update,
+            Operation.SEEK_GROUP: self._seek,
+            Operation.DELETE_GROUP: self._delete,
+            Operation.LIST_PENDING: self._pending,
+            Operation.COMMIT_CURSOR: self._commit,
+        }
+
+    def _open(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        asked: OpenGroup = request.decode()
+        store = self._store
+        name = check_group(asked.group)
+        found = store.table().by_name.get(name)
+        if found is not None:
+            named = found.settings.changed(asked.settings)
+            if named != found.settings:
+                kept, wanted = found.settings.to_map(), named.to_map()
+                differing = [f"{key} is {kept[key]}" for key in kept if kept[key] != wanted[key]]
+                raise error(
+                    "group_exists", f"group {name!r} of topic {store.topic!r}: {', '.join(differing)}"
+                )
+            return self._info(found, now), 0
+        settings = check_new_group(asked, store.topic)
+        table = store.begin()
+        if len(table) >= store.config.groups_max:
+            raise error("groups_max", f"topic {store.topic!r} has {len(table)} groups")
+        table.last_number += 1
+        group = Group(table.last_number, name, settings, *self._place(asked.start))
+        group.used = now
+        table.by_name[name] = group
+        last = store.change([events.snapshot(group)], now, twice=True)
+        note("group_made", topic=store.topic, group=name)
+        return self._info(group, now), last
+
+    def _describe(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        return self._info(self._store.group(request.decode().group), now), 0
+
+    def _list(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        asked: ListGroups = request.decode()
+        groups = self._store.table().by_name
+        names = sorted(groups, key=str.encode)
+        start = bisect_right(names, asked.after.encode(), key=str.encode) if asked.after else 0
+        rows = [self._row(groups[name], now) for name in names[start : start + asked.limit]]
+        return Groups(rows), 0
+
+    def _update(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        asked: UpdateGroup = request.decode()
+        group = self._store.group(asked.group)
+        settings = _checked(group.name, self._store.topic, group.settings.changed(asked.settings))
+        if (settings.mode == CURSOR) != (group.settings.mode == CURSOR):
+            raise error("bad_setting", "a cursor stays a cursor, and no other group becomes one")
+        group.settings = settings
+        if asked.paused >= 0:
+            group.is_paused = bool(asked.paused)
+        return self._changed(group, now)
+
+    def _seek(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        asked: SeekGroup = request.decode()
+        group = self._store.group(asked.group)
+        group.seek(*self._place(asked.after))
+        self._letters.forget(group.name)
+        note("group_moved", topic=self._store.topic, group=group.name, pointer=group.cursor)
+        return self._changed(group, now)
+
+    def _delete(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        store = self._store
+        group = store.group(request.decode().group)
+        info = self._info(group, now)
+        del store.table().by_name[group.name]
+        self._letters.forget(group.name)
+        last = store.change([events.removed(group)], now, twice=True)
+        store.events.add(GroupReady(group.name, now))
+        note("group_deleted", topic=store.topic, group=group.name)
+        return info, last
+
+    def _pending(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        asked: ListPending = request.decode()
+        spans = self._store.group(asked.group).spans.above(asked.after, asked.limit)
+        leases = [span.lease.member if span.lease is not None else "" for span in spans]
+        return Pending([_pending_row(span, now) for span in spans], leases), 0
+
+    def _commit(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        asked: CommitCursor = request.decode()
+        group = self._store.group(asked.group)
+        if group.settings.mode != CURSOR:
+            raise error("bad_request", f"{group.name!r} is no cursor: acknowledge its records")
+        group.used = now
+        if asked.generation not in (0, group.generation) or asked.pointer <= group.cursor:
+            return self._info(group, now), 0
+        group.cursor, group.ordinal = min(asked.pointer, max(group.cursor, self._store.log.newest)), -1
+        last = self._store.change([events.settled(group, [])], now)
+        return self._info(group, now), last if self._store.is_synced(group) else 0
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _changed(self, group: Group, now: float) -> tuple[Reply, int]:
+        last = self._store.change([events.snapshot(group)], now, twice=True)
+        self._store.events.add(GroupReady(group.name, now))
+        return self._info(group, now), last
+
+    def _place(self, after: int) -> tuple[int, int]:
+        """Return the pointer and the ordinal at which a group begins."""
+        log = self._store.log
+        if after == END:
+            return log.newest, log.end_ordinal
+        return after, log.first_ordinal if after < log.info().first else -1
+
+    def _info(self, group: Group, now: float) -> GroupInfo:
+        log = self._store.log
+        after, newest = group.after, log.newest
+        oldest = 0
+        if after < newest:
+            oldest = log.survey(after).count(after, newest)[0].first
+        row = self._row(group, now)
+        members = sorted(group.members.items(), key=lambda item: -item[1].seen)[:MEMBERS_SHOWN_MAX]
+        shown = [
+            {"name": name, "in_flight": one.in_flight, "idle": round(now - one.seen, 3)}
+            for name, one in members
+        ]
+        pending = self._handed_out(group)
+        lag = pending + self._behind(group)
+        return GroupInfo(
+            log=log.log_id, oldest=oldest, newest=newest, members=shown, lag=lag, pending=pending, **row
+        )
+
+    def _row(self, group: Group, now: float) -> dict[str, Any]:
+        """Return the fields of a group that need no read of the log."""
+        redelivered, dead, gone, _ = astuple(group.counts)
+        return {
+            "group": group.name,
+            "settings": group.settings.to_map(),
+            "generation": group.generation,
+            "paused": group.is_paused,
+            "after": group.after,
+            "cursor": group.cursor,
+            "in_flight": group.in_flight,
+            "redelivered": redelivered,
+            "dead": dead,
+            "gone": gone,
+            "idle": max(0.0, round(now - group.used, 3)),
+            "problem": self._letters.problem(group.name),
+        }
+
+    def _behind(self, group: Group) -> int:
+        """Count the records above the cursor."""
+        log = self._store.log
+        if group.ordinal >= 0:
+            return max(0, log.end_ordinal - max(group.ordinal, log.first_ordinal))
+        newest = log.newest
+        if group.cursor >= newest:
+            return 0
+        return log.survey(group.cursor).count(group.cursor, newest)[0].records
+
+    def _handed_out(self, group: Group) -> int:
+        """Count the records that are handed out and not finished; an upper bound after a restart."""
+        spans = group.spans
+        if not spans.unknown:
+            return spans.known
+        log = self._store.log
+        unknown = [span for span in spans if span.extents is None]
+        if len(unknown) > UNKNOWN_COUNTED_MAX:
+            return log.survey(group.after).count(group.after, group.cursor)[0].records
+        counted = (log.survey(one.after).count(one.after, one.until)[0].records for one in unknown)
+        return spans.known + sum(counted)
+
+
+def check_new_group(asked: OpenGroup, topic: str) -> GroupSettings:
+    """Return the settings of a group that is to be created. Raises ``bad_group`` or ``bad_setting``."""
+    return _checked(check_group(asked.group), topic, GroupSettings.of(asked.settings))
+
+
+def _checked(group: str, topic: str, settings: GroupSettings) -> GroupSettings:
+    target = settings.dead_letter_topic(topic, group)
+    if target == topic:
+        raise error("bad_setting", "the dead letters of a group go to another topic than its own")
+    if target and settings.mode != CURSOR:
+        check_topic(target)
+    return settings
+
+
+def _pending_row(span: Span, now: float) -> list[int]:
+    first, last = span.after + 1, span.until
+    if span.extents is not None:
+        first, last = span.extents.clip(span.after, span.until)
+    lease = span.lease
+    due = lease.deadline if lease is not None else span.due if span.state is SpanState.FREE else now
+    token = lease.token if lease is not None else 0
+    return [first, last, span.attempts, max(0, round((due - now) * 1_000)), token]

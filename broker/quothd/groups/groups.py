@@ -1,0 +1,117 @@
+"""The consumer groups of one open topic: gives each request about them to the part that executes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quothd.config.config import Config
+from quothd.groups.administration import Administration
+from quothd.groups.dead_letters import DeadLetters
+from quothd.groups.hand_out import HandOuts
+from quothd.groups.settling import Settling
+from quothd.groups.store import GroupStore
+from quothd.requests.events import DeadLetterDone, EventList, Query, ReadDone, SyncDone
+from quothd.requests.pending_request import PendingRequest
+from quothd.service.log_events import note
+from quothd.topics.metadata import TopicMetadata
+from quothlog import Log
+from quothlog.appender import SyncRequest
+from quothlog.storage.clock import Clock
+from quothwire.errors import QuothError
+from quothwire.protocol.messages import Operation
+
+
+class TopicGroups:
+    """The consumer groups of one open topic. Owned by the topic.
+
+    actions: the method for each operation, which gets the monotonic time, and answers. sync, read: see
+    `Services`.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        metadata: TopicMetadata,
+        config: Config,
+        sync: Callable[[SyncRequest], None],
+        read: Callable[[PendingRequest, Query], None],
+        events: EventList,
+        clock: Clock,
+    ) -> None:
+        self._store = GroupStore(log, metadata, config, sync, events, clock)
+        self._letters = DeadLetters(self._store)
+        self._hand_outs = HandOuts(self._store, self._letters, read)
+        self._settling = Settling(self._store, self._letters)
+        self._administration = Administration(self._store, self._letters)
+        self.actions: dict[Operation, Callable[[PendingRequest, float], None]] = {
+            **dict.fromkeys(self._administration.actions, self._administer),
+            Operation.GROUP_FETCH: self._hand_outs.fetch,
+            Operation.GROUP_SETTLE: self._settling.settle,
+        }
+
+    @property
+    def is_quick(self) -> bool:
+        """True if fetches and settlements of groups need no disk but for what they append."""
+        return self._store.is_open
+
+    @property
+    def found_bytes(self) -> int:
+        """The bytes that the last fetch has returned."""
+        return self._hand_outs.found_bytes
+
+    @property
+    def is_at_work(self) -> bool:
+        """True while a dead letter is on its way: the topic should not hibernate."""
+        return self._letters.is_at_work
+
+    @property
+    def is_syncing(self) -> bool:
+        """True while the fsync thread has a request of the log of the groups."""
+        return self._store.is_syncing
+
+    def next_due(self) -> float:
+        """Return the monotonic time of the next call of `tick`."""
+        return min(self._store.next_sync(), self._letters.next_due())
+
+    def go_on(self, done: ReadDone, now: float) -> None:
+        """Go on with a fetch for which a reader thread has read. Raises what that raised."""
+        self._hand_outs.go_on(done, now)
+
+    def finish_letter(self, done: DeadLetterDone, now: float) -> None:
+        """Take note of the outcome of a dead letter. Logs a failure: the group goes on from its log."""
+        try:
+            self._letters.finish(done, now)
+        except (QuothError, OSError) as problem:
+            note("dead_letter_delayed", topic=self._store.topic, group=done.group, problem=problem)
+
+    def finish_sync(self, done: SyncDone, now: float) -> bool:
+        """Take note of an fsync of the log of the groups; False for one of another log."""
+        if not self._store.owns(done):
+            return False
+        self._store.finish_sync(done, now)
+        return True
+
+    def tick(self, now: float) -> None:
+        """Execute the maintenance that is due."""
+        self._letters.tick(now)
+        self._store.compact()
+
+    def settle(self, now: float) -> None:
+        """Begin a due fsync, and answer the requests that one has reached."""
+        self._store.settle(now)
+
+    def configure(self, config: Config) -> None:
+        """Apply another configuration."""
+        self._store.configure(config)
+
+    def close(self, now: float) -> None:
+        """Sync and close their log, and answer the requests that waited for that."""
+        self._store.close(now)
+
+    def discard(self) -> None:
+        """Close their log without writing anything."""
+        self._store.discard()
+
+    def _administer(self, request: PendingRequest, now: float) -> None:
+        reply, last = self._administration.actions[request.operation](request, now)
+        self._store.answer(request, reply, last, is_synced=last > 0)

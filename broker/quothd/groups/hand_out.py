@@ -1,0 +1,241 @@
+"""Hands records of groups out: finds them, reads them, gives a lease on them.
+
+A fetch gets what has to be handed out again first, then new records. One fetch of a group reads at a time;
+the others wait until it has its records, so that no two get the same ones.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from quothd.groups.dead_letters import DeadLetters
+from quothd.groups.store import GroupStore
+from quothd.requests.events import GroupReady, Query, ReadDone
+from quothd.requests.pending_request import PendingRequest
+from quothlog.groups import events
+from quothlog.groups.group import Group, HandOut
+from quothlog.groups.selection import Selection, select
+from quothlog.groups.spans import Span
+from quothlog.reading.read_request import ReadRequest
+from quothlog.reading.segment_reader import Extract
+from quothwire.batch import Bytes
+from quothwire.errors import QuothError, error
+from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.group_messages import GroupFetch, GroupFetched
+from quothwire.protocol.group_settings import AT_MOST_ONCE, CURSOR
+from quothwire.protocol.messages import FETCH_BYTES_MAX
+from quothwire.topic import check_size
+
+LEASES_MAX = 1_000
+"""Leases in one reply."""
+MEMBER_BYTES_MAX = 200
+_COUNTER_BITS = 32
+
+
+@dataclass(slots=True)
+class _Hand:
+    """What a fetch has got so far. bytes_left, records_left: of what it asks for."""
+
+    request: PendingRequest
+    asked: GroupFetch
+    group: Group
+    generation: int
+    records_left: int
+    bytes_left: int
+    spans: list[Span] = field(default_factory=list)
+    again: list[Span] = field(default_factory=list)
+    passed: list[Span] = field(default_factory=list)
+    batches: list[Bytes] = field(default_factory=list)
+    gone: int = 0
+    damaged: int = 0
+    step: HandOut | None = None
+
+
+class HandOuts:
+    """The fetches of the groups of one topic. Owned by the topic.
+
+    submit: gives a query to a reader thread. found_bytes: what the last fetch has returned.
+    """
+
+    def __init__(
+        self,
+        store: GroupStore,
+        letters: DeadLetters,
+        submit: Callable[[PendingRequest, Query], None],
+    ) -> None:
+        self._store = store
+        self._letters = letters
+        self._submit = submit
+        self.found_bytes = 0
+        self._reading: dict[str, _Hand] = {}
+        self._waiting: defaultdict[str, deque[PendingRequest]] = defaultdict(deque)
+        self._tokens = secrets.randbits(31) << _COUNTER_BITS
+        """Those of another opening begin elsewhere."""
+
+    def fetch(self, request: PendingRequest, now: float) -> None:
+        """Execute a fetch, or begin to. Raises `QuothError`, or OSError."""
+        request.begin_group_fetch(now)
+        asked: GroupFetch = request.message
+        if asked.member:
+            check_size(asked.member, "member's", MEMBER_BYTES_MAX, "bad_request")
+        group = self._store.group(asked.group)
+        if group.settings.mode == CURSOR:
+            raise error("bad_request", f"{group.name!r} is a cursor: it has no leases")
+        if group.name in self._reading:
+            self._waiting[group.name].append(request)
+            return
+        group.see(asked.member, now)
+        group.expire(now)
+        self._letters.take(group, now)
+        size = min(asked.bytes_max, FETCH_BYTES_MAX)
+        self._go_on(_Hand(request, asked, group, group.generation, asked.records_max, size), now)
+
+    def go_on(self, done: ReadDone, now: float) -> None:
+        """Go on with a fetch for which a reader thread has read. Raises what that raised."""
+        hand = self._reading.pop(done.request.group)
+        try:
+            if done.problem is not None:
+                raise done.problem
+            assert isinstance(done.query, ReadRequest), "that was submitted"
+            group = self._store.group(hand.group.name)
+            if group is not hand.group or group.generation != hand.generation:
+                self._answer(_Hand(hand.request, hand.asked, group, group.generation, 0, 0), now)
+            else:
+                self._take(hand, done.query, done.found, now)
+                self._go_on(hand, now)
+        finally:
+            self._resume(hand.group.name, now)
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _resume(self, name: str, now: float) -> None:
+        """Execute the fetches that waited for one that was reading."""
+        waiting = self._waiting.get(name)
+        while waiting and name not in self._reading:
+            request = waiting.popleft()
+            try:
+                self.fetch(request, now)
+            except QuothError as problem:
+                self._store.events.refuse(request, problem)
+        if not waiting:
+            self._waiting.pop(name, None)
+
+    def _go_on(self, hand: _Hand, now: float) -> None:
+        """Hand out until the fetch has what it asks for, or a reader thread has to read for it."""
+        group, log = hand.group, self._store.log
+        while hand.records_left > 0 and hand.bytes_left > 0 and len(hand.spans) < LEASES_MAX:
+            step = group.next_hand_out(hand.records_left, self._store.config.group_pending_max, now)
+            if step is None or (step.is_alone and hand.spans):
+                break
+            hand.step = step
+            request = log.lookup(step.after, step.records_max, hand.bytes_left)
+            found = None
+            if request is not None:
+                found = request.read_at_hand() if request.sealed else request.read()
+                if request.sealed and found is None:
+                    if hand.spans:
+                        break  # it has something, so it need not wait for a disk
+                    self._reading[group.name] = hand
+                    self._submit(hand.request, request)
+                    return
+            if not self._take(hand, request, found, now) or step.is_alone:
+                break
+        self._answer(hand, now)
+
+    def _take(self, hand: _Hand, request: ReadRequest | None, found: Extract | None, now: float) -> bool:
+        """Hand out what was read; returns False if nothing was there, now."""
+        step, group, log = hand.step, hand.group, self._store.log
+        assert step is not None, "it was read for that"
+        chosen = None
+        if found is not None:
+            chosen = select(found, log.log_id, step.after, step.until, step.records_max)
+        if chosen is not None and found is not None:
+            self._lease(hand, step, found, chosen, now)
+            return True
+        is_over = request is None or not request.sealed or found is not None
+        beyond = step.until if is_over or request is None else min(step.until, request.beyond)
+        if step.span is not None:
+            self._pass_over(hand, step.span, beyond)
+        elif not is_over:
+            group.pass_new(beyond)
+        return step.span is not None or not is_over
+
+    def _lease(self, hand: _Hand, step: HandOut, found: Extract, chosen: Selection, now: float) -> None:
+        group, asked = hand.group, hand.asked
+        self._tokens += 1
+        seconds = asked.lease_ms / 1_000 if asked.lease_ms else group.settings.lease
+        lease = self._tokens, asked.member, now + seconds
+        if step.span is None:
+            gone, damaged = self._store.log.loss(step.after, group.ordinal, found)
+            span = group.lease_new(chosen, *lease)
+        else:
+            is_whole = found.next >= step.until and chosen.records < step.records_max
+            until = step.until if is_whole else chosen.last
+            had = step.span.extents.count(step.span.after, until) if step.span.extents is not None else 0
+            gone, damaged = max(0, had - chosen.records), 0
+            span = group.lease_again(step.span, until, chosen, *lease)
+            hand.again.append(span)
+        group.counts.gone += gone
+        hand.gone += gone
+        hand.damaged += damaged
+        hand.spans.append(span)
+        hand.batches += chosen.batches
+        hand.records_left -= chosen.records
+        hand.bytes_left -= sum(map(len, chosen.batches))
+
+    def _pass_over(self, hand: _Hand, span: Span, until: int) -> None:
+        """Finish the part of a span up to a pointer, which holds no record any more."""
+        passed = hand.group.ack(span.after + 1, until)
+        gone = sum(one.records for one in passed if one.extents is not None)
+        hand.group.counts.gone += gone
+        hand.gone += gone
+        hand.passed += passed
+        hand.group.finish(passed)
+
+    def _answer(self, hand: _Hand, now: float) -> None:
+        """Answer a fetch, once what has to survive a restart is in the log of the groups."""
+        group, store, request = hand.group, self._store, hand.request
+        finished = [*hand.passed]
+        if group.settings.mode == AT_MOST_ONCE:
+            finished += hand.spans
+        leases = [_row(span, group) for span in hand.spans]
+        changes = [events.attempted(group, hand.again)] if hand.again else []
+        if finished:
+            changes.append(events.settled(group, finished))
+        last = store.change(changes, now) if changes else 0
+        if group.settings.mode == AT_MOST_ONCE:
+            for span in hand.spans:
+                group.finish([span])
+        step = group.next_hand_out(1, store.config.group_pending_max, now)
+        if hand.spans:
+            if step is not None and (step.span is not None or group.cursor < store.log.newest):
+                store.events.add(GroupReady(group.name, now))
+            reply = self._reply(hand, leases)
+            payload = hand.batches[0] if len(hand.batches) == 1 else b"".join(hand.batches)
+            self.found_bytes = len(payload)
+            store.answer(request, reply, last, store.is_synced(group), payload)
+        elif request.deadline > now:
+            request.after = POINTER_MAX if step is None else max(group.cursor, store.log.newest)
+            request.retry = group.waits_until(now)
+            store.events.wait(request)
+        else:
+            store.events.reply(request, self._reply(hand, []))
+
+    def _reply(self, hand: _Hand, leases: list[list[int]]) -> GroupFetched:
+        log, group = self._store.log, hand.group
+        lease_ms = hand.asked.lease_ms or round(group.settings.lease * 1_000)
+        lost = hand.gone, hand.damaged
+        return GroupFetched(
+            log.log_id, group.generation, leases, lease_ms, *lost, log.newest, log.end_ordinal
+        )
+
+
+def _row(span: Span, group: Group) -> list[int]:
+    """Return a lease as `GroupFetched` has it."""
+    assert span.extents is not None, "it was read"
+    assert span.lease is not None, "it was handed out"
+    token = 0 if group.settings.mode == AT_MOST_ONCE else span.lease.token
+    return [token, span.attempts, *span.extents.clip(span.after, span.until)]

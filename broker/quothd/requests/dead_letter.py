@@ -1,0 +1,60 @@
+"""The publish of a dead letter: a request that a topic makes, and another topic answers.
+
+Its answer is frames as any other, with an empty one in place of the client's address: the front end takes
+them as an item for the topic that has made the request.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from quothd.requests.events import DeadLetter, DeadLetterDone
+from quothd.requests.pending_request import FRAME_BYTES, PendingRequest
+from quothwire import batch
+from quothwire.errors import QuothError, error
+from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.messages import Operation, Publish, Reply
+
+
+class DeadLetterResponder:
+    """Makes the answer of a dead letter's publish. origin: the topic whose record it is."""
+
+    __slots__ = ("_letter", "_origin")
+    sees_records_alone: ClassVar[bool] = False
+
+    def __init__(self, origin: str, letter: DeadLetter) -> None:
+        self._origin = origin
+        self._letter = letter
+
+    def request(self) -> Any:
+        """Return the request."""
+        return Publish()
+
+    def payload(self) -> batch.Bytes:
+        """Return the batch."""
+        return self._letter.batch
+
+    def reply(self, _reply: Reply, _payload: batch.Bytes | None = None) -> Frames:
+        """Return the frames for a letter that was stored."""
+        return self._frames()
+
+    def refuse(self, problem: QuothError) -> Frames:
+        """Return the frames for a letter that was not stored."""
+        return self._frames(problem.code.encode(), problem.text.encode("utf-8", "replace"))
+
+    def _frames(self, *problem: bytes) -> Frames:
+        letter = self._letter
+        return [b"", self._origin.encode(), letter.group.encode(), b"%d" % letter.number, *problem]
+
+
+def publish_of(origin: str, letter: DeadLetter) -> PendingRequest:
+    """Return the request that publishes a letter."""
+    responder = DeadLetterResponder(origin, letter)
+    return PendingRequest(responder, Operation.PUBLISH, letter.topic, len(letter.batch) + FRAME_BYTES)
+
+
+def outcome_of(frames: Frames) -> tuple[str, DeadLetterDone]:
+    """Return the topic that has made the letter, and what it is to know."""
+    _, origin, group, number, *problem = (bytes(frame).decode() for frame in frames)
+    failure = error(problem[0], problem[1]) if problem else None
+    return origin, DeadLetterDone(group, int(number), failure)

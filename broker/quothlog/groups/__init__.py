@@ -1,0 +1,1 @@
+"""Consumer groups of one log: which records are finished, which are handed out, and the log of that."""

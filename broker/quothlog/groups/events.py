@@ -1,0 +1,184 @@
+"""What changes in the groups of a topic, as records of their log.
+
+Each is a msgpack array that begins with its kind and the group's number. Applied in order to nothing, they
+give the groups again. A snapshot replaces all that was known of its group, so the log can begin with one of
+each group; it is stored twice, since without it what follows about its group means nothing. Everything else
+may be damaged: then records are handed out once more.
+
+    1 snapshot    name, settings, generation, paused, cursor, ordinal, counts, spans
+    2 settled     generation, cursor, ordinal, [after, until, ...], counts
+    3 attempted   generation, [after, until, attempts, ...]
+    4 dying       generation, after, until, number, attempts, reason, member
+    5 removed
+
+A span of a snapshot is [after, until, attempts], and [.., number, reason, member] for a dying one. Counts are
+redelivered, dead, gone, letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple
+from enum import IntEnum
+from typing import Any
+
+import msgpack
+
+from quothlog.groups.group import Group, GroupCounts
+from quothlog.groups.spans import Span, SpanState
+from quothwire.errors import QuothError
+from quothwire.protocol.group_settings import GroupSettings
+
+
+class Kind(IntEnum):
+    """The kind of an event."""
+
+    SNAPSHOT = 1
+    SETTLED = 2
+    ATTEMPTED = 3
+    DYING = 4
+    REMOVED = 5
+
+
+def snapshot(group: Group) -> bytes:
+    """Encode all that survives a restart of one group."""
+    spans = [
+        [span.after, span.until, span.attempts]
+        + ([span.number, span.reason, span.member] if span.number else [])
+        for span in group.spans
+    ]
+    return _pack(
+        Kind.SNAPSHOT, group.number, group.name, group.settings.to_map(), group.generation, group.is_paused,
+        group.cursor, group.ordinal, astuple(group.counts), spans,
+    )  # fmt: skip
+
+
+def settled(group: Group, spans: Iterable[Span]) -> bytes:
+    """Encode that the records of some spans are finished, and how far the cursor is."""
+    bounds: list[int] = []
+    for span in spans:
+        after = span.extents.lead(span.after) if span.extents is not None else span.after
+        if bounds and bounds[-1] >= after:
+            bounds[-1] = span.until
+        else:
+            bounds += (after, span.until)
+    return _pack(
+        Kind.SETTLED,
+        group.number,
+        group.generation,
+        group.cursor,
+        group.ordinal,
+        bounds,
+        astuple(group.counts),
+    )
+
+
+def attempted(group: Group, spans: Iterable[Span]) -> bytes:
+    """Encode how often the records of some spans were handed out."""
+    rows = [number for span in spans for number in (span.after, span.until, span.attempts)]
+    return _pack(Kind.ATTEMPTED, group.number, group.generation, rows)
+
+
+def dying(group: Group, span: Span) -> bytes:
+    """Encode that the records of a span become a dead letter of a number."""
+    return _pack(
+        Kind.DYING, group.number, group.generation, span.after, span.until, span.number, span.attempts,
+        span.reason, span.member,
+    )  # fmt: skip
+
+
+def removed(group: Group) -> bytes:
+    """Encode that a group was deleted."""
+    return _pack(Kind.REMOVED, group.number)
+
+
+class Replay:
+    """Groups as the events in a log give them.
+
+    failed: events that could not be applied. last_number: the highest number of a group.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[int, Group] = {}
+        self.failed = 0
+        self.last_number = 0
+
+    def apply(self, event: bytes) -> None:
+        """Apply the next event."""
+        try:
+            kind, number, *fields = msgpack.unpackb(event, use_list=False)
+            self.last_number = max(self.last_number, number)
+            self._apply(Kind(kind), number, fields)
+        except (QuothError, ValueError, TypeError, KeyError, AssertionError):
+            self.failed += 1
+
+    def _apply(self, kind: Kind, number: int, fields: list[Any]) -> None:
+        if kind is Kind.SNAPSHOT:
+            self.groups[number] = _restored(number, *fields)
+            return
+        if kind is Kind.REMOVED:
+            self.groups.pop(number, None)
+            return
+        group = self.groups[number]
+        generation, *fields = fields
+        if generation != group.generation:
+            raise ValueError("an event of another generation")
+        if kind is Kind.SETTLED:
+            cursor, ordinal, bounds, counts = fields
+            _advance(group, cursor, ordinal)
+            group.counts = GroupCounts(*counts)
+            for after, until in zip(bounds[::2], bounds[1::2], strict=True):
+                group.spans.remove(group.spans.cut(after, until)[0])
+        elif kind is Kind.ATTEMPTED:
+            (rows,) = fields
+            for after, until, attempts in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+                _advance(group, until, -1)
+                for span in group.spans.cut(after, until)[0]:
+                    span.attempts = attempts
+        else:
+            after, until, letter, attempts, reason, member = fields
+            _advance(group, until, -1)
+            group.counts.letters = max(group.counts.letters, letter)
+            for span in group.spans.cut(after, until)[0]:
+                span.state, span.number = SpanState.DYING, letter
+                span.attempts, span.reason, span.member = attempts, reason, member
+
+    def finish(self) -> Iterator[Group]:
+        """Yield the groups, with their spans ready to be handed out."""
+        for group in self.groups.values():
+            group.register_all()
+            yield group
+
+
+def _restored(
+    number: int,
+    name: str,
+    settings: dict[str, Any],
+    generation: int,
+    is_paused: bool,
+    cursor: int,
+    ordinal: int,
+    counts: tuple[int, ...],
+    spans: Iterable[tuple[Any, ...]],
+) -> Group:
+    kept = GroupSettings.of({**settings, "backoff": list(settings["backoff"])})
+    group = Group(number, name, kept, cursor, ordinal, generation, is_paused, GroupCounts(*counts))
+    for after, until, attempts, *dead in spans:
+        span = Span(after, until, attempts)
+        if dead:
+            span.state = SpanState.DYING
+            span.number, span.reason, span.member = dead
+        group.spans.append(span)
+    return group
+
+
+def _advance(group: Group, cursor: int, ordinal: int) -> None:
+    """Move the cursor: what lies between was handed out once."""
+    if cursor > group.cursor:
+        group.spans.append(Span(group.cursor, cursor, 1))
+        group.cursor, group.ordinal = cursor, ordinal
+
+
+def _pack(*fields: Any) -> bytes:
+    packed: bytes = msgpack.packb(fields)
+    return packed

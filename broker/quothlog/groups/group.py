@@ -1,0 +1,327 @@
+"""One consumer group: hands out records under leases, and keeps which of them are finished.
+
+It has no log, no socket and no clock: its methods get the monotonic time and return the spans that have
+changed. What survives a restart are the cursor, the spans and their attempts; leases do not, so what was not
+finished is handed out again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from quothlog.groups.selection import Selection
+from quothlog.groups.spans import Lease, Span, SpanState, SpanTable
+from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.group_settings import GroupSettings
+
+ALONE_FROM = 3
+"""From this attempt on a record is handed out alone, so that one that kills its members takes no other one
+with it; from the last attempt on where there are fewer."""
+MEMBERS_MAX = 1_000
+
+EXPIRED = "the lease has expired"
+
+
+class HandOut(NamedTuple):
+    """What to hand out next: the first records in (after, until], at most so many.
+
+    span: None for new ones. is_alone: no other record is to be handed out with it.
+    """
+
+    after: int
+    until: int
+    records_max: int
+    span: Span | None
+    is_alone: bool
+
+
+@dataclass(slots=True)
+class Member:
+    """A member. seen: the monotonic time of its last request. in_flight: its records under a lease."""
+
+    seen: float
+    in_flight: int = 0
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Records counted since the group was created, see `GroupInfo`. letters: dead letters with a number."""
+
+    redelivered: int = 0
+    dead: int = 0
+    gone: int = 0
+    letters: int = 0
+
+
+@dataclass(slots=True)
+class Group:
+    """The state of one group. Owned by the thread that has the topic's token.
+
+    number: names it in the log of the groups. cursor: all records above it were never handed out. ordinal:
+    that of the first of them, -1 if it is not known. generation: a higher one after each seek. in_flight:
+    records under a lease. used: the monotonic time of the last request.
+    """
+
+    number: int
+    name: str
+    settings: GroupSettings
+    cursor: int
+    ordinal: int = -1
+    generation: int = 1
+    is_paused: bool = False
+    counts: GroupCounts = field(default_factory=GroupCounts)
+    spans: SpanTable = field(default_factory=SpanTable)
+    in_flight: int = 0
+    used: float = 0.0
+    members: dict[str, Member] = field(default_factory=dict)
+    _ready: list[tuple[int, int, Span]] = field(default_factory=list)
+    _later: list[tuple[float, int, Span]] = field(default_factory=list)
+    _deadlines: list[tuple[float, int, Lease]] = field(default_factory=list)
+    _dying: list[tuple[int, int, Span]] = field(default_factory=list)
+    _rows: Iterator[int] = field(default_factory=count)
+
+    @property
+    def after(self) -> int:
+        """All records up to this pointer are finished."""
+        first = self.spans.first
+        return first.after if first is not None else self.cursor
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the group holds nothing that a reload from its log would lose."""
+        return not self.in_flight and not self._later and not self.members
+
+    # -- handing out ----------------------------------------------------------------------------------------
+
+    def next_hand_out(self, records: int, in_flight_max: int, now: float) -> HandOut | None:
+        """Return what to hand out next to a member that asks for so many records; None for nothing now.
+
+        in_flight_max: the bound of the broker. Call `expire` first.
+        """
+        if self.is_paused:
+            return None
+        while self._next_later() <= now:
+            span = heapq.heappop(self._later)[2]
+            heapq.heappush(self._ready, (span.after, next(self._rows), span))
+        while self._ready:
+            span = self._ready[0][2]
+            if span.state is not SpanState.FREE:
+                heapq.heappop(self._ready)
+                continue
+            alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
+            return HandOut(span.after, span.until, 1 if alone else records, span, alone)
+        room = min(self.settings.max_in_flight, in_flight_max) - self.spans.known
+        if room <= 0:
+            return None
+        return HandOut(self.cursor, POINTER_MAX, min(records, room), None, is_alone=False)
+
+    def waits_until(self, now: float) -> float:
+        """Return the monotonic time at which there may be something to hand out again; infinity for never.
+
+        Records that are acknowledged, nacked or published may change that.
+        """
+        if self.is_paused:
+            return math.inf
+        while self._deadlines and not self._deadlines[0][2].spans:
+            heapq.heappop(self._deadlines)
+        expiry = self._deadlines[0][0] if self._deadlines else math.inf
+        return now if self._ready else min(self._next_later(), expiry)
+
+    def lease_new(self, chosen: Selection, token: int, member: str, deadline: float) -> Span:
+        """Hand out new records."""
+        lease = Lease(token, member, deadline, self.cursor, chosen.last)
+        span = Span(self.cursor, chosen.last, 1, SpanState.LEASED, lease, chosen.extents, member=lease.member)
+        self.cursor, self.ordinal = chosen.last, chosen.ordinal
+        self.spans.append(span)
+        self._lease(span, lease)
+        return span
+
+    def lease_again(
+        self, span: Span, until: int, chosen: Selection, token: int, member: str, deadline: float
+    ) -> Span:
+        """Hand out the records of a free span up to a pointer again. They were read again."""
+        (part,), rest = self.spans.cut(span.after, until)
+        self._register_parts([], rest)
+        self.spans.know(part, chosen.extents)
+        part.attempts += 1
+        part.state, part.lease = SpanState.LEASED, Lease(token, member, deadline, part.after, part.until)
+        part.member = member
+        self.counts.redelivered += part.records
+        self._lease(part, part.lease)
+        return part
+
+    def pass_new(self, until: int) -> None:
+        """Move the cursor over pointers at which there is no record any more."""
+        self.cursor = max(self.cursor, until)
+
+    # -- settling -------------------------------------------------------------------------------------------
+
+    def find(self, first: int, last: int, token: int) -> list[Span]:
+        """Find the spans of the records from a first to a last pointer that have the lease of a token."""
+        inside, outside = self.spans.cut(first - 1, last)
+        self._register_parts(inside, outside)
+        return [span for span in inside if span.lease is not None and span.lease.token == token]
+
+    def ack(self, first: int, last: int) -> list[Span]:
+        """Find the spans of the records from a first to a last pointer, under a lease or not, to finish."""
+        inside, outside = self.spans.cut(first - 1, last)
+        self._register_parts(inside, outside)
+        return inside
+
+    def finish(self, spans: list[Span]) -> int:
+        """Finish the records of some spans; returns their number, of which some may be an upper bound."""
+        records = 0
+        for span in spans:
+            self._unlease(span)
+            records += span.records if span.extents is not None else span.until - span.after
+        self.spans.remove(spans)
+        return records
+
+    def release(self, spans: Iterable[Span], reason: str, due: float) -> None:
+        """Take spans from their member, to be handed out again at a time.
+
+        Those that were handed out too often become dead letters instead.
+        """
+        most = self.settings.max_attempts
+        for span in spans:
+            self._unlease(span)
+            span.reason = reason
+            if most and span.attempts >= most:
+                self._die(span)
+            else:
+                span.state, span.due = SpanState.FREE, due
+                self._register(span)
+
+    def terminate(self, spans: Iterable[Span], reason: str) -> None:
+        """Make dead letters of the records of some spans."""
+        for span in spans:
+            self._unlease(span)
+            span.reason = reason
+            self._die(span)
+
+    def extend(self, spans: list[Span], deadline: float) -> None:
+        """Give spans, which have one lease, another deadline."""
+        lease = spans[0].lease
+        assert lease is not None, "they have a lease"
+        if len(spans) < lease.spans:
+            lease.spans -= len(spans)
+            bounds = spans[0].after, spans[-1].until
+            lease = Lease(lease.token, lease.member, deadline, *bounds, len(spans))
+            for span in spans:
+                span.lease = lease
+            self._plan(lease)
+        elif deadline < lease.deadline:
+            lease.deadline = deadline
+            self._plan(lease)
+        lease.deadline = deadline  # a later one is planned once the former one has come
+
+    def expire(self, now: float) -> None:
+        """Release the spans whose lease has expired."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            lease = heapq.heappop(self._deadlines)[2]
+            if not lease.spans:
+                continue
+            if lease.deadline > now:
+                self._plan(lease)
+                continue
+            for span in self.spans.overlapping(lease.after, lease.until):
+                if span.lease is lease:
+                    self.release([span], EXPIRED, now + self.settings.delay(span.attempts))
+
+    # -- the whole group ------------------------------------------------------------------------------------
+
+    def seek(self, after: int, ordinal: int) -> None:
+        """Go on above a pointer, without any lease."""
+        self.spans = SpanTable()
+        self._ready, self._later, self._deadlines, self._dying = [], [], [], []
+        self.in_flight = 0
+        self.cursor, self.ordinal = after, ordinal
+        self.generation += 1
+        for member in self.members.values():
+            member.in_flight = 0
+
+    def register_all(self) -> None:
+        """Put all spans where they wait for what comes next, after they were read from the log."""
+        for span in self.spans:
+            self._register(span)
+
+    def next_dying(self) -> Span | None:
+        """Return the dying span whose turn it is: one that has a number already, else the lowest."""
+        while self._dying:
+            span = self._dying[0][2]
+            if span.state is SpanState.DYING:
+                return span
+            heapq.heappop(self._dying)
+        return None
+
+    def cut_dying(self, span: Span, until: int, chosen: Selection) -> Span:
+        """Cut a dying span behind the records that were read of it, which become one dead letter."""
+        (part,), rest = self.spans.cut(span.after, until)
+        self.spans.know(part, chosen.extents)
+        self._register_parts([part], rest)
+        return part
+
+    def see(self, member: str, now: float) -> None:
+        """Take note of a request of a member."""
+        self.used = now
+        if member in self.members:
+            self.members[member].seen = now
+            return
+        if len(self.members) >= MEMBERS_MAX:
+            idle = [name for name, one in self.members.items() if not one.in_flight]
+            oldest = min(idle or self.members, key=lambda name: self.members[name].seen)
+            del self.members[oldest]
+        self.members[member] = Member(now)
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _lease(self, span: Span, lease: Lease) -> None:
+        records = span.records
+        self.in_flight += records
+        if (member := self.members.get(lease.member)) is not None:
+            member.in_flight += records
+        self._plan(lease)
+
+    def _unlease(self, span: Span) -> None:
+        """Take a span from its member."""
+        lease, span.lease = span.lease, None
+        if lease is None:
+            return
+        lease.spans -= 1
+        records = span.records
+        self.in_flight -= records
+        if (member := self.members.get(lease.member)) is not None:
+            member.in_flight -= records
+
+    def _next_later(self) -> float:
+        """Return the monotonic time at which a delayed span is due; infinity for none."""
+        while self._later and self._later[0][2].state is not SpanState.FREE:
+            heapq.heappop(self._later)
+        return self._later[0][0] if self._later else math.inf
+
+    def _plan(self, lease: Lease) -> None:
+        heapq.heappush(self._deadlines, (lease.deadline, next(self._rows), lease))
+
+    def _die(self, span: Span) -> None:
+        span.state = SpanState.DYING
+        self._register(span)
+
+    def _register(self, span: Span) -> None:
+        """Put a span where it waits for its next hand-out, or for its dead letter."""
+        row = next(self._rows)
+        if span.state is SpanState.FREE and span.due:
+            heapq.heappush(self._later, (span.due, row, span))
+        elif span.state is SpanState.FREE:
+            heapq.heappush(self._ready, (span.after, row, span))
+        elif span.state is SpanState.DYING:
+            heapq.heappush(self._dying, (span.number or 2**62, row, span))
+
+    def _register_parts(self, inside: list[Span], outside: list[Span]) -> None:
+        """Register the parts of spans that were cut. Without a cut nothing has to be done."""
+        for span in (*inside, *outside) if outside else ():
+            self._register(span)

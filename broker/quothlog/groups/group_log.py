@@ -1,0 +1,148 @@
+"""The log of a topic's groups, in the folder `groups` of the topic: what is finished, durably.
+
+It is a log as any other one, of the events in `events`. Once it has grown to a multiple of what the groups
+need, a snapshot of each is appended in a new segment, and the older segments are removed. So opening it takes
+a time that follows from the state, not from the number of records that were ever acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from quothlog.groups import events
+from quothlog.groups.events import Replay
+from quothlog.groups.group import Group
+from quothlog.log import Log
+from quothlog.retention import LogOptions
+from quothlog.storage.clock import Clock
+from quothlog.storage.filesystem import FileSystem
+from quothwire import batch
+from quothwire.closing import Closeable
+from quothwire.errors import QuothError
+
+FOLDER = "groups"
+COMPACT_BYTES = 2**20
+"""The log is compacted when it has grown by so much, or by `COMPACT_FACTOR` times its last snapshot."""
+COMPACT_FACTOR = 8
+_SNAPSHOT_BATCH_BYTES = 2**20
+_COPIES = 2
+_SEGMENT_BYTES = 2**40
+
+
+class GroupTable:
+    """The groups of a topic, by name. last_number: of any group that there was."""
+
+    def __init__(self, groups: Iterable[Group] = ()) -> None:
+        self.by_name = {group.name: group for group in groups}
+        self.last_number = max((group.number for group in self.by_name.values()), default=0)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self.by_name.values())
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+
+class GroupLog(Closeable):
+    """The open log of a topic's groups. Owned by the thread that has the topic's token.
+
+    log: the log itself, to sync it in another thread. lost: records of it that do not check, when it was
+    read.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.lost = 0
+        self._snapshot_bytes = 0
+        self._bytes = log.info().bytes
+
+    @classmethod
+    def open(cls, topic: Path, filesystem: FileSystem, clock: Clock, disk_free_min: int) -> GroupLog:
+        """Open the log in a topic's folder, or begin it. Raises as `Log.open` does."""
+        options = LogOptions(size_limit=_SEGMENT_BYTES, disk_free_min=disk_free_min)
+        return cls(Log.open(topic / FOLDER, options=options, filesystem=filesystem, clock=clock))
+
+    @staticmethod
+    def exists(topic: Path, filesystem: FileSystem) -> bool:
+        """Return True if a topic has a log of groups."""
+        try:
+            return bool(filesystem.list(topic / FOLDER))
+        except FileNotFoundError:
+            return False
+
+    def load(self) -> GroupTable:
+        """Read the groups. What is damaged is passed over. Raises OSError."""
+        replay = Replay()
+        after, ordinal = 0, self.log.first_ordinal
+        while (found := self.log.fetch(after)) is not None:
+            self.lost += max(0, found.ordinal - ordinal)
+            for raw in batch.split(found.data, self.log.log_id):
+                header = batch.parse_header(raw, self.log.log_id)
+                ordinal = header.end_ordinal
+                try:
+                    values = batch.decode(raw, self.log.log_id).values
+                except QuothError:
+                    self.lost += header.records
+                    continue
+                for event in values:
+                    replay.apply(event)
+            after = found.next
+        self.lost += replay.failed
+        table = GroupTable(replay.finish())
+        table.last_number = max(table.last_number, replay.last_number)
+        return table
+
+    def append(self, changes: list[bytes]) -> int:
+        """Append events as one batch; returns the pointer to wait for. Raises `QuothError`."""
+        return self._append(changes)
+
+    def append_twice(self, changes: list[bytes]) -> int:
+        """Append events in two batches, so that damage in one place leaves them readable."""
+        for _ in range(_COPIES):
+            last = self._append(changes)
+        return last
+
+    def compact(self, table: GroupTable) -> bool:
+        """Replace the log by snapshots of the groups if it has grown enough.
+
+        Raises `QuothError`, or OSError.
+        """
+        if self._bytes < max(COMPACT_BYTES, COMPACT_FACTOR * self._snapshot_bytes):
+            return False
+        self.log.roll()
+        first, size = 0, self._bytes
+        for changes in _in_batches(map(events.snapshot, table)):
+            for _ in range(_COPIES):
+                last = self._append(changes)
+                first = first or last - len(changes) + 1
+        self.log.sync()
+        self._snapshot_bytes = self._bytes - size
+        self.log.trim(first or self.log.newest + 1)
+        self._bytes = self.log.info().bytes
+        return True
+
+    def close(self) -> None:
+        """Sync and close."""
+        self.log.close()
+
+    def _append(self, changes: list[bytes]) -> int:
+        raw = batch.encode(changes)
+        (outcome,) = self.log.append_batches([raw])
+        if isinstance(outcome, QuothError):
+            raise outcome
+        self._bytes += len(raw)
+        return outcome.last
+
+
+def _in_batches(snapshots: Iterable[bytes]) -> Iterator[list[bytes]]:
+    changes: list[bytes] = []
+    size = 0
+    for one in snapshots:
+        if changes and size + len(one) > _SNAPSHOT_BATCH_BYTES:
+            yield changes
+            changes, size = [], 0
+        changes.append(one)
+        size += len(one)
+    if changes:
+        yield changes

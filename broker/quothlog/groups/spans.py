@@ -1,0 +1,234 @@
+"""The records of a group that were handed out and are not finished, as ranges of pointers.
+
+Spans lie between the pointer up to which all is finished and the cursor, in order, and do not overlap. What
+lies between two spans is finished. A span covers the pointers in (after, until], of which its batches say
+where there are records; so one span stands for any number of records, and acknowledging one in the middle
+makes two of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Extents:
+    """The batches in which the records of a span lie: the first and the last pointer of each.
+
+    start: a pointer in front of them behind which there is no other record.
+    """
+
+    __slots__ = ("_firsts", "_lasts", "start")
+
+    def __init__(self, start: int, firsts: Sequence[int], lasts: Sequence[int]) -> None:
+        self.start = start
+        self._firsts = array("Q", firsts)
+        self._lasts = array("Q", lasts)
+
+    def clip(self, after: int, until: int) -> tuple[int, int]:
+        """Return the first and the last pointer of the records in (after, until]; (0, 0) for none."""
+        row = bisect_left(self._lasts, after + 1)
+        end = bisect_left(self._firsts, until + 1) - 1
+        if row > end:
+            return 0, 0
+        first, last = max(after + 1, self._firsts[row]), min(until, self._lasts[end])
+        return (first, last) if first <= last else (0, 0)
+
+    def count(self, after: int, until: int) -> int:
+        """Count the records in (after, until]."""
+        firsts, lasts = self._firsts, self._lasts
+        row = bisect_left(lasts, after + 1)
+        end = bisect_left(firsts, until + 1)
+        if row >= end:
+            return 0
+        if end - row == 1:
+            return max(0, min(until, lasts[row]) - max(after + 1, firsts[row]) + 1)
+        inner = sum(lasts[row + 1 : end - 1]) - sum(firsts[row + 1 : end - 1]) + max(0, end - row - 2)
+        head = lasts[row] - max(after + 1, firsts[row]) + 1
+        return head + inner + min(until, lasts[end - 1]) - firsts[end - 1] + 1
+
+    def lead(self, after: int) -> int:
+        """Return the lowest pointer that has no record between it and `after`, as far as that is known."""
+        row = bisect_left(self._lasts, after + 1)
+        if row == len(self._firsts) or after < self._firsts[row]:
+            return min(after, self._lasts[row - 1] if row else self.start)
+        return after
+
+
+class SpanState(Enum):
+    """The state of a span."""
+
+    FREE = "free"
+    """May be handed out again, once it is due."""
+    LEASED = "leased"
+    DYING = "dying"
+    """To be written to the dead-letter topic."""
+    GONE = "gone"
+    """Finished, or replaced by its parts."""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A lease of one member on records in (after, until].
+
+    token: names it, and those that were cut from it. deadline: monotonic time. spans: how many have it still.
+    """
+
+    token: int
+    member: str
+    deadline: float
+    after: int
+    until: int
+    spans: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """Records in (after, until] that are handed out and not finished.
+
+    attempts: how often they were handed out. due: monotonic time of the next hand-out. extents: None if it is
+    not known where the records lie. reason, member: why the last hand-out has failed, and to which member it
+    was. number: of a dying span, in the order of the group's dead letters; 0 before it has one.
+    """
+
+    after: int
+    until: int
+    attempts: int
+    state: SpanState = SpanState.FREE
+    lease: Lease | None = None
+    extents: Extents | None = None
+    due: float = 0.0
+    reason: str = ""
+    member: str = ""
+    number: int = 0
+
+    @property
+    def records(self) -> int:
+        """Number of its records, -1 if that is not known."""
+        return self.extents.count(self.after, self.until) if self.extents is not None else -1
+
+    def part(self, after: int, until: int) -> Span:
+        """Return a span of the same kind about a part of the pointers."""
+        return Span(
+            after, until, self.attempts, self.state, self.lease, self.extents, self.due, self.reason,
+            self.member, self.number,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class SpanTable:
+    """The spans of a group, in the order of their pointers.
+
+    known: the records in the spans that say how many they hold. unknown: the number of the other spans.
+    """
+
+    known: int = 0
+    unknown: int = 0
+    _spans: list[Span] = field(default_factory=list)
+    _untils: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self._spans)
+
+    @property
+    def first(self) -> Span | None:
+        """The span with the lowest pointers."""
+        return self._spans[0] if self._spans else None
+
+    def above(self, pointer: int, limit: int) -> list[Span]:
+        """Return spans with records above a pointer."""
+        row = bisect_left(self._untils, pointer + 1)
+        return self._spans[row : row + limit]
+
+    def append(self, span: Span) -> None:
+        """Add a span behind all others."""
+        assert not self._spans or self._untils[-1] <= span.after, "spans do not overlap"
+        self._spans.append(span)
+        self._untils.append(span.until)
+        self._count(span, 1)
+
+    def know(self, span: Span, extents: Extents) -> None:
+        """Set the batches of a span, which are read again."""
+        self._count(span, -1)
+        if span.extents is not None:
+            extents.start = span.extents.lead(span.after)
+        span.extents = extents
+        self._count(span, 1)
+
+    def cut(self, after: int, until: int) -> tuple[list[Span], list[Span]]:
+        """Cut the spans at two pointers.
+
+        Returns those between them, and the parts of cut spans that lie outside. A part without a record is
+        left out, if that is known.
+        """
+        row = bisect_left(self._untils, after + 1)
+        inside: list[Span] = []
+        outside: list[Span] = []
+        while row < len(self._spans) and self._spans[row].after < until:
+            span = self._spans[row]
+            if after <= span.after and span.until <= until:
+                inside.append(span)
+                row += 1
+            else:
+                row += self._split(row, max(span.after, after), min(span.until, until), inside, outside)
+        return inside, outside
+
+    def remove(self, spans: Sequence[Span]) -> None:
+        """Remove spans that follow each other in the table, perhaps with finished records in between."""
+        if not spans:
+            return
+        low = bisect_left(self._untils, spans[0].until)
+        high = bisect_left(self._untils, spans[-1].until) + 1
+        if high - low == len(spans):
+            del self._spans[low:high], self._untils[low:high]
+        else:
+            removed = set(map(id, spans))
+            kept = [span for span in self._spans[low:high] if id(span) not in removed]
+            self._spans[low:high] = kept
+            self._untils[low:high] = [span.until for span in kept]
+        for span in spans:
+            self._count(span, -1)
+            span.state = SpanState.GONE
+
+    def _count(self, span: Span, sign: int) -> None:
+        records = span.records
+        if records < 0:
+            self.unknown += sign
+        else:
+            self.known += sign * records
+
+    def _split(self, row: int, after: int, until: int, inside: list[Span], outside: list[Span]) -> int:
+        """Replace a span by its parts, and return their number."""
+        span = self._spans[row]
+        parts: list[Span] = []
+        for low, high, found in (
+            (span.after, after, outside),
+            (after, until, inside),
+            (until, span.until, outside),
+        ):
+            if low < high and (span.extents is None or span.extents.count(low, high)):
+                part = span.part(low, high)
+                parts.append(part)
+                found.append(part)
+        self._spans[row : row + 1] = parts
+        self._untils[row : row + 1] = [part.until for part in parts]
+        if span.lease is not None:
+            span.lease.spans += len(parts) - 1
+        if span.extents is None:
+            self.unknown += len(parts) - 1
+        span.state = SpanState.GONE
+        return len(parts)
+
+    def overlapping(self, after: int, until: int) -> list[Span]:
+        """Return the spans with pointers in (after, until]."""
+        row = bisect_left(self._untils, after + 1)
+        end = row
+        while end < len(self._spans) and self._spans[end].after < until:
+            end += 1
+        return self._spans[row:end]
