@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
-from quothd.requests.pending_request import Responder
+from quothd.requests.pending_request import PendingRequest
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.topics.metadata import under_both_names
 from quothlog.producers import RESULTS_MAX
@@ -53,9 +53,9 @@ class BrokerInfo:
         self._clock = dispatcher.shared.clock
         self._began = self._clock.monotonic()
 
-    def answer(self, responder: Responder) -> Frames:
+    def answer(self, pending: PendingRequest) -> Frames:
         """The frames of the answer. Raises ``bad_request`` and the like."""
-        request = responder.request()
+        request, responder = pending.decode(), pending.responder
         if isinstance(request, ListTopics | GetStatus) and request.after:
             check_topic(request.after)
         match request:
@@ -63,7 +63,7 @@ class BrokerInfo:
                 return responder.reply(Topics(self._dispatcher.registry.names(request.after, request.limit)))
             case GetStatus():
                 return responder.reply(self._status(request))
-            case _ if responder.operation is Operation.HELLO:
+            case _ if pending.operation is Operation.HELLO:
                 return responder.reply(self._welcome())
             case _:
                 return responder.reply(Pong(self._clock.now()))

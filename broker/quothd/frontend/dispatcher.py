@@ -121,21 +121,17 @@ class Dispatcher:
 
     def _answer_hibernating(self, entry: RegistryEntry, request: PendingRequest, now: float) -> bool:
         """Answer a description, or a fetch that finds nothing, without opening the topic."""
-        if entry.info is None or entry.state is not State.HIBERNATING:
-            return False
-        if request.operation is Operation.DESCRIBE:
-            self._send(entry.description_for(request, entry.info))
-            return True
-        if request.operation is not Operation.FETCH:
-            return False
-        request.begin_fetch(now)
-        if request.after < entry.newest:
-            return False
-        if request.deadline:
-            self._keep(request)
-        else:
-            self._send(entry.nothing_for(request))
-        return True
+        if entry.info is not None and entry.state is State.HIBERNATING:
+            if request.operation is Operation.DESCRIBE:
+                self._send(entry.description_for(request, entry.info))
+                return True
+            if entry.has_nothing_for(request, now):
+                if request.deadline:
+                    self._keep(request)
+                else:
+                    self._send(entry.nothing_for(request))
+                return True
+        return False
 
     def _give(self, entry: RegistryEntry, request: PendingRequest, now: float) -> None:
         """Give a request to its topic, or queue it until the topic is open."""
@@ -209,10 +205,8 @@ class Dispatcher:
                 entry.newest, entry.end_ordinal = event.newest, event.end_ordinal
                 self._announce(entry.name, event.newest)
                 self._resume_fetches(entry, now)
-            case GroupReady() if event.at <= now:
-                self._resume(self.pending_fetches.take_group(entry.name, event.group), now)
             case GroupReady():
-                self.pending_fetches.retry_at(entry.name, event.group, event.at)
+                self._resume(self.pending_fetches.take_group(entry.name, event.group, event.at, now), now)
             case DeadLetter():
                 self._resume([publish_of(entry.name, event)], now)
             case Released():

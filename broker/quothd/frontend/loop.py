@@ -218,7 +218,7 @@ class FrontEnd:
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
-                self._replies.send(self._info.answer(request.responder))
+                self._replies.send(self._info.answer(request))
         except QuothError as problem:
             self._replies.send(request.responder.refuse(problem))
 

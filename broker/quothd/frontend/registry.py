@@ -128,6 +128,13 @@ class RegistryEntry:
         text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
 
+    def has_nothing_for(self, request: PendingRequest, now: float) -> bool:
+        """Return True for a fetch that begins at the newest record, or behind it."""
+        if request.operation is not Operation.FETCH:
+            return False
+        request.begin_fetch(now)
+        return request.after >= self.newest
+
     def nothing_for(self, request: PendingRequest) -> Frames:
         """Return the answer of a fetch that found nothing."""
         log_id = self.metadata.topic.log_id

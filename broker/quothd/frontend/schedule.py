@@ -112,19 +112,22 @@ class PendingFetches:
                 found.append(request)
         return self._end(found)
 
-    def take_group(self, topic: str, group: str) -> list[PendingRequest]:
-        """Take the fetch of a group that has waited longest."""
-        waiting = self._by_group.get(topic, {}).get(group)
-        return self._end([next(iter(waiting))]) if waiting else []
+    def take_group(self, topic: str, group: str, at: float, now: float) -> list[PendingRequest]:
+        """Take the fetch of a group that has waited longest, if the group is ready at a monotonic time.
 
-    def retry_at(self, topic: str, group: str, at: float) -> None:
-        """Let a fetch of a group be due at a monotonic time, unless one is due before."""
-        if group in self._by_group.get(topic, {}):
+        If that is later, the fetch is taken by then.
+        """
+        waiting = self._by_group.get(topic, {}).get(group)
+        if not waiting:
+            return []
+        if at > now:
             self._retries.plan_earlier((topic, group), at)
+            return []
+        return self._end([next(iter(waiting))])
 
     def take_retries(self, now: float) -> list[PendingRequest]:
         """Take a fetch of each group that may have something by now."""
-        return [one for which in self._retries.take_due(now) for one in self.take_group(*which)]
+        return [one for which in self._retries.take_due(now) for one in self.take_group(*which, now, now)]
 
     def take_all(self, topic: str | None = None) -> list[PendingRequest]:
         """Take all fetches, or all of a topic, the oldest first."""

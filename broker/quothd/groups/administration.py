@@ -13,7 +13,7 @@ from quothd.requests.events import GroupReady
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothlog.groups import events
-from quothlog.groups.group import Group
+from quothlog.groups.group_state import GroupState
 from quothlog.groups.spans import Span, SpanState
 from quothwire.errors import error
 from quothwire.protocol.group_messages import (
@@ -77,7 +77,7 @@ class Administration:
         if len(table) >= store.config.groups_max:
             raise error("groups_max", f"topic {store.topic!r} has {len(table)} groups")
         table.last_number += 1
-        group = Group(table.last_number, name, settings, *self._place(asked.start))
+        group = GroupState(table.last_number, name, settings, *self._position(asked.start))
         group.used = now
         table.by_name[name] = group
         last = store.change([events.snapshot(group)], now, twice=True)
@@ -109,7 +109,7 @@ class Administration:
     def _seek(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         asked: SeekGroup = request.decode()
         group = self._store.group(asked.group)
-        group.seek(*self._place(asked.after))
+        group.seek(*self._position(asked.after))
         self._letters.forget(group.name)
         note("group_moved", topic=self._store.topic, group=group.name, pointer=group.cursor)
         return self._changed(group, now)
@@ -145,19 +145,19 @@ class Administration:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _changed(self, group: Group, now: float) -> tuple[Reply, int]:
+    def _changed(self, group: GroupState, now: float) -> tuple[Reply, int]:
         last = self._store.change([events.snapshot(group)], now, twice=True)
         self._store.events.add(GroupReady(group.name, now))
         return self._info(group, now), last
 
-    def _place(self, after: int) -> tuple[int, int]:
+    def _position(self, after: int) -> tuple[int, int]:
         """Return the pointer and the ordinal at which a group begins."""
         log = self._store.log
         if after == END:
             return log.newest, log.end_ordinal
         return after, log.first_ordinal if after < log.info().first else -1
 
-    def _info(self, group: Group, now: float) -> GroupInfo:
+    def _info(self, group: GroupState, now: float) -> GroupInfo:
         log = self._store.log
         after, newest = group.after, log.newest
         oldest = 0
@@ -175,7 +175,7 @@ class Administration:
             log=log.log_id, oldest=oldest, newest=newest, members=shown, lag=lag, pending=pending, **row
         )
 
-    def _row(self, group: Group, now: float) -> dict[str, Any]:
+    def _row(self, group: GroupState, now: float) -> dict[str, Any]:
         """Return the fields of a group that need no read of the log."""
         redelivered, dead, gone, _ = astuple(group.counts)
         return {
@@ -193,7 +193,7 @@ class Administration:
             "problem": self._letters.problem(group.name),
         }
 
-    def _behind(self, group: Group) -> int:
+    def _behind(self, group: GroupState) -> int:
         """Count the records above the cursor."""
         log = self._store.log
         if group.ordinal >= 0:
@@ -203,7 +203,7 @@ class Administration:
             return 0
         return log.survey(group.cursor).count(group.cursor, newest)[0].records
 
-    def _handed_out(self, group: Group) -> int:
+    def _handed_out(self, group: GroupState) -> int:
         """Count the records that are handed out and not finished; an upper bound after a restart."""
         spans = group.spans
         if not spans.unknown:

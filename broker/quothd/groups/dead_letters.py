@@ -17,8 +17,8 @@ from quothd.groups.store import GroupStore
 from quothd.requests.events import DeadLetter, DeadLetterDone, GroupReady
 from quothd.service.log_events import note
 from quothlog.groups import events
-from quothlog.groups.group import Group
-from quothlog.groups.selection import Selection, select
+from quothlog.groups.group_state import GroupState
+from quothlog.groups.selection import ChosenRecords, select
 from quothlog.groups.spans import Span
 from quothlog.reading.read_request import UNLIMITED
 from quothwire import batch
@@ -69,7 +69,7 @@ class DeadLetters:
         found = self._problems.get(group)
         return found.text if found is not None else ""
 
-    def take(self, group: Group, now: float) -> None:
+    def take(self, group: GroupState, now: float) -> None:
         """Send the next letter of a group, if it has one. Raises `QuothError`, or OSError."""
         while group.name not in self._on_way and (span := group.next_dying()) is not None:
             self._retry_at.pop(group.name, None)
@@ -113,14 +113,14 @@ class DeadLetters:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _target(self, group: Group) -> str:
+    def _target(self, group: GroupState) -> str:
         """Return the dead-letter topic. Dead letters have none of their own, unless one is named."""
         topic = self._store.topic
         if group.settings.dead_letter == AUTO and topic.endswith(DEAD_SUFFIX):
             return ""
         return group.settings.dead_letter_topic(topic, group.name)
 
-    def _send(self, group: Group, span: Span, target: str, now: float) -> bool:
+    def _send(self, group: GroupState, span: Span, target: str, now: float) -> bool:
         """Send the first records of a span; False if it holds none any more."""
         store = self._store
         most = LETTER_RECORDS_MAX
@@ -143,13 +143,13 @@ class DeadLetters:
         store.events.add(DeadLetter(group.name, span.number, target, letter))
         return True
 
-    def _read(self, span: Span, records_max: int) -> Selection | None:
+    def _read(self, span: Span, records_max: int) -> ChosenRecords | None:
         """Read the first records of a span; None if it holds none any more."""
         log = self._store.log
         found = log.fetch(span.after, records_max, LETTER_BYTES_MAX)
         return select(found, log.log_id, span.after, span.until, records_max) if found is not None else None
 
-    def _letter(self, group: Group, span: Span, chosen: Selection) -> bytes | None:
+    def _letter(self, group: GroupState, span: Span, chosen: ChosenRecords) -> bytes | None:
         """Encode records as a batch of dead letters, the same each time; None if they are too large together.
 
         A record that leaves no room for the headers becomes a letter without a value: its pointer tells where
@@ -173,7 +173,7 @@ class DeadLetters:
             about = self._about(group, span, chosen.last)
             return self._encode(group, span.number or 1, [b""], [None], [about])
 
-    def _about(self, group: Group, span: Span, pointer: int) -> dict[str, bytes]:
+    def _about(self, group: GroupState, span: Span, pointer: int) -> dict[str, bytes]:
         """Return the headers of a dead letter."""
         return {
             "quoth-topic": self._store.topic.encode(),
@@ -186,7 +186,7 @@ class DeadLetters:
 
     def _encode(
         self,
-        group: Group,
+        group: GroupState,
         number: int,
         values: list[bytes],
         keys: list[bytes | None],
@@ -198,7 +198,7 @@ class DeadLetters:
         encoded = [encode_headers(one) for one in headers]
         return batch.encode(values, keys, encoded, producer=producer, sequence=number, flags=flags)
 
-    def _finish(self, group: Group, spans: list[Span], now: float, *, gone: bool = False) -> None:
+    def _finish(self, group: GroupState, spans: list[Span], now: float, *, gone: bool = False) -> None:
         """Finish records that are dead letters, or that are gone."""
         store = self._store
         records = group.finish(spans)

@@ -1,4 +1,4 @@
-"""Hands records of groups out: finds them, reads them, gives a lease on them.
+"""Fetches for groups: finds the records, reads them, gives a lease on them.
 
 A fetch gets what has to be handed out again first, then new records. One fetch of a group reads at a time;
 the others wait until it has its records, so that no two get the same ones.
@@ -16,8 +16,8 @@ from quothd.groups.store import GroupStore
 from quothd.requests.events import GroupReady, Query, ReadDone
 from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import events
-from quothlog.groups.group import Group, HandOut
-from quothlog.groups.selection import Selection, select
+from quothlog.groups.group_state import GroupState, HandOut
+from quothlog.groups.selection import ChosenRecords, select
 from quothlog.groups.spans import Span
 from quothlog.reading.read_request import ReadRequest
 from quothlog.reading.segment_reader import Extract
@@ -37,11 +37,11 @@ _COUNTER_BITS = 32
 
 @dataclass(slots=True)
 class _Hand:
-    """What a fetch has got so far. bytes_left, records_left: of what it asks for."""
+    """The state of one fetch. bytes_left, records_left: of what it asks for."""
 
     request: PendingRequest
     asked: GroupFetch
-    group: Group
+    group: GroupState
     generation: int
     records_left: int
     bytes_left: int
@@ -163,7 +163,7 @@ class HandOuts:
             group.pass_new(beyond)
         return step.span is not None or not is_over
 
-    def _lease(self, hand: _Hand, step: HandOut, found: Extract, chosen: Selection, now: float) -> None:
+    def _lease(self, hand: _Hand, step: HandOut, found: Extract, chosen: ChosenRecords, now: float) -> None:
         group, asked = hand.group, hand.asked
         self._tokens += 1
         seconds = asked.lease_ms / 1_000 if asked.lease_ms else group.settings.lease
@@ -233,7 +233,7 @@ class HandOuts:
         )
 
 
-def _row(span: Span, group: Group) -> list[int]:
+def _row(span: Span, group: GroupState) -> list[int]:
     """Return a lease as `GroupFetched` has it."""
     assert span.extents is not None, "it was read"
     assert span.lease is not None, "it was handed out"

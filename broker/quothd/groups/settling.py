@@ -1,4 +1,4 @@
-"""Takes what members say of their records: acks, nacks, extensions, terminations."""
+"""Settlement of records by members: acks, nacks, extensions, terminations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quothd.groups.store import GroupStore
 from quothd.requests.events import GroupReady
 from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import events
-from quothlog.groups.group import Group
+from quothlog.groups.group_state import GroupState
 from quothlog.groups.spans import Span
 from quothwire.protocol.group_messages import GroupSettle, GroupSettled
 from quothwire.protocol.settlement import Settle, Settlement, decode_settlements
@@ -19,7 +19,7 @@ TERMINATED = "a member has rejected it"
 
 
 class _Outcome:
-    """What the rows of one request have changed."""
+    """The changes by the rows of one request."""
 
     def __init__(self) -> None:
         self.finished: list[Span] = []
@@ -55,7 +55,7 @@ class Settling:
         reply = GroupSettled(found.records, found.late, found.lost, "synced" if is_synced else "written")
         store.answer(request, reply, last, is_synced)
 
-    def _take(self, group: Group, row: Settlement, reason: str, now: float, found: _Outcome) -> None:
+    def _take(self, group: GroupState, row: Settlement, reason: str, now: float, found: _Outcome) -> None:
         if row.kind is Settle.ACK:
             spans = group.ack(row.first, row.last)
             found.late += _late(spans, row)

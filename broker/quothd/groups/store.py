@@ -19,8 +19,8 @@ from quothd.topics.metadata import TopicMetadata
 from quothd.topics.syncing import Syncing, Unsynced
 from quothlog import Log
 from quothlog.appender import SyncRequest
-from quothlog.groups.group import Group
 from quothlog.groups.group_log import GroupLog, GroupTable
+from quothlog.groups.group_state import GroupState
 from quothlog.storage.clock import Clock
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
@@ -80,7 +80,7 @@ class GroupStore:
                 note("group_events_lost", topic=self.topic, events=self._group_log.lost)
         return self.metadata.groups
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> GroupState:
         """Return a group. Raises ``unknown_group``."""
         group = self.table().by_name.get(name)
         if group is None:
@@ -124,7 +124,7 @@ class GroupStore:
         else:
             self.events.reply(request, reply, payload)
 
-    def is_synced(self, group: Group) -> bool:
+    def is_synced(self, group: GroupState) -> bool:
         """Return True if the acks of a group are acknowledged once they are synced."""
         level = group.settings.durability or self.metadata.topic.settings.durability
         return level == "synced"

@@ -22,7 +22,6 @@ from quothd.requests.events import (
     Closed,
     CommitStepDone,
     DeadLetterDone,
-    DiskLow,
     Event,
     EventList,
     Failed,
@@ -36,20 +35,20 @@ from quothd.requests.events import (
 )
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
-from quothd.topics.append_burst import append_publishes
 from quothd.topics.changes import Changes
 from quothd.topics.failures import broken_off, log_failure
 from quothd.topics.fetch import TopicReads
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.syncing import SHARE_FULL, Syncing, Unsynced
+from quothd.topics.publishing import TopicPublishes
+from quothd.topics.syncing import SHARE_FULL, Syncing
 from quothd.topics.transactions import Transactions
-from quothlog import Appended, Log
+from quothlog import Log
 from quothlog.appender import SyncRequest
 from quothlog.file_format import LogPosition
 from quothlog.storage.clock import Clock
 from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
-from quothwire.protocol.messages import Operation, Published, Reply
+from quothwire.protocol.messages import Operation, Reply
 
 RANGES = (Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 READING = (Operation.FETCH, *RANGES)
@@ -87,15 +86,13 @@ class Topic:
         self._appender = log.appender
         self._config = config
         self._queue: deque[Item] = deque()
-        self._publishes: list[PendingRequest] = []
-        self._room = 0
         self._events = EventList()
         self._visible: LogPosition | None = None
         self._now = self._last_used = self._last_check = clock.monotonic()
-        self._is_disk_low = False
         self._ending: Callable[[], None] | None = None
         self._failure: QuothError | None = None
         self._syncing = Syncing(self._name, log, config, services.sync)
+        self._publishing = TopicPublishes(log, metadata, self._syncing, self._events)
         self.reads = TopicReads(log, services.read, self._events)
         ways = services.sync, services.read, self._events, clock
         self.groups = TopicGroups(log, metadata, config, *ways)
@@ -169,9 +166,7 @@ class Topic:
 
     def fits(self, size: int) -> bool:
         """True if the active segment certainly has room for so many bytes."""
-        if size > self._room:
-            self._room = self._appender.bytes_left
-        return size <= self._room
+        return self._publishing.fits(size)
 
     # -- items ----------------------------------------------------------------------------------------------
 
@@ -185,7 +180,7 @@ class Topic:
                     queue.popleft()
                     events.unanswered[item] = None
                     if is_appended:
-                        self._publishes.append(item)
+                        self._publishing.add(item)
                     continue
             self._append()  # if this raises, the item is still in the queue
             self._take(queue.popleft())
@@ -213,7 +208,7 @@ class Topic:
                 if item.operation is not Operation.DESCRIBE:
                     self._last_used = self._now
                 if item.operation not in READING and item.operation not in self.groups.actions:
-                    self._room = 0
+                    self._publishing.room = 0
                 self._answer(item, self._actions[item.operation])
             case SyncDone():
                 if not self.groups.finish_sync(item, self._now):
@@ -226,7 +221,7 @@ class Topic:
                 self.groups.finish_letter(item, self._now)
             case CommitStepDone():
                 if (done := self._transactions.go_on(item)) is not None:
-                    self._acknowledge(*done, "synced")
+                    self._publishing.acknowledge(*done, "synced")
                     self._take_back_held()
             case Close():
                 self._ending = self._close
@@ -234,7 +229,7 @@ class Topic:
                 self._config = self._syncing.config = item
                 self._changes.configure(item)
                 self.groups.configure(item)
-                self._room = 0
+                self._publishing.room = 0
 
     def _now_given(self, act: Callable[[PendingRequest, float], None]) -> Callable[[PendingRequest], None]:
         return lambda request: act(request, self._now)
@@ -246,57 +241,22 @@ class Topic:
             if reply is not None:
                 self._events.answer(request, request.responder.reply(reply))
         except QuothError as problem:
-            self._refuse(request, problem)
+            self._publishing.refuse(request, problem)
         except OSError as problem:
-            self._refuse(request, log_failure(problem, self._name, self._log.directory))
-
-    def _refuse(self, request: PendingRequest, problem: QuothError) -> None:
-        """Answer with an error; a full disk is reported to the front end, and logged until it has room
-        again."""
-        if problem.code == "disk_low":
-            self._events.add(DiskLow())
-            if not self._is_disk_low:
-                note("disk_low", topic=self._name, problem=problem.text)
-            self._is_disk_low = True
-        self._events.refuse(request, problem)
+            self._publishing.refuse(request, log_failure(problem, self._name, self._log.directory))
 
     # -- appending ------------------------------------------------------------------------------------------
 
-    def _append(self) -> None:
-        """Append the publishes that were taken from the queue."""
-        publishes, self._publishes = self._publishes, []
-        if not publishes:
-            return
-        size = sum([request.size for request in publishes])
-        self._room -= size
-        self._last_used = self._now
-        self.reads.last_write = self._now, size
-        if self._syncing.share > SHARE_FULL:
-            self._syncing.sync_here(self._now)
-            self._syncing.answer_reached(self._events)
-        for request, outcome, durability in append_publishes(self._appender, publishes):
-            self._acknowledge(request, outcome, durability)
-        self._syncing.measure(self._now)
-
-    def _acknowledge(self, request: PendingRequest, outcome: Appended | QuothError, durability: str) -> None:
-        """Answer a publish, at once or when its records are synced and visible."""
-        if isinstance(outcome, QuothError):
-            self._refuse(request, outcome)
-            return
-        self._is_disk_low = False
-        topic = self.metadata.topic
-        level = "synced" if "synced" in (durability, topic.settings.durability) else "written"
-        reply = Published(topic.log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
-        reached = self._appender.synced if level == "synced" else self._appender.visible
-        if outcome.last > reached.pointer:
-            self._syncing.waiting.append(Unsynced(request, reply, outcome.last))
-        else:
-            self._events.answer(request, request.responder.reply(reply))
-
     def _publish_staged(self, request: PendingRequest) -> None:
         if (appended := self._transactions.publish(request)) is not None:
-            self._acknowledge(request, appended, "synced")
+            self._publishing.acknowledge(request, appended, "synced")
             self._syncing.measure(self._now)
+
+    def _append(self) -> None:
+        """Append the publishes that were taken from the queue."""
+        if (size := self._publishing.append(self._now)) > 0:
+            self._last_used = self._now
+            self.reads.last_write = self._now, size
 
     def _take_back_held(self) -> None:
         """Put the requests that waited for a commit in front of all others, behind its own answer."""

@@ -1,4 +1,4 @@
-"""What changes in the groups of a topic, as records of their log.
+"""Events of the groups of a topic, the records of their log.
 
 Each is a msgpack array that begins with its kind and the group's number. Applied in order to nothing, they
 give the groups again. A snapshot replaces all that was known of its group, so the log can begin with one of
@@ -24,7 +24,7 @@ from typing import Any
 
 import msgpack
 
-from quothlog.groups.group import Group, GroupCounts
+from quothlog.groups.group_state import GroupCounts, GroupState
 from quothlog.groups.spans import Span, SpanState
 from quothwire.errors import QuothError
 from quothwire.protocol.group_settings import GroupSettings
@@ -40,7 +40,7 @@ class Kind(IntEnum):
     REMOVED = 5
 
 
-def snapshot(group: Group) -> bytes:
+def snapshot(group: GroupState) -> bytes:
     """Encode all that survives a restart of one group."""
     spans = [
         [span.after, span.until, span.attempts]
@@ -53,7 +53,7 @@ def snapshot(group: Group) -> bytes:
     )  # fmt: skip
 
 
-def settled(group: Group, spans: Iterable[Span]) -> bytes:
+def settled(group: GroupState, spans: Iterable[Span]) -> bytes:
     """Encode that the records of some spans are finished, and how far the cursor is."""
     bounds: list[int] = []
     for span in spans:
@@ -73,13 +73,13 @@ def settled(group: Group, spans: Iterable[Span]) -> bytes:
     )
 
 
-def attempted(group: Group, spans: Iterable[Span]) -> bytes:
+def attempted(group: GroupState, spans: Iterable[Span]) -> bytes:
     """Encode how often the records of some spans were handed out."""
     rows = [number for span in spans for number in (span.after, span.until, span.attempts)]
     return _pack(Kind.ATTEMPTED, group.number, group.generation, rows)
 
 
-def dying(group: Group, span: Span) -> bytes:
+def dying(group: GroupState, span: Span) -> bytes:
     """Encode that the records of a span become a dead letter of a number."""
     return _pack(
         Kind.DYING, group.number, group.generation, span.after, span.until, span.number, span.attempts,
@@ -87,7 +87,7 @@ def dying(group: Group, span: Span) -> bytes:
     )  # fmt: skip
 
 
-def removed(group: Group) -> bytes:
+def removed(group: GroupState) -> bytes:
     """Encode that a group was deleted."""
     return _pack(Kind.REMOVED, group.number)
 
@@ -99,7 +99,7 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        self.groups: dict[int, Group] = {}
+        self.groups: dict[int, GroupState] = {}
         self.failed = 0
         self.last_number = 0
 
@@ -143,7 +143,7 @@ class Replay:
                 span.state, span.number = SpanState.DYING, letter
                 span.attempts, span.reason, span.member = attempts, reason, member
 
-    def finish(self) -> Iterator[Group]:
+    def finish(self) -> Iterator[GroupState]:
         """Yield the groups, with their spans ready to be handed out."""
         for group in self.groups.values():
             group.register_all()
@@ -160,9 +160,9 @@ def _restored(
     ordinal: int,
     counts: tuple[int, ...],
     spans: Iterable[tuple[Any, ...]],
-) -> Group:
+) -> GroupState:
     kept = GroupSettings.of({**settings, "backoff": list(settings["backoff"])})
-    group = Group(number, name, kept, cursor, ordinal, generation, is_paused, GroupCounts(*counts))
+    group = GroupState(number, name, kept, cursor, ordinal, generation, is_paused, GroupCounts(*counts))
     for after, until, attempts, *dead in spans:
         span = Span(after, until, attempts)
         if dead:
@@ -172,7 +172,7 @@ def _restored(
     return group
 
 
-def _advance(group: Group, cursor: int, ordinal: int) -> None:
+def _advance(group: GroupState, cursor: int, ordinal: int) -> None:
     """Move the cursor: what lies between was handed out once."""
     if cursor > group.cursor:
         group.spans.append(Span(group.cursor, cursor, 1))

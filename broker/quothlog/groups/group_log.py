@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quothlog.groups import events
 from quothlog.groups.events import Replay
-from quothlog.groups.group import Group
+from quothlog.groups.group_state import GroupState
 from quothlog.log import Log
 from quothlog.retention import LogOptions
 from quothlog.storage.clock import Clock
@@ -33,11 +33,11 @@ _SEGMENT_BYTES = 2**40
 class GroupTable:
     """The groups of a topic, by name. last_number: of any group that there was."""
 
-    def __init__(self, groups: Iterable[Group] = ()) -> None:
+    def __init__(self, groups: Iterable[GroupState] = ()) -> None:
         self.by_name = {group.name: group for group in groups}
         self.last_number = max((group.number for group in self.by_name.values()), default=0)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[GroupState]:
         return iter(self.by_name.values())
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ BATCHES_MAX = 10_000
 """Batches of one hand-out: each takes 1 us."""
 
 
-class Selection(NamedTuple):
+class ChosenRecords(NamedTuple):
     """Records to hand out. last: the pointer of the last one. ordinal: the one behind it.
 
     batches: whole ones as they are stored, and parts of those of which not all records were asked for. A
@@ -29,7 +29,7 @@ class Selection(NamedTuple):
     batches: list[Bytes]
 
 
-def select(found: Extract, log_id: int, after: int, until: int, records_max: int) -> Selection | None:
+def select(found: Extract, log_id: int, after: int, until: int, records_max: int) -> ChosenRecords | None:
     """Select the first records of an extract with pointers in (after, until]; None if it has none."""
     firsts: list[int] = []
     lasts: list[int] = []
@@ -58,7 +58,7 @@ def select(found: Extract, log_id: int, after: int, until: int, records_max: int
         return None
     if whole_from < at:
         parts.append(data[whole_from:at])
-    return Selection(records, lasts[-1], ordinal, Extents(after, firsts, lasts), parts)
+    return ChosenRecords(records, lasts[-1], ordinal, Extents(after, firsts, lasts), parts)
 
 
 def _part(header: Header, raw: memoryview, first: int, last: int, log_id: int) -> Bytes:

@@ -1,4 +1,4 @@
-"""What became of the records of a lease: the payload of group_settle.
+"""Settlement of leased records: the payload of group_settle.
 
 row, 40 bytes each, little-endian
 0   kind            1     1 ack, 2 nack, 3 extend, 4 term

@@ -1,4 +1,4 @@
-"""One consumer group: hands out records under leases, and keeps which of them are finished.
+"""State of one consumer group: the leases on its records, and those that are finished.
 
 It has no log, no socket and no clock: its methods get the monotonic time and return the spans that have
 changed. What survives a restart are the cursor, the spans and their attempts; leases do not, so what was not
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from quothlog.groups.selection import Selection
+from quothlog.groups.selection import ChosenRecords
 from quothlog.groups.spans import Lease, Span, SpanState, SpanTable
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.group_settings import GroupSettings
@@ -28,7 +28,7 @@ EXPIRED = "the lease has expired"
 
 
 class HandOut(NamedTuple):
-    """What to hand out next: the first records in (after, until], at most so many.
+    """The next hand-out: the first records in (after, until], at most so many.
 
     span: None for new ones. is_alone: no other record is to be handed out with it.
     """
@@ -59,7 +59,7 @@ class GroupCounts:
 
 
 @dataclass(slots=True)
-class Group:
+class GroupState:
     """The state of one group. Owned by the thread that has the topic's token.
 
     number: names it in the log of the groups. cursor: all records above it were never handed out. ordinal:
@@ -132,7 +132,7 @@ class Group:
         expiry = self._deadlines[0][0] if self._deadlines else math.inf
         return now if self._ready else min(self._next_later(), expiry)
 
-    def lease_new(self, chosen: Selection, token: int, member: str, deadline: float) -> Span:
+    def lease_new(self, chosen: ChosenRecords, token: int, member: str, deadline: float) -> Span:
         """Hand out new records."""
         lease = Lease(token, member, deadline, self.cursor, chosen.last)
         span = Span(self.cursor, chosen.last, 1, SpanState.LEASED, lease, chosen.extents, member=lease.member)
@@ -142,7 +142,7 @@ class Group:
         return span
 
     def lease_again(
-        self, span: Span, until: int, chosen: Selection, token: int, member: str, deadline: float
+        self, span: Span, until: int, chosen: ChosenRecords, token: int, member: str, deadline: float
     ) -> Span:
         """Hand out the records of a free span up to a pointer again. They were read again."""
         (part,), rest = self.spans.cut(span.after, until)
@@ -259,7 +259,7 @@ class Group:
             heapq.heappop(self._dying)
         return None
 
-    def cut_dying(self, span: Span, until: int, chosen: Selection) -> Span:
+    def cut_dying(self, span: Span, until: int, chosen: ChosenRecords) -> Span:
         """Cut a dying span behind the records that were read of it, which become one dead letter."""
         (part,), rest = self.spans.cut(span.after, until)
         self.spans.know(part, chosen.extents)
