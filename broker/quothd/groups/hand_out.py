@@ -16,7 +16,8 @@ from quothd.groups.store import GroupStore
 from quothd.requests.events import GroupReady, Query, ReadDone
 from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import events
-from quothlog.groups.group_state import GroupState, HandOut
+from quothlog.groups.group_state import GivenLease, GroupState, HandOut
+from quothlog.groups.key_order import hashes_of
 from quothlog.groups.selection import ChosenRecords, select
 from quothlog.groups.spans import Span
 from quothlog.reading.read_request import ReadRequest
@@ -52,6 +53,22 @@ class _Hand:
     gone: int = 0
     damaged: int = 0
     step: HandOut | None = None
+
+    def lose(self, records: int, damaged: int) -> None:
+        """Count records that are not there any more."""
+        self.gone += records
+        self.damaged += damaged
+        self.group.counts.gone += records
+
+    def take(self, spans: list[Span], chosen: ChosenRecords) -> None:
+        """Add spans that are handed out, and the batches in which their records lie."""
+        self.spans += spans
+        self.again += [span for span in spans if span.attempts > 1]
+        if not spans:
+            return
+        self.batches += chosen.batches
+        self.records_left -= sum(span.records for span in spans)
+        self.bytes_left -= sum(map(len, chosen.batches))
 
 
 class HandOuts:
@@ -164,34 +181,32 @@ class HandOuts:
         return step.span is not None or not is_over
 
     def _lease(self, hand: _Hand, step: HandOut, found: Extract, chosen: ChosenRecords, now: float) -> None:
-        group, asked = hand.group, hand.asked
+        """Give a lease on records that were read, to a member that has not as many as it wants."""
+        group, asked, log = hand.group, hand.asked, self._store.log
         self._tokens += 1
         seconds = asked.lease_ms / 1_000 if asked.lease_ms else group.settings.lease
-        lease = self._tokens, asked.member, now + seconds
-        if step.span is None:
-            gone, damaged = self._store.log.loss(step.after, group.ordinal, found)
-            span = group.lease_new(chosen, *lease)
+        lease = GivenLease(self._tokens, asked.member, now + seconds)
+        span = step.span
+        if span is None:
+            hand.lose(*log.loss(step.after, group.ordinal, found))
+        until = chosen.last
+        if span is not None and found.next >= step.until and chosen.records < step.records_max:
+            until = step.until
+        if group.settings.key_order and (span is None or span.extents is None):
+            keys = hashes_of(chosen.batches, log.log_id, chosen.records)
+            spans = group.lease_by_key(span, chosen, keys, hand.records_left, lease)
+        elif span is None:
+            spans = [group.lease_new(chosen, lease)]
         else:
-            is_whole = found.next >= step.until and chosen.records < step.records_max
-            until = step.until if is_whole else chosen.last
-            had = step.span.extents.count(step.span.after, until) if step.span.extents is not None else 0
-            gone, damaged = max(0, had - chosen.records), 0
-            span = group.lease_again(step.span, until, chosen, *lease)
-            hand.again.append(span)
-        group.counts.gone += gone
-        hand.gone += gone
-        hand.damaged += damaged
-        hand.spans.append(span)
-        hand.batches += chosen.batches
-        hand.records_left -= chosen.records
-        hand.bytes_left -= sum(map(len, chosen.batches))
+            if span.extents is not None:
+                hand.lose(max(0, span.extents.count(span.after, until) - chosen.records), 0)
+            spans = [group.lease_again(span, until, chosen, lease)]
+        hand.take(spans, chosen)
 
     def _pass_over(self, hand: _Hand, span: Span, until: int) -> None:
         """Finish the part of a span up to a pointer, which holds no record any more."""
         passed = hand.group.ack(span.after + 1, until)
-        gone = sum(one.records for one in passed if one.extents is not None)
-        hand.group.counts.gone += gone
-        hand.gone += gone
+        hand.lose(sum(one.records for one in passed if one.extents is not None), 0)
         hand.passed += passed
         hand.group.finish(passed)
 
@@ -201,7 +216,7 @@ class HandOuts:
         finished = [*hand.passed]
         if group.settings.mode == AT_MOST_ONCE:
             finished += hand.spans
-        leases = [_row(span, group) for span in hand.spans]
+        leases = _rows(hand.spans, group)
         changes = [events.attempted(group, hand.again)] if hand.again else []
         if finished:
             changes.append(events.settled(group, finished))
@@ -233,9 +248,16 @@ class HandOuts:
         )
 
 
-def _row(span: Span, group: GroupState) -> list[int]:
-    """Return a lease as `GroupFetched` has it."""
-    assert span.extents is not None, "it was read"
-    assert span.lease is not None, "it was handed out"
-    token = 0 if group.settings.mode == AT_MOST_ONCE else span.lease.token
-    return [token, span.attempts, *span.extents.clip(span.after, span.until)]
+def _rows(spans: list[Span], group: GroupState) -> list[list[int]]:
+    """Return leases as `GroupFetched` has them; those on consecutive records are one."""
+    rows: list[list[int]] = []
+    for span in spans:
+        assert span.extents is not None, "it was read"
+        assert span.lease is not None, "it was handed out"
+        token = 0 if group.settings.mode == AT_MOST_ONCE else span.lease.token
+        first, last = span.extents.clip(span.after, span.until)
+        if rows and rows[-1][:2] == [token, span.attempts] and rows[-1][3] == first - 1:
+            rows[-1][3] = last
+        else:
+            rows.append([token, span.attempts, first, last])
+    return rows

@@ -56,10 +56,10 @@ def snapshot(group: GroupState) -> bytes:
 def settled(group: GroupState, spans: Iterable[Span]) -> bytes:
     """Encode that the records of some spans are finished, and how far the cursor is."""
     bounds: list[int] = []
-    for span in spans:
+    for span in sorted(spans, key=lambda span: span.after):
         after = span.extents.lead(span.after) if span.extents is not None else span.after
         if bounds and bounds[-1] >= after:
-            bounds[-1] = span.until
+            bounds[-1] = max(bounds[-1], span.until)
         else:
             bounds += (after, span.until)
     return _pack(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from quothlog.groups.key_order import KeyOrder
 from quothlog.groups.selection import ChosenRecords
 from quothlog.groups.spans import Lease, Span, SpanState, SpanTable
 from quothwire.pointer import POINTER_MAX
@@ -22,6 +23,8 @@ from quothwire.protocol.group_settings import GroupSettings
 ALONE_FROM = 3
 """From this attempt on a record is handed out alone, so that one that kills its members takes no other one
 with it; from the last attempt on where there are fewer."""
+KEYS_SCANNED = 100
+"""Records that a group with order by key reads at least, to find keys that nothing blocks."""
 MEMBERS_MAX = 1_000
 
 EXPIRED = "the lease has expired"
@@ -38,6 +41,14 @@ class HandOut(NamedTuple):
     records_max: int
     span: Span | None
     is_alone: bool
+
+
+class GivenLease(NamedTuple):
+    """A lease to give. deadline: monotonic time."""
+
+    token: int
+    member: str
+    deadline: float
 
 
 @dataclass(slots=True)
@@ -79,6 +90,7 @@ class GroupState:
     in_flight: int = 0
     used: float = 0.0
     members: dict[str, Member] = field(default_factory=dict)
+    _keys: KeyOrder = field(default_factory=KeyOrder)
     _ready: list[tuple[int, int, Span]] = field(default_factory=list)
     _later: list[tuple[float, int, Span]] = field(default_factory=list)
     _deadlines: list[tuple[float, int, Lease]] = field(default_factory=list)
@@ -113,12 +125,15 @@ class GroupState:
             if span.state is not SpanState.FREE:
                 heapq.heappop(self._ready)
                 continue
+            if span.extents is None:
+                records = self._scanned(records)
             alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
             return HandOut(span.after, span.until, 1 if alone else records, span, alone)
         room = min(self.settings.max_in_flight, in_flight_max) - self.spans.known
         if room <= 0:
             return None
-        return HandOut(self.cursor, POINTER_MAX, min(records, room), None, is_alone=False)
+        most = min(self._scanned(records), room)
+        return HandOut(self.cursor, POINTER_MAX, most, None, is_alone=False)
 
     def waits_until(self, now: float) -> float:
         """Return the monotonic time at which there may be something to hand out again; infinity for never.
@@ -132,28 +147,54 @@ class GroupState:
         expiry = self._deadlines[0][0] if self._deadlines else math.inf
         return now if self._ready else min(self._next_later(), expiry)
 
-    def lease_new(self, chosen: ChosenRecords, token: int, member: str, deadline: float) -> Span:
+    def lease_new(self, chosen: ChosenRecords, lease: GivenLease) -> Span:
         """Hand out new records."""
-        lease = Lease(token, member, deadline, self.cursor, chosen.last)
-        span = Span(self.cursor, chosen.last, 1, SpanState.LEASED, lease, chosen.extents, member=lease.member)
+        span = Span(self.cursor, chosen.last, 0, extents=chosen.extents)
         self.cursor, self.ordinal = chosen.last, chosen.ordinal
         self.spans.append(span)
-        self._lease(span, lease)
+        self._hand_out(span, lease)
         return span
 
-    def lease_again(
-        self, span: Span, until: int, chosen: ChosenRecords, token: int, member: str, deadline: float
-    ) -> Span:
+    def lease_again(self, span: Span, until: int, chosen: ChosenRecords, lease: GivenLease) -> Span:
         """Hand out the records of a free span up to a pointer again. They were read again."""
         (part,), rest = self.spans.cut(span.after, until)
         self._register_parts([], rest)
         self.spans.know(part, chosen.extents)
-        part.attempts += 1
-        part.state, part.lease = SpanState.LEASED, Lease(token, member, deadline, part.after, part.until)
-        part.member = member
-        self.counts.redelivered += part.records
-        self._lease(part, part.lease)
+        self._hand_out(part, lease)
         return part
+
+    def lease_by_key(
+        self, span: Span | None, chosen: ChosenRecords, keys: Sequence[int], wanted: int, lease: GivenLease
+    ) -> list[Span]:
+        """Hand out as many records as wanted of those that were read, one for each key at most.
+
+        The others, up to the last one that is handed out, wait for that of their key. span: an unknown one
+        that has these records, None for new ones. keys: the hash of the key of each record. Returns the spans
+        that are handed out.
+        """
+        attempts = span.attempts if span is not None else 0
+        parts: list[Span] = []
+        leased: list[Span] = []
+        for pointer, key in zip(chosen.extents.pointers(), keys, strict=True):
+            if len(leased) == wanted:
+                break
+            part = Span(pointer - 1, pointer, attempts, extents=chosen.extents, key=key)
+            self._keys.add(part)
+            if part.state is SpanState.FREE:
+                leased.append(part)
+            parts.append(part)
+        last, skipped = parts[-1].until, chosen.records - len(parts)
+        if span is None:
+            self.cursor, self.ordinal = last, chosen.ordinal - skipped
+            for part in parts:
+                self.spans.append(part)
+        else:
+            (known,), rest = self.spans.cut(span.after, last)
+            self._register_parts([], rest)
+            self.spans.replace(known, parts)
+        for part in leased:
+            self._hand_out(part, lease)
+        return leased
 
     def pass_new(self, until: int) -> None:
         """Move the cursor over pointers at which there is no record any more."""
@@ -178,6 +219,8 @@ class GroupState:
         records = 0
         for span in spans:
             self._unlease(span)
+            if (following := self._keys.remove(span)) is not None:
+                self._register(following)
             records += span.records if span.extents is not None else span.until - span.after
         self.spans.remove(spans)
         return records
@@ -239,6 +282,7 @@ class GroupState:
         """Go on above a pointer, without any lease."""
         self.spans = SpanTable()
         self._ready, self._later, self._deadlines, self._dying = [], [], [], []
+        self._keys = KeyOrder()
         self.in_flight = 0
         self.cursor, self.ordinal = after, ordinal
         self.generation += 1
@@ -280,12 +324,22 @@ class GroupState:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _lease(self, span: Span, lease: Lease) -> None:
+    def _scanned(self, records: int) -> int:
+        """Return how many records to read for so many that are wanted."""
+        return max(records, KEYS_SCANNED) if self.settings.key_order else records
+
+    def _hand_out(self, span: Span, given: GivenLease) -> None:
+        token, name, deadline = given
         records = span.records
+        if span.attempts:
+            self.counts.redelivered += records
+        span.attempts += 1
+        span.state, span.member = SpanState.LEASED, name
+        span.lease = Lease(token, name, deadline, span.after, span.until)
         self.in_flight += records
-        if (member := self.members.get(lease.member)) is not None:
+        if (member := self.members.get(name)) is not None:
             member.in_flight += records
-        self._plan(lease)
+        self._plan(span.lease)
 
     def _unlease(self, span: Span) -> None:
         """Take a span from its member."""

@@ -28,6 +28,11 @@ class Extents:
         self._firsts = array("Q", firsts)
         self._lasts = array("Q", lasts)
 
+    def pointers(self) -> Iterator[int]:
+        """Yield the pointer of each record."""
+        for first, last in zip(self._firsts, self._lasts, strict=True):
+            yield from range(first, last + 1)
+
     def clip(self, after: int, until: int) -> tuple[int, int]:
         """Return the first and the last pointer of the records in (after, until]; (0, 0) for none."""
         row = bisect_left(self._lasts, after + 1)
@@ -64,6 +69,8 @@ class SpanState(Enum):
     FREE = "free"
     """May be handed out again, once it is due."""
     LEASED = "leased"
+    BLOCKED = "blocked"
+    """Waits until an earlier record of its key is finished."""
     DYING = "dying"
     """To be written to the dead-letter topic."""
     GONE = "gone"
@@ -91,7 +98,8 @@ class Span:
 
     attempts: how often they were handed out. due: monotonic time of the next hand-out. extents: None if it is
     not known where the records lie. reason, member: why the last hand-out has failed, and to which member it
-    was. number: of a dying span, in the order of the group's dead letters; 0 before it has one.
+    was. number: of a dying span, in the order of the group's dead letters; 0 before it has one. key: hash of
+    the key of its only record, in a group that keeps the order of keys; 0 for none.
     """
 
     after: int
@@ -104,6 +112,7 @@ class Span:
     reason: str = ""
     member: str = ""
     number: int = 0
+    key: int = 0
 
     @property
     def records(self) -> int:
@@ -114,7 +123,7 @@ class Span:
         """Return a span of the same kind about a part of the pointers."""
         return Span(
             after, until, self.attempts, self.state, self.lease, self.extents, self.due, self.reason,
-            self.member, self.number,
+            self.member, self.number, self.key,
         )  # fmt: skip
 
 
@@ -160,6 +169,16 @@ class SpanTable:
             extents.start = span.extents.lead(span.after)
         span.extents = extents
         self._count(span, 1)
+
+    def replace(self, span: Span, parts: Sequence[Span]) -> None:
+        """Replace a span by others that cover its records."""
+        row = bisect_left(self._untils, span.until)
+        self._spans[row : row + 1] = parts
+        self._untils[row : row + 1] = [part.until for part in parts]
+        self._count(span, -1)
+        for part in parts:
+            self._count(part, 1)
+        span.state = SpanState.GONE
 
     def cut(self, after: int, until: int) -> tuple[list[Span], list[Span]]:
         """Cut the spans at two pointers.

@@ -1,0 +1,67 @@
+"""Order by key: of the records of a key, only the first that is not finished may be handed out.
+
+Keys are compared by their hash. Two keys with one hash only wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from xxhash import xxh3_64_intdigest
+
+from quothlog.groups.spans import Span, SpanState
+from quothwire import batch
+from quothwire.batch import Bytes
+from quothwire.errors import QuothError
+
+
+class KeyOrder:
+    """The spans of a group, a record each, by the hash of their key; the first of each may be handed out."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[int, deque[Span]] = {}
+
+    def add(self, span: Span) -> None:
+        """Add a span behind all others. It is blocked if its key has an earlier one."""
+        if not span.key:
+            return
+        waiting = self._by_key.setdefault(span.key, deque())
+        if waiting:
+            span.state = SpanState.BLOCKED
+        waiting.append(span)
+
+    def remove(self, span: Span) -> Span | None:
+        """Remove a span that is finished; returns the next one of its key if that is not blocked any more."""
+        waiting = self._by_key.get(span.key) if span.key else None
+        if not waiting:
+            return None
+        was_first = waiting[0] is span
+        waiting.remove(span)
+        if not waiting:
+            del self._by_key[span.key]
+        elif was_first and waiting[0].state is SpanState.BLOCKED:
+            waiting[0].state = SpanState.FREE
+            return waiting[0]
+        return None
+
+
+def hashes_of(batches: Sequence[Bytes], log_id: int, records: int) -> list[int]:
+    """Return the hash of the key of each record in stored batches, 0 for a record without a key.
+
+    Damaged ones have no key. records: their number, as the headers say.
+    """
+    hashes: list[int] = []
+    for raw in batches:
+        for one in batch.split(raw, log_id):
+            try:
+                keys = batch.decode(one, log_id).keys
+            except QuothError:
+                keys = None
+            count = batch.parse_header(one, log_id).records
+            hashes += map(_hash, keys) if keys is not None else [0] * count
+    return hashes if len(hashes) == records else [0] * records
+
+
+def _hash(key: bytes | None) -> int:
+    return 0 if key is None else xxh3_64_intdigest(key) or 1
