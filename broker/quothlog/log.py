@@ -303,12 +303,20 @@ class Log(Closeable):
         is_due = self.appender.active.end.pointer < before
         return self._drop(lambda: wholly_below(before, self._sealed, self.appender.active), is_due)
 
-    def retain(self) -> tuple[int, int]:
-        """Apply `max_age`, `max_bytes` and `age_limit` now; returns (records, bytes) removed."""
+    def retain(self, finished: int = 0) -> tuple[int, int]:
+        """Apply `max_age`, `max_bytes` and `age_limit` now; returns (records, bytes) removed.
+
+        finished: pointer up to which records are not needed any more, whatever their age.
+        """
         now = self._clock.now()
         active = self.appender.active
         is_due = bool(active.records) and due_for_roll(self.options, active, now)
-        return self._drop(lambda: expired(self.options, self._sealed, self.appender.active, now), is_due)
+
+        def removable() -> int:
+            count = expired(self.options, self._sealed, self.appender.active, now)
+            return max(count, wholly_below(finished + 1, self._sealed, self.appender.active))
+
+        return self._drop(removable, is_due)
 
     def retention_due(self) -> int | None:
         """Return when `retain` will next have something to do, as a pointer; None if it never will."""

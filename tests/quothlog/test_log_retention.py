@@ -120,6 +120,15 @@ def test_nothing_is_removed_without_a_limit(open_log: OpenLog, clock: ManualCloc
     assert list(log.read()) == stored
 
 
+def test_finished_records_go_a_segment_at_a_time_whatever_their_age(open_log: OpenLog) -> None:
+    log = open_log(options=LogOptions(count_limit=2))
+    stored = synced_fill(log, 5)
+    assert log.retain(finished=stored[2].pointer)[0] == 2
+    assert list(log.read()) == stored[2:]
+    assert log.retain(finished=stored[3].pointer)[0] == 2
+    assert list(log.read()) == stored[4:], "the active segment stays"
+
+
 def test_age_limit_seals_the_active_segment(open_log: OpenLog, clock: ManualClock) -> None:
     """Roll by age."""
     log = open_log(options=LogOptions(age_limit=60))

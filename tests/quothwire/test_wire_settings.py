@@ -21,6 +21,7 @@ VALID: dict[str, tuple[Any, ...]] = {
     "size_limit": (1, SEGMENT_BYTES_MAX),
     "count_limit": (0, 2**40),
     "age_limit": (0, SECONDS_MAX),
+    "retention": ("limits", "until_acked"),
 }
 NO_NUMBERS: tuple[Any, ...] = (
     -1, -0.5, 2**64, NAN, INFINITE, -INFINITE, True, False, "5", b"5", None, [], {}, [1],
@@ -32,6 +33,7 @@ INVALID: dict[str, tuple[Any, ...]] = {
     "size_limit": (*NO_NUMBERS, 1.0, 0, SEGMENT_BYTES_MAX + 1),
     "count_limit": (*NO_NUMBERS, 1.0, 2**40 + 1),
     "age_limit": (*NO_NUMBERS, SECONDS_MAX * 1.001),
+    "retention": ("", "forever", b"limits", 0, None, True, [], {}),
 }
 SIMILAR = {
     "max_ages": "max_age",
@@ -42,6 +44,7 @@ SIMILAR = {
     "countlimit": "count_limit",
     "age_limits": "age_limit",
     "durabilty": "durability",
+    "retentions": "retention",
 }
 
 

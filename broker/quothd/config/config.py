@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from quothlog import LogOptions
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
-from quothwire.settings import DURABILITIES, NAMES, TopicSettings
+from quothwire.settings import DURABILITIES, NAMES, RETENTIONS, TopicSettings
 from quothwire.text.quantity import format_size, format_span
 
 PORT_MAX = 65_534
@@ -178,6 +178,12 @@ class Config:
         "Age at which a segment is sealed; infinity: no limit.",
         "Only retention by age needs it.",
         infinity=0,
+    )
+    retention: str = _topic(
+        "limits",
+        "Records to remove: those beyond the limits, or until_acked: those that all groups have finished, too.",
+        "A log is read again; where groups share work and nobody reads twice, finished records may go.",
+        choices=RETENTIONS,
     )
 
     sync_interval: Span = _disk(

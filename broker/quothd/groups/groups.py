@@ -69,6 +69,16 @@ class TopicGroups:
         """True while the fsync thread has a request of the log of the groups."""
         return self._store.is_syncing
 
+    def finished(self) -> int:
+        """Return the pointer up to which all groups have finished all records, durably; 0 without a group.
+
+        Raises `QuothError`, or OSError.
+        """
+        pointer = min((group.after for group in self._store.table()), default=0)
+        if pointer:
+            self._store.sync()
+        return pointer
+
     def next_due(self) -> float:
         """Return the monotonic time of the next call of `tick`."""
         return min(self._store.next_sync(), self._letters.next_due())

@@ -149,6 +149,11 @@ class GroupStore:
         assert self._syncing is not None, "it began the fsync"
         self._syncing.finish(done, now)
 
+    def sync(self) -> None:
+        """Sync the log of the groups in this thread, if it has to be. Raises `QuothError`."""
+        if self._group_log is not None and self._group_log.log.unsynced_bytes:
+            self._group_log.log.sync()
+
     def settle(self, now: float) -> None:
         """Begin a due fsync, and answer the requests that one has reached."""
         syncing = self._syncing

@@ -26,7 +26,8 @@ RETRY_US = 10_000_000
 class Changes:
     """The operations that describe or change the topic itself. Owned by the topic.
 
-    actions: the method for each operation; it returns the reply.
+    actions: the method for each operation; it returns the reply. finished: returns the pointer up to which all
+    groups have finished all records.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Changes:
         events: EventList,
         transactions: LogTransactions,
         clock: Clock,
+        finished: Callable[[], int],
     ) -> None:
         self.config = config
         self.actions: dict[Operation, Callable[[PendingRequest], Reply]] = {
@@ -51,6 +53,7 @@ class Changes:
         self._events = events
         self._transactions = transactions
         self._clock = clock
+        self._finished = finished
         self._is_retained = False
 
     def configure(self, config: Config) -> None:
@@ -79,7 +82,8 @@ class Changes:
             for (application, version), amount in self._transactions.expire():
                 about = {"application": f"{application:016x}", "version": version, **amount._asdict()}
                 note("staged_expired", topic=topic, **about)
-            records, size = self._log.retain()
+            is_bound = self._metadata.topic.settings.retention == "until_acked"
+            records, size = self._log.retain(self._finished() if is_bound else 0)
         except (OSError, QuothError) as problem:
             note("retention_delayed", topic=topic, problem=problem)
             return

@@ -98,7 +98,8 @@ class Topic:
         self.groups = TopicGroups(log, metadata, config, *ways)
         self._transactions = Transactions(log, services.step)
         staged = self._transactions.log_transactions
-        self._changes = Changes(log, metadata, config, self._events, staged, clock)
+        about = self._events, staged, clock, self.groups.finished
+        self._changes = Changes(log, metadata, config, *about)
         self._actions: dict[Operation, Callable[[PendingRequest], Reply | None]] = {
             **self._changes.actions,
             **dict.fromkeys(RANGES, self.reads.query),

@@ -15,7 +15,12 @@ Durability = Literal["written", "synced"]
 """``written``: the operating system has the records, which survive the death of the broker. ``synced``: fsync
 has returned, and they survive a power cut."""
 
+Retention = Literal["limits", "until_acked"]
+"""``limits``: `max_age` and `max_bytes` alone say which records are removed. ``until_acked``: records that all
+groups of the topic have finished are removed, too, a whole segment at a time."""
+
 DURABILITIES: tuple[str, ...] = get_args(Durability)
+RETENTIONS: tuple[str, ...] = get_args(Retention)
 SEGMENT_BYTES_MAX = 2**40
 SECONDS_MAX = 1e10
 
@@ -32,6 +37,7 @@ class GivenSettings(TypedDict, total=False):
     size_limit: int | str
     count_limit: int
     age_limit: float | str
+    retention: Retention | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class TopicSettings:
     size_limit: bytes; a segment that would grow beyond it is sealed, and the next one begins.
     count_limit: records a segment.
     age_limit: seconds; a segment whose first record is older is sealed.
+    retention: ``limits``, or ``until_acked`` to remove what all groups have finished, too.
     """
 
     durability: str = "written"
@@ -52,12 +59,12 @@ class TopicSettings:
     size_limit: int = 64 * 2**20
     count_limit: int = 0
     age_limit: float = 0.0
+    retention: str = "limits"
 
     def __post_init__(self) -> None:
-        if self.durability not in DURABILITIES:
-            raise error(
-                "bad_setting", f"durability is {' or '.join(DURABILITIES)}, not {shown(self.durability)}"
-            )
+        for name, choices in (("durability", DURABILITIES), ("retention", RETENTIONS)):
+            if (chosen := getattr(self, name)) not in choices:
+                raise error("bad_setting", f"{name} is {' or '.join(choices)}, not {shown(chosen)}")
         for name, (low, high, kind) in _NUMBERS.items():
             value: Any = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, kind.types) or not low <= value <= high:

@@ -20,12 +20,13 @@ Fill = Callable[..., list[int]]
 def test_create_and_set_take_every_setting(quoth: Command, topic: str) -> None:
     made = quoth(
         "topic", "create", topic, "--durability", "synced", "--max-age", "1d12h", "--max-bytes", "10GiB",
-        "--size-limit", "5MB", "--count-limit", "1000", "--age-limit", "90", "--format", "json",
+        "--size-limit", "5MB", "--count-limit", "1000", "--age-limit", "90", "--retention", "until_acked",
+        "--format", "json",
     )  # fmt: skip
     assert made.status == 0, made
     settings = {
         "durability": "synced", "max_age": 129_600.0, "max_bytes": 10 * 2**30, "size_limit": 5_000_000,
-        "count_limit": 1_000, "age_limit": 90.0,
+        "count_limit": 1_000, "age_limit": 90.0, "retention": "until_acked",
     }  # fmt: skip
     assert made.objects[0]["settings"] == settings
     changed = quoth("topic", "set", topic, "--max-age", "0", "--size-limit", "1M", "--format", "json")

@@ -31,6 +31,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     "insecure": ("true", True, "0", False, "yes", True),
     "auto_create": ("false", False, "on", True, "off", False),
     "durability": ('"synced"', "synced", "written", "written", "synced", "synced"),
+    "retention": ('"until_acked"', "until_acked", "limits", "limits", "until_acked", "until_acked"),
     "log_level": ('"debug"', "debug", "warning", "warning", "error", "error"),
     "log_format": ('"json"', "json", "text", "text", "json", "json"),
 }

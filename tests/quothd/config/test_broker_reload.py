@@ -53,6 +53,7 @@ def reload(broker: BrokerProcess, file: Path, text: str) -> None:
 ANOTHER: dict[str, object] = {
     "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
     "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
+    "retention": "until_acked",
 }  # fmt: skip
 
 
@@ -292,6 +293,7 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "size_limit": _a_new_topic_has("size_limit", 10**6),
     "count_limit": _a_new_topic_has("count_limit", 1_000),
     "age_limit": _a_new_topic_has("age_limit", 60.0),
+    "retention": _a_new_topic_has("retention", "until_acked"),
     "sync_interval": _syncs_after(1, sync_interval=0.01),
     "unsynced_bytes_max": _syncs_after(9 * MIB, unsynced_bytes_max=16 * MIB),
     "buffer_count_max": _syncs_after(1, buffer_count_max=1),

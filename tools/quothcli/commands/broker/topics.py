@@ -29,6 +29,7 @@ _SETTINGS = {
     "size_limit": ("SIZE", "Begin a new segment at this size."),
     "count_limit": ("N", "Begin a new segment after N records; 0: no limit."),
     "age_limit": ("SPAN", "Begin a new segment at this age; infinity: no limit."),
+    "retention": ("RULE", "until_acked: remove what all groups have finished, too; limits: do not."),
 }
 """Every setting of a topic, as an option: its metavar and its help."""
 _OPTIONS = {
