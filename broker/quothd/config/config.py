@@ -181,7 +181,7 @@ class Config:
     )
     retention: str = _topic(
         "limits",
-        "Records to remove: those beyond the limits, or until_acked: those that all groups have finished, too.",
+        "Records to remove: those beyond the limits; until_acked: what all groups have finished, too.",
         "A log is read again; where groups share work and nobody reads twice, finished records may go.",
         choices=RETENTIONS,
     )

@@ -22,8 +22,10 @@ from quothlog.backup.backup import Archive, Archiver, discard
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.file_format import LOCK_NAME
+from quothlog.groups.group_log import FOLDER, group_log_id
 from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance, Damage
+from quothlog.storage.clock import SystemClock
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothlog.storage.write_failure import report_full_disk
@@ -71,6 +73,8 @@ def backup(
         for one in saved:
             with contextlib.suppress(OSError):  # the next backup removes it
                 discard(DISK, to / one.folder, one.archive)
+                if one.groups is not None:
+                    discard(DISK, to / one.folder / FOLDER, one.groups)
 
 
 @contextlib.contextmanager
@@ -94,11 +98,13 @@ def _save(folder: TopicFolder, to: Path, until: int, advance: Advance, *, exact:
     """Copy one topic. A read error skips this topic; a full disk aborts the backup."""
     outcome = Outcome(folder)
     target = to / folder.path.name
+    groups: Archive | None = None
     try:
         with report_full_disk(DISK, to, repr(folder.topic.name), _AFTER_A_FULL_DISK):
             archiver = Archiver(folder.path, folder.topic.log_id, target, until, exact=exact)
             outcome.damages += archiver.run(advance)
-        archive, outcome.copied = archiver.archive, archiver.copied
+            archive, outcome.copied = archiver.archive, archiver.copied
+            groups = _save_groups(outcome, target, advance)
     except FileNotFoundError:
         archive = Archive(until)  # a topic without any publish has no segment
     except QuothError as problem:
@@ -107,8 +113,27 @@ def _save(folder: TopicFolder, to: Path, until: int, advance: Advance, *, exact:
         outcome.problem = problem
         return outcome
     if folder.path.is_dir():  # otherwise it was deleted, and the archive may lack segments
-        outcome.saved = SavedTopic(folder.path.name, folder.topic, archive)
+        outcome.saved = SavedTopic(folder.path.name, folder.topic, archive, groups)
     return outcome
+
+
+def _save_groups(outcome: Outcome, target: Path, advance: Advance) -> Archive | None:
+    """Copy the log of a topic's groups as it is now; returns None if it has none.
+
+    It may be ahead of the topic's records in the backup. What the groups have finished above them has no
+    effect: the restored log gives those pointers to no other record.
+    """
+    folder = outcome.folder
+    if not (folder.path / FOLDER).is_dir():
+        return None
+    own_id, now = group_log_id(folder.topic.log_id), SystemClock().now()
+    try:
+        archiver = Archiver(folder.path / FOLDER, own_id, target / FOLDER, now, exact=False)
+        outcome.damages += archiver.run(advance)
+    except FileNotFoundError:
+        return None
+    outcome.copied += archiver.copied
+    return archiver.archive
 
 
 _AFTER_A_LOSS = "the topic stays in the backup as it was: restore it"

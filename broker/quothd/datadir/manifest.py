@@ -3,7 +3,8 @@
 {"version": 1, "topics": [                              one line of JSON, hashes in hex
     {"folder": ..., "name": ..., "log": ..., "settings": {...}, "until": ..., "newest": ..., "last": ...,
      "first_ordinal": ..., "end_ordinal": ..., "segments": [
-        {"floor": ..., "bytes": ..., "hash": ..., "index": {"bytes": ..., "hash": ...} or null}, ...]}, ...]}
+        {"floor": ..., "bytes": ..., "hash": ..., "index": {"bytes": ..., "hash": ...} or null}, ...],
+     "groups": {"until": ..., ..., "segments": [...]} or null}, ...]}
 XXXXXXXXXXXXXXXX                                        xxh3-64 of that line, in hex
 """
 
@@ -37,11 +38,17 @@ BYTES_MAX = 256 * 2**20
 
 @dataclass(frozen=True)
 class SavedTopic:
-    """A topic in a backup. folder: the name of its folder there."""
+    """A topic in a backup. folder: the name of its folder there. groups: None if it has no group."""
 
     folder: str
     topic: TopicFile
     archive: Archive
+    groups: Archive | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its files."""
+        return self.archive.bytes + (self.groups.bytes if self.groups is not None else 0)
 
 
 def save(directory: Path, topics: Mapping[str, SavedTopic]) -> None:
@@ -141,6 +148,7 @@ _TOPIC: dict[str, _Check] = {
     **_ARCHIVE,
     "segments": lambda value: isinstance(_checked_list(value, _SEGMENT), list),
 }
+_GROUPS: dict[str, _Check] = {**_ARCHIVE, "segments": _TOPIC["segments"]}
 _VERSION: dict[str, _Check] = {"version": lambda value: type(value) is int}
 """Checked first: a manifest of another version may have any other fields."""
 _TOPICS: dict[str, _Check] = {"topics": lambda value: isinstance(_checked_list(value, _TOPIC), list)}
@@ -166,12 +174,19 @@ def _checked_list(value: object, checks: Mapping[str, _Check]) -> list[dict[str,
 
 
 def _row(saved: SavedTopic) -> dict[str, Any]:
-    topic, archive = saved.topic, saved.archive
+    topic = saved.topic
     return {
         "folder": saved.folder,
         "name": topic.name,
         "log": topic.log_id,
         "settings": topic.settings.to_map(),
+        **_archive_row(saved.archive),
+        "groups": saved.groups and _archive_row(saved.groups),
+    }
+
+
+def _archive_row(archive: Archive) -> dict[str, Any]:
+    return {
         **{name: getattr(archive, name) for name in _ARCHIVE},
         "segments": [
             {"floor": one.segment.floor, **_file(one.segment), "index": one.index and _file(one.index)}
@@ -186,11 +201,17 @@ def _file(kept: KeptFile) -> dict[str, Any]:
 
 def _saved(row: dict[str, Any]) -> SavedTopic:
     """Make a topic from its row. Raises ValueError if fields contradict each other."""
+    topic = TopicFile(row["name"], row["log"], TopicSettings().changed(row["settings"]))
+    groups = row.get("groups")  # those of an earlier version have none
+    kept = _archive(_checked_map(groups, _GROUPS)) if groups is not None else None
+    return SavedTopic(row["folder"], topic, _archive(row), kept)
+
+
+def _archive(row: dict[str, Any]) -> Archive:
     if any(one["floor"] >= other["floor"] for one, other in pairwise(row["segments"])):
         raise ValueError("segments are not in order")
     if row["first_ordinal"] > row["end_ordinal"]:
         raise ValueError(f"records from {row['first_ordinal']} to {row['end_ordinal']}")
-    topic = TopicFile(row["name"], row["log"], TopicSettings().changed(row["settings"]))
     segments = [
         KeptSegment(
             _kept(one["floor"], one, file_format.SEGMENT_SUFFIX),
@@ -198,8 +219,7 @@ def _saved(row: dict[str, Any]) -> SavedTopic:
         )
         for one in row["segments"]
     ]
-    archive = Archive(**{name: row[name] for name in _ARCHIVE}, segments=segments)
-    return SavedTopic(row["folder"], topic, archive)
+    return Archive(**{name: row[name] for name in _ARCHIVE}, segments=segments)
 
 
 def _kept(floor: int, row: dict[str, Any], suffix: str) -> KeptFile:

@@ -18,9 +18,11 @@ from quothd.datadir import catalog, manifest
 from quothd.datadir.manifest import SavedTopic
 from quothlog import segment
 from quothlog.backup import restore as restoration
+from quothlog.backup.backup import Archive
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.file_format import LogPosition
+from quothlog.groups.group_log import FOLDER, group_log_id
 from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance
 from quothlog.storage.dirlock import DirectoryLock
@@ -63,9 +65,10 @@ def check(backup: Path, topics: Sequence[SavedTopic], advance: Advance) -> None:
         folder = backup / one.folder
         if folder.is_symlink():
             raise error("damaged", f"{folder} is a symbolic link, and a backup holds none")
-        for file in one.archive.files:
-            file.check(folder)
-            advance(file.bytes)
+        for archive, where in _archives(one, folder):
+            for file in archive.files:
+                file.check(where)
+                advance(file.bytes)
         log_ids = set()
         for kept in one.archive.segments:
             with contextlib.suppress(QuothError):
@@ -93,7 +96,7 @@ def restore(
         if rename:
             topics = [replace(one, topic=replace(one.topic, name=rename)) for one in topics]
         _check_free(directory, [one.topic for one in topics])
-        need_room(DISK, directory, sum(one.archive.bytes for one in topics))
+        need_room(DISK, directory, sum(one.bytes for one in topics))
         for one in topics:
             with report_full_disk(DISK, directory, repr(one.topic.name), _AFTER_A_FULL_DISK):
                 restored = _restore_one(backup / one.folder, one, directory, until, advance)
@@ -131,11 +134,25 @@ def _restore_one(
         end = restoration.restore(
             source, one.archive, folder, one.topic.log_id, until=until, others=others, advance=advance
         )
+        if one.groups is not None:
+            DISK.make_directory(folder / FOLDER)
+            own_id = group_log_id(one.topic.log_id)
+            restoration.restore(source / FOLDER, one.groups, folder / FOLDER, own_id, advance=advance)
 
     path = catalog.make(directory, one.topic, fill=fill)
     if end is None or end.ordinal == one.archive.first_ordinal:
         return Restored(one.topic.name, path, 0, 0)
     return Restored(one.topic.name, path, end.ordinal - one.archive.first_ordinal, end.pointer)
+
+
+def _archives(one: SavedTopic, folder: Path) -> list[tuple[Archive, Path]]:
+    """Return the archives of a topic, each with the folder of its files. Raises `Damaged`."""
+    archives = [(one.archive, folder)]
+    if one.groups is not None:
+        if (folder / FOLDER).is_symlink():
+            raise error("damaged", f"{folder / FOLDER} is a symbolic link, and a backup holds none")
+        archives.append((one.groups, folder / FOLDER))
+    return archives
 
 
 def _newest(found: Mapping[str, SavedTopic]) -> list[SavedTopic]:

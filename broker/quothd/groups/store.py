@@ -214,7 +214,8 @@ class GroupStore:
 
     def _open(self, path: Path) -> None:
         free_min = self.config.disk_free_min
-        self._group_log = GroupLog.open(path, self.log.filesystem, self._clock, free_min)
+        ports = self.log.filesystem, self._clock
+        self._group_log = GroupLog.open(path, self.log.log_id, *ports, free_min)
         if self.metadata.groups_failure is not None:
             self._group_log.log.appender.write_failure.fail(self.metadata.groups_failure)
         self._syncing = Syncing(self.topic, self._group_log.log, self.config, self._submit)

@@ -26,8 +26,8 @@ RETRY_US = 10_000_000
 class Changes:
     """The operations that describe or change the topic itself. Owned by the topic.
 
-    actions: the method for each operation; it returns the reply. finished: returns the pointer up to which all
-    groups have finished all records.
+    actions: the method for each operation; it returns the reply. finished: returns the pointer up to which
+    all groups have finished all records.
     """
 
     def __init__(

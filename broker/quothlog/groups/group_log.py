@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from xxhash import xxh3_64_intdigest
+
 from quothlog.groups import events
 from quothlog.groups.events import Replay
 from quothlog.groups.group_state import GroupState
@@ -58,10 +60,18 @@ class GroupLog(Closeable):
         self._bytes = log.info().bytes
 
     @classmethod
-    def open(cls, topic: Path, filesystem: FileSystem, clock: Clock, disk_free_min: int) -> GroupLog:
-        """Open the log in a topic's folder, or begin it. Raises as `Log.open` does."""
+    def open(
+        cls, topic: Path, log_id: int, filesystem: FileSystem, clock: Clock, disk_free_min: int
+    ) -> GroupLog:
+        """Open the log in a topic's folder, or begin it; raises as `Log.open` does.
+
+        log_id: that of the topic's log.
+        """
         options = LogOptions(size_limit=_SEGMENT_BYTES, disk_free_min=disk_free_min)
-        return cls(Log.open(topic / FOLDER, options=options, filesystem=filesystem, clock=clock))
+        own_id = group_log_id(log_id)
+        return cls(
+            Log.open(topic / FOLDER, options=options, log_id=own_id, filesystem=filesystem, clock=clock)
+        )
 
     @staticmethod
     def exists(topic: Path, filesystem: FileSystem) -> bool:
@@ -133,6 +143,11 @@ class GroupLog(Closeable):
             raise outcome
         self._bytes += len(raw)
         return outcome.last
+
+
+def group_log_id(log_id: int) -> int:
+    """Return the id of the log of the groups of the topic whose log has this id."""
+    return xxh3_64_intdigest(b"groups", log_id) or 1
 
 
 def _in_batches(snapshots: Iterable[bytes]) -> Iterator[list[bytes]]:

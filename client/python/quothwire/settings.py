@@ -16,7 +16,7 @@ Durability = Literal["written", "synced"]
 has returned, and they survive a power cut."""
 
 Retention = Literal["limits", "until_acked"]
-"""``limits``: `max_age` and `max_bytes` alone say which records are removed. ``until_acked``: records that all
+"""``limits``: `max_age` and `max_bytes` alone say which records are removed. ``until_acked``: those that all
 groups of the topic have finished are removed, too, a whole segment at a time."""
 
 DURABILITIES: tuple[str, ...] = get_args(Durability)

@@ -103,7 +103,7 @@ def restore(
     wanted = restoring.select(source, topics or (), until)
     if rename is not None and len(wanted) != 1:
         raise error("bad_request", f"--as is for one topic, these are {len(wanted)}", "name it with --topic")
-    size = sum(one.archive.bytes for one in wanted)
+    size = sum(one.bytes for one in wanted)
     with byte_progress("checking", size) as advance:
         restoring.check(source, wanted, advance)
     with byte_progress("restoring", size) as advance:
