@@ -157,8 +157,7 @@ class GroupState:
 
     def lease_again(self, span: Span, until: int, chosen: ChosenRecords, lease: GivenLease) -> Span:
         """Hand out the records of a free span up to a pointer again. They were read again."""
-        (part,), rest = self.spans.cut(span.after, until)
-        self._register_parts([], rest)
+        (part,) = self._cut(span.after, until)
         self.spans.know(part, chosen.extents)
         self._hand_out(part, lease)
         return part
@@ -189,8 +188,7 @@ class GroupState:
             for part in parts:
                 self.spans.append(part)
         else:
-            (known,), rest = self.spans.cut(span.after, last)
-            self._register_parts([], rest)
+            (known,) = self._cut(span.after, last)
             self.spans.replace(known, parts)
         for part in leased:
             self._hand_out(part, lease)
@@ -204,15 +202,12 @@ class GroupState:
 
     def find(self, first: int, last: int, token: int) -> list[Span]:
         """Find the spans of the records from a first to a last pointer that have the lease of a token."""
-        inside, outside = self.spans.cut(first - 1, last)
-        self._register_parts(inside, outside)
+        inside = self._cut(first - 1, last)
         return [span for span in inside if span.lease is not None and span.lease.token == token]
 
     def ack(self, first: int, last: int) -> list[Span]:
         """Find the spans of the records from a first to a last pointer, under a lease or not, to finish."""
-        inside, outside = self.spans.cut(first - 1, last)
-        self._register_parts(inside, outside)
-        return inside
+        return self._cut(first - 1, last)
 
     def finish(self, spans: list[Span]) -> int:
         """Finish the records of some spans; returns their number, of which some may be an upper bound."""
@@ -305,9 +300,8 @@ class GroupState:
 
     def cut_dying(self, span: Span, until: int, chosen: ChosenRecords) -> Span:
         """Cut a dying span behind the records that were read of it, which become one dead letter."""
-        (part,), rest = self.spans.cut(span.after, until)
+        (part,) = self._cut(span.after, until)
         self.spans.know(part, chosen.extents)
-        self._register_parts([part], rest)
         return part
 
     def see(self, member: str, now: float) -> None:
@@ -375,7 +369,10 @@ class GroupState:
         elif span.state is SpanState.DYING:
             heapq.heappush(self._dying, (span.number or 2**62, row, span))
 
-    def _register_parts(self, inside: list[Span], outside: list[Span]) -> None:
-        """Register the parts of spans that were cut. Without a cut nothing has to be done."""
-        for span in (*inside, *outside) if outside else ():
-            self._register(span)
+    def _cut(self, after: int, until: int) -> list[Span]:
+        """Cut the spans at two pointers, register the parts, and return those between."""
+        found = self.spans.cut(after, until)
+        if found.is_split:
+            for span in (*found.inside, *found.outside):
+                self._register(span)
+        return found.inside

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 
 class Extents:
@@ -127,6 +128,14 @@ class Span:
         )  # fmt: skip
 
 
+class Cut(NamedTuple):
+    """The spans between two pointers, and the parts outside of those that were split there."""
+
+    inside: list[Span]
+    outside: list[Span]
+    is_split: bool
+
+
 @dataclass(slots=True)
 class SpanTable:
     """The spans of a group, in the order of their pointers.
@@ -180,23 +189,21 @@ class SpanTable:
             self._count(part, 1)
         span.state = SpanState.GONE
 
-    def cut(self, after: int, until: int) -> tuple[list[Span], list[Span]]:
-        """Cut the spans at two pointers.
-
-        Returns those between them, and the parts of cut spans that lie outside. A part without a record is
-        left out, if that is known.
-        """
+    def cut(self, after: int, until: int) -> Cut:
+        """Cut the spans at two pointers. A part without a record is left out, if that is known."""
         row = bisect_left(self._untils, after + 1)
         inside: list[Span] = []
         outside: list[Span] = []
+        is_split = False
         while row < len(self._spans) and self._spans[row].after < until:
             span = self._spans[row]
             if after <= span.after and span.until <= until:
                 inside.append(span)
                 row += 1
             else:
+                is_split = True
                 row += self._split(row, max(span.after, after), min(span.until, until), inside, outside)
-        return inside, outside
+        return Cut(inside, outside, is_split)
 
     def remove(self, spans: Sequence[Span]) -> None:
         """Remove spans that follow each other in the table, perhaps with finished records in between."""
