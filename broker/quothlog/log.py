@@ -299,8 +299,7 @@ class Log(Closeable):
 
     def trim(self, before: int) -> tuple[int, int]:
         """Remove the segments that hold only pointers below `before`; returns (records, bytes) removed."""
-        check_pointer(before)
-        is_due = self.appender.active.end.pointer < before
+        is_due = self.appender.active.end.pointer < check_pointer(before)
         return self._drop(lambda: wholly_below(before, self._sealed, self.appender.active), is_due)
 
     def retain(self, finished: int = 0) -> tuple[int, int]:
@@ -308,15 +307,9 @@ class Log(Closeable):
 
         finished: pointer up to which records are not needed any more, whatever their age.
         """
-        now = self._clock.now()
-        active = self.appender.active
-        is_due = bool(active.records) and due_for_roll(self.options, active, now)
-
-        def removable() -> int:
-            count = expired(self.options, self._sealed, self.appender.active, now)
-            return max(count, wholly_below(finished + 1, self._sealed, self.appender.active))
-
-        return self._drop(removable, is_due)
+        active, moment = self.appender.active, (self._clock.now(), finished)
+        is_due = bool(active.records) and due_for_roll(self.options, active, moment[0])
+        return self._drop(lambda: expired(self.options, self._sealed, self.appender.active, *moment), is_due)
 
     def retention_due(self) -> int | None:
         """Return when `retain` will next have something to do, as a pointer; None if it never will."""

@@ -88,14 +88,17 @@ def next_due(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegme
     return min(dues, default=None)
 
 
-def expired(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegment, now: int) -> int:
+def expired(
+    options: LogOptions, sealed: Sequence[Segment], active: ActiveSegment, now: int, finished: int
+) -> int:
     """Count the sealed segments, oldest first, that are to be removed.
 
-    By age all of them may go; for `max_bytes` the newest one that holds records stays, however large.
+    By age all of them may go, and those with pointers up to `finished` alone, too; for `max_bytes` the newest
+    one that holds records stays, however large.
     """
-    count = 0
+    count = wholly_below(finished + 1, sealed, active) if finished else 0
     if options.max_age:
-        count = wholly_below(max(0, now - options.max_age_us), sealed, active)
+        count = max(count, wholly_below(max(0, now - options.max_age_us), sealed, active))
     if options.max_bytes:
         total = sum(one.size for one in [*sealed[count:], active])
         end = len(sealed) - (0 if active.records else 1)

@@ -182,7 +182,7 @@ class Config:
     retention: str = _topic(
         "limits",
         "Records to remove: those beyond the limits; until_acked: what all groups have finished, too.",
-        "A log is read again; where groups share work and nobody reads twice, finished records may go.",
+        "A log is read again; where groups alone read a topic, finished records may go.",
         choices=RETENTIONS,
     )
 
@@ -246,6 +246,14 @@ class Config:
         "Time that stopping may take.",
         "Then the daemon ends and names the topics with unsynced records.",
         least=0,
+    )
+
+    group_idle: Span = _life(
+        7 * 86_400.0,
+        "Time without a request after which a consumer group is reported as unused; infinity: never.",
+        "Nothing removes a group by itself: the lag of an unused one grows, and `until_acked` waits for it.",
+        least=0,
+        infinity=0,
     )
 
     workers_max: int = _limit(

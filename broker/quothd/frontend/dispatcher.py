@@ -44,7 +44,7 @@ from quothwire.protocol.messages import Operation
 Send = Callable[[Frames], None]
 Announce = Callable[[str, int], None]
 
-_READS = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
+_READS = (Operation.FETCH, Operation.GROUP_FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 
 
 class Dispatcher:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import astuple
+from itertools import islice
 from typing import Any
 
 from quothd.groups.dead_letters import DeadLetters
@@ -30,6 +31,7 @@ from quothwire.protocol.group_messages import (
 )
 from quothwire.protocol.group_settings import CURSOR, GroupSettings, check_group
 from quothwire.protocol.messages import Operation, Reply
+from quothwire.text.quantity import format_span
 from quothwire.topic import check_topic
 
 UNKNOWN_COUNTED_MAX = 1_000
@@ -78,7 +80,7 @@ class Administration:
             raise error("groups_max", f"topic {store.topic!r} has {len(table)} groups")
         table.last_number += 1
         group = GroupState(table.last_number, name, settings, *self._position(asked.start))
-        group.used = now
+        group.used = store.now()
         table.by_name[name] = group
         last = store.change([events.snapshot(group)], now, twice=True)
         note("group_made", topic=store.topic, group=name)
@@ -87,12 +89,12 @@ class Administration:
     def _describe(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         return self._info(self._store.group(request.decode().group), now), 0
 
-    def _list(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+    def _list(self, request: PendingRequest, _now: float) -> tuple[Reply, int]:
         asked: ListGroups = request.decode()
         groups = self._store.table().by_name
         names = sorted(groups, key=str.encode)
         start = bisect_right(names, asked.after.encode(), key=str.encode) if asked.after else 0
-        rows = [self._row(groups[name], now) for name in names[start : start + asked.limit]]
+        rows = [self._row(groups[name]) for name in names[start : start + asked.limit]]
         return Groups(rows), 0
 
     def _update(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
@@ -136,7 +138,7 @@ class Administration:
         group = self._store.group(asked.group)
         if group.settings.mode != CURSOR:
             raise error("bad_request", f"{group.name!r} is no cursor: acknowledge its records")
-        group.used = now
+        group.used = self._store.now()
         if asked.generation not in (0, group.generation) or asked.pointer <= group.cursor:
             return self._info(group, now), 0
         group.cursor, group.ordinal = min(asked.pointer, max(group.cursor, self._store.log.newest)), -1
@@ -163,8 +165,8 @@ class Administration:
         oldest = 0
         if after < newest:
             oldest = log.survey(after).count(after, newest)[0].first
-        row = self._row(group, now)
-        members = sorted(group.members.items(), key=lambda item: -item[1].seen)[:MEMBERS_SHOWN_MAX]
+        row = self._row(group)
+        members = islice(group.members, MEMBERS_SHOWN_MAX)
         shown = [
             {"name": name, "in_flight": one.in_flight, "idle": round(now - one.seen, 3)}
             for name, one in members
@@ -175,9 +177,10 @@ class Administration:
             log=log.log_id, oldest=oldest, newest=newest, members=shown, lag=lag, pending=pending, **row
         )
 
-    def _row(self, group: GroupState, now: float) -> dict[str, Any]:
+    def _row(self, group: GroupState) -> dict[str, Any]:
         """Return the fields of a group that need no read of the log."""
         redelivered, dead, gone, _ = astuple(group.counts)
+        idle = max(0, self._store.now() - group.used) / 1e6
         return {
             "group": group.name,
             "settings": group.settings.to_map(),
@@ -189,9 +192,14 @@ class Administration:
             "redelivered": redelivered,
             "dead": dead,
             "gone": gone,
-            "idle": max(0.0, round(now - group.used, 3)),
-            "problem": self._letters.problem(group.name),
+            "idle": idle,
+            "problem": self._letters.problem(group.name) or self._unused(idle),
         }
+
+    def _unused(self, idle: float) -> str:
+        """Return the problem of a group that was not used for too long, empty for any other one."""
+        limit = self._store.config.group_idle
+        return f"not used for {format_span(int(idle))}" if limit and idle > limit else ""
 
     def _behind(self, group: GroupState) -> int:
         """Count the records above the cursor."""

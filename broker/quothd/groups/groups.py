@@ -102,8 +102,11 @@ class TopicGroups:
         return True
 
     def tick(self, now: float) -> None:
-        """Execute the maintenance that is due."""
+        """Send the dead letters again that are due."""
         self._letters.tick(now)
+
+    def compact(self) -> None:
+        """Make their log shorter if it has grown."""
         self._store.compact()
 
     def settle(self, now: float) -> None:

@@ -104,7 +104,8 @@ class HandOuts:
         if group.name in self._reading:
             self._waiting[group.name].append(request)
             return
-        group.see(asked.member, now)
+        group.members.see(asked.member, now)
+        group.used = self._store.now()
         group.expire(now)
         self._letters.take(group, now)
         size = min(asked.bytes_max, FETCH_BYTES_MAX)

@@ -74,11 +74,13 @@ class GroupStore:
         if self.metadata.groups is None:
             assert self._group_log is not None, "it was opened"
             self.metadata.groups = self._group_log.load()
-            for group in self.metadata.groups:
-                group.used = self._clock.monotonic()
             if self._group_log.lost:
                 note("group_events_lost", topic=self.topic, events=self._group_log.lost)
         return self.metadata.groups
+
+    def now(self) -> int:
+        """Return the time, as a pointer."""
+        return self._clock.now()
 
     def group(self, name: str) -> GroupState:
         """Return a group. Raises ``unknown_group``."""
@@ -192,9 +194,7 @@ class GroupStore:
         if table is None:
             return
         for group in table:
-            for name, member in [*group.members.items()]:
-                if not member.in_flight and member.seen < now - MEMBER_SHOWN_S:
-                    del group.members[name]
+            group.members.forget(now - MEMBER_SHOWN_S)
         if all(group.is_idle for group in table):
             self.metadata.groups = None
 

@@ -272,6 +272,7 @@ class Topic:
         now = self._now
         if now - self._last_check >= self._config.check_interval:
             self._last_check = now
+            self.groups.compact()
             self._changes.retain()
             self._changes.inform()
         self.groups.tick(now)

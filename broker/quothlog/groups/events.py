@@ -5,7 +5,7 @@ give the groups again. A snapshot replaces all that was known of its group, so t
 each group; it is stored twice, since without it what follows about its group means nothing. Everything else
 may be damaged: then records are handed out once more.
 
-    1 snapshot    name, settings, generation, paused, cursor, ordinal, counts, spans
+    1 snapshot    name, settings, generation, paused, cursor, ordinal, counts, used, spans
     2 settled     generation, cursor, ordinal, [after, until, ...], counts
     3 attempted   generation, [after, until, attempts, ...]
     4 dying       generation, after, until, number, attempts, reason, member
@@ -49,7 +49,7 @@ def snapshot(group: GroupState) -> bytes:
     ]
     return _pack(
         Kind.SNAPSHOT, group.number, group.name, group.settings.to_map(), group.generation, group.is_paused,
-        group.cursor, group.ordinal, astuple(group.counts), spans,
+        group.cursor, group.ordinal, astuple(group.counts), group.used, spans,
     )  # fmt: skip
 
 
@@ -103,12 +103,14 @@ class Replay:
         self.failed = 0
         self.last_number = 0
 
-    def apply(self, event: bytes) -> None:
-        """Apply the next event."""
+    def apply(self, event: bytes, at: int) -> None:
+        """Apply the next event. at: when it was written, as a pointer."""
         try:
             kind, number, *fields = msgpack.unpackb(event, use_list=False)
             self.last_number = max(self.last_number, number)
             self._apply(Kind(kind), number, fields)
+            if kind != Kind.SNAPSHOT and number in self.groups:
+                self.groups[number].used = at
         except (QuothError, ValueError, TypeError, KeyError, AssertionError):
             self.failed += 1
 
@@ -159,10 +161,12 @@ def _restored(
     cursor: int,
     ordinal: int,
     counts: tuple[int, ...],
+    used: int,
     spans: Iterable[tuple[Any, ...]],
 ) -> GroupState:
     kept = GroupSettings.of({**settings, "backoff": list(settings["backoff"])})
     group = GroupState(number, name, kept, cursor, ordinal, generation, is_paused, GroupCounts(*counts))
+    group.used = used
     for after, until, attempts, *dead in spans:
         span = Span(after, until, attempts)
         if dead:

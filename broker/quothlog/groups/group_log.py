@@ -96,7 +96,7 @@ class GroupLog(Closeable):
                     self.lost += header.records
                     continue
                 for event in values:
-                    replay.apply(event)
+                    replay.apply(event, header.base)
             after = found.next
         self.lost += replay.failed
         table = GroupTable(replay.finish())

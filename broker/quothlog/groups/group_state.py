@@ -15,6 +15,7 @@ from itertools import count
 from typing import NamedTuple
 
 from quothlog.groups.key_order import KeyOrder
+from quothlog.groups.members import Members
 from quothlog.groups.selection import ChosenRecords
 from quothlog.groups.spans import Lease, Span, SpanState, SpanTable
 from quothwire.pointer import POINTER_MAX
@@ -25,7 +26,6 @@ ALONE_FROM = 3
 with it; from the last attempt on where there are fewer."""
 KEYS_SCANNED = 100
 """Records that a group with order by key reads at least, to find keys that nothing blocks."""
-MEMBERS_MAX = 1_000
 
 EXPIRED = "the lease has expired"
 
@@ -52,14 +52,6 @@ class GivenLease(NamedTuple):
 
 
 @dataclass(slots=True)
-class Member:
-    """A member. seen: the monotonic time of its last request. in_flight: its records under a lease."""
-
-    seen: float
-    in_flight: int = 0
-
-
-@dataclass(slots=True)
 class GroupCounts:
     """Records counted since the group was created, see `GroupInfo`. letters: dead letters with a number."""
 
@@ -75,7 +67,7 @@ class GroupState:
 
     number: names it in the log of the groups. cursor: all records above it were never handed out. ordinal:
     that of the first of them, -1 if it is not known. generation: a higher one after each seek. in_flight:
-    records under a lease. used: the monotonic time of the last request.
+    records under a lease. used: the time of its last use, as a pointer.
     """
 
     number: int
@@ -88,8 +80,8 @@ class GroupState:
     counts: GroupCounts = field(default_factory=GroupCounts)
     spans: SpanTable = field(default_factory=SpanTable)
     in_flight: int = 0
-    used: float = 0.0
-    members: dict[str, Member] = field(default_factory=dict)
+    used: int = 0
+    members: Members = field(default_factory=Members)
     _keys: KeyOrder = field(default_factory=KeyOrder)
     _ready: list[tuple[int, int, Span]] = field(default_factory=list)
     _later: list[tuple[float, int, Span]] = field(default_factory=list)
@@ -281,8 +273,7 @@ class GroupState:
         self.in_flight = 0
         self.cursor, self.ordinal = after, ordinal
         self.generation += 1
-        for member in self.members.values():
-            member.in_flight = 0
+        self.members.end_leases()
 
     def register_all(self) -> None:
         """Put all spans where they wait for what comes next, after they were read from the log."""
@@ -304,18 +295,6 @@ class GroupState:
         self.spans.know(part, chosen.extents)
         return part
 
-    def see(self, member: str, now: float) -> None:
-        """Take note of a request of a member."""
-        self.used = now
-        if member in self.members:
-            self.members[member].seen = now
-            return
-        if len(self.members) >= MEMBERS_MAX:
-            idle = [name for name, one in self.members.items() if not one.in_flight]
-            oldest = min(idle or self.members, key=lambda name: self.members[name].seen)
-            del self.members[oldest]
-        self.members[member] = Member(now)
-
     # -- inside ---------------------------------------------------------------------------------------------
 
     def _scanned(self, records: int) -> int:
@@ -331,8 +310,7 @@ class GroupState:
         span.state, span.member = SpanState.LEASED, name
         span.lease = Lease(token, name, deadline, span.after, span.until)
         self.in_flight += records
-        if (member := self.members.get(name)) is not None:
-            member.in_flight += records
+        self.members.add(name, records)
         self._plan(span.lease)
 
     def _unlease(self, span: Span) -> None:
@@ -343,8 +321,7 @@ class GroupState:
         lease.spans -= 1
         records = span.records
         self.in_flight -= records
-        if (member := self.members.get(lease.member)) is not None:
-            member.in_flight -= records
+        self.members.add(lease.member, -records)
 
     def _next_later(self) -> float:
         """Return the monotonic time at which a delayed span is due; infinity for none."""

@@ -9,6 +9,8 @@ row, 40 bytes each, little-endian
 32  milliseconds    8     nack: before the next hand-out, counted from 1, 0 for the group's backoff
                           extend: that the lease lasts from now on
                           0 otherwise
+
+Rows are in the order of their pointers and do not overlap.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 from quothwire.batch import Bytes
@@ -68,7 +71,12 @@ def decode_settlements(payload: Bytes, count: int) -> list[Settlement]:
         raise error("bad_request", text, "nothing was done; rows tells how many the payload holds")
     if count > ROWS_MAX:
         raise error("too_large", f"{count} rows in one request, at most {ROWS_MAX}", "nothing was done")
-    return [_checked(*row) for row in _ROW.iter_unpack(payload)]
+    rows = [_checked(*row) for row in _ROW.iter_unpack(payload)]
+    for row, following in pairwise(rows):
+        if following.first <= row.last:
+            text = f"a row to {row.last}, then one from {following.first}"
+            raise error("bad_request", text, "nothing was done; rows do not overlap, the lowest comes first")
+    return rows
 
 
 def _checked(number: int, zeros: bytes, first: int, last: int, token: int, milliseconds: int) -> Settlement:
