@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from quoth.client import Client, connect
     from quoth.core.outgoing import Failure, ProducerError
     from quoth.cursor import Cursor, Position
+    from quoth.groups.calls import Lag, PendingRange
+    from quoth.groups.group import ConsumerGroup, GroupBatch, GroupMessage
+    from quoth.groups.openings import GroupSummary
     from quoth.message import Ack, Gap, Message, PointerRange
     from quoth.message import Stretch as Stretch
     from quoth.producer import Producer
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
         RequestError,
         Unavailable,
     )
+    from quothwire.protocol.group_messages import GroupInfo
     from quothwire.protocol.messages import Advance, Count, Status, TopicInfo, TransactionInfo, Trimmed
     from quothwire.protocol.transaction import StagedPart
 
@@ -43,16 +47,23 @@ __all__ = [
     "BrokerFailure",
     "Client",
     "Conflict",
+    "ConsumerGroup",
     "Count",
     "Cursor",
     "Damaged",
     "Disconnected",
     "Failure",
     "Gap",
+    "GroupBatch",
+    "GroupInfo",
+    "GroupMessage",
+    "GroupSummary",
+    "Lag",
     "Message",
     "Messages",
     "NotFound",
     "PartWriter",
+    "PendingRange",
     "PointerRange",
     "Position",
     "Producer",
@@ -75,6 +86,9 @@ _MODULES = {
     "quoth.batch": ("Batch", "Messages", "StoredBatch"),
     "quoth.client": ("Client", "connect"),
     "quoth.cursor": ("Cursor", "Position"),
+    "quoth.groups.calls": ("Lag", "PendingRange"),
+    "quoth.groups.group": ("ConsumerGroup", "GroupBatch", "GroupMessage"),
+    "quoth.groups.openings": ("GroupSummary",),
     "quoth.message": ("Ack", "Gap", "Message", "PointerRange", "Stretch"),
     "quoth.core.outgoing": ("Failure", "ProducerError"),
     "quoth.producer": ("Producer",),
@@ -90,6 +104,7 @@ _MODULES = {
         "RequestError",
         "Unavailable",
     ),
+    "quothwire.protocol.group_messages": ("GroupInfo",),
     "quothwire.protocol.messages": ("Advance", "Count", "Status", "TopicInfo", "TransactionInfo", "Trimmed"),
     "quothwire.protocol.transaction": ("StagedPart",),
 }

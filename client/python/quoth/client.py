@@ -15,6 +15,7 @@ from quoth.core.options import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
 from quoth.core.options import DEFAULT_URL as DEFAULT_URL
 from quoth.core.paging import ReadAhead, ReadOptions
 from quoth.core.request_state import ClientCall
+from quoth.groups import openings
 from quoth.message import Ack, Message
 from quoth.reader import BatchCursor
 from quothwire.closing import Closeable
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from quoth.core.staging import TransactionName
     from quoth.core.streams import ProducerOptions
     from quoth.core.tailing import TailState
+    from quoth.groups.group import ConsumerGroup
+    from quoth.groups.options import GroupOptions
     from quoth.merging.multi_reader import MultiReader
     from quoth.producer import Producer
     from quoth.reading import Reading
@@ -135,6 +138,11 @@ class Client(ClientState, Closeable):
 
         return Transaction(self, name)
 
+    def _group(self, options: GroupOptions) -> ConsumerGroup:
+        from quoth.groups.group import ConsumerGroup
+
+        return ConsumerGroup(self, options)
+
     def _reading(self, reader: MultiReader) -> Reading:
         from quoth.reading import Reading
 
@@ -180,6 +188,9 @@ class Client(ClientState, Closeable):
     tail = method_of(streams.tail, _tail, "Iterator[Message]")
     read_many = method_of(streams.read_many, _reading, "Reading")
     tail_many = method_of(streams.tail_many, _reading, "Reading")
+
+    group = method_of(openings.group, _group, "ConsumerGroup")
+    groups = method_of(openings.groups, _run)
 
     def _link(self, silence: float) -> Link:
         """Return a connection for many requests in flight, which the caller closes."""

@@ -49,6 +49,9 @@ class Timing:
     """For which the broker holds the fetch of a tail; then the tail sends another one."""
     away_pause: float = 0.5
     """Between two attempts of a tail while no broker is there, or it refuses for now."""
+    group_wait: float = 1.0
+    """For which the broker holds the fetch of a group's member, and the end of the member waits for it: else
+    what it brings would be handed out again only after its lease."""
     list_pause: float = 1.0
     """Between two lists of topics, in which new ones may match a pattern."""
     save_pause: float = 0.2

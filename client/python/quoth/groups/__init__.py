@@ -1,0 +1,1 @@
+"""Consumer groups: members that share the records of a topic, and named cursors."""

@@ -1,0 +1,176 @@
+"""A member of a consumer group, for the blocking client."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+from weakref import finalize
+
+from quoth.core.calls import method_of
+from quoth.core.request_state import ClientCall
+from quoth.groups import calls, leased
+from quoth.groups.calls import ConsumerWork
+from quoth.groups.io_thread import MemberThread
+from quoth.groups.leased import Leased, LeasedBatch, LeasedMessage
+from quoth.groups.member import GroupCall, GroupMember
+from quoth.groups.options import GroupOptions
+from quoth.groups.settlements import Waiter
+from quothwire.closing import Closeable
+from quothwire.errors import QuothError, error
+
+if TYPE_CHECKING:
+    from quoth.client import Client
+
+T = TypeVar("T")
+
+
+def drive(call: GroupCall[T]) -> T:
+    """Execute work of a member, and wait where it has to."""
+    try:
+        wait = next(call)
+        while True:
+            wait = call.send(_is_done(wait.waiter, wait.seconds))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _is_done(waiter: Waiter | None, seconds: float) -> bool:
+    future: Future[None] = Future() if waiter is None else waiter  # type: ignore[assignment]
+    try:
+        future.result(min(seconds, threading.TIMEOUT_MAX))
+    except TimeoutError:
+        return False
+    return True
+
+
+class Settleable(Leased):
+    """Records that are to be settled, by any thread."""
+
+    __slots__ = ()
+
+    def _finish(self, waiter: Waiter | None) -> None:
+        drive(self._member.awaited(waiter))
+
+    ack = method_of(leased.ack, _finish, "None")
+    nack = method_of(leased.nack, _finish, "None")
+    extend = method_of(leased.extend, _finish, "None")
+    term = method_of(leased.term, _finish, "None")
+
+
+class GroupMessage(Settleable, LeasedMessage):
+    """One record of a `ConsumerGroup`: a `Message` under a lease, which is to be settled."""
+
+
+class GroupBatch(Settleable, LeasedBatch):
+    """Consecutive records of a `ConsumerGroup`: a `Batch` under a lease, settled as one."""
+
+    __slots__ = ()
+
+
+class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
+    """A member of a consumer group, made by `Client.group`. Its records may be settled by any thread.
+
+    Iterating yields records for ever, and waits for more. A record is acknowledged when its body is left: by
+    the next iteration, and after a break by the next call of the group or the end of the ``with`` block. An
+    exception that leaves the ``with`` block gives it back instead, and so does a call of `nack`. What was
+    fetched and not handed out is given back at the end, too.
+
+    An iteration asks for several records at once as long as they are handled quickly. It waits for a broker
+    that is not there. An error of an ack that was not waited for is raised by the next call, or at the end.
+    """
+
+    def __init__(self, client: Client, options: GroupOptions) -> None:
+        member = GroupMember(options, client.timeout, client._timing, Future)
+        super().__init__(client, member, GroupMessage, GroupBatch)
+        self._thread: MemberThread | None = None
+        self._turn = threading.RLock()
+        """One thread at a time fetches."""
+        self._is_closed = False
+        self._pool = client._pool
+
+    def __repr__(self) -> str:
+        return f"<quoth.ConsumerGroup {self.name!r} of {self.topic!r}, member {self.member!r}>"
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Acknowledge the record in hand, give back those behind it, and wait until all is settled.
+
+        While an exception is handled it gives the record in hand back, too. Raises the error of an ack that
+        was not waited for; while an exception is handled it is logged. Does nothing the second time.
+        """
+        thread, self._is_closed = self._thread, True
+        if thread is None or not thread.is_running:
+            return
+        problem = sys.exception()
+        try:
+            self._leave(problem)
+            is_over = problem is not None and not isinstance(problem, Exception)
+            drive(calls.left(self, self._client._timing.interrupted if is_over else self._client.timeout))
+        except QuothError as failure:
+            if problem is None:
+                raise
+            logging.getLogger("quoth").warning("%r: %s", self, failure)
+        finally:
+            thread.stop()
+            thread.join()
+
+    def __iter__(self) -> Iterator[GroupMessage]:
+        """Iterate over records for ever."""
+        try:
+            while True:
+                message = self._next_message()
+                yield self._drive(calls.more(self)) if message is None else message
+        finally:
+            self._member.leave_iteration()
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Create the group, and start the thread of the member."""
+        if self._is_closed:
+            raise error("closed", "the member of the group was closed", "make another one")
+        if self._thread is None:
+            self._thread = MemberThread(self._pool.context, self._client.url, self._member)
+            finalize(self, self._thread.stop)
+        self._thread.check_process()
+        if not self.is_opened:
+            self._client._run(calls.opened(self))
+
+    def _drive(self, call: GroupCall[T]) -> T:
+        with self._turn:
+            self._begin()
+            return drive(call)
+
+    def _run(self, call: ClientCall[T]) -> T:
+        """Execute a call that shows, or changes, what the group has: all settlements of before come first."""
+        if self._thread is not None and self._thread.is_running:
+            self._member.finish_left()
+            drive(self._member.settled(self._client.timeout))
+        self._member.queue.raise_problem()
+        result: T = self._client._run(call)
+        return result
+
+    fetch = method_of(calls.fetch, _drive, "list[GroupMessage]")
+    info = method_of(calls.info, _run)
+    lag = method_of(calls.lag, _run)
+    checkpoint = method_of(calls.checkpoint, _run)
+    pending = method_of(calls.pending, _run)
+    seek = method_of(calls.seek, _run)
+    pause = method_of(calls.pause, _run)
+    resume = method_of(calls.resume, _run)
+    update = method_of(calls.update, _run)
+    delete = method_of(calls.delete, _run)

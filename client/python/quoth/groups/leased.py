@@ -1,0 +1,164 @@
+"""What a member gets: messages and batches under a lease, and what it says of them.
+
+A client makes methods of the calls here, which return what their end is waited for with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from quoth.batch import Batch
+from quoth.groups.lot import LeasedPart
+from quoth.groups.options import as_milliseconds
+from quoth.groups.settlements import HeldLease, Waiter
+from quoth.message import Message
+from quothwire.errors import error
+from quothwire.protocol.settlement import Settle
+
+if TYPE_CHECKING:
+    from quoth.groups.member import GroupMember
+
+SettleCall: TypeAlias = "Waiter | None"
+"""What a settlement is waited for with; None for one that is not waited for."""
+_NOTHING: dict[str, bytes] = {}
+
+
+class Leased:
+    """Records under a lease: those above the pointer `_after` of it, up to `_until`.
+
+    is_settled: it was acknowledged, given back or rejected here.
+    """
+
+    __slots__ = ()
+    is_settled: bool
+    _member: GroupMember
+    _lease: HeldLease
+    _after: int
+
+    @property
+    def attempts(self) -> int:
+        """How often they were handed out: 1 for the first time."""
+        return self._lease.attempts
+
+    @property
+    def _until(self) -> int:
+        raise NotImplementedError
+
+    def _note_settled(self) -> None:
+        """Set `is_settled`."""
+        raise NotImplementedError
+
+    def _settle(
+        self, kind: Settle, milliseconds: int = 0, reason: str = "", *, waiter: Waiter | None = None
+    ) -> SettleCall:
+        if kind is not Settle.EXTEND:
+            self._note_settled()
+        self._member.put(
+            kind,
+            self._lease,
+            self._after,
+            self._until,
+            milliseconds=milliseconds,
+            reason=reason,
+            waiter=waiter,
+        )
+        return waiter
+
+    def _wait_for(self, kind: Settle, milliseconds: int = 0, reason: str = "") -> SettleCall:
+        """Settle records that need a lease for it."""
+        self._member.check()
+        if not self._lease.token:
+            text = f"{kind.name.lower()}: in a group of mode at_most_once no record has a lease"
+            raise error("bad_request", text, "records of such a group are finished when they are handed out")
+        return self._settle(kind, milliseconds, reason, waiter=self._member.new_waiter())
+
+
+def ack(leased: Leased, *, wait: bool = True) -> SettleCall:
+    """Finish the records: no member gets them again, even if their lease has expired by now.
+
+    Returns once that has the durability of the group. wait: False to return at once; it is sent a few
+    milliseconds later, together with others, and an error is raised by a later call of the group, or at the
+    end of its ``with`` block. Does nothing in mode ``at_most_once``. Raises `Conflict` ``lease_lost`` if the
+    group was moved to another place meanwhile, `Disconnected` if no answer comes; it is sent again then until
+    the lease ends.
+    """
+    leased._member.check()
+    if leased._lease.token:
+        return leased._settle(Settle.ACK, waiter=leased._member.new_waiter() if wait else None)
+    leased._note_settled()
+    return None
+
+
+def nack(leased: Leased, delay: float | None = None, *, reason: str = "") -> SettleCall:
+    """Give the records back, to be handed out again after `delay` seconds.
+
+    delay: None for the group's backoff. reason: for the dead letter, if it was their last attempt. Raises
+    `Conflict` ``lease_lost`` if the member does not have the lease any more.
+    """
+    milliseconds = 0 if delay is None else 1 + as_milliseconds(delay, "delay")
+    return leased._wait_for(Settle.NACK, milliseconds, reason)
+
+
+def extend(leased: Leased, seconds: float) -> SettleCall:
+    """Keep the lease for so many seconds from now on.
+
+    Raises `Conflict` ``lease_lost`` if the member does not have it any more: another one may have the
+    records now.
+    """
+    return leased._wait_for(Settle.EXTEND, as_milliseconds(seconds, "seconds"))
+
+
+def term(leased: Leased, reason: str = "") -> SettleCall:
+    """Reject the records: they become dead letters now, with the reason as a header.
+
+    Raises `Conflict` ``lease_lost`` if the member does not have the lease any more.
+    """
+    return leased._wait_for(Settle.TERM, reason=reason)
+
+
+class LeasedMessage(Leased, Message):
+    """One record under a lease."""
+
+    @classmethod
+    def of(cls, member: GroupMember, part: LeasedPart, row: int) -> Self:
+        """Return the record of a row."""
+        batch, lease, after = part
+        headers = batch.headers
+        columns = (
+            batch.topic,
+            batch.first + row,
+            batch.values[row],
+            batch.keys[row] if batch.keys else None,
+            headers[row] if headers else _NOTHING,
+        )
+        made = tuple.__new__(cls, columns)
+        made.is_settled = False
+        made._member, made._lease = member, lease
+        made._after = columns[1] - 1 if row else after
+        return made
+
+    @property
+    def _until(self) -> int:
+        return self.pointer
+
+    def _note_settled(self) -> None:
+        self.is_settled = True
+
+
+class LeasedBatch(Leased, Batch):
+    """Consecutive records under one lease, settled together. Its messages are plain ones."""
+
+    __slots__ = ("_after", "_lease", "_member", "is_settled")
+
+    def __init__(self, member: GroupMember, part: LeasedPart) -> None:
+        batch, self._lease, self._after = part
+        super().__init__(batch.topic, batch.first, batch.ordinal, batch.values, batch.keys, batch._encoded)
+        self._member = member
+        self.is_settled = False
+
+    @property
+    def _until(self) -> int:
+        return self.last
+
+    def _note_settled(self) -> None:
+        self.is_settled = True

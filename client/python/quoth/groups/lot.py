@@ -1,0 +1,156 @@
+"""What one fetch of a group has brought: batches, in which each record belongs to a lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quoth.batch import Batch
+from quoth.groups.settlements import HeldLease
+from quoth.message import Gap, OnGap
+from quothwire import batch as wire
+from quothwire.batch import Header
+from quothwire.errors import QuothError
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.group_messages import GroupFetched
+
+
+class LeasedPart(NamedTuple):
+    """Consecutive records of one lease, the first of which follows the pointer `after` there."""
+
+    batch: Batch
+    lease: HeldLease
+    after: int
+
+    @property
+    def until(self) -> int:
+        """The pointer of the last one."""
+        return self.batch.last
+
+    def cut(self, row: int) -> LeasedPart:
+        """Return the part from a row on."""
+        batch = self.batch.part(row, len(self.batch))
+        return LeasedPart(batch, self.lease, batch.first - 1)
+
+
+class LeasedRange(NamedTuple):
+    """Records of one lease in (after, until]."""
+
+    lease: HeldLease
+    after: int
+    until: int
+
+
+class _Taken:
+    """A lease of a lot. after: the pointer up to which its records were taken. ordinal: that of the next
+    one, -1 if it is not known."""
+
+    __slots__ = ("after", "lease", "ordinal", "until")
+
+    def __init__(self, row: list[int], generation: int, deadline: float) -> None:
+        token, attempts, first, last = row
+        self.lease = HeldLease(token, attempts, generation, deadline)
+        self.after, self.until = first - 1, last
+        self.ordinal = -1
+
+    def overlaps(self, header: Header) -> bool:
+        """Return True if the batch has records that were not taken yet."""
+        return max(self.after + 1, header.base) <= min(self.until, header.last)
+
+
+class Lot:
+    """The records of one answer, which are decoded as they are taken. Belongs to one thread.
+
+    answered_at: the monotonic time at which the answer came, from which its leases last. damaged: ranges of
+    records that do not check, reported and not handed out; the caller acknowledges them.
+    """
+
+    def __init__(self, topic: str, answer: Answer, answered_at: float, on_gap: OnGap) -> None:
+        reply = answer.reply
+        assert isinstance(reply, GroupFetched)
+        self.seconds = reply.lease_ms / 1_000
+        self.damaged: list[LeasedRange] = []
+        self.is_broken = False
+        """True if the rest of the answer cannot be read."""
+        self._topic = topic
+        self._on_gap = on_gap
+        self._log = reply.log
+        self._view = memoryview(answer.payload)
+        self._position = 0
+        self._header: Header | None = None
+        """That of the batch at the position, which may have more records."""
+        deadline = answered_at + self.seconds
+        self._leases = [_Taken(row, reply.generation, deadline) for row in reply.leases]
+        self._current = 0
+        """The lease that the next records belong to, or one behind it."""
+
+    def __bool__(self) -> bool:
+        """Return True if it may have more."""
+        return not self.is_broken and self._current < len(self._leases)
+
+    def next(self) -> LeasedPart | None:
+        """Return the next records; None at the end, or at a batch whose header does not check."""
+        while (header := self._next_header()) is not None:
+            held = self._lease_of(header)
+            if held is None:
+                self._position += header.size
+                self._header = None
+                continue
+            part = self._taken(held, header)
+            if part is not None:
+                return part
+        return None
+
+    def rest(self) -> Iterator[LeasedRange]:
+        """Take all that is left, without decoding it."""
+        for held in self._leases[self._current :]:
+            if held.after < held.until:
+                yield LeasedRange(held.lease, held.after, held.until)
+        self._current = len(self._leases)
+
+    def waiting(self) -> list[LeasedRange]:
+        """Return the ranges of what is left."""
+        left = (LeasedRange(one.lease, one.after, one.until) for one in self._leases[self._current :])
+        return [one for one in left if one.after < one.until]
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _next_header(self) -> Header | None:
+        """Return the header of the batch with the next records; None if there is none."""
+        if self._header is not None or self._position >= len(self._view) or not self:
+            return self._header if self else None
+        try:
+            self._header = wire.parse_header(self._view, self._log, self._position)
+        except QuothError:
+            self.is_broken = True
+        return self._header
+
+    def _lease_of(self, header: Header) -> _Taken | None:
+        """Return the next lease that has records of a batch."""
+        for row in range(self._current, len(self._leases)):
+            if self._leases[row].overlaps(header):
+                self._current = row
+                return self._leases[row]
+        return None
+
+    def _taken(self, held: _Taken, header: Header) -> LeasedPart | None:
+        """Take the records of a batch that belong to a lease; None if they do not check."""
+        first, last = max(held.after + 1, header.base), min(held.until, header.last)
+        after, held.after = held.after, last
+        ordinal = header.ordinal + first - header.base
+        if 0 <= held.ordinal < ordinal:
+            self._report(after, first, ordinal - held.ordinal, held.ordinal)
+        held.ordinal = ordinal + last - first + 1
+        if last == held.until:
+            self._current += 1
+        raw = self._view[self._position : self._position + header.size]
+        try:
+            batch = Batch.of(self._topic, wire.decode(raw, self._log), first - header.base)
+        except QuothError:
+            self._report(first - 1, last + 1, last - first + 1, ordinal)
+            self.damaged.append(LeasedRange(held.lease, after, last))
+            return None
+        return LeasedPart(batch.head(last - first + 1), held.lease, after)
+
+    def _report(self, after: int, following: int, records: int, ordinal: int) -> None:
+        self._on_gap(Gap(self._topic, after, following, records, "damaged", ordinal))

@@ -1,0 +1,71 @@
+"""The calls of a client about consumer groups: their arguments, checked, for both clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+
+from quoth.core.calls import ClientState, ask
+from quoth.core.request_state import ClientCall
+from quoth.message import OnGap
+from quoth.timestamps import Timestamp
+from quothwire.protocol.group_messages import Groups, ListGroups
+from quothwire.protocol.group_settings import GivenGroupSettings
+from quothwire.topic import check_topic
+
+if TYPE_CHECKING:
+    from quoth.groups.options import GroupOptions
+
+
+class GroupSummary(NamedTuple):
+    """One group in a list: the fields of `GroupInfo` that need no read of the log."""
+
+    group: str
+    settings: dict[str, Any]
+    generation: int
+    paused: bool
+    after: int
+    cursor: int
+    in_flight: int
+    redelivered: int
+    dead: int
+    gone: int
+    idle: float
+    problem: str
+
+
+def group(
+    _: ClientState,
+    topic: str,
+    name: str,
+    *,
+    start: Timestamp = "begin",
+    member: str | None = None,
+    create: bool = True,
+    on_gap: OnGap | None = None,
+    **settings: Unpack[GivenGroupSettings],
+) -> GroupOptions:
+    """Return a member of a consumer group: the members of a group share the records of the topic.
+
+    The group is created by the first use, with these settings and the defaults for the others, see
+    `quothwire.protocol.group_settings.GroupSettings`: ``client.group("orders", "billing", lease="1m")``. One
+    that exists has to have the settings that are named.
+
+    start: where a new group begins: ``begin``, ``end``, above a pointer, or at a time. member: the name that
+    the state of the group shows, ``user@host:pid-number`` by default. create: False for ``unknown_group`` if
+    there is no such group. on_gap: called with records that were removed, or damaged, before the group could
+    hand them out.
+    """
+    from quoth.groups.options import group_options
+
+    return group_options(topic, name, start, settings, member=member, create=create, on_gap=on_gap)
+
+
+def groups(client: ClientState, topic: str) -> ClientCall[list[GroupSummary]]:
+    """List the groups and cursors of a topic, in the order of their names' UTF-8 bytes."""
+    found: list[GroupSummary] = []
+    while True:
+        listing = ListGroups(after=found[-1].group if found else "")
+        reply = yield from ask(Groups, listing, check_topic(topic), timeout=client.timeout)
+        if not reply.groups:
+            return found
+        found += [GroupSummary(**{name: row[name] for name in GroupSummary._fields}) for row in reply.groups]
