@@ -303,10 +303,7 @@ class Log(Closeable):
         return self._drop(lambda: wholly_below(before, self._sealed, self.appender.active), is_due)
 
     def retain(self, finished: int = 0) -> tuple[int, int]:
-        """Apply `max_age`, `max_bytes` and `age_limit` now; returns (records, bytes) removed.
-
-        finished: pointer up to which records are not needed any more, whatever their age.
-        """
+        """Apply the limits of age and size now, and remove segments up to `finished`; returns as `trim`."""
         active, moment = self.appender.active, (self._clock.now(), finished)
         is_due = bool(active.records) and due_for_roll(self.options, active, moment[0])
         return self._drop(lambda: expired(self.options, self._sealed, self.appender.active, *moment), is_due)
