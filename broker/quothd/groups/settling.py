@@ -57,7 +57,7 @@ class Settling:
 
     def _take(self, group: GroupState, row: Settlement, reason: str, now: float, found: _Outcome) -> None:
         if row.kind is Settle.ACK:
-            spans = group.ack(row.first, row.last)
+            spans = group.ack(row.first, row.last, self._store.log.newest)
             found.late += _late(spans, row)
             found.records += group.finish(spans)
             found.finished += spans

@@ -197,8 +197,13 @@ class GroupState:
         inside = self._cut(first - 1, last)
         return [span for span in inside if span.lease is not None and span.lease.token == token]
 
-    def ack(self, first: int, last: int) -> list[Span]:
-        """Find the spans of the records from a first to a last pointer, under a lease or not, to finish."""
+    def ack(self, first: int, last: int, newest: int = 0) -> list[Span]:
+        """Find the spans of the records from a first to a last pointer, under a lease or not, to finish.
+
+        newest: the newest pointer of the topic. Up to there the cursor follows an ack: after a restart it may
+        be behind what was handed out before.
+        """
+        self._advance(min(last, newest))
         return self._cut(first - 1, last)
 
     def finish(self, spans: list[Span]) -> int:
@@ -322,6 +327,14 @@ class GroupState:
         records = span.records
         self.in_flight -= records
         self.members.add(lease.member, -records)
+
+    def _advance(self, cursor: int) -> None:
+        """Move the cursor up to a pointer; the records up to there were handed out once."""
+        if cursor > self.cursor:
+            span = Span(self.cursor, cursor, 1)
+            self.spans.append(span)
+            self._register(span)
+            self.cursor, self.ordinal = cursor, -1
 
     def _next_later(self) -> float:
         """Return the monotonic time at which a delayed span is due; infinity for none."""
