@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quoth.client import Client, connect
     from quoth.core.outgoing import Failure, ProducerError
     from quoth.cursor import Cursor, Position
-    from quoth.groups.calls import Lag, PendingRange
+    from quoth.groups.calls import GroupLag, PendingRange
     from quoth.groups.group import ConsumerGroup, GroupBatch, GroupMessage
     from quoth.groups.openings import GroupSummary
     from quoth.message import Ack, Gap, Message, PointerRange
@@ -56,9 +56,9 @@ __all__ = [
     "Gap",
     "GroupBatch",
     "GroupInfo",
+    "GroupLag",
     "GroupMessage",
     "GroupSummary",
-    "Lag",
     "Message",
     "Messages",
     "NotFound",
@@ -86,7 +86,7 @@ _MODULES = {
     "quoth.batch": ("Batch", "Messages", "StoredBatch"),
     "quoth.client": ("Client", "connect"),
     "quoth.cursor": ("Cursor", "Position"),
-    "quoth.groups.calls": ("Lag", "PendingRange"),
+    "quoth.groups.calls": ("GroupLag", "PendingRange"),
     "quoth.groups.group": ("ConsumerGroup", "GroupBatch", "GroupMessage"),
     "quoth.groups.openings": ("GroupSummary",),
     "quoth.message": ("Ack", "Gap", "Message", "PointerRange", "Stretch"),

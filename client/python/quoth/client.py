@@ -141,7 +141,7 @@ class Client(ClientState, Closeable):
     def _group(self, options: GroupOptions) -> ConsumerGroup:
         from quoth.groups.group import ConsumerGroup
 
-        return ConsumerGroup(self, options)
+        return ConsumerGroup(self, self._pool, options)
 
     def _reading(self, reader: MultiReader) -> Reading:
         from quoth.reading import Reading

@@ -12,8 +12,10 @@ from typing import Generic, NamedTuple, Unpack
 from quoth.core.calls import ClientState, ask
 from quoth.core.options import deadline_in
 from quoth.core.request_state import ClientCall, RequestState
-from quoth.groups.member import B, GroupCall, GroupMember, M
+from quoth.groups.member import GroupMember
 from quoth.groups.options import GroupOptions, place
+from quoth.groups.settlements import GroupCall
+from quoth.groups.stock import B, M
 from quoth.reader import FETCH_BYTES, RECORDS_MAX
 from quoth.timestamps import Timestamp, now
 from quothwire.errors import NotFound, error
@@ -28,11 +30,11 @@ from quothwire.protocol.group_messages import (
     UpdateGroup,
 )
 from quothwire.protocol.group_settings import GivenGroupSettings, GroupSettings, as_sent
-from quothwire.protocol.messages import Request
+from quothwire.protocol.messages import FETCH_BYTES_MAX, Request
 
 
-class Lag(NamedTuple):
-    """What a group has not finished. seconds: since its oldest record was published, 0 without any."""
+class GroupLag(NamedTuple):
+    """The records that a group has not finished. seconds: the age of the oldest, 0 without any."""
 
     records: int
     seconds: float
@@ -93,10 +95,10 @@ def info(group: GroupWork) -> ClientCall[GroupInfo]:
     return group._ask(DescribeGroup(group.name))
 
 
-def lag(group: GroupWork) -> ClientCall[Lag]:
+def lag(group: GroupWork) -> ClientCall[GroupLag]:
     """Return how many records are not finished, and the age of the oldest of them."""
     found = yield from info(group)
-    return Lag(found.lag, max(0.0, (now() - found.oldest) / 1e6) if found.oldest else 0.0)
+    return GroupLag(found.lag, max(0.0, (now() - found.oldest) / 1e6) if found.oldest else 0.0)
 
 
 def checkpoint(group: GroupWork) -> ClientCall[int]:
@@ -196,11 +198,21 @@ class ConsumerWork(GroupWork, Generic[M, B]):
         """Acknowledge the record that was handed out last, and return the next one that is at hand."""
         member = self._member
         member.finish_current()
-        member.check()
-        message = member.next_message(self._message_kind)
+        member.queue.check()
+        message = member.stock.next_message(self._message_kind)
         if message is not None:
             member.begin_body(message)
         return message
+
+    def _next_batch(self) -> B | None:
+        """Acknowledge the batch that was handed out last, and return the next one that is at hand."""
+        member = self._member
+        member.finish_current()
+        member.queue.check()
+        batch = member.stock.next_batch(self._batch_kind)
+        if batch is not None:
+            member.begin_body(batch)
+        return batch
 
     def _leave(self, problem: BaseException | None) -> None:
         """Settle what an iteration has handed out last, and give back what waits behind it."""
@@ -208,7 +220,7 @@ class ConsumerWork(GroupWork, Generic[M, B]):
             self._member.finish_current()
         else:
             self._member.fail_current(problem)
-        self._member.give_back()
+        self._member.stock.give_back()
 
 
 def fetch(group: ConsumerWork[M, B], n: int = 100, timeout: float | None = None) -> GroupCall[list[M]]:
@@ -218,15 +230,14 @@ def fetch(group: ConsumerWork[M, B], n: int = 100, timeout: float | None = None)
     settled by one of its methods. Raises what a wrong or deleted group raises, and the error of an earlier
     `ack` that was not waited for.
     """
-    if not isinstance(n, int) or isinstance(n, bool) or not 0 < n <= RECORDS_MAX:
-        raise error("bad_request", f"n is a number of records from 1 on, not {n!r:.100}")
+    _checked_records(n)
     deadline = deadline_in(group._client.timeout if timeout is None else timeout)
     member = group._member
     member.finish_left()
-    member.check()
+    member.queue.check()
     while True:
         is_there = yield from member.filled(n, FETCH_BYTES, deadline)
-        at_hand = iter(lambda: member.next_message(group._message_kind), None)
+        at_hand = iter(lambda: member.stock.next_message(group._message_kind), None)
         found = [message for message in islice(at_hand, n) if message is not None]
         if found or not is_there:
             return found
@@ -240,12 +251,40 @@ def more(group: ConsumerWork[M, B]) -> GroupCall[M]:
     return message
 
 
+def batches(_: ConsumerWork[M, B], n: int = 10_000) -> int:
+    """Iterate over batches for ever: the fast path for many records.
+
+    Each batch is settled as one. It is acknowledged when its body is left, as a record of an iteration over
+    the group is. n: the most records that are fetched at once, in any number of batches.
+    """
+    return _checked_records(n)
+
+
+def more_batches(group: ConsumerWork[M, B], n: int) -> GroupCall[B]:
+    """Wait for the next batch of an iteration, and for a broker that is not there.
+
+    Members that handle their batches quickly fetch the next ones meanwhile.
+    """
+    member = group._member
+    while (batch := group._next_batch()) is None:
+        yield from member.filled(n, FETCH_BYTES_MAX, math.inf, patiently=True)
+        if member.size.is_quick:
+            member.begin_fetch(n, FETCH_BYTES_MAX)
+    return batch
+
+
 def left(group: ConsumerWork[M, B], seconds: float) -> GroupCall[None]:
     """Wait until everything is settled, and give back what comes by then. Raises the first error of that."""
     member = group._member
     yield from member.drained(min(seconds, 2 * member.timing.group_wait))
-    is_settled = yield from member.settled(seconds)
-    member.queue.raise_problem()
+    is_settled = yield from member.queue.settled(seconds)
+    member.queue.check()
     if not is_settled:
         text = f"{member.queue.unanswered} settlements have no answer in time"
         raise error("timed_out", text, "records without an ack are handed out again")
+
+
+def _checked_records(n: int) -> int:
+    if not isinstance(n, int) or isinstance(n, bool) or not 0 < n <= RECORDS_MAX:
+        raise error("bad_request", f"n is a number of records from 1 on, not {n!r:.100}")
+    return n

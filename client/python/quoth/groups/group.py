@@ -8,23 +8,21 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 from weakref import finalize
 
-from quoth.core.calls import method_of
+from quoth.connection.pool import Pool
+from quoth.core.calls import ClientState, method_of
 from quoth.core.request_state import ClientCall
 from quoth.groups import calls, leased
 from quoth.groups.calls import ConsumerWork
 from quoth.groups.io_thread import MemberThread
 from quoth.groups.leased import Leased, LeasedBatch, LeasedMessage
-from quoth.groups.member import GroupCall, GroupMember
+from quoth.groups.member import GroupMember
 from quoth.groups.options import GroupOptions
-from quoth.groups.settlements import Waiter
+from quoth.groups.settlements import GroupCall, Waiter
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError, error
-
-if TYPE_CHECKING:
-    from quoth.client import Client
 
 T = TypeVar("T")
 
@@ -55,7 +53,7 @@ class Settleable(Leased):
     __slots__ = ()
 
     def _finish(self, waiter: Waiter | None) -> None:
-        drive(self._member.awaited(waiter))
+        drive(self._queue.awaited(waiter))
 
     ack = method_of(leased.ack, _finish, "None")
     nack = method_of(leased.nack, _finish, "None")
@@ -85,14 +83,14 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
     that is not there. An error of an ack that was not waited for is raised by the next call, or at the end.
     """
 
-    def __init__(self, client: Client, options: GroupOptions) -> None:
+    def __init__(self, client: ClientState, pool: Pool, options: GroupOptions) -> None:
         member = GroupMember(options, client.timeout, client._timing, Future)
         super().__init__(client, member, GroupMessage, GroupBatch)
         self._thread: MemberThread | None = None
         self._turn = threading.RLock()
         """One thread at a time fetches."""
         self._is_closed = False
-        self._pool = client._pool
+        self._pool = pool
 
     def __repr__(self) -> str:
         return f"<quoth.ConsumerGroup {self.name!r} of {self.topic!r}, member {self.member!r}>"
@@ -137,6 +135,14 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         finally:
             self._member.leave_iteration()
 
+    def _batches(self, n: int) -> Iterator[GroupBatch]:
+        try:
+            while True:
+                batch = self._next_batch()
+                yield self._drive(calls.more_batches(self, n)) if batch is None else batch
+        finally:
+            self._member.leave_iteration()
+
     # -- inside -----------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
@@ -159,12 +165,13 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         """Execute a call that shows, or changes, what the group has: all settlements of before come first."""
         if self._thread is not None and self._thread.is_running:
             self._member.finish_left()
-            drive(self._member.settled(self._client.timeout))
-        self._member.queue.raise_problem()
+            drive(self._member.queue.settled(self._client.timeout))
+            self._member.queue.check()
         result: T = self._client._run(call)
         return result
 
     fetch = method_of(calls.fetch, _drive, "list[GroupMessage]")
+    batches = method_of(calls.batches, _batches, "Iterator[GroupBatch]")
     info = method_of(calls.info, _run)
     lag = method_of(calls.lag, _run)
     checkpoint = method_of(calls.checkpoint, _run)

@@ -32,7 +32,7 @@ class MemberThread:
         self._is_stopping = False
         finalize(self, self._wakeup.close).atexit = False  # not before: a message may still wake it
         self._requests = LinkRequests(self._link())
-        member.wake = self.wake
+        member.queue.wake = self.wake
         name = f"quoth-group-{member.options.topic}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()

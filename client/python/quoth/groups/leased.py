@@ -1,25 +1,22 @@
-"""What a member gets: messages and batches under a lease, and what it says of them.
+"""Messages and batches under a lease, and the calls that settle them.
 
-A client makes methods of the calls here, which return what their end is waited for with.
+A client makes methods of the calls, which return a waiter for the outcome.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from quoth.batch import Batch
 from quoth.groups.lot import LeasedPart
 from quoth.groups.options import as_milliseconds
-from quoth.groups.settlements import HeldLease, Waiter
+from quoth.groups.settlements import HeldLease, LeasedRange, SettlementQueue, Waiter
 from quoth.message import Message
 from quothwire.errors import error
 from quothwire.protocol.settlement import Settle
 
-if TYPE_CHECKING:
-    from quoth.groups.member import GroupMember
-
-SettleCall: TypeAlias = "Waiter | None"
-"""What a settlement is waited for with; None for one that is not waited for."""
+SettleCall: TypeAlias = Waiter | None
+"""A waiter for the outcome of a settlement; None for one that is not waited for."""
 _NOTHING: dict[str, bytes] = {}
 
 
@@ -31,13 +28,13 @@ class Leased:
 
     __slots__ = ()
     is_settled: bool
-    _member: GroupMember
+    _queue: SettlementQueue
     _lease: HeldLease
     _after: int
 
     @property
     def attempts(self) -> int:
-        """How often they were handed out: 1 for the first time."""
+        """The number of their hand-outs, with this one."""
         return self._lease.attempts
 
     @property
@@ -48,29 +45,25 @@ class Leased:
         """Set `is_settled`."""
         raise NotImplementedError
 
-    def _settle(
+    def settle(
         self, kind: Settle, milliseconds: int = 0, reason: str = "", *, waiter: Waiter | None = None
     ) -> SettleCall:
+        """Add a row about them to the queue, unless they have no lease."""
         if kind is not Settle.EXTEND:
             self._note_settled()
-        self._member.put(
-            kind,
-            self._lease,
-            self._after,
-            self._until,
-            milliseconds=milliseconds,
-            reason=reason,
-            waiter=waiter,
-        )
+        if not self._lease.token:
+            return None
+        records = LeasedRange(self._lease, self._after, self._until)
+        self._queue.put(kind, records, milliseconds=milliseconds, reason=reason, waiter=waiter)
         return waiter
 
     def _wait_for(self, kind: Settle, milliseconds: int = 0, reason: str = "") -> SettleCall:
         """Settle records that need a lease for it."""
-        self._member.check()
+        self._queue.check()
         if not self._lease.token:
             text = f"{kind.name.lower()}: in a group of mode at_most_once no record has a lease"
             raise error("bad_request", text, "records of such a group are finished when they are handed out")
-        return self._settle(kind, milliseconds, reason, waiter=self._member.new_waiter())
+        return self.settle(kind, milliseconds, reason, waiter=self._queue.new_waiter())
 
 
 def ack(leased: Leased, *, wait: bool = True) -> SettleCall:
@@ -82,11 +75,8 @@ def ack(leased: Leased, *, wait: bool = True) -> SettleCall:
     group was moved to another place meanwhile, `Disconnected` if no answer comes; it is sent again then until
     the lease ends.
     """
-    leased._member.check()
-    if leased._lease.token:
-        return leased._settle(Settle.ACK, waiter=leased._member.new_waiter() if wait else None)
-    leased._note_settled()
-    return None
+    leased._queue.check()
+    return leased.settle(Settle.ACK, waiter=leased._queue.new_waiter() if wait else None)
 
 
 def nack(leased: Leased, delay: float | None = None, *, reason: str = "") -> SettleCall:
@@ -120,7 +110,7 @@ class LeasedMessage(Leased, Message):
     """One record under a lease."""
 
     @classmethod
-    def of(cls, member: GroupMember, part: LeasedPart, row: int) -> Self:
+    def of(cls, queue: SettlementQueue, part: LeasedPart, row: int) -> Self:
         """Return the record of a row."""
         batch, lease, after = part
         headers = batch.headers
@@ -133,7 +123,7 @@ class LeasedMessage(Leased, Message):
         )
         made = tuple.__new__(cls, columns)
         made.is_settled = False
-        made._member, made._lease = member, lease
+        made._queue, made._lease = queue, lease
         made._after = columns[1] - 1 if row else after
         return made
 
@@ -148,12 +138,12 @@ class LeasedMessage(Leased, Message):
 class LeasedBatch(Leased, Batch):
     """Consecutive records under one lease, settled together. Its messages are plain ones."""
 
-    __slots__ = ("_after", "_lease", "_member", "is_settled")
+    __slots__ = ("_after", "_lease", "_queue", "is_settled")
 
-    def __init__(self, member: GroupMember, part: LeasedPart) -> None:
+    def __init__(self, queue: SettlementQueue, part: LeasedPart) -> None:
         batch, self._lease, self._after = part
         super().__init__(batch.topic, batch.first, batch.ordinal, batch.values, batch.keys, batch._encoded)
-        self._member = member
+        self._queue = queue
         self.is_settled = False
 
     @property

@@ -1,12 +1,11 @@
-"""What one fetch of a group has brought: batches, in which each record belongs to a lease."""
+"""The answer to a fetch of a group: batches, in which each record belongs to a lease."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from quoth.batch import Batch
-from quoth.groups.settlements import HeldLease
+from quoth.groups.settlements import HeldLease, LeasedRange
 from quoth.message import Gap, OnGap
 from quothwire import batch as wire
 from quothwire.batch import Header
@@ -31,14 +30,6 @@ class LeasedPart(NamedTuple):
         """Return the part from a row on."""
         batch = self.batch.part(row, len(self.batch))
         return LeasedPart(batch, self.lease, batch.first - 1)
-
-
-class LeasedRange(NamedTuple):
-    """Records of one lease in (after, until]."""
-
-    lease: HeldLease
-    after: int
-    until: int
 
 
 class _Taken:
@@ -101,15 +92,8 @@ class Lot:
                 return part
         return None
 
-    def rest(self) -> Iterator[LeasedRange]:
-        """Take all that is left, without decoding it."""
-        for held in self._leases[self._current :]:
-            if held.after < held.until:
-                yield LeasedRange(held.lease, held.after, held.until)
-        self._current = len(self._leases)
-
-    def waiting(self) -> list[LeasedRange]:
-        """Return the ranges of what is left."""
+    def left(self) -> list[LeasedRange]:
+        """Return the ranges of all that was not taken."""
         left = (LeasedRange(one.lease, one.after, one.until) for one in self._leases[self._current :])
         return [one for one in left if one.after < one.until]
 

@@ -1,4 +1,4 @@
-"""What became of records: collected, and many of them sent in one request.
+"""Settlements of records: collected, and many of them sent in one request.
 
     put ──► rows ──due──► request in flight ──answered──► the waiters of its rows
 
@@ -12,10 +12,10 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from quoth.core.request_state import RequestState
 from quothwire.errors import QuothError, error
@@ -23,6 +23,7 @@ from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.group_messages import GroupSettle, GroupSettled
 from quothwire.protocol.settlement import ROWS_MAX, Settle, Settlement, encode_settlements
 
+T = TypeVar("T")
 FLUSH_S = 0.005
 """Seconds for which a row that nothing waits for is kept, to be sent with others."""
 REASON_CHARACTERS_MAX = 1_000
@@ -42,6 +43,17 @@ class Waiter(Protocol):
         """Return the result."""
 
 
+class Wait(NamedTuple):
+    """A wait for a waiter, for so many seconds at most. waiter: None to let the time pass."""
+
+    waiter: Waiter | None
+    seconds: float
+
+
+GroupCall: TypeAlias = Generator[Wait, bool, T]
+"""Work of a member that waits. The driver sends in True if the waiter is done."""
+
+
 @dataclass(slots=True)
 class HeldLease:
     """A lease of this member. token: 0 in a group that has none, of mode ``at_most_once``.
@@ -55,9 +67,17 @@ class HeldLease:
     deadline: float
 
 
+class LeasedRange(NamedTuple):
+    """Records of one lease in (after, until]."""
+
+    lease: HeldLease
+    after: int
+    until: int
+
+
 @dataclass(slots=True)
 class _Row:
-    """Records in (after, until]. deadline: of the request that it is sent in, at least."""
+    """A settlement of the records in (after, until]. deadline: of its request, at least."""
 
     kind: Settle
     after: int
@@ -73,52 +93,54 @@ class _Row:
         return Settlement(self.kind, self.after + 1, self.until, self.token, self.milliseconds)
 
 
+_Outcome = tuple[Waiter, QuothError | None]
+
+
 @dataclass(slots=True)
 class _Packed:
-    """The rows of a request, and what was sent for them."""
+    """The rows of a request, and the settlements that were sent for them."""
 
     rows: list[_Row]
     sent: list[Settlement]
 
     def outcomes(self, request: RequestState, outcome: Answer | QuothError) -> Iterator[_Outcome]:
-        """Yield the waiters with what became of their rows.
+        """Yield the waiters with the outcomes of their rows.
 
-        What is lost by the answer to one of several copies may have been done by an earlier copy.
+        A row that the answer to one of several copies calls lost may have been executed by an earlier copy.
         """
         waited = [(row, row.waiter) for row in self.rows if row.waiter is not None]
         problem = problem_of(outcome)
-        if problem is None and waited:
-            assert isinstance(outcome, Answer), "it is no error"
-            assert isinstance(outcome.reply, GroupSettled)
-            lost = {(first, last) for first, last in outcome.reply.lost}
-            is_outdated = len(outcome.reply.lost) == len(self.sent)
-            may_be_done = () if request.unanswered <= 0 else (Settle.NACK, Settle.TERM)
+        if problem is not None or not waited:
+            yield from ((waiter, problem) for _, waiter in waited)
+            return
+        assert isinstance(outcome, Answer), "it is no error"
+        assert isinstance(outcome.reply, GroupSettled)
+        lost = {(first, last) for first, last in outcome.reply.lost}
+        is_outdated = len(outcome.reply.lost) == len(self.sent)
+        may_be_done = (Settle.NACK, Settle.TERM) if request.unanswered > 0 else ()
         for row, waiter in waited:
-            if problem is not None:
-                yield waiter, problem
-            elif row.kind is Settle.ACK:
-                yield waiter, _lost(row) if is_outdated else None
-            else:
-                is_lost = (row.after + 1, row.until) in lost and row.kind not in may_be_done
-                yield waiter, _lost(row) if is_lost else None
-
-
-_Outcome = tuple[Waiter, QuothError | None]
+            is_lost = (row.after + 1, row.until) in lost and row.kind not in may_be_done
+            is_lost = is_outdated if row.kind is Settle.ACK else is_lost
+            yield waiter, _lost(row) if is_lost else None
 
 
 class SettlementQueue:
     """The settlements of one member without an answer. Any thread may call it.
 
     timeout: the least seconds for which a row is sent again while no answer comes; it is until its lease ends
-    if that is later. problem: the first error of rows that nothing waited for, until it is raised.
+    if that is later. new_waiter: makes a future of the client. wake: lets the driver look for what is due.
+    problem: the first error of rows that nothing waited for, until it is raised.
     """
 
-    def __init__(self, topic: str, group: str, timeout: float) -> None:
+    def __init__(self, topic: str, group: str, timeout: float, new_waiter: Callable[[], Waiter]) -> None:
+        self.new_waiter = new_waiter
+        self.timeout = timeout
+        self.wake: Callable[[], None] = _do_nothing
         self.problem: QuothError | None = None
+        self._end: QuothError | None = None
         self._topic = topic
         self._group = group
-        self._timeout = timeout
-        self._lock = threading.RLock()  # a message may be settled by a destructor
+        self._lock = threading.RLock()  # a record may be settled by a destructor
         self._due = math.inf
         self._last: _Row | None = None
         """The row that the next ack may become a part of."""
@@ -131,11 +153,6 @@ class SettlementQueue:
         self._barriers: list[tuple[set[RequestState], Waiter]] = []
 
     @property
-    def due(self) -> float:
-        """The monotonic time at which something is to be sent; infinity if there is nothing."""
-        return self._due
-
-    @property
     def unanswered(self) -> int:
         """The number of rows without an answer."""
         with self._lock:
@@ -145,41 +162,72 @@ class SettlementQueue:
     def put(
         self,
         kind: Settle,
-        lease: HeldLease,
-        after: int,
-        until: int,
+        records: LeasedRange,
         *,
         milliseconds: int = 0,
         reason: str = "",
         waiter: Waiter | None = None,
-    ) -> bool:
-        """Add a row about the records in (after, until]; returns True if something is due earlier now."""
+    ) -> None:
+        """Add a row about some records."""
+        lease, after, until = records
         token = lease.token
         with self._lock:
             last = self._last
             is_plain = kind is Settle.ACK and waiter is None
             if is_plain and last is not None and last.until == after and last.token == token:
                 last.until = until
-                return False
+                return
             now = time.monotonic()
-            deadline = max(lease.deadline, now + self._timeout)
+            deadline = max(lease.deadline, now + self.timeout)
             row = _Row(kind, after, until, token, milliseconds, deadline, waiter)
             self._rows[lease.generation, reason[:REASON_CHARACTERS_MAX]].append(row)
             self._last = row if is_plain else None
-            return self._hasten(now if waiter is not None else now + FLUSH_S)
+            self._hasten(now if waiter is not None else now + FLUSH_S)
+            if self._end is not None:
+                self.end(self._end)
 
-    def flush(self, waiter: Waiter | None = None) -> bool:
-        """Make all rows due; returns True if something is due earlier now.
-
-        waiter: has the result None once all rows of before have an answer.
-        """
+    def flush(self, waiter: Waiter | None = None) -> None:
+        """Make all rows due. waiter: has the result None once all rows of before have an answer."""
         with self._lock:
             self._pack()
             if waiter is not None and self._inflight:
                 self._barriers.append((set(self._inflight), waiter))
             elif waiter is not None:
                 waiter.set_result(None)
-            return bool(self._leaving) and self._hasten(-math.inf)
+            if self._leaving:
+                self._hasten(-math.inf)
+
+    def check(self) -> None:
+        """Raise the error of rows that nothing waited for, once, or the error with which the member ended."""
+        if self.problem is not None:
+            problem, self.problem = self.problem, None
+            raise problem
+        if self._end is not None:
+            raise self._end
+
+    def awaited(self, waiter: Waiter | None) -> GroupCall[None]:
+        """Wait for the outcome of a row. Raises its error, or that no answer has come."""
+        if waiter is None:
+            return
+        if not (yield Wait(waiter, self.timeout)):
+            text = f"group_settle {self._topic} {self._group}: no answer in time"
+            raise error("timed_out", text, "it is sent again until the lease ends")
+        problem = waiter.result()
+        if problem is not None:
+            raise problem
+
+    def settled(self, seconds: float) -> GroupCall[bool]:
+        """Wait until all rows of before have an answer; returns False after so many seconds."""
+        waiter = self.new_waiter()
+        self.flush(waiter)
+        return (yield Wait(waiter, seconds))
+
+    # -- for the driver ---------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> float:
+        """The monotonic time at which something is to be sent; infinity if there is nothing."""
+        return self._due
 
     def leaving(self, now: float) -> list[RequestState]:
         """Return the requests that are to be sent now."""
@@ -191,12 +239,10 @@ class SettlementQueue:
             leaving, self._leaving = self._leaving, []
             return leaving
 
-    def take(self, request: RequestState, outcome: Answer | QuothError) -> bool:
-        """Take the outcome of a request; returns False if it is not one of this queue."""
+    def take(self, request: RequestState, outcome: Answer | QuothError) -> None:
+        """Take the outcome of a request."""
         with self._lock:
-            packed = self._inflight.pop(request, None)
-            if packed is None:
-                return False
+            packed = self._inflight.pop(request)
             done = list(packed.outcomes(request, outcome))
             if self.problem is None and any(row.waiter is None for row in packed.rows):
                 self.problem = problem_of(outcome)
@@ -207,47 +253,38 @@ class SettlementQueue:
         for waiter, result in done:
             if not waiter.done():
                 waiter.set_result(result)
-        return True
 
-    def fail(self, problem: QuothError) -> None:
-        """Give all rows up."""
+    def end(self, problem: QuothError) -> None:
+        """Give all rows up, and those that come later."""
         with self._lock:
+            self._end = problem
             self._pack()
-            self._leaving = []
-            self._due = math.inf
+            self._leaving, self._due = [], math.inf
             inflight = list(self._inflight)
         for request in inflight:
             self.take(request, problem)
 
-    def raise_problem(self) -> None:
-        """Raise the error of rows that nothing waited for, once."""
-        if self.problem is not None:
-            problem, self.problem = self.problem, None
-            raise problem
-
     # -- under the lock ---------------------------------------------------------------------------------
 
-    def _hasten(self, due: float) -> bool:
+    def _hasten(self, due: float) -> None:
         is_earlier = due < self._due
         self._due = min(self._due, due)
-        return is_earlier
+        if is_earlier:
+            self.wake()
 
     def _pack(self) -> None:
         """Make requests of all rows."""
         self._last = None
         for (generation, reason), rows in self._rows.items():
-            for begin in range(0, len(rows), ROWS_MAX):
-                part = rows[begin : begin + ROWS_MAX]
-                sent = _coalesced(part)
-                self._leaving.append(
-                    RequestState(
-                        GroupSettle(self._group, len(sent), generation, reason),
-                        self._topic,
-                        encode_settlements(sent),
-                        deadline=max(row.deadline for row in part),
-                    )
+            for packed in _requests_of(rows):
+                request = RequestState(
+                    GroupSettle(self._group, len(packed.sent), generation, reason),
+                    self._topic,
+                    encode_settlements(packed.sent),
+                    deadline=max(row.deadline for row in packed.rows),
                 )
-                self._inflight[self._leaving[-1]] = _Packed(part, sent)
+                self._leaving.append(request)
+                self._inflight[request] = packed
         self._rows.clear()
 
 
@@ -257,21 +294,39 @@ def problem_of(outcome: Answer | QuothError) -> QuothError | None:
     return found if isinstance(found, QuothError) else None
 
 
-def _coalesced(rows: list[_Row]) -> list[Settlement]:
-    """Return rows as they are sent: acks of consecutive records of one lease are one."""
-    found = [row.settlement for row in rows if row.kind is not Settle.ACK]
-    merged: _Row | None = None
-    for row in sorted((row for row in rows if row.kind is Settle.ACK), key=attrgetter("after")):
-        if merged is not None and merged.until == row.after and merged.token == row.token:
-            merged = replace(merged, until=row.until)
-            found[-1] = merged.settlement
+def _requests_of(rows: list[_Row]) -> list[_Packed]:
+    """Divide rows among requests, in which they are in order and do not overlap.
+
+    Acks of consecutive records of one lease become one settlement.
+    """
+    packed: list[_Packed] = []
+    ends: list[_Row] = []
+    for row in sorted(rows, key=attrgetter("after")) if len(rows) > 1 else rows:
+        for number, (request, end) in enumerate(zip(packed, ends, strict=True)):
+            if end.until <= row.after and len(request.sent) < ROWS_MAX:
+                request.rows.append(row)
+                if (end.kind, end.until, end.token) == (
+                    Settle.ACK,
+                    row.after,
+                    row.token,
+                ) and row.kind is Settle.ACK:
+                    ends[number] = replace(end, until=row.until)
+                    request.sent[-1] = ends[number].settlement
+                else:
+                    ends[number] = row
+                    request.sent.append(row.settlement)
+                break
         else:
-            merged = row
-            found.append(row.settlement)
-    return found
+            packed.append(_Packed([row], [row.settlement]))
+            ends.append(row)
+    return packed
 
 
 def _lost(row: _Row) -> QuothError:
     """Return the error of a row whose lease the member does not have any more."""
     records = f"{row.after + 1}" if row.until == row.after + 1 else f"{row.after + 1} to {row.until}"
     return error("lease_lost", f"{row.kind.name.lower()} of {records}: the member has no lease of it now")
+
+
+def _do_nothing() -> None:
+    pass
