@@ -13,6 +13,7 @@ asyncio.run(main())
 """
 
 from quoth.aio.client import Client, connect
+from quoth.aio.group import ConsumerGroup, GroupBatch, GroupIteration, GroupMessage
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Portions, Reading
@@ -21,6 +22,10 @@ from quoth.aio.transaction import PartWriter, Transaction
 __all__ = [
     "Batches",
     "Client",
+    "ConsumerGroup",
+    "GroupBatch",
+    "GroupIteration",
+    "GroupMessage",
     "PartWriter",
     "Portions",
     "Producer",

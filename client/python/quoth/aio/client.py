@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import Any, Self, TypeVar
 from weakref import finalize
 
+from quoth.aio.group import ConsumerGroup
 from quoth.aio.io_thread import IOThread
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
@@ -25,6 +26,8 @@ from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
 from quoth.core.streams import ProducerOptions
 from quoth.core.tailing import TailState
+from quoth.groups import openings
+from quoth.groups.options import GroupOptions
 from quoth.merging.multi_reader import MultiReader
 from quoth.message import Ack
 from quoth.reader import BatchCursor
@@ -202,6 +205,10 @@ class Client(ClientState):
             raise
         return Tail(self, self._io_thread, state)
 
+    def _group(self, options: GroupOptions) -> ConsumerGroup:
+        self._io_thread.check()
+        return ConsumerGroup(self, self._io_thread, options)
+
     def _reading(self, reader: MultiReader) -> Reading:
         self._io_thread.check()
         return Reading(self, self._io_thread, reader)
@@ -230,6 +237,9 @@ class Client(ClientState):
     tail = method_of(streams.tail, _tail, "Tail")
     read_many = method_of(streams.read_many, _reading, "Reading")
     tail_many = method_of(streams.tail_many, _reading, "Reading")
+
+    group = method_of(openings.group, _group, "ConsumerGroup")
+    groups = coroutine_of(openings.groups, _run)
 
     def _requests(self) -> LoopMultiplexer:
         self._io_thread.check()

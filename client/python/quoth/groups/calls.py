@@ -214,6 +214,11 @@ class ConsumerWork(GroupWork, Generic[M, B]):
             member.begin_body(batch)
         return batch
 
+    def _closing_seconds(self, problem: BaseException | None) -> float:
+        """Return the seconds for which the end of the member waits for answers."""
+        is_interrupted = problem is not None and not isinstance(problem, Exception)
+        return self._client._timing.interrupted if is_interrupted else self._client.timeout
+
     def _leave(self, problem: BaseException | None) -> None:
         """Settle what an iteration has handed out last, and give back what waits behind it."""
         if problem is None:
@@ -268,8 +273,7 @@ def more_batches(group: ConsumerWork[M, B], n: int) -> GroupCall[B]:
     member = group._member
     while (batch := group._next_batch()) is None:
         yield from member.filled(n, FETCH_BYTES_MAX, math.inf, patiently=True)
-        if member.size.is_quick:
-            member.begin_fetch(n, FETCH_BYTES_MAX)
+        yield from member.fetch_ahead(n, FETCH_BYTES_MAX)
     return batch
 
 

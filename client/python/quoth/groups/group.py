@@ -102,7 +102,7 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._end(value)
 
     def close(self) -> None:
         """Acknowledge the record in hand, give back those behind it, and wait until all is settled.
@@ -110,21 +110,7 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         While an exception is handled it gives the record in hand back, too. Raises the error of an ack that
         was not waited for; while an exception is handled it is logged. Does nothing the second time.
         """
-        thread, self._is_closed = self._thread, True
-        if thread is None or not thread.is_running:
-            return
-        problem = sys.exception()
-        try:
-            self._leave(problem)
-            is_over = problem is not None and not isinstance(problem, Exception)
-            drive(calls.left(self, self._client._timing.interrupted if is_over else self._client.timeout))
-        except QuothError as failure:
-            if problem is None:
-                raise
-            logging.getLogger("quoth").warning("%r: %s", self, failure)
-        finally:
-            thread.stop()
-            thread.join()
+        self._end(sys.exception())
 
     def __iter__(self) -> Iterator[GroupMessage]:
         """Iterate over records for ever."""
@@ -155,6 +141,21 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         self._thread.check_process()
         if not self.is_opened:
             self._client._run(calls.opened(self))
+
+    def _end(self, problem: BaseException | None) -> None:
+        thread, self._is_closed = self._thread, True
+        if thread is None or not thread.is_running:
+            return
+        try:
+            self._leave(problem)
+            drive(calls.left(self, self._closing_seconds(problem)))
+        except QuothError as failure:
+            if problem is None:
+                raise
+            logging.getLogger("quoth").warning("%r: %s", self, failure)
+        finally:
+            thread.stop()
+            thread.join()
 
     def _drive(self, call: GroupCall[T]) -> T:
         with self._turn:

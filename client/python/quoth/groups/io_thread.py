@@ -93,6 +93,7 @@ class MemberThread:
                 requests.send(request)
             except QuothError as problem:
                 member.take(request, problem, now)
+        member.note_sent()
         found = requests.link.wait(min(requests.due, member.due, now + TURN_S) - now, now)
         self._wakeup.clear()
         self._is_woken = False

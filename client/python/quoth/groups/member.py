@@ -19,7 +19,7 @@ from quoth.groups.leased import Leased
 from quoth.groups.lot import Lot
 from quoth.groups.lot_size import LotSize
 from quoth.groups.options import GroupOptions
-from quoth.groups.settlements import GroupCall, SettlementQueue, Wait, Waiter, problem_of
+from quoth.groups.settlements import GroupCall, SettlementQueue, Wait, Waiter
 from quoth.groups.stock import GIVEN_BACK_MS, LeasedStock
 from quoth.message import Gap, Reason
 from quoth.reader import log_gap
@@ -28,13 +28,21 @@ from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.group_messages import GroupFetch, GroupFetched, GroupInfo
 from quothwire.protocol.settlement import Settle
 
+SENT_S = 0.1
+"""The longest wait until a fetch is sent, which normally takes 0.1 ms."""
+
 
 @dataclass(slots=True)
 class FetchInFlight:
-    """A fetch that was begun. answered_at: the monotonic time at which its outcome came."""
+    """A fetch that was begun.
+
+    waiter, sent: done once it has an outcome, and once it was sent. answered_at: the monotonic time at which
+    its outcome came.
+    """
 
     request: RequestState
     waiter: Waiter
+    sent: Waiter
     is_sent: bool = False
     outcome: Answer | QuothError | None = None
     answered_at: float = 0.0
@@ -84,6 +92,12 @@ class GroupMember:
         fetch.is_sent = True
         return [*self.queue.leaving(now), fetch.request]
 
+    def note_sent(self) -> None:
+        """Take note that everything that was leaving is on its way."""
+        fetch = self._fetch
+        if fetch is not None and fetch.is_sent and not fetch.sent.done():
+            fetch.sent.set_result(None)
+
     def take(self, request: RequestState, outcome: Answer | QuothError, now: float) -> None:
         """Take the outcome of a request: an answer, which may be an error, or the error that none came."""
         fetch = self._fetch
@@ -91,8 +105,9 @@ class GroupMember:
             self.queue.take(request, outcome)
             return
         fetch.outcome, fetch.answered_at = outcome, now
-        if not fetch.waiter.done():
-            fetch.waiter.set_result(problem_of(outcome))
+        for waiter in (fetch.sent, fetch.waiter):
+            if not waiter.done():
+                waiter.set_result(None)
 
     def end(self, problem: QuothError) -> None:
         """Let everything that waits, and all later calls, fail with an error."""
@@ -170,9 +185,17 @@ class GroupMember:
         asked = GroupFetch(options.name, options.member, records, bytes_max, wait_ms)
         deadline = time.monotonic() + wait + self.timeout
         request = RequestState(asked, options.topic, deadline=deadline, wait=wait)
-        self._fetch = FetchInFlight(request, self.queue.new_waiter())
+        self._fetch = FetchInFlight(request, self.queue.new_waiter(), self.queue.new_waiter())
         self.queue.wake()
         return self._fetch
+
+    def fetch_ahead(self, records: int, bytes_max: int) -> GroupCall[None]:
+        """Begin a fetch of the next lot if the records of the last one were handled quickly.
+
+        Waits until it is sent: else the driver could be kept from that by the work on this lot.
+        """
+        if self.size.is_quick:
+            yield Wait(self.begin_fetch(records, bytes_max).sent, SENT_S)
 
     def drained(self, seconds: float) -> GroupCall[None]:
         """Wait for a fetch that is in flight, and give its records back."""
