@@ -78,7 +78,7 @@ class Team:
 
 
 class Stream:
-    """Publishes numbered records from a thread until it is told to stop. numbers: by their pointers."""
+    """Publishes numbered records from a thread until `stop`. numbers: by their pointers."""
 
     def __init__(self, client: Client, chance: random.Random) -> None:
         self._client = client
