@@ -17,10 +17,12 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from quothlog.datadir.topic_folder import log_id_of
+from quothlog.groups.group_log import FOLDER, group_log_id
 from quothlog.recovery import verify
 from quothwire.errors import QuothError
 
@@ -56,17 +58,23 @@ def scrub(directory: Path, advance: Callable[[int], None]) -> Iterator[dict[str,
     topics = directory / "topics"
     folders = [path for path in topics.iterdir() if log_id_of(path) and not path.name.startswith(".")]
     random.shuffle(folders)
-    for folder in folders:
+    for folder, log_id in chain.from_iterable(map(_logs, folders)):
         try:
-            for found in verify.summaries(
-                folder, log_id=log_id_of(folder), sealed_only=True, advance=advance
-            ):
+            for found in verify.summaries(folder, log_id=log_id, sealed_only=True, advance=advance):
                 damages = [damage._asdict() | {"path": str(damage.path)} for damage in found.unmended]
                 yield {"bytes": found.bytes, "damages": damages}
         except FileNotFoundError:
             continue
         except (QuothError, OSError) as problem:
             yield {"bytes": 0, "damages": [], "problem": f"{folder.name}: {problem}"}
+
+
+def _logs(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the logs in a topic's folder with their ids: its own, and that of its groups."""
+    log_id = log_id_of(folder)
+    yield folder, log_id
+    if (folder / FOLDER).is_dir():
+        yield folder / FOLDER, group_log_id(log_id)
 
 
 def main() -> None:

@@ -5,12 +5,14 @@ A directory may be that of an embedded log, a topic's folder, or a broker's whol
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from quothlog import file_format
 from quothlog.datadir import topic_folder
+from quothlog.groups.group_log import FOLDER, group_log_id
 from quothwire.errors import error
 
 
@@ -40,6 +42,15 @@ def places(directory: Path, only: str | None = None) -> list[FoundLog]:
     if not chosen_ones:
         raise error("unknown_topic", f"{directory} holds no topic {only!r}", "`quoth log ls DIR` lists them")
     return chosen_ones
+
+
+def with_groups(found: Iterable[FoundLog]) -> Iterator[FoundLog]:
+    """Yield logs, and behind each the log of the groups of its topic, if there is one."""
+    for one in found:
+        yield one
+        if one.log_id and (one.directory / FOLDER).is_dir():
+            own_id = group_log_id(one.log_id)
+            yield FoundLog(f"{one.topic}, groups", one.directory / FOLDER, own_id, one.problem)
 
 
 def data_directory(directory: Path) -> Path | None:

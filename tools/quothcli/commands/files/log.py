@@ -130,10 +130,10 @@ def verify(session: WithoutBroker, directory: Directory, only: Only = None, rate
     does a footer or an index that a crash left unfinished: no record is missing, and the next opening writes
     it again.
     """
-    from quothlog.datadir.discovery import places
+    from quothlog.datadir.discovery import places, with_groups
 
     findings = Findings()
-    logs = places(directory, only)
+    logs = [*with_groups(places(directory, only))]
     with byte_progress("verifying", _bytes_of(logs), limit_of(rate)) as advance:
         for place in logs:
             with findings.of(place, directory):
@@ -149,10 +149,10 @@ def mend(session: WithoutBroker, directory: Directory, only: Only = None) -> int
     .damaged, a torn end under one in .torn. Delete them when you need them no more. Records that cannot be
     read stay missing. The broker must not be running.
     """
-    from quothlog.datadir.discovery import places
+    from quothlog.datadir.discovery import places, with_groups
 
     findings = Findings()
-    logs = places(directory, only)
+    logs = [*with_groups(places(directory, only))]
     with _owned(directory), byte_progress("repairing", _bytes_of(logs)) as advance:
         for place in logs:
             mended = 0
