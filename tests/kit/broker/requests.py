@@ -14,14 +14,23 @@ SAMPLES: dict[str, Any] = {
     "part": 0,
     "attempt": 7,
     "parts": 0,
+    "group": "workers",
+    "rows": 1,
+    "pointer": 1,
 }
 """A value for each field that is required: one that would do something."""
+OF_OPERATIONS: dict[Operation, dict[str, Any]] = {
+    Operation.SEEK_GROUP: {"after": 1},
+    Operation.COMMIT_CURSOR: {"group": "reader"},
+}
+"""Other values of some operations."""
 
 
 def example(operation: Operation) -> Request:
     """A request with its required fields and the defaults of the others."""
     kind = REQUESTS[operation]
-    made: Request = kind(**{name: SAMPLES[name] for name in required(operation)})
+    values = SAMPLES | OF_OPERATIONS.get(operation, {})
+    made: Request = kind(**{name: values[name] for name in required(operation)})
     return made
 
 

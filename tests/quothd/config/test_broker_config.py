@@ -303,7 +303,7 @@ def test_every_key_is_an_option_with_its_help_and_its_reason() -> None:
         assert key.why in re.sub(r"\n# ", " ", template.text())
         assert key.help.endswith(".")
         if key.kind is int and key.name != "port":
-            assert re.match(r"(Records|Requests|Topics) ", key.help), key.help
+            assert re.match(r"(Records|Requests|Topics|Consumer groups) ", key.help), key.help
         if key.kind in (Span, Size):
             assert re.match(r"(Time|Age) " if key.kind is Span else r"(Size|Free space|Data) ", key.help), key
             assert key.metavar == ("SPAN" if key.kind is Span else "SIZE")

@@ -23,6 +23,7 @@ from quothd.config.sources import load
 from quothd.config.template import toml
 from quothwire import batch
 from quothwire.errors import Disconnected
+from quothwire.protocol.group_messages import DeleteGroup, DescribeGroup, GroupFetch, OpenGroup
 from quothwire.protocol.messages import CreateTopic, DeleteTopic, Fetch, Ping
 
 LIVE = [name for name, key in KEYS.items() if key.live]
@@ -284,6 +285,24 @@ def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
     return act
 
 
+def _groups_max(it: Reloaded) -> None:
+    it.fast.call(OpenGroup("one"), "t")
+    it.set(groups_max=1)
+    with refused("groups_max"):
+        it.fast.call(OpenGroup("two"), "t")
+    it.fast.call(DeleteGroup("one"), "t")
+    it.fast.call(OpenGroup("two"), "t")
+
+
+def _group_pending_max(it: Reloaded) -> None:
+    it.fast.publish("t", [b"x"] * 9)
+    it.fast.call(OpenGroup("g"), "t")
+    it.set(group_pending_max=3)
+    for _ in range(2):
+        it.fast.call(GroupFetch("g"), "t")
+        assert it.fast.call(DescribeGroup("g"), "t").in_flight == 3
+
+
 LARGEST = b"x" * (16 * MIB - len(batch.encode([b""])))
 EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "auto_create": _refuses("new", b"x", "unknown_topic", auto_create=False),
@@ -309,6 +328,8 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "topic_requests_max": _leads_to(_is_busy, topic_requests_max=1),
     "request_bytes_max": _refuses("t", LARGEST, "busy", request_bytes_max=16 * MIB),
     "waits_max": _waits_max,
+    "groups_max": _groups_max,
+    "group_pending_max": _group_pending_max,
     "scrub_interval": _leads_to(lambda it: it.counted("scrub_rounds") > 0, scrub_interval=0.01),
     "scrub_rate": _is_handed_on("scrub_rate", 10**9),
 }

@@ -96,7 +96,7 @@ def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
                 assert found == expected
         model = [one for one in model if one not in found]
         assert len(pending) == len(model)
-        deadline = pending.next_deadline()
+        deadline = pending.next_due()
         if model:
             assert deadline is not None
             assert deadline <= min(one.deadline for one in model)

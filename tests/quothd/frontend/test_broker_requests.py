@@ -19,7 +19,9 @@ from kit.scale import times
 from kit.text.wording import names_python
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
+from quothwire.protocol.group_messages import GroupFetch, ListGroups, OpenGroup
 from quothwire.protocol.messages import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Operation, TopicInfo
+from quothwire.protocol.settlement import Settle, Settlement, encode_settlements
 
 
 def payload_of(operation: Operation) -> list[bytes]:
@@ -28,6 +30,7 @@ def payload_of(operation: Operation) -> list[bytes]:
         Operation.PUBLISH: encoded([b"x"]),
         Operation.STAGE: staged([b"x"], 3),
         Operation.PUBLISH_STAGED: b"",
+        Operation.GROUP_SETTLE: encode_settlements([Settlement(Settle.ACK, 1, 2**56 - 1)]),
     }
     return [payloads[operation]] if operation in WITH_PAYLOAD else []
 
@@ -46,10 +49,16 @@ def answer_to(fast: FastPeer, frames: list[bytes]) -> QuothError | None:
 
 
 def filled(fast: FastPeer, topic: str) -> Job:
-    """Publish records to two segments, and stage a part of version 3 of the examples' application."""
+    """Publish records to two segments, and stage a part of version 3 of the examples' application.
+
+    A member of one of the two groups has all records.
+    """
     for _ in range(2):
         fast.publish(topic, [b"kept"])
         fast.call(REQUESTS[Operation.ROLL](), topic)
+    fast.call(OpenGroup(example(Operation.GROUP_SETTLE).group), topic)
+    fast.call(OpenGroup(example(Operation.COMMIT_CURSOR).group, settings={"mode": "cursor"}), topic)
+    fast.call(GroupFetch(example(Operation.GROUP_SETTLE).group), topic)
     job = Job(fast, topic)
     job.stage(3, 0, [[b"staged"]], attempt=9)
     return job
@@ -58,7 +67,8 @@ def filled(fast: FastPeer, topic: str) -> Job:
 def state_of(fast: FastPeer, topic: str, job: Job) -> tuple[Any, ...]:
     """Return the state that a request could have changed."""
     found: TopicInfo = fast.describe(topic)
-    return found.log, found.count, found.first, found.segments, found.settings, job.standing(3)
+    groups = [{**one, "idle": 0} for one in fast.call(ListGroups(), topic).groups]
+    return found.log, found.count, found.first, found.segments, found.settings, job.standing(3), groups
 
 
 def test_a_request_without_a_required_field_or_with_a_frame_too_many_does_nothing(

@@ -25,7 +25,7 @@ OPERATIONS: dict[str, Callable[[], PendingRequest]] = {
     "publish of no batch": lambda: pending(Publish("written"), b"no batch"),
     "create": lambda: pending(CreateTopic()),
 }
-CREATING = ("publish", "publish synced", "stage", "create")
+CREATING = ("publish", "publish synced", "stage", "create", "open group", "open cursor")
 
 
 def absent(_broker: MemoryBroker) -> None:

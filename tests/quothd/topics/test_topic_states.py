@@ -62,7 +62,14 @@ def sync_fails(topic: OpenTopic, disk: FaultyDisk) -> None:
     disk.fail("sync")
 
 
-SOUND: list[State] = [nothing, filled, unsynced, syncing]
+def shared(topic: OpenTopic, disk: FaultyDisk) -> None:
+    """A group has a member with all records, another fetch waits, and a cursor stands at the beginning."""
+    filled(topic, disk)
+    topic.handle(*(OPERATIONS[name]() for name in ("open group", "open cursor", "group fetch")))
+    topic.deliver()
+
+
+SOUND: list[State] = [nothing, filled, unsynced, syncing, shared]
 FAILED: list[State] = [failed, sync_fails]
 
 
@@ -84,7 +91,7 @@ def test_every_request_is_answered_once_in_every_state(
     tmp_path: Path, disk: FaultyDisk, state: State
 ) -> None:
     """Before the topic ends, or with its end. So is a publish of the same burst."""
-    codes = {"", "waits", "not_staged"} | ({"storage_failed"} if state in FAILED else set())
+    codes = {"", "waits", "not_staged", "unknown_group"} | ({"storage_failed"} if state in FAILED else set())
     for name, companions in product(OPERATIONS, (0, 1)):
         topic = OpenTopic(tmp_path / f"{name} {companions}", disk)
         state(topic, disk)
@@ -192,6 +199,10 @@ def script() -> Iterator[list[PendingRequest]]:
     yield [OPERATIONS["publish staged"](), publish("written"), OPERATIONS["transaction"]()]
     yield [OPERATIONS["roll"](), publish("synced"), OPERATIONS["update"]()]
     yield [OPERATIONS[name]() for name in ("fetch", "count", "advance", "split", "describe")]
+    yield [OPERATIONS[name]() for name in ("open group", "open cursor", "group fetch", "describe group")]
+    yield [OPERATIONS[name]() for name in ("group ack", "commit cursor", "update group", "list groups")]
+    yield [OPERATIONS["seek group"](), publish("written"), OPERATIONS["group fetch"]()]
+    yield [OPERATIONS[name]() for name in ("group nack", "list pending", "delete group")]
     yield [OPERATIONS["trim"](), publish("written"), OPERATIONS["abort"]()]
 
 
