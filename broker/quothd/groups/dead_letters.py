@@ -22,10 +22,11 @@ from quothlog.groups.selection import ChosenRecords, select
 from quothlog.groups.spans import Span
 from quothlog.reading.read_request import UNLIMITED
 from quothwire import batch
-from quothwire.batch import Flag
+from quothwire.batch import Bytes, Flag
 from quothwire.errors import QuothError, error
-from quothwire.headers import encode_headers, readable_headers
+from quothwire.headers import encode_headers
 from quothwire.protocol.group_settings import AUTO
+from quothwire.record import Record, records_of
 
 LETTER_RECORDS_MAX = 100
 LETTER_BYTES_MAX = 2**20
@@ -152,19 +153,14 @@ class DeadLetters:
     def _letter(self, group: GroupState, span: Span, chosen: ChosenRecords) -> bytes | None:
         """Encode records as a batch of dead letters, the same each time; None if they are too large together.
 
-        A record that leaves no room for the headers becomes a letter without a value: its pointer tells where
-        that is.
+        A record that leaves no room for the headers, or is damaged, becomes a letter without a value: its
+        pointer tells where that is.
         """
-        values: list[bytes] = []
-        keys: list[bytes | None] = []
-        headers: list[dict[str, bytes]] = []
+        records: list[Record] = []
         for raw in chosen.batches:
-            found = batch.decode(raw, self._store.log.log_id)
-            values += found.values
-            keys += found.keys or [None] * len(found.values)
-            for row, stored in enumerate(found.headers or [b""] * len(found.values)):
-                about = self._about(group, span, found.header.base + row)
-                headers.append({**readable_headers(stored), **about})
+            records += self._records(raw, span.after + 1, chosen.last)
+        values, keys = [one.value for one in records], [one.key for one in records]
+        headers = [{**one.headers, **self._about(group, span, one.pointer)} for one in records]
         try:
             return self._encode(group, span.number or 1, values, keys, headers)
         except QuothError:
@@ -172,6 +168,16 @@ class DeadLetters:
                 return None
             about = self._about(group, span, chosen.last)
             return self._encode(group, span.number or 1, [b""], [None], [about])
+
+    def _records(self, raw: Bytes, first: int, last: int) -> list[Record]:
+        """Decode a batch; a damaged one gives empty records, of which the first and the last are named."""
+        log_id = self._store.log.log_id
+        try:
+            return records_of(batch.decode(raw, log_id))
+        except QuothError:
+            header = batch.parse_header(raw, log_id)
+            lost = range(max(first, header.base), min(last, header.last) + 1)
+            return [Record(pointer, b"", None, {}) for pointer in lost]
 
     def _about(self, group: GroupState, span: Span, pointer: int) -> dict[str, bytes]:
         """Return the headers of a dead letter."""
