@@ -18,7 +18,6 @@ from quothlog.groups.group_state import GroupState
 from quothlog.groups.spans import Span, SpanState
 from quothwire.errors import error
 from quothwire.protocol.group_messages import (
-    END,
     CommitCursor,
     GroupInfo,
     Groups,
@@ -74,17 +73,8 @@ class Administration:
                     "group_exists", f"group {name!r} of topic {store.topic!r}: {', '.join(differing)}"
                 )
             return self._info(found, now), 0
-        settings = check_new_group(asked, store.topic)
-        table = store.begin()
-        if len(table) >= store.config.groups_max:
-            raise error("groups_max", f"topic {store.topic!r} has {len(table)} groups")
-        table.last_number += 1
-        group = GroupState(table.last_number, name, settings, *self._position(asked.start))
-        group.used = store.now()
-        table.by_name[name] = group
-        last = store.change([events.snapshot(group)], now, twice=True)
-        note("group_made", topic=store.topic, group=name)
-        return self._info(group, now), last
+        last = store.create(name, check_new_group(asked, store.topic), asked.start, now)
+        return self._info(store.group(name), now), last
 
     def _describe(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         return self._info(self._store.group(request.decode().group), now), 0
@@ -111,7 +101,7 @@ class Administration:
     def _seek(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         asked: SeekGroup = request.decode()
         group = self._store.group(asked.group)
-        group.seek(*self._position(asked.after))
+        group.seek(*self._store.position(asked.after))
         self._letters.forget(group.name)
         note("group_moved", topic=self._store.topic, group=group.name, pointer=group.cursor)
         return self._changed(group, now)
@@ -151,13 +141,6 @@ class Administration:
         last = self._store.change([events.snapshot(group)], now, twice=True)
         self._store.events.add(GroupReady(group.name, now))
         return self._info(group, now), last
-
-    def _position(self, after: int) -> tuple[int, int]:
-        """Return the pointer and the ordinal at which a group begins."""
-        log = self._store.log
-        if after == END:
-            return log.newest, log.end_ordinal
-        return after, log.first_ordinal if after < log.info().first else -1
 
     def _info(self, group: GroupState, now: float) -> GroupInfo:
         log = self._store.log
@@ -239,9 +222,7 @@ def _checked(group: str, topic: str, settings: GroupSettings) -> GroupSettings:
 
 
 def _pending_row(span: Span, now: float) -> list[int]:
-    first, last = span.after + 1, span.until
-    if span.extents is not None:
-        first, last = span.extents.clip(span.after, span.until)
+    first, last = span.bounds
     lease = span.lease
     due = lease.deadline if lease is not None else span.due if span.state is SpanState.FREE else now
     token = lease.token if lease is not None else 0

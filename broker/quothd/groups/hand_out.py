@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quothd.groups.administration import check_new_group
 from quothd.groups.dead_letters import DeadLetters
 from quothd.groups.store import GroupStore
 from quothd.requests.events import GroupReady, Query, ReadDone
@@ -25,7 +26,7 @@ from quothlog.reading.segment_reader import Extract
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
-from quothwire.protocol.group_messages import GroupFetch, GroupFetched
+from quothwire.protocol.group_messages import GroupFetch, GroupFetched, OpenGroup
 from quothwire.protocol.group_settings import AT_MOST_ONCE, CURSOR
 from quothwire.protocol.messages import FETCH_BYTES_MAX
 from quothwire.topic import check_size
@@ -38,12 +39,13 @@ _COUNTER_BITS = 32
 
 @dataclass(slots=True)
 class _Hand:
-    """The state of one fetch. bytes_left, records_left: of what it asks for."""
+    """The state of one fetch. token: of its leases. bytes_left, records_left: of what it asks for."""
 
     request: PendingRequest
     asked: GroupFetch
     group: GroupState
     generation: int
+    token: int
     records_left: int
     bytes_left: int
     spans: list[Span] = field(default_factory=list)
@@ -94,10 +96,14 @@ class HandOuts:
 
     def fetch(self, request: PendingRequest, now: float) -> None:
         """Execute a fetch, or begin to. Raises `QuothError`, or OSError."""
+        may_open = request.responder.opens_groups and not request.group
         request.begin_group_fetch(now)
         asked: GroupFetch = request.message
         if asked.member:
             check_size(asked.member, "member's", MEMBER_BYTES_MAX, "bad_request")
+        if may_open and asked.group not in self._store.table().by_name:
+            settings = check_new_group(OpenGroup(asked.group), self._store.topic)
+            self._store.create(asked.group, settings, 0, now)
         group = self._store.group(asked.group)
         if group.settings.mode == CURSOR:
             raise error("bad_request", f"{group.name!r} is a cursor: it has no leases")
@@ -109,7 +115,9 @@ class HandOuts:
         group.expire(now)
         self._letters.take(group, now)
         size = min(asked.bytes_max, FETCH_BYTES_MAX)
-        self._go_on(_Hand(request, asked, group, group.generation, asked.records_max, size), now)
+        self._tokens += 1
+        hand = _Hand(request, asked, group, group.generation, self._tokens, asked.records_max, size)
+        self._go_on(hand, now)
 
     def go_on(self, done: ReadDone, now: float) -> None:
         """Go on with a fetch for which a reader thread has read. Raises what that raised."""
@@ -120,7 +128,7 @@ class HandOuts:
             assert isinstance(done.query, ReadRequest), "that was submitted"
             group = self._store.group(hand.group.name)
             if group is not hand.group or group.generation != hand.generation:
-                self._answer(_Hand(hand.request, hand.asked, group, group.generation, 0, 0), now)
+                self._answer(_Hand(hand.request, hand.asked, group, group.generation, hand.token, 0, 0), now)
             else:
                 self._take(hand, done.query, done.found, now)
                 self._go_on(hand, now)
@@ -184,9 +192,8 @@ class HandOuts:
     def _lease(self, hand: _Hand, step: HandOut, found: Extract, chosen: ChosenRecords, now: float) -> None:
         """Give a lease on records that were read, to a member that has not as many as it wants."""
         group, asked, log = hand.group, hand.asked, self._store.log
-        self._tokens += 1
         seconds = asked.lease_ms / 1_000 if asked.lease_ms else group.settings.lease
-        lease = GivenLease(self._tokens, asked.member, now + seconds)
+        lease = GivenLease(hand.token, asked.member, now + seconds)
         span = step.span
         if span is None:
             hand.lose(*log.loss(step.after, group.ordinal, found))
@@ -253,10 +260,9 @@ def _rows(spans: list[Span], group: GroupState) -> list[list[int]]:
     """Return leases as `GroupFetched` has them; those on consecutive records are one."""
     rows: list[list[int]] = []
     for span in spans:
-        assert span.extents is not None, "it was read"
         assert span.lease is not None, "it was handed out"
         token = 0 if group.settings.mode == AT_MOST_ONCE else span.lease.token
-        first, last = span.extents.clip(span.after, span.until)
+        first, last = span.bounds
         if rows and rows[-1][:2] == [token, span.attempts] and rows[-1][3] == first - 1:
             rows[-1][3] = last
         else:

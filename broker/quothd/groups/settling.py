@@ -71,8 +71,8 @@ class Settling:
                 delay = seconds if row.milliseconds else group.settings.delay(span.attempts)
                 group.release([span], reason or NACKED, now + delay)
         elif row.kind is Settle.EXTEND:
+            seconds = row.milliseconds / 1_000 if row.milliseconds else group.settings.lease
             for lease in {id(span.lease): span.lease for span in held}.values():
-                seconds = row.milliseconds / 1_000
                 group.extend([span for span in held if span.lease is lease], now + seconds)
         else:
             group.terminate(held, reason or TERMINATED)

@@ -19,11 +19,14 @@ from quothd.topics.metadata import TopicMetadata
 from quothd.topics.syncing import Syncing, Unsynced
 from quothlog import Log
 from quothlog.appender import SyncRequest
+from quothlog.groups import events
 from quothlog.groups.group_log import GroupLog, GroupTable
 from quothlog.groups.group_state import GroupState
 from quothlog.storage.clock import Clock
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
+from quothwire.protocol.group_messages import END
+from quothwire.protocol.group_settings import GroupSettings, check_group
 from quothwire.protocol.messages import Reply
 
 MEMBER_SHOWN_S = 600.0
@@ -83,22 +86,36 @@ class GroupStore:
         return self._clock.now()
 
     def group(self, name: str) -> GroupState:
-        """Return a group. Raises ``unknown_group``."""
+        """Return a group. Raises ``unknown_group``, or ``bad_group``."""
         group = self.table().by_name.get(name)
         if group is None:
+            check_group(name)
             raise error("unknown_group", f"topic {self.topic!r} has no group {name!r}")
         return group
 
-    def begin(self) -> GroupTable:
-        """Return the groups, whose log is begun if there is none yet."""
-        self.table()
-        if self._group_log is None:
-            self._open(self._path)
-            self.metadata.groups = GroupTable()
-        assert self.metadata.groups is not None, "it was read"
-        return self.metadata.groups
+    def position(self, after: int) -> tuple[int, int]:
+        """Return the pointer above which a group begins, and the ordinal there, as far as it is known."""
+        if after == END:
+            return self.log.newest, self.log.end_ordinal
+        return after, self.log.first_ordinal if after < self.log.info().first else -1
 
     # -- changes --------------------------------------------------------------------------------------------
+
+    def create(self, name: str, settings: GroupSettings, start: int, now: float) -> int:
+        """Create a group above a pointer, or at the end; returns the pointer as `change` does.
+
+        Raises ``groups_max``, and what `change` does.
+        """
+        table = self._begin()
+        if len(table) >= self.config.groups_max:
+            raise error("groups_max", f"topic {self.topic!r} has {len(table)} groups")
+        table.last_number += 1
+        group = GroupState(table.last_number, name, settings, *self.position(start))
+        group.used = self.now()
+        table.by_name[name] = group
+        last = self.change([events.snapshot(group)], now, twice=True)
+        note("group_made", topic=self.topic, group=name)
+        return last
 
     def change(self, changes: Sequence[bytes], now: float, *, twice: bool = False) -> int:
         """Append events; returns the pointer up to which their log has to be synced.
@@ -206,6 +223,15 @@ class GroupStore:
         self._group_log = self.metadata.groups = None
 
     # -- inside ---------------------------------------------------------------------------------------------
+
+    def _begin(self) -> GroupTable:
+        """Return the groups, whose log is begun if there is none yet."""
+        self.table()
+        if self._group_log is None:
+            self._open(self._path)
+            self.metadata.groups = GroupTable()
+        assert self.metadata.groups is not None, "it was read"
+        return self.metadata.groups
 
     @property
     def _path(self) -> Path:

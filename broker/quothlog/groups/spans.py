@@ -120,6 +120,13 @@ class Span:
         """Number of its records, -1 if that is not known."""
         return self.extents.count(self.after, self.until) if self.extents is not None else -1
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last pointer of its records; those of its range if their places are not known."""
+        if self.extents is None:
+            return self.after + 1, self.until
+        return self.extents.clip(self.after, self.until)
+
     def part(self, after: int, until: int) -> Span:
         """Return a span of the same kind about a part of the pointers."""
         return Span(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quothlog.groups.group_state import GroupState
+from quothlog.groups.group_state import GivenLease, GroupState
 from quothlog.groups.selection import ChosenRecords
 from quothlog.groups.spans import Extents
 from quothwire.protocol.group_settings import GroupSettings
@@ -19,7 +19,7 @@ def leased(**settings: object) -> GroupState:
     group = GroupState(1, "g", GroupSettings.of({"backoff": [0.0], **settings}), 0)
     group.see("m", 0.0)
     chosen = ChosenRecords(LAST - FIRST + 1, LAST, 6, Extents(0, [FIRST], [LAST]), [])
-    group.lease_new(chosen, TOKEN, "m", 5.0)
+    group.lease_new(chosen, GivenLease(TOKEN, "m", 5.0))
     return group
 
 

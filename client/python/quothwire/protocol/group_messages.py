@@ -34,8 +34,8 @@ class GroupInfo(Value):
     them, 0 for none. newest: the newest pointer of the topic. in_flight: records under a lease. pending:
     records that were handed out and are not finished. redelivered, dead, gone: counted since the group was
     created; gone are those that retention removed, or damage, before they were finished. members: for each a
-    map of its name, address, records in flight and the seconds since its last request. idle: seconds since
-    any request. problem: the reason for which dead letters cannot be written, empty for none.
+    map of its name, the records in flight and the seconds since its last request. idle: seconds since any
+    request. problem: the reason for which dead letters cannot be written, empty for none.
     """
 
     log: Number
@@ -108,7 +108,8 @@ class GroupFetch(Request, operation=Operation.GROUP_FETCH, reply=GroupFetched):
 class GroupSettled(Value):
     """The outcome. records: those that are finished by this request and were not before. late: those of them
     that were no more under the lease of their token. lost: the ranges of nacks, extensions and terminations
-    that had no effect, since the member has lost their lease. durability: the level that the acks have.
+    that had no effect, since the member has lost their lease, and all ranges of another generation.
+    durability: the level that the acks have.
     """
 
     records: Number

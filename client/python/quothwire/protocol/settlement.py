@@ -7,7 +7,7 @@ row, 40 bytes each, little-endian
 16  last pointer    8     the row is about all records from the first to the last pointer
 24  token           8     of the lease; 0 in an ack: unknown
 32  milliseconds    8     nack: before the next hand-out, counted from 1, 0 for the group's backoff
-                          extend: that the lease lasts from now on
+                          extend: that the lease lasts from now on, 0 for the group's lease
                           0 otherwise
 
 Rows are in the order of their pointers and do not overlap.
