@@ -21,7 +21,7 @@ from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.recovery.recovery import new_log_id
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.group_messages import GroupFetched
+from quothwire.protocol.group_messages import GroupFetched, OpenGroup
 from quothwire.protocol.messages import Fetched, Operation
 from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
 
@@ -194,12 +194,15 @@ class Registry:
         settings = config.topic_settings()
         is_letter = isinstance(request.responder, DeadLetterResponder)
         may_create = request.operation is Operation.CREATE or config.auto_create or is_letter
-        if request.operation not in CREATING or not may_create:
+        opens_group = request.operation is Operation.GROUP_FETCH and request.responder.opens_groups
+        if not may_create or not (opens_group or request.operation in CREATING):
             raise error("unknown_topic", f"there is no topic {request.topic!r}")
         if request.operation is Operation.CREATE:
             settings = settings.changed(request.decode().settings)
         elif request.operation is Operation.OPEN_GROUP:
             check_new_group(request.decode(), request.topic)
+        elif opens_group:
+            check_new_group(OpenGroup(request.decode().group), request.topic)
         else:
             check_first(request)
         if len(self.entries) >= config.topics_max:

@@ -21,6 +21,7 @@ class DeadLetterResponder:
 
     __slots__ = ("_letter", "_origin")
     sees_records_alone: ClassVar[bool] = False
+    opens_groups: ClassVar[bool] = False
 
     def __init__(self, origin: str, letter: DeadLetter) -> None:
         self._origin = origin

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import Any, ClassVar, Protocol
 
+from quothd.requests.text_responder import TextResponder
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Call, Frames
-from quothwire.protocol.messages import (
-    WITH_PAYLOAD,
-    WITHOUT_TOPIC,
-    Fetched,
-    Operation,
-    Pong,
-    Published,
-    Reply,
-    Topics,
-)
-from quothwire.record import Record, records_of
+from quothwire.protocol.messages import WITH_PAYLOAD, WITHOUT_TOPIC, Operation, Reply
 from quothwire.topic import decode_topic
 
 ENVELOPE_FRAMES_MAX = 8
@@ -44,12 +34,12 @@ Frame = bytes | memoryview
 class BinaryResponder:
     """Decodes a request of the fast protocol and encodes its answer, with the route to the client in front.
 
-    It holds little, since a hundred thousand fetches may wait. sees_records_alone: a reply does not say how
-    far the log reaches behind the records in it.
+    It holds little, since a hundred thousand fetches may wait. See `Responder`.
     """
 
     __slots__ = ("_call", "_correlation", "_route", "operation")
     sees_records_alone: ClassVar[bool] = False
+    opens_groups: ClassVar[bool] = False
 
     def __init__(self, route: list[bytes], call: Call) -> None:
         self.operation: Operation = call.operation
@@ -78,79 +68,15 @@ class BinaryResponder:
         return self._route + binary_codec.encode_error(self.operation, self._correlation, problem)
 
 
-class TextResponder:
-    """Decodes a request of the simple protocol and encodes its answer, both in text frames."""
-
-    __slots__ = ("_frames", "_route", "operation")
-    sees_records_alone: ClassVar[bool] = True
-
-    def __init__(self, route: list[bytes], frames: Sequence[bytes], operation: Operation) -> None:
-        self.operation: Operation = operation
-        self._route = route
-        self._frames = frames
-
-    def request(self) -> Any:
-        """Decode the request: a `Request`, or a `SimplePublish`."""
-        return text_codec.decode_request(self.operation, self._frames)
-
-    def payload(self) -> batch.Bytes:
-        """Return no batch: the simple protocol has none."""
-        return b""
-
-    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
-        """Return the frames of a reply."""
-        match reply:
-            case Published(first=first, last=last):
-                return self._route + text_codec.encode_ok(first, last)
-            case Fetched():
-                return self._route + self._records(reply, payload or b"")
-            case Topics(names=names):
-                return self._route + text_codec.encode_ok(rest=[name.encode() for name in names])
-            case Pong(time=time):
-                return self._route + text_codec.encode_ok(time)
-            case _:
-                raise AssertionError(f"{reply} has no simple form")
-
-    def refuse(self, problem: QuothError) -> Frames:
-        """Return the frames of an error."""
-        return self._route + text_codec.encode_error(problem)
-
-    def _records(self, fetched: Fetched, payload: batch.Bytes) -> list[bytes]:
-        """Return as many records as the request asks for.
-
-        Damage in front of them, or in the first batch, is an error that says where to read on. Damage behind
-        them ends the reply.
-        """
-        read = self.request()
-        if fetched.damaged and not payload:
-            text = f"the {fetched.damaged} records up to {fetched.next}, the last ones, do not check"
-            return text_codec.encode_damaged(text, fetched.next)
-        if fetched.damaged and read.after < (base := batch.parse_header(payload, fetched.log).base) - 1:
-            text = f"up to {fetched.damaged} records in front of {base} do not check"
-            return text_codec.encode_damaged(text, base - 1)
-        records: list[Record] = []
-        for raw in batch.split(payload, fetched.log):
-            try:
-                records += records_of(batch.decode(raw, fetched.log), read.after)
-            except QuothError as problem:
-                if not records:
-                    header = batch.parse_header(raw, fetched.log)
-                    text = f"the {header.records} records up to {header.last} do not check: {problem.text}"
-                    return text_codec.encode_damaged(text, header.last)
-                break
-        records = records[: read.records_max]
-        following = records[-1].pointer if records else fetched.next
-        pairs = text_codec.encode_records((one.pointer for one in records), (one.value for one in records))
-        return text_codec.encode_ok(following, rest=pairs)
-
-
 class Responder(Protocol):
     """Decodes a request and makes the frames of its answer.
 
-    sees_records_alone: a reply does not say how far the log reaches behind the records in it.
+    sees_records_alone: a reply does not say how far the log reaches behind the records in it. opens_groups: a
+    fetch for a group that does not exist creates it.
     """
 
     sees_records_alone: ClassVar[bool]
+    opens_groups: ClassVar[bool]
 
     def request(self) -> Any:
         """Decode the request."""

@@ -160,7 +160,7 @@ class MemoryBroker:
     def ask(self, request: PendingRequest) -> PendingRequest:
         """Let the dispatcher take a request. The route in its frames says whose answer it is."""
         route = b"%d" % len(self.answers)
-        request.responder._route = [route, b""]
+        cast(Any, request.responder)._route = [route, b""]
         self._by_route[route] = request
         self.answers[request] = []
         try:

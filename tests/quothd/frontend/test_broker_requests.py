@@ -12,13 +12,13 @@ from typing import Any
 import msgpack
 
 from kit.broker.peers import FastPeer, SimplePeer
-from kit.broker.requests import example, required
+from kit.broker.requests import OF_OPERATIONS, SAMPLES, example, required
 from kit.broker.transactions import Job, staged
 from kit.disk.logs import encoded
 from kit.scale import times
 from kit.text.wording import names_python
 from quothwire.errors import QuothError, error
-from quothwire.protocol import binary_codec
+from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.group_messages import GroupFetch, ListGroups, OpenGroup
 from quothwire.protocol.messages import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Operation, TopicInfo
 from quothwire.protocol.settlement import Settle, Settlement, encode_settlements
@@ -56,9 +56,9 @@ def filled(fast: FastPeer, topic: str) -> Job:
     for _ in range(2):
         fast.publish(topic, [b"kept"])
         fast.call(REQUESTS[Operation.ROLL](), topic)
-    fast.call(OpenGroup(example(Operation.GROUP_SETTLE).group), topic)
-    fast.call(OpenGroup(example(Operation.COMMIT_CURSOR).group, settings={"mode": "cursor"}), topic)
-    fast.call(GroupFetch(example(Operation.GROUP_SETTLE).group), topic)
+    fast.call(OpenGroup(SAMPLES["group"]), topic)
+    fast.call(OpenGroup(OF_OPERATIONS[Operation.COMMIT_CURSOR]["group"], settings={"mode": "cursor"}), topic)
+    fast.call(GroupFetch(SAMPLES["group"]), topic)
     job = Job(fast, topic)
     job.stage(3, 0, [[b"staged"]], attempt=9)
     return job
@@ -166,10 +166,11 @@ def fast_errors(fast: FastPeer, topic: str, rng: random.Random) -> list[QuothErr
 def simple_errors(simple: SimplePeer, rng: random.Random) -> list[QuothError]:
     """Return the errors of many wrong requests in the simple protocol."""
     requests: list[list[bytes]] = [[], [b""], [b"PING"], [b"\xff"], [b"x" * 1_000]]
-    for word in (b"ping", b"read", b"topics", b"publish"):
+    for word in text_codec.OPERATIONS:
         requests += [[word], *([word, part] for part in SIMPLE)]
         requests += [[word, *rng.choices(SIMPLE, k=rng.randrange(1, 6))] for _ in range(60)]
         requests += [[word, b"words", *rng.choices(SIMPLE, k=rng.randrange(1, 4))] for _ in range(60)]
+        requests += [[word, b"words", b"g", b"1-1-1", *rng.choices(SIMPLE, k=2)] for _ in range(20)]
     found = []
     for frames in requests:
         simple.send_frames([b"", *frames])

@@ -10,13 +10,20 @@ from kit.text.wording import code_of, error_of
 from quothwire.errors import CODES, error
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol import text_codec
+from quothwire.protocol.group_messages import LEASE_MS_MAX, GroupFetch, GroupSettle
 from quothwire.protocol.messages import WAIT_MS_MAX, Fetch, Operation
+from quothwire.protocol.settlement import Settle, Settlement
 from quothwire.protocol.text_codec import (
+    LEASED_MAX,
     PUBLISH_VALUES_MAX,
     READ_BYTES,
     READ_LIMIT_MAX,
+    SimpleLease,
     SimplePublish,
+    SimpleSettle,
     decode_request,
+    encode_damaged_lease,
+    encode_leased,
     operation_of,
 )
 
@@ -93,6 +100,70 @@ def test_read_with_a_frame_that_is_no_decimal_is_refused() -> None:
 def test_error_of_a_number_has_the_number_and_its_range(numbers: list[bytes], code: str, text: str) -> None:
     problem = error_of(decode_read, [b"read", b"orders", *numbers])
     assert (problem.code, problem.text if text else "") == (code, text)
+
+
+def test_group_fetch_has_defaults_for_missing_numbers() -> None:
+    for numbers, limit, wait_ms, lease_ms in (
+        ([], 1, 0, 0),
+        ([b"7"], 7, 0, 0),
+        ([b"1000", b"%d" % WAIT_MS_MAX, b"%d" % LEASE_MS_MAX], LEASED_MAX, WAIT_MS_MAX, LEASE_MS_MAX),
+    ):
+        expected = GroupFetch("g", "", limit, READ_BYTES, wait_ms, lease_ms)
+        assert decode_request(Operation.GROUP_FETCH, [b"group.fetch", b"t", b"g", *numbers]) == expected
+
+
+def settle(word: str, *frames: bytes) -> SimpleSettle:
+    decoded = decode_request(Operation.GROUP_SETTLE, [b"group.%s" % word.encode(), b"t", b"g", *frames])
+    assert isinstance(decoded, SimpleSettle)
+    return decoded
+
+
+def test_pointers_of_a_settlement_are_rows_with_the_token_of_the_lease() -> None:
+    """Acks of pointers that follow each other are one row; all others are rows of their own."""
+    pointers = [b"5", b"6", b"7", b"9", b"3", b"4", b"4"]
+    message = GroupSettle("g", 4, generation=2)
+    acks = [Settlement(Settle.ACK, first, last, 8) for first, last in ((5, 7), (9, 9), (3, 4), (4, 4))]
+    assert settle("ack", b"2-8-500", *pointers) == (message, acks)
+    for kind, more in ((Settle.NACK, 0), (Settle.EXTEND, 500), (Settle.TERM, 0)):
+        rows = [Settlement(kind, int(one), int(one), 8, more) for one in pointers]
+        assert settle(kind.name.lower(), b"2-8-500", *pointers).rows == rows
+    assert len(settle("nack", b"2-8-500", *[b"1"] * LEASED_MAX).rows) == LEASED_MAX
+    assert settle("ack", b"0-0-0", b"1").rows == [Settlement(Settle.ACK, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("code", "word", "frames"),
+    [
+        ("bad_request", "ack", [b"", b"1"]),
+        ("bad_request", "ack", [b"1-2", b"1"]),
+        ("bad_request", "ack", [b"1-2-3-4", b"1"]),
+        ("bad_request", "ack", [b"1-2--3", b"1"]),
+        ("bad_request", "ack", [b"1-2-3\n", b"1"]),
+        ("bad_request", "ack", [b"1-%d-3" % 2**64, b"1"]),
+        ("bad_request", "ack", [b"1-2-%d" % (LEASE_MS_MAX + 1), b"1"]),
+        ("bad_request", "nack", [b"1-0-3", b"1"]),
+        ("bad_request", "ack", [b"1-2-3", b"0"]),
+        ("bad_request", "term", [b"1-2-3", b"-1"]),
+        ("bad_request", "extend", [b"1-2-3", b"1", b""]),
+        ("bad_pointer", "ack", [b"1-2-3", b"%d" % (POINTER_MAX + 1)]),
+        ("too_large", "ack", [b"1-2-3", *[b"1"] * (LEASED_MAX + 1)]),
+    ],
+    ids=lambda part: str(part)[:40],
+)
+def test_a_settlement_with_a_wrong_lease_or_pointer_is_refused(
+    code: str, word: str, frames: list[bytes]
+) -> None:
+    problem = error_of(settle, word, *frames)
+    assert (problem.code, len(problem.text) < 200) == (code, True)
+
+
+def test_a_lease_is_given_back_as_it_was_sent() -> None:
+    for lease in (SimpleLease(0, 0, 0), SimpleLease(2**64 - 1, 2**64 - 1, LEASE_MS_MAX)):
+        for frames in (encode_leased(lease, [])[1:], encode_damaged_lease(lease, [1, 2])[3:4]):
+            found = settle("ack", *frames, b"1")
+            assert found.message.generation == lease.generation
+            assert found.rows[0].token == lease.token
+    assert encode_damaged_lease(lease, [1, 2])[4:] == [b"1", b"2"]
 
 
 def test_error_is_its_code_and_a_text_with_the_hint() -> None:

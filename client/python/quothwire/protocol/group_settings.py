@@ -132,6 +132,17 @@ def check_group(name: str) -> str:
     return name
 
 
+def decode_group(frame: bytes) -> str:
+    """Read a group's name from a frame, or raise `RequestError` ``bad_group``."""
+    if len(frame) > GROUP_BYTES_MAX:
+        text = f"the group's name has {len(frame)} bytes: it must be 1 to {GROUP_BYTES_MAX} of UTF-8"
+        raise error("bad_group", text)
+    try:
+        return check_group(frame.decode())
+    except UnicodeDecodeError:
+        raise error("bad_group", "the group's name is not UTF-8") from None
+
+
 def as_sent(given: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the spans of given settings to seconds, as the wire has them.
 
