@@ -17,7 +17,7 @@ FIRST, LAST = 5, 10
 def leased(**settings: object) -> GroupState:
     """A group whose only records are under a lease until the time 5."""
     group = GroupState(1, "g", GroupSettings.of({"backoff": [0.0], **settings}), 0)
-    group.see("m", 0.0)
+    group.members.see("m", 0.0)
     chosen = ChosenRecords(LAST - FIRST + 1, LAST, 6, Extents(0, [FIRST], [LAST]), [])
     group.lease_new(chosen, GivenLease(TOKEN, "m", 5.0))
     return group

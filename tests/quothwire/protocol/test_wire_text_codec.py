@@ -119,15 +119,16 @@ def settle(word: str, *frames: bytes) -> SimpleSettle:
 
 
 def test_pointers_of_a_settlement_are_rows_with_the_token_of_the_lease() -> None:
-    """Acks of pointers that follow each other are one row; all others are rows of their own."""
-    pointers = [b"5", b"6", b"7", b"9", b"3", b"4", b"4"]
-    message = GroupSettle("g", 4, generation=2)
-    acks = [Settlement(Settle.ACK, first, last, 8) for first, last in ((5, 7), (9, 9), (3, 4), (4, 4))]
+    """In order. Acks of pointers that follow each other are one row; all others are rows of their own."""
+    pointers = [b"5", b"6", b"7", b"9", b"2", b"6", b"06"]
+    message = GroupSettle("g", 3, generation=2)
+    acks = [Settlement(Settle.ACK, first, last, 8) for first, last in ((2, 2), (5, 7), (9, 9))]
     assert settle("ack", b"2-8-500", *pointers) == (message, acks)
     for kind, more in ((Settle.NACK, 0), (Settle.EXTEND, 500), (Settle.TERM, 0)):
-        rows = [Settlement(kind, int(one), int(one), 8, more) for one in pointers]
+        rows = [Settlement(kind, one, one, 8, more) for one in (2, 5, 6, 7, 9)]
         assert settle(kind.name.lower(), b"2-8-500", *pointers).rows == rows
-    assert len(settle("nack", b"2-8-500", *[b"1"] * LEASED_MAX).rows) == LEASED_MAX
+    many = [b"%d" % (2 * one) for one in range(1, LEASED_MAX + 1)]
+    assert len(settle("ack", b"2-8-500", *many).rows) == LEASED_MAX
     assert settle("ack", b"0-0-0", b"1").rows == [Settlement(Settle.ACK, 1, 1)]
 
 

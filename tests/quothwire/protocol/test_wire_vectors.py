@@ -23,12 +23,16 @@ from quothwire import batch, ingest, topic
 from quothwire.errors import CODES, Disconnected, error
 from quothwire.headers import decode_headers, encode_headers
 from quothwire.protocol import announcement, binary_codec, text_codec
-from quothwire.protocol.messages import REQUESTS, Operation
+from quothwire.protocol.messages import REQUESTS, WITHOUT_TOPIC, Operation
+from quothwire.protocol.settlement import Settle, Settlement, decode_settlements, encode_settlements
+from quothwire.protocol.text_codec import SimpleSettle
 
 Vector = dict[str, Any]
 
 FOLDER = Path(__file__).parents[2] / "vectors"
-NAMES = ("batches", "fast", "simple", "announcements")
+NAMES = ("batches", "fast", "settlements", "simple", "announcements")
+NAMED = (Operation.LIST, Operation.STATUS, Operation.LIST_GROUPS)
+"""The operations in whose requests `after` is a name."""
 DOUBLES_EXACT = 2**53 - 1
 """The largest integer of JSON that every reader reads exactly."""
 
@@ -39,14 +43,16 @@ def load(name: str) -> Vector:
     integers = frozenset(read["integers"])
     for part, value in read.items():
         if part not in ("about", "integers", "version"):
-            read[part] = [_numbered(vector, integers) for vector in value]
+            read[part] = _numbered(value, integers)
     return read
 
 
 def _numbered(value: Any, integers: frozenset[str]) -> Any:
+    if isinstance(value, list):
+        return [_numbered(inner, integers) for inner in value]
     if not isinstance(value, dict):
         return value
-    if value.get("operation") in (Operation.LIST, Operation.STATUS):  # `after` is a name
+    if value.get("operation") in NAMED and "topic" in value:
         integers -= {"after"}
     return {
         name: _as_int(inner) if name in integers else _numbered(inner, integers)
@@ -61,7 +67,7 @@ def _as_int(value: Any) -> Any:
     return int(value)
 
 
-BATCHES, FAST, SIMPLE, ANNOUNCEMENTS = map(load, NAMES)
+BATCHES, FAST, SETTLEMENTS, SIMPLE, ANNOUNCEMENTS = map(load, NAMES)
 
 
 def each(vectors: list[Vector]) -> pytest.MarkDecorator:
@@ -282,6 +288,25 @@ def test_errors_and_answers_of_a_later_broker_are_read_as_in_the_vectors() -> No
             assert vars(answer.reply) == vars(problem)
 
 
+# settlements --------------------------------------------------------------------------------------------
+
+
+@each(SETTLEMENTS["accepted"])
+def test_settlement_has_the_documented_bytes_and_is_decoded(vector: Vector) -> None:
+    whole, rows = unhex(vector["bytes"]), vector["rows"]
+    assert [*struct.iter_unpack("<BBHIQQQQ", whole)] == [
+        (row["kind"], 0, 0, 0, row["first"], row["last"], row["token"], row["milliseconds"]) for row in rows
+    ]
+    settlements = [Settlement(Settle(row["kind"]), *[*row.values()][1:]) for row in rows]
+    assert encode_settlements(settlements) == whole
+    assert decode_settlements(whole, len(rows)) == settlements
+
+
+@each(SETTLEMENTS["refused"])
+def test_settlement_is_refused_as_in_the_vector(vector: Vector) -> None:
+    assert code_of(decode_settlements, unhex(vector["bytes"]), vector["rows"]) == vector["code"]
+
+
 # the simple protocol ------------------------------------------------------------------------------------
 
 
@@ -290,13 +315,30 @@ def read_simple(frames: list[bytes]) -> Vector:
     operation = text_codec.operation_of(frames)
     request: Vector = {"operation": frames[0].decode()}
     decoded: Any = text_codec.decode_request(operation, frames)
-    if operation in (Operation.PUBLISH, Operation.FETCH):
+    if operation not in WITHOUT_TOPIC:
         request["topic"] = topic.decode_topic(frames[1])
     if operation is Operation.PUBLISH:
         request["values"] = decoded.values
     if operation is Operation.FETCH:
         request |= {"after": decoded.after, "limit": decoded.records_max, "wait_ms": decoded.wait_ms}
+    if operation is Operation.GROUP_FETCH:
+        request |= {"group": decoded.group, "limit": decoded.records_max, "wait_ms": decoded.wait_ms}
+        request |= {"lease_ms": decoded.lease_ms}
+    if operation is Operation.GROUP_SETTLE:
+        request |= read_settle(request["operation"], frames, decoded)
     return request
+
+
+def read_settle(word: str, frames: list[bytes], decoded: SimpleSettle) -> Vector:
+    """Return the rest of a settlement. A row has the kind, the token, and the time of an extension."""
+    generation, token, lease_ms = map(int, frames[3].split(b"-"))
+    more = lease_ms if word == "group.extend" else 0
+    for row in decoded.rows:
+        assert (f"group.{row.kind.name.lower()}", row.token, row.milliseconds) == (word, token, more)
+    assert (decoded.message.generation, decoded.message.rows) == (generation, len(decoded.rows))
+    pointers = [pointer for row in decoded.rows for pointer in range(row.first, row.last + 1)]
+    lease = {"generation": generation, "token": token, "lease_ms": lease_ms}
+    return {"group": decoded.message.group, **lease, "pointers": pointers}
 
 
 @each(SIMPLE["requests"])
@@ -319,6 +361,24 @@ def test_simple_answers_are_written_as_in_the_vectors() -> None:
         assert frames[3::2] == values
         records = text_codec.encode_records(vector["pointers"], values)
         assert text_codec.encode_ok(vector["next"], rest=records) == frames
+    for vector in SIMPLE["leased"] + SIMPLE["damaged_leases"]:
+        frames = unhex(vector["frames"])
+        lease = text_codec.SimpleLease(*(vector[name] for name in text_codec.SimpleLease._fields))
+        if "values" in vector:
+            columns = vector["pointers"], vector["attempts"], unhex(vector["values"])
+            rows = [(b"%d" % one, b"%d" % other, value) for one, other, value in zip(*columns, strict=True)]
+            assert frames == [
+                b"ok",
+                "-".join(map(str, lease)).encode(),
+                *(cell for row in rows for cell in row),
+            ]
+            assert text_codec.encode_leased(lease, frames[2:]) == frames
+        else:
+            assert frames[3:] == [
+                "-".join(map(str, lease)).encode(),
+                *(b"%d" % one for one in vector["pointers"]),
+            ]
+            assert text_codec.encode_damaged_lease(lease, vector["pointers"]) == frames
     for vector in SIMPLE["errors"]:
         problem = error(vector["code"], vector["text"], vector["hint"])
         assert text_codec.encode_error(problem) == unhex(vector["frames"])
@@ -359,5 +419,7 @@ def test_every_operation_and_every_code_of_a_broker_is_in_the_vectors() -> None:
     for errors in (FAST["errors"], SIMPLE["errors"]):
         assert {vector["code"] for vector in errors} == sent
     assert {unhex(vector["frames"])[0] for vector in SIMPLE["requests"]} == set(text_codec.OPERATIONS)
-    answered = [vector["name"] for part in ("replies", "records") for vector in SIMPLE[part]]
-    assert {"ping", "published", "read nothing", "topics"} <= set(answered)
+    answered = [vector["name"] for part in ("replies", "records", "leased") for vector in SIMPLE[part]]
+    assert {"ping", "published", "read nothing", "topics", "settled", "nothing to hand out"} <= set(answered)
+    kinds = {row["kind"] for vector in SETTLEMENTS["accepted"] for row in vector["rows"]}
+    assert kinds == set(Settle)

@@ -187,7 +187,7 @@ def count_settled(frames: Sequence[bytes], reply: GroupSettled) -> int:
     """Return how many of the pointers in a request have had an effect."""
     if _SETTLES[frames[0]] is Settle.ACK:
         return reply.records
-    return len(frames) - 4 - sum(last - first + 1 for first, last in reply.lost)
+    return len(set(map(int, frames[4:]))) - sum(last - first + 1 for first, last in reply.lost)
 
 
 def _decode_settle(frames: Sequence[bytes]) -> SimpleSettle:
@@ -197,7 +197,7 @@ def _decode_settle(frames: Sequence[bytes]) -> SimpleSettle:
         raise error("too_large", f"{len(frames) - 4} pointers in one request, at most {LEASED_MAX}")
     if kind is not Settle.ACK and not lease.token:
         raise error("bad_request", f"LEASE is {shown_frame(frames[3])}, of a reply without leased records")
-    pointers = [_decimal("POINTER", _SETTLED, frame) for frame in frames[4:]]
+    pointers = sorted({_decimal("POINTER", _SETTLED, frame) for frame in frames[4:]})
     more = lease.lease_ms if kind is Settle.EXTEND else 0
     ranges = _ranges(pointers) if kind is Settle.ACK else [(pointer, pointer) for pointer in pointers]
     rows = [Settlement(kind, first, last, lease.token, more) for first, last in ranges]
