@@ -91,6 +91,8 @@ class HandOuts:
         self.found_bytes = 0
         self._reading: dict[str, _Hand] = {}
         self._waiting: defaultdict[str, deque[PendingRequest]] = defaultdict(deque)
+        self._untold: dict[str, tuple[int, int]] = {}
+        """By group: the records, and the damaged ones of them, that the next reply reports as gone."""
         self._tokens = secrets.randbits(31) << _COUNTER_BITS
         """Those of another opening begin elsewhere."""
 
@@ -117,6 +119,7 @@ class HandOuts:
         size = min(asked.bytes_max, FETCH_BYTES_MAX)
         self._tokens += 1
         hand = _Hand(request, asked, group, group.generation, self._tokens, asked.records_max, size)
+        hand.gone, hand.damaged = self._untold.pop(group.name, (0, 0))
         self._go_on(hand, now)
 
     def go_on(self, done: ReadDone, now: float) -> None:
@@ -243,6 +246,7 @@ class HandOuts:
         elif request.deadline > now:
             request.after = POINTER_MAX if step is None else max(group.cursor, store.log.newest)
             request.retry = group.waits_until(now)
+            self._untold[group.name] = hand.gone, hand.damaged
             store.events.wait(request)
         else:
             store.events.reply(request, self._reply(hand, []))
