@@ -303,6 +303,13 @@ def _group_pending_max(it: Reloaded) -> None:
         assert it.fast.call(DescribeGroup("g"), "t").in_flight == 3
 
 
+def _group_idle(it: Reloaded) -> None:
+    it.fast.call(OpenGroup("g"), "t")
+    assert it.fast.call(DescribeGroup("g"), "t").problem == ""
+    it.set(group_idle=0.001)
+    eventually(lambda: "not used" in it.fast.call(DescribeGroup("g"), "t").problem, "it is reported")
+
+
 LARGEST = b"x" * (16 * MIB - len(batch.encode([b""])))
 EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "auto_create": _refuses("new", b"x", "unknown_topic", auto_create=False),
@@ -330,6 +337,7 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "waits_max": _waits_max,
     "groups_max": _groups_max,
     "group_pending_max": _group_pending_max,
+    "group_idle": _group_idle,
     "scrub_interval": _leads_to(lambda it: it.counted("scrub_rounds") > 0, scrub_interval=0.01),
     "scrub_rate": _is_handed_on("scrub_rate", 10**9),
 }
