@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from quothlog import file_format
 from quothwire import batch
 from quothwire.errors import CODES
 from quothwire.pointer import POINTER_MAX
-from quothwire.protocol import binary_codec
+from quothwire.protocol import binary_codec, group_settings
+from quothwire.protocol.group_messages import GroupInfo
 from quothwire.protocol.messages import REQUESTS, Operation, TopicInfo, TransactionInfo
 from quothwire.protocol.transaction import producer_of
 from quothwire.protocol.value import Range
@@ -59,12 +61,16 @@ def _run(code: str, *arguments: str) -> str:
 
 def test_clients_in_the_protocol_use_only_pyzmq_and_work(tmp_path: Path) -> None:
     """A client, by REQ or by DEALER, has at most 30 lines and no code of Quoth."""
-    expected = (["b'hello'", "b'world'"], ["100 acknowledged", "100 records"])
+    expected = (
+        ["b'hello'", "b'world'"],
+        ["attempt 1 b'hello'", "[b'ok', b'2']"],
+        ["100 acknowledged", "100 records"],
+    )
     with Broker(tmp_path, host="127.0.0.1") as broker:
         for block, words in zip(_python_blocks(PROTOCOL), expected, strict=True):
             assert len(block.splitlines()) <= 30
             assert "quoth" not in block
-            printed = _run(block, broker.url)
+            printed = _run(block, broker.url, "100")
             assert all(word in printed for word in words), printed
 
 
@@ -139,12 +145,16 @@ def _value(written: str) -> Any:
 
 
 def test_protocol_has_every_field_of_a_request_with_its_default_and_of_its_reply() -> None:
-    """In the operation's row; the fields of a topic in that of `describe`, of a transaction in its own.
+    """In the operation's row; the fields of a topic, a transaction and a group in that of one operation.
 
     The default of a field that is not required follows it, as in `limit` = 1000.
     """
     rows = dict(re.findall(r"^\| (\d+) (`\w+` \|.*)$", PROTOCOL, re.MULTILINE))
-    drawn = {TopicInfo: Operation.DESCRIBE, TransactionInfo: Operation.TRANSACTION}
+    drawn = {
+        TopicInfo: Operation.DESCRIBE,
+        TransactionInfo: Operation.TRANSACTION,
+        GroupInfo: Operation.OPEN_GROUP,
+    }
     for operation in Operation:
         request = REQUESTS[operation]
         row = rows[str(int(operation))] + rows[str(int(drawn.get(request.reply, operation)))]
@@ -196,8 +206,13 @@ def test_promises_name_documents_and_tests_that_exist() -> None:
     assert [document for document, _ in rows if not (ROOT / document).exists()] == []
 
 
-def test_protocol_has_every_setting_of_a_topic() -> None:
+def test_protocol_has_every_setting_of_a_topic_and_of_a_group() -> None:
+    """The table of those of a group has their defaults."""
     assert [name for name in NAMES if f"`{name}`" not in PROTOCOL] == []
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (\S.*) \|$", PROTOCOL, re.MULTILINE)
+    documented = {name: default for name, default in rows if name in group_settings.NAMES}
+    defaults = group_settings.GroupSettings().to_map()
+    assert {name: json.loads(documented[name].replace(",0", "0")) for name in defaults} == defaults
 
 
 def test_protocol_has_every_counter(tmp_path: Path) -> None:
