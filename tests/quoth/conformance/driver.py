@@ -14,6 +14,7 @@ import struct
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -65,6 +66,16 @@ class Calls:
         self._client = client
         self._timeout = timeout
         self._parts: dict[int, Any] = {}
+        self._groups: dict[tuple[str, str], Any] = {}
+        self._leased: dict[int, Any] = {}
+        """The records that were fetched for groups, by their pointers."""
+        self._gaps: list[Given] = []
+
+    async def close(self) -> None:
+        """End the members of groups. What they have not settled is given back."""
+        for group in self._groups.values():
+            with suppress(QuothError):
+                await settled(group.close())
 
     async def make(self, given: Given) -> Given:
         """Make a call, and return its result as the player reads it."""
@@ -201,12 +212,88 @@ class Calls:
     async def _transaction(self, given: Given, _partial: Given) -> Given:
         return asdict(await settled(self._transaction_of(given).status()))
 
+    # -- groups ---------------------------------------------------------------------------------------------
+
+    async def _group(self, given: Given, _partial: Given) -> Given:
+        return asdict(await settled(self._group_of(given).info()))
+
+    async def _group_info(self, given: Given, partial: Given) -> Given:
+        return await self._group(given, partial)
+
+    async def _list_groups(self, given: Given, _partial: Given) -> Given:
+        return {"names": [one.group for one in await self._ask("groups", given)]}
+
+    async def _group_fetch(self, given: Given, partial: Given) -> Given:
+        group, partial["gaps"] = self._group_of(given), self._gaps
+        found = await settled(group.fetch(given["limit"], timeout=given.get("wait_ms", 0) / 1_000))
+        self._leased |= {message.pointer: message for message in found}
+        records = [{**record(message), "attempts": str(message.attempts)} for message in found]
+        return {"records": records, "gaps": self._gaps}
+
+    async def _group_ack(self, given: Given, _partial: Given) -> Given:
+        await settled(self._leased[int(given["pointer"])].ack())
+        return {}
+
+    async def _group_nack(self, given: Given, _partial: Given) -> Given:
+        delay = given["delay_ms"] / 1_000 if "delay_ms" in given else None
+        await settled(self._leased[int(given["pointer"])].nack(delay, reason=given.get("reason", "")))
+        return {}
+
+    async def _group_extend(self, given: Given, _partial: Given) -> Given:
+        await settled(self._leased[int(given["pointer"])].extend(given["lease_ms"] / 1_000))
+        return {}
+
+    async def _group_term(self, given: Given, _partial: Given) -> Given:
+        await settled(self._leased[int(given["pointer"])].term(given.get("reason", "")))
+        return {}
+
+    async def _group_seek(self, given: Given, _partial: Given) -> Given:
+        return asdict(await settled(self._group_of(given).seek(place(given["to"]))))
+
+    async def _group_update(self, given: Given, _partial: Given) -> Given:
+        return asdict(await settled(self._group_of(given).update(**given["settings"])))
+
+    async def _group_pause(self, given: Given, _partial: Given) -> Given:
+        return asdict(await settled(self._group_of(given).pause()))
+
+    async def _group_resume(self, given: Given, _partial: Given) -> Given:
+        return asdict(await settled(self._group_of(given).resume()))
+
+    async def _group_delete(self, given: Given, _partial: Given) -> Given:
+        return asdict(await settled(self._group_of(given).delete()))
+
+    async def _group_pending(self, given: Given, _partial: Given) -> Given:
+        return {"ranges": [digits(one._asdict()) for one in await settled(self._group_of(given).pending())]}
+
+    async def _group_commit(self, given: Given, _partial: Given) -> Given:
+        cursor = self._client.cursor(given["topic"], given["group"])
+        await settled(cursor.commit(int(given["pointer"])))
+        return {}
+
+    def _group_of(self, given: Given) -> Any:
+        """Return the member of the session in a group, made with the settings of its first call."""
+        named = given["topic"], given["group"]
+        if named not in self._groups:
+            settings = given.get("settings", {}) if given["call"] == "group" else {}
+            self._groups[named] = self._client.group(
+                *named,
+                start=place(given.get("start", "0")),
+                on_gap=lambda gap: self._gaps.append(digits(asdict(gap))),
+                **settings,
+            )
+        return self._groups[named]
+
     def _transaction_of(self, given: Given) -> Any:
         return self._client.transaction(given["topic"], given["application"], int(given["version"]))
 
 
 def unhex_headers(headers: dict[str, str]) -> dict[str, bytes]:
     return {name: bytes.fromhex(value) for name, value in headers.items()}
+
+
+def place(written: str) -> Any:
+    """Return a place of a group as the client takes it."""
+    return written if written == "end" else int(written)
 
 
 def column(values: list[bytes]) -> Column:
@@ -228,6 +315,7 @@ async def play(job: Given, connect: Callable[..., Any]) -> Given:
     try:
         calls = Calls(client, timeout)
         results = [await calls.make(given) for given in job["calls"]]
+        await calls.close()
     finally:
         await settled(client.close())
     return {"session": job["session"], "results": results}

@@ -27,7 +27,7 @@ INSTALL = (
     "--prefer-offline",
     "--loglevel=error",
 )
-UNSUPPORTED = ("produce: ", "transactions: ")
+UNSUPPORTED = ("produce: ", "transactions: ", "groups: ")
 
 
 @pytest.fixture(scope="module")

@@ -74,8 +74,9 @@ def compare_request(
         count = len(expected["values"])
         expected = {"keys": [None] * count, "headers": [{}] * count, **expected}
         compare("batch", expected, request.batch, bindings)
-    if "parts" in step:
-        compare("parts", step["parts"], request.parts, bindings)
+    for name, found in (("parts", request.parts), ("rows", request.rows)):
+        if name in step:
+            compare(name, step[name], found, bindings)
 
 
 def compare_results(expected: list[dict[str, Any]], found: Any, bindings: Bindings) -> None:

@@ -29,6 +29,8 @@ class Field(NamedTuple):
 TEXT = Field(str, "")
 POINTER = Field(int, 0, 0, POINTER_MAX)
 APPLICATION = {"application": Field(str), "version": Field(int, None, 0, 2**62)}
+GROUP = {"group": Field(str)}
+LEASE_MS_MAX = 43_200_000
 AFTER_NAME = {"after": TEXT, "limit": Field(int, 1000, 0, 1000)}
 FIELDS: dict[str, dict[str, Field]] = {
     "hello": {"client": TEXT},
@@ -74,10 +76,41 @@ FIELDS: dict[str, dict[str, Field]] = {
     },
     "abort": APPLICATION,
     "transaction": APPLICATION,
+    "open_group": {**GROUP, "start": Field(int, 0, -1, POINTER_MAX), "settings": Field(dict, {})},
+    "group_fetch": {
+        **GROUP,
+        "member": TEXT,
+        "records_max": Field(int, 100, 1, 2**32),
+        "bytes_max": Field(int, 2**20, 1, 2**32),
+        "wait_ms": Field(int, 0, 0, 600_000),
+        "lease_ms": Field(int, 0, 0, LEASE_MS_MAX),
+    },
+    "group_settle": {
+        **GROUP,
+        "rows": Field(int, None, 0, 4_096),
+        "generation": Field(int, 0),
+        "reason": TEXT,
+    },
+    "describe_group": GROUP,
+    "list_groups": {"after": TEXT, "limit": Field(int, 100, 1, 100)},
+    "update_group": {**GROUP, "settings": Field(dict, {}), "paused": Field(int, -1, -1, 1)},
+    "seek_group": {**GROUP, "after": Field(int, None, -1, POINTER_MAX)},
+    "delete_group": GROUP,
+    "list_pending": {**GROUP, "after": POINTER, "limit": Field(int, 1000, 1, 1000)},
+    "commit_cursor": {
+        **GROUP,
+        "pointer": Field(int, None, 0, POINTER_MAX),
+        "generation": Field(int, 0),
+    },
 }
 """The fields of each operation, in the order of their numbers, which begin at 1."""
 OPERATIONS = tuple(FIELDS)
 WITH_BATCH = frozenset(("publish", "stage"))
+COUNTED = {"publish_staged": "parts", "group_settle": "rows"}
+"""The operations whose payload is a list, and the field that has its length."""
+PART = struct.Struct("<4Q")
+ROW = struct.Struct("<B7s4Q")
+ACK, NACK, EXTEND, TERM = 1, 2, 3, 4
 WITHOUT_TOPIC = frozenset(("hello", "ping", "list", "status"))
 
 
@@ -86,7 +119,7 @@ class Request:
     """A request of the client.
 
     envelope: the frames to put before an answer, the empty one included. batch: the one of a publish or a
-    stage. parts: those of a publish_staged.
+    stage. parts: those of a publish_staged. rows: those of a group_settle.
     """
 
     envelope: list[bytes]
@@ -97,6 +130,7 @@ class Request:
     payload: bytes | None
     batch: dict[str, Any] | None
     parts: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
 
     def repeats(self, other: Request) -> bool:
         """True for another copy of the same request, whatever its correlation id is."""
@@ -108,7 +142,7 @@ class Request:
         )
 
     def __str__(self) -> str:
-        more = self.batch or self.parts or ""
+        more = self.batch or self.parts or self.rows or ""
         return f"{self.operation} {self.topic} {self.arguments} {more}".replace("  ", " ").strip()
 
 
@@ -125,7 +159,8 @@ def decode_request(message: list[bytes]) -> Request:
     _check_payload(operation, arguments, frames)
     batch = batches.decode(payload) if payload is not None and operation in WITH_BATCH else None
     parts = _decode_parts(payload or b"", arguments) if operation == "publish_staged" else []
-    return Request(envelope, correlation, operation, topic, arguments, payload, batch, parts)
+    rows = _decode_rows(payload or b"", arguments) if operation == "group_settle" else []
+    return Request(envelope, correlation, operation, topic, arguments, payload, batch, parts, rows)
 
 
 def _decode_header(frame: bytes) -> tuple[int, str]:
@@ -166,19 +201,38 @@ def _check(operation: str, name: str, field: Field, value: Any) -> None:
 
 
 def _check_payload(operation: str, arguments: dict[str, Any], frames: list[bytes]) -> None:
-    """Check that there is a fourth frame where there has to be one. It may be empty for no parts."""
-    names_parts = operation == "publish_staged"
-    least = 4 if operation in WITH_BATCH or (names_parts and arguments["parts"]) else 2
-    most = 4 if operation in WITH_BATCH or names_parts else 3
+    """Check that there is a fourth frame where there has to be one. It may be empty for an empty list."""
+    length = arguments[COUNTED[operation]] if operation in COUNTED else 0
+    least = 4 if operation in WITH_BATCH or length else 2
+    most = 4 if operation in WITH_BATCH or operation in COUNTED else 3
     if not least <= len(frames) <= most:
         raise Deviation(f"{operation} of {len(frames)} frames")
 
 
 def _decode_parts(payload: bytes, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    if len(payload) != 32 * arguments["parts"]:
+    if len(payload) != PART.size * arguments["parts"]:
         raise Deviation(f"publish_staged of {arguments['parts']} parts with {len(payload)} bytes of them")
     names = ("part", "attempt", "batches", "records")
-    return [dict(zip(names, part, strict=True)) for part in struct.iter_unpack("<4Q", payload)]
+    return [dict(zip(names, part, strict=True)) for part in PART.iter_unpack(payload)]
+
+
+def _decode_rows(payload: bytes, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Decode the rows of a settlement. Raises `Deviation` for a wrong one, and for rows that overlap."""
+    if len(payload) != ROW.size * arguments["rows"]:
+        raise Deviation(f"group_settle of {arguments['rows']} rows with {len(payload)} bytes of them")
+    names = ("kind", "first", "last", "token", "milliseconds")
+    rows = []
+    before = 0
+    for kind, zeros, *numbers in ROW.iter_unpack(payload):
+        row = dict(zip(names, (kind, *numbers), strict=True))
+        is_within = before < row["first"] <= row["last"] <= POINTER_MAX
+        if not is_within or kind not in (ACK, NACK, EXTEND, TERM) or any(zeros):
+            raise Deviation(f"a row of a settlement, behind the pointer {before}: {row}")
+        if (kind != ACK and not row["token"]) or row["milliseconds"] > LEASE_MS_MAX:
+            raise Deviation(f"a row of a settlement without a token, or with a wrong time: {row}")
+        before = row["last"]
+        rows.append(row)
+    return rows
 
 
 def encode_answer(

@@ -37,6 +37,8 @@ WIDE = frozenset(
     {"active", "after", "batches", "bounds", "bytes", "count", "counters", "damaged", "end", "first"}
     | {"first_ordinal", "gone", "last", "limits", "log", "newest", "newest_version", "next", "parts", "pid"}
     | {"records", "segments", "time", "topics", "until", "waits"}
+    | {"cursor", "dead", "generation", "in_flight", "lag", "late", "lease_ms", "leases", "lost", "oldest"}
+    | {"pending", "ranges", "redelivered"}
 )
 """Fields of replies that are numbers, in quotes in a session. `after` is never a name in a reply."""
 
