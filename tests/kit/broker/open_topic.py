@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from kit.clocks import SECOND, ManualClock
-from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
 from quothd.requests.events import Answered, Closed, Deleted, Event, Failed, Item, Query, Waiting
 from quothd.requests.pending_request import PendingRequest, open_request
@@ -18,11 +17,12 @@ from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
 from quothlog.appender import SyncRequest
 from quothlog.datadir.topic_file import TopicFile
+from quothlog.storage.filesystem import FileSystem
 from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.messages import Request
+from quothwire.protocol.messages import Reply, Request
 from quothwire.settings import TopicSettings
 
 NAME = "t"
@@ -67,12 +67,13 @@ class OpenTopic:
     """A topic in a folder below a directory, and what it has answered.
 
     answers: of each request its code, "" for a reply, "waits" for a fetch that goes back to the front end.
+    frames: of each answer.
     """
 
     def __init__(
         self,
         directory: Path,
-        disk: FaultyDisk,
+        disk: FileSystem,
         metadata: TopicMetadata | None = None,
         clock: ManualClock | None = None,
         **settings: Any,
@@ -82,8 +83,9 @@ class OpenTopic:
         self.config = Config(dir=directory, **settings)
         self.services = Services()
         self.answers: dict[PendingRequest, list[str]] = {}
+        self.frames: dict[PendingRequest, Frames] = {}
         self.events: list[Event] = []
-        (directory / "topics").mkdir(parents=True)
+        (directory / "topics").mkdir(parents=True, exist_ok=self.metadata.path is not None)
         ports = disk, self.clock, self.services, lambda _done, _size: None
         self.topic: Topic = open_topic(directory, self.metadata, self.config, *ports)
         self.handle()
@@ -126,6 +128,7 @@ class OpenTopic:
             match event:
                 case Answered() | Deleted():
                     self.answers[event.request].append(code_of_answer(event.frames))
+                    self.frames[event.request] = event.frames
                 case Waiting():
                     self.answers[event.request].append("waits")
                 case Failed():
@@ -137,5 +140,15 @@ class OpenTopic:
 
 def code_of_answer(frames: Frames) -> str:
     """Return the code of an answer, "" for a reply."""
+    if not frames[0]:  # of a dead letter
+        return bytes(frames[4]).decode() if len(frames) > 4 else ""
     reply = binary_codec.decode_answer([*frames[2:]]).reply
     return reply.code if isinstance(reply, QuothError) else ""
+
+
+def reply_in(frames: Frames) -> tuple[Reply, bytes]:
+    """Return the reply in an answer, with its payload. Raises the error in it."""
+    answer = binary_codec.decode_answer([*frames[2:]])
+    if isinstance(answer.reply, QuothError):
+        raise answer.reply
+    return answer.reply, bytes(answer.payload)
