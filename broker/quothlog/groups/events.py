@@ -130,18 +130,18 @@ class Replay:
             _advance(group, cursor, ordinal)
             group.counts = GroupCounts(*counts)
             for after, until in zip(bounds[::2], bounds[1::2], strict=True):
-                group.spans.remove(group.spans.cut(after, until)[0])
+                group.spans.remove(group.spans.cut(after, until).inside)
         elif kind is Kind.ATTEMPTED:
             (rows,) = fields
             for after, until, attempts in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
                 _advance(group, until, -1)
-                for span in group.spans.cut(after, until)[0]:
+                for span in group.spans.cut(after, until).inside:
                     span.attempts = attempts
         else:
             after, until, letter, attempts, reason, member = fields
             _advance(group, until, -1)
             group.counts.letters = max(group.counts.letters, letter)
-            for span in group.spans.cut(after, until)[0]:
+            for span in group.spans.cut(after, until).inside:
                 span.state, span.number = SpanState.DYING, letter
                 span.attempts, span.reason, span.member = attempts, reason, member
 

@@ -16,6 +16,10 @@ from enum import Enum
 from typing import NamedTuple
 
 
+PART_OF = 4
+"""A span that needs less than this part of the extents that it shares with others gets its own."""
+
+
 class Extents:
     """The batches in which the records of a span lie: the first and the last pointer of each.
 
@@ -56,6 +60,17 @@ class Extents:
         head = lasts[row] - max(after + 1, firsts[row]) + 1
         return head + inner + min(until, lasts[end - 1]) - firsts[end - 1] + 1
 
+    def part(self, after: int, until: int) -> Extents:
+        """Return the extents for the records in (after, until], without most of the others if these are many.
+
+        So a record that is left over of many does not keep the memory of all.
+        """
+        row = bisect_left(self._lasts, after + 1)
+        end = bisect_left(self._firsts, until + 1)
+        if (end - row) * PART_OF > len(self._firsts):
+            return self
+        return Extents(self.lead(after), self._firsts[row:end], self._lasts[row:end])
+
     def lead(self, after: int) -> int:
         """Return the lowest pointer that has no record between it and `after`, as far as that is known."""
         row = bisect_left(self._lasts, after + 1)
@@ -83,6 +98,7 @@ class Lease:
     """A lease of one member on records in (after, until].
 
     token: names it, and those that were cut from it. deadline: monotonic time. spans: how many have it still.
+    planned: the monotonic time at which to look whether it has expired.
     """
 
     token: int
@@ -91,6 +107,7 @@ class Lease:
     after: int
     until: int
     spans: int = 1
+    planned: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -130,17 +147,17 @@ class Span:
     def part(self, after: int, until: int) -> Span:
         """Return a span of the same kind about a part of the pointers."""
         return Span(
-            after, until, self.attempts, self.state, self.lease, self.extents, self.due, self.reason,
-            self.member, self.number, self.key,
+            after, until, self.attempts, self.state, self.lease,
+            self.extents.part(after, until) if self.extents is not None else None,
+            self.due, self.reason, self.member, self.number, self.key,
         )  # fmt: skip
 
 
 class Cut(NamedTuple):
-    """The spans between two pointers, and the parts outside of those that were split there."""
+    """The spans between two pointers. made: the new ones in the table, inside and outside, by a split."""
 
     inside: list[Span]
-    outside: list[Span]
-    is_split: bool
+    made: list[Span]
 
 
 @dataclass(slots=True)
@@ -169,6 +186,9 @@ class SpanTable:
     def above(self, pointer: int, limit: int) -> list[Span]:
         """Return spans with records above a pointer."""
         row = bisect_left(self._untils, pointer + 1)
+        first = self._spans[row] if row < len(self._spans) else None
+        if first is not None and first.extents is not None and not first.extents.count(pointer, first.until):
+            row += 1
         return self._spans[row : row + limit]
 
     def append(self, span: Span) -> None:
@@ -197,20 +217,25 @@ class SpanTable:
         span.state = SpanState.GONE
 
     def cut(self, after: int, until: int) -> Cut:
-        """Cut the spans at two pointers. A part without a record is left out, if that is known."""
+        """Cut the spans at two pointers, so that each lies between them or outside.
+
+        A span stays the same one, with narrower bounds, if only one of its parts has records, as far as that
+        is known.
+        """
         row = bisect_left(self._untils, after + 1)
         inside: list[Span] = []
-        outside: list[Span] = []
-        is_split = False
+        made: list[Span] = []
         while row < len(self._spans) and self._spans[row].after < until:
             span = self._spans[row]
             if after <= span.after and span.until <= until:
                 inside.append(span)
                 row += 1
-            else:
-                is_split = True
-                row += self._split(row, max(span.after, after), min(span.until, until), inside, outside)
-        return Cut(inside, outside, is_split)
+                continue
+            parts = self._split(row, max(span.after, after), min(span.until, until))
+            inside += [part for part in parts if after <= part.after and part.until <= until]
+            made += [part for part in parts if part is not span]
+            row += len(parts)
+        return Cut(inside, made)
 
     def remove(self, spans: Sequence[Span]) -> None:
         """Remove spans that follow each other in the table, perhaps with finished records in between."""
@@ -236,19 +261,21 @@ class SpanTable:
         else:
             self.known += sign * records
 
-    def _split(self, row: int, after: int, until: int, inside: list[Span], outside: list[Span]) -> int:
-        """Replace a span by its parts, and return their number."""
+    def _split(self, row: int, after: int, until: int) -> list[Span]:
+        """Cut a span at two pointers within it, and return its parts."""
         span = self._spans[row]
-        parts: list[Span] = []
-        for low, high, found in (
-            (span.after, after, outside),
-            (after, until, inside),
-            (until, span.until, outside),
-        ):
-            if low < high and (span.extents is None or span.extents.count(low, high)):
-                part = span.part(low, high)
-                parts.append(part)
-                found.append(part)
+        bounds = [
+            (low, high)
+            for low, high in ((span.after, after), (after, until), (until, span.until))
+            if low < high and (span.extents is None or span.extents.count(low, high))
+        ]
+        if len(bounds) > 1 and (after, until) not in bounds:
+            return [span]
+        if len(bounds) == 1:
+            ((span.after, span.until),) = bounds
+            self._untils[row] = span.until
+            return [span]
+        parts = [span.part(*each) for each in bounds]
         self._spans[row : row + 1] = parts
         self._untils[row : row + 1] = [part.until for part in parts]
         if span.lease is not None:
@@ -256,7 +283,7 @@ class SpanTable:
         if span.extents is None:
             self.unknown += len(parts) - 1
         span.state = SpanState.GONE
-        return len(parts)
+        return parts
 
     def overlapping(self, after: int, until: int) -> list[Span]:
         """Return the spans with pointers in (after, until]."""
