@@ -7,14 +7,13 @@ finished is handed out again.
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 from quothlog.groups.key_order import KeyOrder
+from quothlog.groups.lazy_heap import LazyHeap
 from quothlog.groups.members import Members
 from quothlog.groups.selection import ChosenRecords
 from quothlog.groups.spans import Lease, Span, SpanState, SpanTable
@@ -61,6 +60,31 @@ class GroupCounts:
     letters: int = 0
 
 
+def _ready_spans() -> LazyHeap[Span]:
+    """Return a heap of spans to hand out now, by their pointers."""
+    return LazyHeap(lambda _, span: span.state is SpanState.FREE and not span.due)
+
+
+def _later_spans() -> LazyHeap[Span]:
+    """Return a heap of spans to hand out later, by the monotonic time."""
+    return LazyHeap(lambda due, span: span.state is SpanState.FREE and span.due == due)
+
+
+def _dying_spans() -> LazyHeap[Span]:
+    """Return a heap of spans that become dead letters, by their number."""
+    return LazyHeap(lambda number, span: span.state is SpanState.DYING and _turn(span) == number)
+
+
+def _leases() -> LazyHeap[Lease]:
+    """Return a heap of leases, by the monotonic time at which to look whether they have expired."""
+    return LazyHeap(lambda at, lease: lease.spans > 0 and lease.planned == at)
+
+
+def _turn(span: Span) -> float:
+    """Return the place of a dying span in the order of its group: one with a number goes first."""
+    return span.number or math.inf
+
+
 @dataclass(slots=True)
 class GroupState:
     """The state of one group. Owned by the thread that has the topic's token.
@@ -83,11 +107,10 @@ class GroupState:
     used: int = 0
     members: Members = field(default_factory=Members)
     _keys: KeyOrder = field(default_factory=KeyOrder)
-    _ready: list[tuple[int, int, Span]] = field(default_factory=list)
-    _later: list[tuple[float, int, Span]] = field(default_factory=list)
-    _deadlines: list[tuple[float, int, Lease]] = field(default_factory=list)
-    _dying: list[tuple[int, int, Span]] = field(default_factory=list)
-    _rows: Iterator[int] = field(default_factory=count)
+    _ready: LazyHeap[Span] = field(default_factory=_ready_spans)
+    _later: LazyHeap[Span] = field(default_factory=_later_spans)
+    _dying: LazyHeap[Span] = field(default_factory=_dying_spans)
+    _leases: LazyHeap[Lease] = field(default_factory=_leases)
 
     @property
     def after(self) -> int:
@@ -98,7 +121,7 @@ class GroupState:
     @property
     def is_idle(self) -> bool:
         """True if the group holds nothing that a reload from its log would lose."""
-        return not self.in_flight and not self._later and not self.members
+        return not self.in_flight and self._later.first() is None and not self.members
 
     # -- handing out ----------------------------------------------------------------------------------------
 
@@ -109,14 +132,12 @@ class GroupState:
         """
         if self.is_paused:
             return None
-        while self._next_later() <= now:
-            span = heapq.heappop(self._later)[2]
-            heapq.heappush(self._ready, (span.after, next(self._rows), span))
-        while self._ready:
-            span = self._ready[0][2]
-            if span.state is not SpanState.FREE:
-                heapq.heappop(self._ready)
-                continue
+        while self._later.lowest() <= now:
+            span = self._later.take()
+            span.due = 0.0
+            self._register(span)
+        if (free := self._ready.first()) is not None:
+            span = free
             if span.extents is None:
                 records = self._scanned(records)
             alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
@@ -134,10 +155,9 @@ class GroupState:
         """
         if self.is_paused:
             return math.inf
-        while self._deadlines and not self._deadlines[0][2].spans:
-            heapq.heappop(self._deadlines)
-        expiry = self._deadlines[0][0] if self._deadlines else math.inf
-        return now if self._ready else min(self._next_later(), expiry)
+        if self._ready.first() is not None:
+            return now
+        return min(self._later.lowest(), self._leases.lowest())
 
     def lease_new(self, chosen: ChosenRecords, lease: GivenLease) -> Span:
         """Hand out new records."""
@@ -246,21 +266,17 @@ class GroupState:
         if len(spans) < lease.spans:
             lease.spans -= len(spans)
             bounds = spans[0].after, spans[-1].until
-            lease = Lease(lease.token, lease.member, deadline, *bounds, len(spans))
+            lease = Lease(lease.token, lease.member, deadline, *bounds, len(spans), planned=math.inf)
             for span in spans:
                 span.lease = lease
+        lease.deadline = deadline
+        if deadline < lease.planned:  # a later one is planned once the former one has come
             self._plan(lease)
-        elif deadline < lease.deadline:
-            lease.deadline = deadline
-            self._plan(lease)
-        lease.deadline = deadline  # a later one is planned once the former one has come
 
     def expire(self, now: float) -> None:
         """Release the spans whose lease has expired."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            lease = heapq.heappop(self._deadlines)[2]
-            if not lease.spans:
-                continue
+        while self._leases.lowest() <= now:
+            lease = self._leases.take()
             if lease.deadline > now:
                 self._plan(lease)
                 continue
@@ -273,7 +289,9 @@ class GroupState:
     def seek(self, after: int, ordinal: int) -> None:
         """Go on above a pointer, without any lease."""
         self.spans = SpanTable()
-        self._ready, self._later, self._deadlines, self._dying = [], [], [], []
+        self._ready, self._later, self._dying, self._leases = (
+            _ready_spans(), _later_spans(), _dying_spans(), _leases()
+        )  # fmt: skip
         self._keys = KeyOrder()
         self.in_flight = 0
         self.cursor, self.ordinal = after, ordinal
@@ -287,12 +305,7 @@ class GroupState:
 
     def next_dying(self) -> Span | None:
         """Return the dying span whose turn it is: one that has a number already, else the lowest."""
-        while self._dying:
-            span = self._dying[0][2]
-            if span.state is SpanState.DYING:
-                return span
-            heapq.heappop(self._dying)
-        return None
+        return self._dying.first()
 
     def cut_dying(self, span: Span, until: int, chosen: ChosenRecords) -> Span:
         """Cut a dying span behind the records that were read of it, which become one dead letter."""
@@ -336,14 +349,9 @@ class GroupState:
             self._register(span)
             self.cursor, self.ordinal = cursor, -1
 
-    def _next_later(self) -> float:
-        """Return the monotonic time at which a delayed span is due; infinity for none."""
-        while self._later and self._later[0][2].state is not SpanState.FREE:
-            heapq.heappop(self._later)
-        return self._later[0][0] if self._later else math.inf
-
     def _plan(self, lease: Lease) -> None:
-        heapq.heappush(self._deadlines, (lease.deadline, next(self._rows), lease))
+        lease.planned = lease.deadline
+        self._leases.push(lease.planned, lease)
 
     def _die(self, span: Span) -> None:
         span.state = SpanState.DYING
@@ -351,18 +359,16 @@ class GroupState:
 
     def _register(self, span: Span) -> None:
         """Put a span where it waits for its next hand-out, or for its dead letter."""
-        row = next(self._rows)
         if span.state is SpanState.FREE and span.due:
-            heapq.heappush(self._later, (span.due, row, span))
+            self._later.push(span.due, span)
         elif span.state is SpanState.FREE:
-            heapq.heappush(self._ready, (span.after, row, span))
+            self._ready.push(span.after, span)
         elif span.state is SpanState.DYING:
-            heapq.heappush(self._dying, (span.number or 2**62, row, span))
+            self._dying.push(_turn(span), span)
 
     def _cut(self, after: int, until: int) -> list[Span]:
         """Cut the spans at two pointers, register the parts, and return those between."""
-        found = self.spans.cut(after, until)
-        if found.is_split:
-            for span in (*found.inside, *found.outside):
-                self._register(span)
-        return found.inside
+        inside, made = self.spans.cut(after, until)
+        for span in made:
+            self._register(span)
+        return inside

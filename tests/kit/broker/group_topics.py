@@ -239,7 +239,9 @@ class GroupTopic:
 
     def take_letter(self) -> DeadLetter | None:
         """Take the next dead letter that leaves the topic; None if there is none."""
-        self.letters.extend(event for event in self.topic.events[self._seen :] if isinstance(event, DeadLetter))
+        self.letters.extend(
+            event for event in self.topic.events[self._seen :] if isinstance(event, DeadLetter)
+        )
         self._seen = len(self.topic.events)
         return self.letters.popleft() if self.letters else None
 
