@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-
 PART_OF = 4
 """A span that needs less than this part of the extents that it shares with others gets its own."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ class Shadow:
             assert span.records == (len(within) if span.extents is not None else -1)
             assert span.state is not SpanState.GONE
         assert covered == sorted(self.left)
-        assert all(one.until <= other.after for one, other in zip(spans, spans[1:], strict=False))
+        assert all(one.until <= other.after for one, other in pairwise(spans))
         assert self.table.known == sum(span.records for span in spans if span.extents is not None)
         assert self.table.unknown == sum(span.extents is None for span in spans)
         for lease in self.leases.values():
@@ -158,5 +159,5 @@ def test_spans_are_no_more_than_the_gaps_between_them(
         shadow.table.remove(inside)
         shadow.left -= {*range(after + 1, until + 1)}
         before = [False, *(pointer in shadow.left for pointer in pointers)]
-        runs = sum(not one and other for one, other in zip(before, before[1:], strict=False))
+        runs = sum(not one and other for one, other in pairwise(before))
         assert len(shadow.table) == runs
