@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quothlog.groups.key_order import KeyOrder
-from quothlog.groups.lazy_heap import LazyHeap
 from quothlog.groups.members import Members
 from quothlog.groups.selection import ChosenRecords
+from quothlog.groups.span_queue import SpanQueue
 from quothlog.groups.spans import Lease, Span, SpanState, SpanTable
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.group_settings import GroupSettings
@@ -60,31 +60,6 @@ class GroupCounts:
     letters: int = 0
 
 
-def _ready_spans() -> LazyHeap[Span]:
-    """Return a heap of spans to hand out now, by their pointers."""
-    return LazyHeap(lambda _, span: span.state is SpanState.FREE and not span.due)
-
-
-def _later_spans() -> LazyHeap[Span]:
-    """Return a heap of spans to hand out later, by the monotonic time."""
-    return LazyHeap(lambda due, span: span.state is SpanState.FREE and span.due == due)
-
-
-def _dying_spans() -> LazyHeap[Span]:
-    """Return a heap of spans that become dead letters, by their number."""
-    return LazyHeap(lambda number, span: span.state is SpanState.DYING and _turn(span) == number)
-
-
-def _leases() -> LazyHeap[Lease]:
-    """Return a heap of leases, by the monotonic time at which to look whether they have expired."""
-    return LazyHeap(lambda at, lease: lease.spans > 0 and lease.planned == at)
-
-
-def _turn(span: Span) -> float:
-    """Return the place of a dying span in the order of its group: one with a number goes first."""
-    return span.number or math.inf
-
-
 @dataclass(slots=True)
 class GroupState:
     """The state of one group. Owned by the thread that has the topic's token.
@@ -107,10 +82,7 @@ class GroupState:
     used: int = 0
     members: Members = field(default_factory=Members)
     _keys: KeyOrder = field(default_factory=KeyOrder)
-    _ready: LazyHeap[Span] = field(default_factory=_ready_spans)
-    _later: LazyHeap[Span] = field(default_factory=_later_spans)
-    _dying: LazyHeap[Span] = field(default_factory=_dying_spans)
-    _leases: LazyHeap[Lease] = field(default_factory=_leases)
+    _queue: SpanQueue = field(default_factory=SpanQueue)
 
     @property
     def after(self) -> int:
@@ -121,7 +93,7 @@ class GroupState:
     @property
     def is_idle(self) -> bool:
         """True if the group holds nothing that a reload from its log would lose."""
-        return not self.in_flight and self._later.first() is None and not self.members
+        return not (self.in_flight or self._queue.has_delayed or self.members)
 
     # -- handing out ----------------------------------------------------------------------------------------
 
@@ -132,12 +104,7 @@ class GroupState:
         """
         if self.is_paused:
             return None
-        while self._later.lowest() <= now:
-            span = self._later.take()
-            span.due = 0.0
-            self._register(span)
-        if (free := self._ready.first()) is not None:
-            span = free
+        if (span := self._queue.next_free(now)) is not None:
             if span.extents is None:
                 records = self._scanned(records)
             alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
@@ -155,9 +122,7 @@ class GroupState:
         """
         if self.is_paused:
             return math.inf
-        if self._ready.first() is not None:
-            return now
-        return min(self._later.lowest(), self._leases.lowest())
+        return now if self._queue.next_free(now) is not None else self._queue.next_due()
 
     def lease_new(self, chosen: ChosenRecords, lease: GivenLease) -> Span:
         """Hand out new records."""
@@ -232,7 +197,7 @@ class GroupState:
         for span in spans:
             self._unlease(span)
             if (following := self._keys.remove(span)) is not None:
-                self._register(following)
+                self._queue.add(following)
             records += span.records if span.extents is not None else span.until - span.after
         self.spans.remove(spans)
         return records
@@ -250,7 +215,7 @@ class GroupState:
                 self._die(span)
             else:
                 span.state, span.due = SpanState.FREE, due
-                self._register(span)
+                self._queue.add(span)
 
     def terminate(self, spans: Iterable[Span], reason: str) -> None:
         """Make dead letters of the records of some spans."""
@@ -266,20 +231,15 @@ class GroupState:
         if len(spans) < lease.spans:
             lease.spans -= len(spans)
             bounds = spans[0].after, spans[-1].until
-            lease = Lease(lease.token, lease.member, deadline, *bounds, len(spans), planned=math.inf)
+            lease = Lease(lease.token, lease.member, deadline, *bounds, len(spans))
             for span in spans:
                 span.lease = lease
         lease.deadline = deadline
-        if deadline < lease.planned:  # a later one is planned once the former one has come
-            self._plan(lease)
+        self._queue.plan(lease)
 
     def expire(self, now: float) -> None:
         """Release the spans whose lease has expired."""
-        while self._leases.lowest() <= now:
-            lease = self._leases.take()
-            if lease.deadline > now:
-                self._plan(lease)
-                continue
+        for lease in self._queue.take_expired(now):
             for span in self.spans.overlapping(lease.after, lease.until):
                 if span.lease is lease:
                     self.release([span], EXPIRED, now + self.settings.delay(span.attempts))
@@ -289,9 +249,7 @@ class GroupState:
     def seek(self, after: int, ordinal: int) -> None:
         """Go on above a pointer, without any lease."""
         self.spans = SpanTable()
-        self._ready, self._later, self._dying, self._leases = (
-            _ready_spans(), _later_spans(), _dying_spans(), _leases()
-        )  # fmt: skip
+        self._queue = SpanQueue()
         self._keys = KeyOrder()
         self.in_flight = 0
         self.cursor, self.ordinal = after, ordinal
@@ -301,11 +259,11 @@ class GroupState:
     def register_all(self) -> None:
         """Put all spans where they wait for what comes next, after they were read from the log."""
         for span in self.spans:
-            self._register(span)
+            self._queue.add(span)
 
     def next_dying(self) -> Span | None:
-        """Return the dying span whose turn it is: one that has a number already, else the lowest."""
-        return self._dying.first()
+        """Return the dying span whose turn it is: one that has a number already, else any."""
+        return self._queue.next_dying()
 
     def cut_dying(self, span: Span, until: int, chosen: ChosenRecords) -> Span:
         """Cut a dying span behind the records that were read of it, which become one dead letter."""
@@ -329,7 +287,7 @@ class GroupState:
         span.lease = Lease(token, name, deadline, span.after, span.until)
         self.in_flight += records
         self.members.add(name, records)
-        self._plan(span.lease)
+        self._queue.plan(span.lease)
 
     def _unlease(self, span: Span) -> None:
         """Take a span from its member."""
@@ -346,29 +304,16 @@ class GroupState:
         if cursor > self.cursor:
             span = Span(self.cursor, cursor, 1)
             self.spans.append(span)
-            self._register(span)
+            self._queue.add(span)
             self.cursor, self.ordinal = cursor, -1
-
-    def _plan(self, lease: Lease) -> None:
-        lease.planned = lease.deadline
-        self._leases.push(lease.planned, lease)
 
     def _die(self, span: Span) -> None:
         span.state = SpanState.DYING
-        self._register(span)
-
-    def _register(self, span: Span) -> None:
-        """Put a span where it waits for its next hand-out, or for its dead letter."""
-        if span.state is SpanState.FREE and span.due:
-            self._later.push(span.due, span)
-        elif span.state is SpanState.FREE:
-            self._ready.push(span.after, span)
-        elif span.state is SpanState.DYING:
-            self._dying.push(_turn(span), span)
+        self._queue.add(span)
 
     def _cut(self, after: int, until: int) -> list[Span]:
         """Cut the spans at two pointers, register the parts, and return those between."""
         inside, made = self.spans.cut(after, until)
         for span in made:
-            self._register(span)
+            self._queue.add(span)
         return inside

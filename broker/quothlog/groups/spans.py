@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 PART_OF = 4
@@ -97,7 +98,7 @@ class Lease:
     """A lease of one member on records in (after, until].
 
     token: names it, and those that were cut from it. deadline: monotonic time. spans: how many have it still.
-    planned: the monotonic time at which to look whether it has expired.
+    planned: see `SpanQueue.plan`.
     """
 
     token: int
@@ -106,7 +107,7 @@ class Lease:
     after: int
     until: int
     spans: int = 1
-    planned: float = 0.0
+    planned: float = inf
 
 
 @dataclass(slots=True, eq=False)
