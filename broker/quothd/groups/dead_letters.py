@@ -9,18 +9,20 @@ group is on its way at a time. While its topic refuses it, the records stay wher
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from quothd.groups.store import GroupStore
-from quothd.requests.events import DeadLetter, DeadLetterDone, GroupReady
+from quothd.requests.events import DeadLetter, DeadLetterDone
 from quothd.service.log_events import note
 from quothlog.groups import events
 from quothlog.groups.group_state import GroupState
 from quothlog.groups.selection import ChosenRecords, select
 from quothlog.groups.spans import Span
 from quothlog.reading.read_request import UNLIMITED
+from quothlog.storage.write_failure import storage_failed
 from quothwire import batch
 from quothwire.batch import Bytes, Flag
 from quothwire.errors import QuothError, error
@@ -71,41 +73,45 @@ class DeadLetters:
         return found.text if found is not None else ""
 
     def take(self, group: GroupState, now: float) -> None:
-        """Send the next letter of a group, if it has one. Raises `QuothError`, or OSError."""
-        while group.name not in self._on_way and (span := group.next_dying()) is not None:
-            self._retry_at.pop(group.name, None)
-            target = self._target(group)
-            if not target:
-                self._finish(group, [span], now)
-            elif not self._send(group, span, target, now):
-                self._finish(group, [span], now, gone=True)
+        """Send the next letter of a group, if it has one and none is on its way.
+
+        Logs a failure, and tries again later: no request of a member depends on it.
+        """
+        if self._retry_at.get(group.name, -math.inf) > now:
+            return
+        self._retry_at.pop(group.name, None)
+        try:
+            while group.name not in self._on_way and (span := group.next_dying()) is not None:
+                self._send(group, span, now)
+        except (QuothError, OSError) as problem:
+            self._delay(group.name, problem, now)
+        else:
+            if group.name not in self._on_way:
+                self._problems.pop(group.name, None)
 
     def tick(self, now: float) -> None:
-        """Send again what was refused. Logs a failure; the next call tries again."""
+        """Send again what was refused."""
         for name in [name for name, due in self._retry_at.items() if due <= now]:
-            self._retry_at[name] = now + RETRY_S
-            try:
-                self.take(self._store.group(name), now)
-            except (QuothError, OSError) as problem:
-                note("dead_letter_delayed", topic=self._store.topic, group=name, problem=problem)
+            self.take(self._store.group(name), now)
 
     def finish(self, done: DeadLetterDone, now: float) -> None:
-        """Take note of the outcome of a letter. Raises `QuothError`, or OSError."""
+        """Take note of the outcome of a letter."""
         letter = self._on_way.get(done.group)
         if letter is None or letter.number != done.number:
             return
         del self._on_way[done.group]
         group = self._store.group(done.group)
-        if done.problem is not None and done.problem.code not in STORED_BEFORE:
-            if done.group not in self._problems:
-                note("dead_letter_delayed", topic=self._store.topic, group=group.name, problem=done.problem)
-            self._problems[done.group] = done.problem
-            self._retry_at[done.group] = now + RETRY_S
-            return
-        self._problems.pop(done.group, None)
-        spans = group.spans.overlapping(letter.after, letter.until)
-        self._finish(group, [span for span in spans if span.number == letter.number], now)
-        self.take(group, now)
+        try:
+            if done.problem is not None and done.problem.code not in STORED_BEFORE:
+                raise done.problem
+            self._problems.pop(done.group, None)
+            spans = group.spans.overlapping(letter.after, letter.until)
+            self._finish(group, [span for span in spans if span.number == letter.number], now)
+        except (QuothError, OSError) as problem:
+            self._delay(group.name, problem, now)
+        else:
+            self.take(group, now)
+        self._store.announce(group, now)
 
     def forget(self, group: str) -> None:
         """Forget the letters of a group that was deleted or moved."""
@@ -114,6 +120,15 @@ class DeadLetters:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
+    def _delay(self, group: str, problem: QuothError | OSError, now: float) -> None:
+        """Keep the letters of a group until later, for a problem that the group reports."""
+        if not isinstance(problem, QuothError):
+            problem = storage_failed(problem, self._store.log.directory)
+        if group not in self._problems:
+            note("dead_letter_delayed", topic=self._store.topic, group=group, problem=problem)
+        self._problems[group] = problem
+        self._retry_at[group] = now + RETRY_S
+
     def _target(self, group: GroupState) -> str:
         """Return the dead-letter topic. Dead letters have none of their own, unless one is named."""
         topic = self._store.topic
@@ -121,28 +136,52 @@ class DeadLetters:
             return ""
         return group.settings.dead_letter_topic(topic, group.name)
 
-    def _send(self, group: GroupState, span: Span, target: str, now: float) -> bool:
-        """Send the first records of a span; False if it holds none any more."""
-        store = self._store
-        most = LETTER_RECORDS_MAX
-        while (chosen := self._read(span, UNLIMITED if span.number else most)) is not None:
-            letter = self._letter(group, span, chosen)
-            if letter is not None or span.number:
-                break
-            most = max(1, chosen.records // 2)
+    def _send(self, group: GroupState, span: Span, now: float) -> None:
+        """Send the first records of a span, or finish them if there is no topic for them, or none is left."""
+        target = self._target(group)
+        if not target:
+            self._finish(group, [span], now)
+            return
+        chosen, letter = self._composed(group, span)
         if chosen is None:
-            return False
+            self._finish(group, [span], now, gone=True)
+            return
         if not span.number:
-            span = group.cut_dying(span, chosen.last, chosen)
-            group.counts.letters += 1
-            span.number = group.counts.letters
-            store.change([events.dying(group, span)], now)
-            letter = self._letter(group, span, chosen)
+            span, letter = self._numbered(group, span, chosen, now)
         if letter is None:
             raise error("too_large", f"dead letter {span.number} of group {group.name!r}")
         self._on_way[group.name] = _Letter(span.number, span.after, span.until)
-        store.events.add(DeadLetter(group.name, span.number, target, letter))
-        return True
+        self._store.events.add(DeadLetter(group.name, span.number, target, letter))
+
+    def _composed(self, group: GroupState, span: Span) -> tuple[ChosenRecords | None, bytes | None]:
+        """Choose as many of the first records of a span as fit into a letter; returns them and the letter.
+
+        A span with a number is one letter, whatever became of its records.
+        """
+        if span.number:
+            chosen = self._read(span, UNLIMITED)
+            return chosen, self._letter(group, span, chosen) if chosen is not None else None
+        most = LETTER_RECORDS_MAX
+        while (chosen := self._read(span, most)) is not None:
+            if (letter := self._letter(group, span, chosen)) is not None:
+                return chosen, letter
+            most = max(1, chosen.records // 2)
+        return None, None
+
+    def _numbered(
+        self, group: GroupState, span: Span, chosen: ChosenRecords, now: float
+    ) -> tuple[Span, bytes | None]:
+        """Give chosen records the number of a letter, durably; returns their span and the letter.
+
+        The number is higher than any that the log may have forgotten by damage: a sequence that the
+        dead-letter topic has would make it take the letter for another one.
+        """
+        span = group.cut_dying(span, chosen.last, chosen)
+        number = max(group.counts.letters + 1, self._store.now())
+        changes = [events.settled(group, []), events.dying(group, span, number, span.reason)]
+        self._store.change(changes, now)
+        group.number_letter(span, number)
+        return span, self._letter(group, span, chosen)
 
     def _read(self, span: Span, records_max: int) -> ChosenRecords | None:
         """Read the first records of a span; None if it holds none any more."""
@@ -157,7 +196,8 @@ class DeadLetters:
         pointer tells where that is.
         """
         records: list[Record] = []
-        for raw in chosen.batches:
+        log_id = self._store.log.log_id
+        for raw in (one for part in chosen.batches for one in batch.split(part, log_id)):
             records += self._records(raw, span.after + 1, chosen.last)
         values, keys = [one.value for one in records], [one.key for one in records]
         headers = [{**one.headers, **self._about(group, span, one.pointer)} for one in records]
@@ -205,15 +245,20 @@ class DeadLetters:
         return batch.encode(values, keys, encoded, producer=producer, sequence=number, flags=flags)
 
     def _finish(self, group: GroupState, spans: list[Span], now: float, *, gone: bool = False) -> None:
-        """Finish records that are dead letters, or that are gone."""
-        store = self._store
-        records = group.finish(spans)
+        """Finish records that are dead letters, or that are gone, durably."""
         if not spans:
             return
+        store, counts = self._store, replace(group.counts)
+        records = sum(max(0, span.records) for span in spans) if gone else store.count(spans)
         if gone:
-            group.counts.gone += records
+            group.lose(records, 0)
         else:
             group.counts.dead += records
+        try:
+            store.change([events.settled(group, spans)], now)
+        except BaseException:
+            group.counts = counts
+            raise
+        group.finish(spans)
+        if not gone:
             note("dead_letter", topic=store.topic, group=group.name, records=records)
-        store.change([events.settled(group, spans)], now)
-        store.events.add(GroupReady(group.name, now))
