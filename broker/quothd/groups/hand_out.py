@@ -7,7 +7,7 @@ the others wait until it has its records, so that no two get the same ones.
 from __future__ import annotations
 
 import secrets
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,7 +24,7 @@ from quothlog.groups.spans import Span
 from quothlog.reading.read_request import ReadRequest
 from quothlog.reading.segment_reader import Extract
 from quothwire.batch import Bytes
-from quothwire.errors import QuothError, error
+from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.group_messages import GroupFetch, GroupFetched, OpenGroup
 from quothwire.protocol.group_settings import AT_MOST_ONCE, CURSOR
@@ -39,12 +39,14 @@ _COUNTER_BITS = 32
 
 @dataclass(slots=True)
 class _Hand:
-    """The state of one fetch. token: of its leases. bytes_left, records_left: of what it asks for."""
+    """The state of one fetch. token: of its leases. bytes_left, records_left: of what it asks for.
+
+    origin: the cursor and its ordinal before this fetch got new records, None if it has none.
+    """
 
     request: PendingRequest
     asked: GroupFetch
     group: GroupState
-    generation: int
     token: int
     records_left: int
     bytes_left: int
@@ -52,15 +54,8 @@ class _Hand:
     again: list[Span] = field(default_factory=list)
     passed: list[Span] = field(default_factory=list)
     batches: list[Bytes] = field(default_factory=list)
-    gone: int = 0
-    damaged: int = 0
     step: HandOut | None = None
-
-    def lose(self, records: int, damaged: int) -> None:
-        """Count records that are not there any more."""
-        self.gone += records
-        self.damaged += damaged
-        self.group.counts.gone += records
+    origin: tuple[int, int] | None = None
 
     def take(self, spans: list[Span], chosen: ChosenRecords) -> None:
         """Add spans that are handed out, and the batches in which their records lie."""
@@ -90,9 +85,8 @@ class HandOuts:
         self._submit = submit
         self.found_bytes = 0
         self._reading: dict[str, _Hand] = {}
-        self._waiting: defaultdict[str, deque[PendingRequest]] = defaultdict(deque)
-        self._untold: dict[str, tuple[int, int]] = {}
-        """By group: the records, and the damaged ones of them, that the next reply reports as gone."""
+        self._waiting: defaultdict[str, list[PendingRequest]] = defaultdict(list)
+        self._released: list[PendingRequest] = []
         self._tokens = secrets.randbits(31) << _COUNTER_BITS
         """Those of another opening begin elsewhere."""
 
@@ -106,7 +100,10 @@ class HandOuts:
         if may_open and asked.group not in self._store.table().by_name:
             settings = check_new_group(OpenGroup(asked.group), self._store.topic)
             self._store.create(asked.group, settings, 0, now)
-        group = self._store.group(asked.group)
+        group = self._store.table().by_name.get(asked.group)
+        if group is None:
+            self._store.events.add(GroupReady(asked.group, now))  # the next one that waits is refused, too
+            group = self._store.group(asked.group)
         if group.settings.mode == CURSOR:
             raise error("bad_request", f"{group.name!r} is a cursor: it has no leases")
         if group.name in self._reading:
@@ -118,39 +115,29 @@ class HandOuts:
         self._letters.take(group, now)
         size = min(asked.bytes_max, FETCH_BYTES_MAX)
         self._tokens += 1
-        hand = _Hand(request, asked, group, group.generation, self._tokens, asked.records_max, size)
-        hand.gone, hand.damaged = self._untold.pop(group.name, (0, 0))
-        self._go_on(hand, now)
+        self._go_on(_Hand(request, asked, group, self._tokens, asked.records_max, size), now)
 
     def go_on(self, done: ReadDone, now: float) -> None:
         """Go on with a fetch for which a reader thread has read. Raises what that raised."""
         hand = self._reading.pop(done.request.group)
-        try:
-            if done.problem is not None:
-                raise done.problem
-            assert isinstance(done.query, ReadRequest), "that was submitted"
-            group = self._store.group(hand.group.name)
-            if group is not hand.group or group.generation != hand.generation:
-                self._answer(_Hand(hand.request, hand.asked, group, group.generation, hand.token, 0, 0), now)
-            else:
-                self._take(hand, done.query, done.found, now)
-                self._go_on(hand, now)
-        finally:
-            self._resume(hand.group.name, now)
+        self._released += self._waiting.pop(done.request.group, ())
+        if done.problem is not None:
+            raise done.problem
+        assert isinstance(done.query, ReadRequest), "that was submitted"
+        assert hand.step is not None, "it was read for that"
+        if self._store.group(hand.group.name) is not hand.group:
+            self.fetch(hand.request, now)
+            return
+        if hand.group.is_next(hand.step):
+            self._take(hand, done.query, done.found, now)
+        self._go_on(hand, now)
+
+    def take_waiting(self) -> list[PendingRequest]:
+        """Return the fetches that waited for one that was reading, to be executed again."""
+        released, self._released = self._released, []
+        return released
 
     # -- inside ---------------------------------------------------------------------------------------------
-
-    def _resume(self, name: str, now: float) -> None:
-        """Execute the fetches that waited for one that was reading."""
-        waiting = self._waiting.get(name)
-        while waiting and name not in self._reading:
-            request = waiting.popleft()
-            try:
-                self.fetch(request, now)
-            except QuothError as problem:
-                self._store.events.refuse(request, problem)
-        if not waiting:
-            self._waiting.pop(name, None)
 
     def _go_on(self, hand: _Hand, now: float) -> None:
         """Hand out until the fetch has what it asks for, or a reader thread has to read for it."""
@@ -161,21 +148,24 @@ class HandOuts:
                 break
             hand.step = step
             request = log.lookup(step.after, step.records_max, hand.bytes_left)
-            found = None
-            if request is not None:
-                found = request.read_at_hand() if request.sealed else request.read()
-                if request.sealed and found is None:
-                    if hand.spans:
-                        break  # it has something, so it need not wait for a disk
-                    self._reading[group.name] = hand
-                    self._submit(hand.request, request)
-                    return
-            if not self._take(hand, request, found, now) or step.is_alone:
+            try:
+                found = _read_quickly(request)
+            except OSError:
+                if hand.spans:
+                    break  # the next fetch will find the problem
+                raise
+            if request is not None and request.sealed and found is None:
+                if hand.spans:
+                    break  # it has something, so it need not wait for a disk
+                self._reading[group.name] = hand
+                self._submit(hand.request, request)
+                return
+            if not self._take(hand, request, found, now) or (step.is_alone and hand.spans):
                 break
         self._answer(hand, now)
 
     def _take(self, hand: _Hand, request: ReadRequest | None, found: Extract | None, now: float) -> bool:
-        """Hand out what was read; returns False if nothing was there, now."""
+        """Hand out what was read, or pass over what is gone; returns False if there is nothing, now."""
         step, group, log = hand.step, hand.group, self._store.log
         assert step is not None, "it was read for that"
         chosen = None
@@ -187,10 +177,10 @@ class HandOuts:
         is_over = request is None or not request.sealed or found is not None
         beyond = step.until if is_over or request is None else min(step.until, request.beyond)
         if step.span is not None:
-            self._pass_over(hand, step.span, beyond)
-        elif not is_over:
-            group.pass_new(beyond)
-        return step.span is not None or not is_over
+            return self._pass_over(hand, step.span, beyond)
+        if not is_over:
+            group.cursor = max(group.cursor, beyond)  # there is no record up to there any more
+        return not is_over
 
     def _lease(self, hand: _Hand, step: HandOut, found: Extract, chosen: ChosenRecords, now: float) -> None:
         """Give a lease on records that were read, to a member that has not as many as it wants."""
@@ -199,65 +189,83 @@ class HandOuts:
         lease = GivenLease(hand.token, asked.member, now + seconds)
         span = step.span
         if span is None:
-            hand.lose(*log.loss(step.after, group.ordinal, found))
-        until = chosen.last
-        if span is not None and found.next >= step.until and chosen.records < step.records_max:
-            until = step.until
+            hand.origin = hand.origin or (group.cursor, group.ordinal)
+            group.lose(*log.loss(step.after, group.ordinal, found))
+        until = step.until if chosen.is_all and found.next >= step.until else chosen.last
         if group.settings.key_order and (span is None or span.extents is None):
             keys = hashes_of(chosen.batches, log.log_id, chosen.records)
             spans = group.lease_by_key(span, chosen, keys, hand.records_left, lease)
         elif span is None:
             spans = [group.lease_new(chosen, lease)]
         else:
-            if span.extents is not None:
-                hand.lose(max(0, span.extents.count(span.after, until) - chosen.records), 0)
             spans = [group.lease_again(span, until, chosen, lease)]
         hand.take(spans, chosen)
 
-    def _pass_over(self, hand: _Hand, span: Span, until: int) -> None:
+    def _pass_over(self, hand: _Hand, span: Span, until: int) -> bool:
         """Finish the part of a span up to a pointer, which holds no record any more."""
-        passed = hand.group.ack(span.after + 1, until)
-        hand.lose(sum(one.records for one in passed if one.extents is not None), 0)
+        group = hand.group
+        passed = group.ack(span.after + 1, until)
+        group.lose(sum(one.records for one in passed if one.extents is not None), 0)
         hand.passed += passed
-        hand.group.finish(passed)
+        group.finish(passed)
+        return bool(passed)
 
     def _answer(self, hand: _Hand, now: float) -> None:
         """Answer a fetch, once what has to survive a restart is in the log of the groups."""
         group, store, request = hand.group, self._store, hand.request
-        finished = [*hand.passed]
-        if group.settings.mode == AT_MOST_ONCE:
-            finished += hand.spans
         leases = _rows(hand.spans, group)
-        changes = [events.attempted(group, hand.again)] if hand.again else []
-        if finished:
-            changes.append(events.settled(group, finished))
-        last = store.change(changes, now) if changes else 0
+        last = self._log(hand, now)
         if group.settings.mode == AT_MOST_ONCE:
             for span in hand.spans:
                 group.finish([span])
-        step = group.next_hand_out(1, store.config.group_pending_max, now)
         if hand.spans:
-            if step is not None and (step.span is not None or group.cursor < store.log.newest):
-                store.events.add(GroupReady(group.name, now))
+            store.announce(group, now)
             reply = self._reply(hand, leases)
             payload = hand.batches[0] if len(hand.batches) == 1 else b"".join(hand.batches)
             self.found_bytes = len(payload)
             store.answer(request, reply, last, store.is_synced(group), payload)
         elif request.deadline > now:
+            step = group.next_hand_out(1, store.config.group_pending_max, now)
             request.after = POINTER_MAX if step is None else max(group.cursor, store.log.newest)
             request.retry = group.waits_until(now)
-            self._untold[group.name] = hand.gone, hand.damaged
             store.events.wait(request)
         else:
             store.events.reply(request, self._reply(hand, []))
 
+    def _log(self, hand: _Hand, now: float) -> int:
+        """Log what has to be durable before the hand-out; returns the pointer to wait for.
+
+        If that fails, the records are free again, as if they had not been read.
+        """
+        group = hand.group
+        finished = [*hand.passed]
+        if group.settings.mode == AT_MOST_ONCE:
+            finished += hand.spans
+        if not finished and not hand.again:
+            return 0
+        changes = [events.attempted(group, hand.again)] if hand.again else []
+        try:
+            return self._store.change([*changes, events.settled(group, finished)], now)
+        except BaseException:
+            group.take_back(hand.again)
+            if hand.origin is not None:
+                group.take_back_new(*hand.origin)
+            raise
+
     def _reply(self, hand: _Hand, leases: list[list[int]]) -> GroupFetched:
         log, group = self._store.log, hand.group
         lease_ms = hand.asked.lease_ms or round(group.settings.lease * 1_000)
-        lost = hand.gone, hand.damaged
+        losses = group.take_losses()
         return GroupFetched(
-            log.log_id, group.generation, leases, lease_ms, *lost, log.newest, log.end_ordinal
+            log.log_id, group.generation, leases, lease_ms, *losses, log.newest, log.end_ordinal
         )
+
+
+def _read_quickly(request: ReadRequest | None) -> Extract | None:
+    """Read what needs no disk, and the active segment. Raises OSError."""
+    if request is None:
+        return None
+    return request.read_at_hand() if request.sealed else request.read()
 
 
 def _rows(spans: list[Span], group: GroupState) -> list[list[int]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from quothd.config.config import Config
@@ -158,7 +158,7 @@ class Topic:
 
     def is_sync_alone_due(self, now: float) -> bool:
         """True if `tick` would only give a request to the fsync thread."""
-        return now < self._last_check + self._config.check_interval
+        return now < min(self._last_check + self._config.check_interval, self.groups.letters_due)
 
     @property
     def is_ready(self) -> bool:
@@ -218,6 +218,7 @@ class Topic:
             case ReadDone(request=request):
                 reads = self.groups if request.operation is Operation.GROUP_FETCH else self.reads
                 self._answer(request, lambda _: reads.go_on(item, self._now))
+                self._take_back(self.groups.take_waiting())
             case DeadLetterDone():
                 self.groups.finish_letter(item, self._now)
             case CommitStepDone():
@@ -262,7 +263,11 @@ class Topic:
     def _take_back_held(self) -> None:
         """Put the requests that waited for a commit in front of all others, behind its own answer."""
         self._syncing.answer_reached(self._events)
-        for request in reversed(self._transactions.release()):
+        self._take_back(self._transactions.release())
+
+    def _take_back(self, requests: Sequence[PendingRequest]) -> None:
+        """Put requests that have waited in front of all others."""
+        for request in reversed(requests):
             del self._events.unanswered[request]
             self._queue.appendleft(request)
 
@@ -307,10 +312,10 @@ class Topic:
 
     def _close(self) -> None:
         """Close the log: everything synced, every acknowledgement an event."""
+        self.groups.close(self._now)
         if self._log.failure is None:
             self._log.sync()
         self._settle()
-        self.groups.close(self._now)
         self._changes.inform()
         counters = self._changes.info().counters
         self._log.close()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from quothlog.groups.spans import Span, SpanState
+from quothlog.groups.spans import Extents, Span, SpanState
 from quothwire import batch
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError
@@ -22,7 +22,26 @@ class KeyOrder:
     def __init__(self) -> None:
         self._by_key: dict[int, deque[Span]] = {}
 
-    def add(self, span: Span) -> None:
+    def divide(
+        self, extents: Extents, keys: Sequence[int], wanted: int, attempts: int
+    ) -> tuple[list[Span], list[Span]]:
+        """Make a span of each record until as many as wanted are not blocked; returns all, and those.
+
+        keys: the hash of the key of each record of the extents.
+        """
+        spans: list[Span] = []
+        free: list[Span] = []
+        for pointer, key in zip(extents.pointers(), keys, strict=True):
+            if len(free) == wanted:
+                break
+            span = Span(pointer - 1, pointer, attempts, extents=extents, key=key)
+            self._add(span)
+            if span.state is SpanState.FREE:
+                free.append(span)
+            spans.append(span)
+        return spans, free
+
+    def _add(self, span: Span) -> None:
         """Add a span behind all others. It is blocked if its key has an earlier one."""
         if not span.key:
             return

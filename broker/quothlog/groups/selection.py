@@ -16,7 +16,8 @@ BATCHES_MAX = 10_000
 
 
 class ChosenRecords(NamedTuple):
-    """Records to hand out. last: the pointer of the last one. ordinal: the one behind it.
+    """Records to hand out. last: the pointer of the last one. ordinal: the one behind it. is_all: the extract
+    has no other one within the pointers.
 
     batches: whole ones as they are stored, and parts of those of which not all records were asked for. A
     damaged one is whole, so that its reader finds the damage.
@@ -27,6 +28,7 @@ class ChosenRecords(NamedTuple):
     ordinal: int
     extents: Extents
     batches: list[Bytes]
+    is_all: bool = False
 
 
 def select(found: Extract, log_id: int, after: int, until: int, records_max: int) -> ChosenRecords | None:
@@ -35,12 +37,14 @@ def select(found: Extract, log_id: int, after: int, until: int, records_max: int
     lasts: list[int] = []
     parts: list[Bytes] = []
     records = ordinal = at = whole_from = 0
+    is_cut = False
     data = memoryview(found.data)
     while at < len(data) and records < records_max and len(firsts) < BATCHES_MAX:
         header = batch.parse_header(data, log_id, at)
         if header.base > until:
             break
         first, last = max(header.base, after + 1), min(header.last, until)
+        is_cut = last - first >= records_max - records
         last = min(last, first + records_max - records - 1)
         size = header.size
         if first <= last:
@@ -58,7 +62,8 @@ def select(found: Extract, log_id: int, after: int, until: int, records_max: int
         return None
     if whole_from < at:
         parts.append(data[whole_from:at])
-    return ChosenRecords(records, lasts[-1], ordinal, Extents(after, firsts, lasts), parts)
+    is_all = not is_cut and (at >= len(data) or batch.parse_header(data, log_id, at).base > until)
+    return ChosenRecords(records, lasts[-1], ordinal, Extents(after, firsts, lasts), parts, is_all)
 
 
 def _part(header: Header, raw: memoryview, first: int, last: int, log_id: int) -> Bytes:
