@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import islice
 from typing import Any
 
@@ -33,8 +33,6 @@ from quothwire.protocol.messages import Operation, Reply
 from quothwire.text.quantity import format_span
 from quothwire.topic import check_topic
 
-UNKNOWN_COUNTED_MAX = 1_000
-"""Ranges of unknown size whose records are counted for a lag; each takes a read. After a restart only."""
 MEMBERS_SHOWN_MAX = 100
 
 
@@ -72,7 +70,7 @@ class Administration:
                 raise error(
                     "group_exists", f"group {name!r} of topic {store.topic!r}: {', '.join(differing)}"
                 )
-            return self._info(found, now), 0
+            return self._info(found, now), store.end
         last = store.create(name, check_new_group(asked, store.topic), asked.start, now)
         return self._info(store.group(name), now), last
 
@@ -93,26 +91,32 @@ class Administration:
         settings = _checked(group.name, self._store.topic, group.settings.changed(asked.settings))
         if (settings.mode == CURSOR) != (group.settings.mode == CURSOR):
             raise error("bad_setting", "a cursor stays a cursor, and no other group becomes one")
-        group.settings = settings
-        if asked.paused >= 0:
-            group.is_paused = bool(asked.paused)
-        return self._changed(group, now)
+        is_paused = bool(asked.paused) if asked.paused >= 0 else group.is_paused
+        last = self._log(replace(group, settings=settings, is_paused=is_paused), now)
+        group.configure(settings, is_paused=is_paused)
+        self._letters.take(group, now)
+        self._store.announce(group, now)
+        return self._info(group, now), last
 
     def _seek(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         asked: SeekGroup = request.decode()
-        group = self._store.group(asked.group)
-        group.seek(*self._store.position(asked.after))
+        store = self._store
+        group = store.group(asked.group).moved(*store.position(asked.after))
+        last = self._log(group, now)
+        group.members.end_leases()
+        store.table().by_name[group.name] = group
         self._letters.forget(group.name)
-        note("group_moved", topic=self._store.topic, group=group.name, pointer=group.cursor)
-        return self._changed(group, now)
+        store.announce(group, now)
+        note("group_moved", topic=store.topic, group=group.name, pointer=group.cursor)
+        return self._info(group, now), last
 
     def _delete(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         store = self._store
         group = store.group(request.decode().group)
         info = self._info(group, now)
+        last = store.change([events.removed(group)], now, twice=True)
         del store.table().by_name[group.name]
         self._letters.forget(group.name)
-        last = store.change([events.removed(group)], now, twice=True)
         store.events.add(GroupReady(group.name, now))
         note("group_deleted", topic=store.topic, group=group.name)
         return info, last
@@ -129,18 +133,17 @@ class Administration:
         if group.settings.mode != CURSOR:
             raise error("bad_request", f"{group.name!r} is no cursor: acknowledge its records")
         group.used = self._store.now()
-        if asked.generation not in (0, group.generation) or asked.pointer <= group.cursor:
-            return self._info(group, now), 0
-        group.cursor, group.ordinal = min(asked.pointer, max(group.cursor, self._store.log.newest)), -1
-        last = self._store.change([events.settled(group, [])], now)
-        return self._info(group, now), last if self._store.is_synced(group) else 0
+        pointer = min(asked.pointer, max(group.cursor, self._store.log.newest))
+        if asked.generation in (0, group.generation) and pointer > group.cursor:
+            self._store.change([events.committed(group, pointer)], now)
+            group.cursor, group.ordinal = pointer, -1
+        return self._info(group, now), self._store.end if self._store.is_synced(group) else 0
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _changed(self, group: GroupState, now: float) -> tuple[Reply, int]:
-        last = self._store.change([events.snapshot(group)], now, twice=True)
-        self._store.events.add(GroupReady(group.name, now))
-        return self._info(group, now), last
+    def _log(self, group: GroupState, now: float) -> int:
+        """Log a group as it is to be; returns the pointer to wait for."""
+        return self._store.change([events.snapshot(group)], now, twice=True)
 
     def _info(self, group: GroupState, now: float) -> GroupInfo:
         log = self._store.log
@@ -154,7 +157,7 @@ class Administration:
             {"name": name, "in_flight": one.in_flight, "idle": round(now - one.seen, 3)}
             for name, one in members
         ]
-        pending = self._handed_out(group)
+        pending = self._store.count([*group.spans]) if group.spans.unknown else group.spans.known
         lag = pending + self._behind(group)
         return GroupInfo(
             log=log.log_id, oldest=oldest, newest=newest, members=shown, lag=lag, pending=pending, **row
@@ -193,18 +196,6 @@ class Administration:
         if group.cursor >= newest:
             return 0
         return log.survey(group.cursor).count(group.cursor, newest)[0].records
-
-    def _handed_out(self, group: GroupState) -> int:
-        """Count the records that are handed out and not finished; an upper bound after a restart."""
-        spans = group.spans
-        if not spans.unknown:
-            return spans.known
-        log = self._store.log
-        unknown = [span for span in spans if span.extents is None]
-        if len(unknown) > UNKNOWN_COUNTED_MAX:
-            return log.survey(group.after).count(group.after, group.cursor)[0].records
-        counted = (log.survey(one.after).count(one.after, one.until)[0].records for one in unknown)
-        return spans.known + sum(counted)
 
 
 def check_new_group(asked: OpenGroup, topic: str) -> GroupSettings:

@@ -12,12 +12,10 @@ from quothd.groups.settling import Settling
 from quothd.groups.store import GroupStore
 from quothd.requests.events import DeadLetterDone, EventList, Query, ReadDone, SyncDone
 from quothd.requests.pending_request import PendingRequest
-from quothd.service.log_events import note
 from quothd.topics.metadata import TopicMetadata
 from quothlog import Log
 from quothlog.appender import SyncRequest
 from quothlog.storage.clock import Clock
-from quothwire.errors import QuothError
 from quothwire.protocol.messages import Operation
 
 
@@ -81,18 +79,18 @@ class TopicGroups:
 
     def next_due(self) -> float:
         """Return the monotonic time of the next call of `tick`."""
-        return min(self._store.next_sync(), self._letters.next_due())
+        return min(self._store.next_sync(), self.letters_due)
 
     def go_on(self, done: ReadDone, now: float) -> None:
-        """Go on with a fetch for which a reader thread has read. Raises what that raised."""
+        """Go on with a fetch for which a reader thread has read; then call `take_waiting`.
+
+        Raises what the read raised.
+        """
         self._hand_outs.go_on(done, now)
 
     def finish_letter(self, done: DeadLetterDone, now: float) -> None:
-        """Take note of the outcome of a dead letter. Logs a failure: the group goes on from its log."""
-        try:
-            self._letters.finish(done, now)
-        except (QuothError, OSError) as problem:
-            note("dead_letter_delayed", topic=self._store.topic, group=done.group, problem=problem)
+        """Take note of the outcome of a dead letter."""
+        self._letters.finish(done, now)
 
     def finish_sync(self, done: SyncDone, now: float) -> bool:
         """Take note of an fsync of the log of the groups; False for one of another log."""
@@ -100,6 +98,15 @@ class TopicGroups:
             return False
         self._store.finish_sync(done, now)
         return True
+
+    @property
+    def letters_due(self) -> float:
+        """The monotonic time at which `tick` reads the log for a dead letter."""
+        return self._letters.next_due()
+
+    def take_waiting(self) -> list[PendingRequest]:
+        """Return the fetches that waited for a read of their group that is done, to be executed again."""
+        return self._hand_outs.take_waiting()
 
     def tick(self, now: float) -> None:
         """Send the dead letters again that are due."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from quothd.groups.dead_letters import DeadLetters
 from quothd.groups.store import GroupStore
-from quothd.requests.events import GroupReady
 from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import events
 from quothlog.groups.group_state import GroupState
@@ -18,14 +18,18 @@ NACKED = "a member has given it back"
 TERMINATED = "a member has rejected it"
 
 
+@dataclass(slots=True)
 class _Outcome:
-    """The changes by the rows of one request."""
+    """The effects of the rows of one request. held: the spans that have the lease of each other row."""
 
-    def __init__(self) -> None:
-        self.finished: list[Span] = []
-        self.records = 0
-        self.late = 0
-        self.lost: list[list[int]] = []
+    finished: list[Span] = field(default_factory=list)
+    held: list[tuple[Settlement, list[Span]]] = field(default_factory=list)
+    lost: list[list[int]] = field(default_factory=list)
+    late: int = 0
+
+    @property
+    def terminated(self) -> list[Span]:
+        return [span for row, spans in self.held if row.kind is Settle.TERM for span in spans]
 
 
 class Settling:
@@ -36,36 +40,56 @@ class Settling:
         self._letters = letters
 
     def settle(self, request: PendingRequest, now: float) -> None:
-        """Execute a request. Raises `QuothError`, or OSError."""
+        """Execute a request: what has to survive a restart is logged before anything changes.
+
+        Raises `QuothError`, or OSError.
+        """
         asked: GroupSettle = request.decode()
         rows = decode_settlements(request.responder.payload(), asked.rows)
         store = self._store
         group = store.group(asked.group)
-        is_synced = store.is_synced(group)
-        found = _Outcome()
-        if asked.generation not in (0, group.generation):
-            found.lost = [[row.first, row.last] for row in rows]
-        else:
-            for row in rows:
-                self._take(group, row, asked.reason, now, found)
-        last = store.change([events.settled(group, found.finished)], now) if found.finished else 0
-        if found.records or any(row.kind is not Settle.EXTEND for row in rows):
-            store.events.add(GroupReady(group.name, group.waits_until(now) if not found.records else now))
+        found = self._find(group, rows, asked.generation)
+        records = store.count(found.finished)
+        changes = [events.settled(group, found.finished)] if found.finished else []
+        reason = asked.reason or TERMINATED
+        changes += [events.dying(group, span, 0, reason) for span in found.terminated]
+        if changes:
+            store.change(changes, now)
+        group.finish(found.finished)
+        for row, held in found.held:
+            self._apply(group, row, held, asked.reason, now)
         self._letters.take(group, now)
-        reply = GroupSettled(found.records, found.late, found.lost, "synced" if is_synced else "written")
-        store.answer(request, reply, last, is_synced)
+        store.announce(group, now)
+        is_synced = store.is_synced(group)
+        reply = GroupSettled(records, found.late, found.lost, "synced" if is_synced else "written")
+        store.answer(request, reply, store.end, is_synced)
 
-    def _take(self, group: GroupState, row: Settlement, reason: str, now: float, found: _Outcome) -> None:
-        if row.kind is Settle.ACK:
-            spans = group.ack(row.first, row.last, self._store.log.newest)
-            found.late += _late(spans, row)
-            found.records += group.finish(spans)
-            found.finished += spans
-            return
-        held = group.find(row.first, row.last, row.token)
-        if not held:
-            found.lost.append([row.first, row.last])
-        elif row.kind is Settle.NACK:
+    def _find(self, group: GroupState, rows: Sequence[Settlement], generation: int) -> _Outcome:
+        """Find the spans that the rows of a request are about."""
+        found = _Outcome()
+        if generation not in (0, group.generation):
+            found.lost = [[row.first, row.last] for row in rows]
+            return found
+        for row in rows:
+            if row.kind is Settle.ACK:
+                spans = group.ack(row.first, row.last, self._store.log.newest)
+                found.finished += spans
+                found.late += self._late(spans, row.token)
+            else:
+                held = group.find(row.first, row.last, row.token)
+                found.held.append((row, held))
+                found.lost += _without(row, held)
+        return found
+
+    def _late(self, spans: Sequence[Span], token: int) -> int:
+        """Count the records of spans that are not under the lease of a token; 0 if the token is not known."""
+        if not token:
+            return 0
+        return self._store.count([one for one in spans if one.lease is None or one.lease.token != token])
+
+    def _apply(self, group: GroupState, row: Settlement, held: list[Span], reason: str, now: float) -> None:
+        """Apply a row to the spans that have its lease."""
+        if row.kind is Settle.NACK:
             for span in held:
                 seconds = (row.milliseconds - 1) / 1_000
                 delay = seconds if row.milliseconds else group.settings.delay(span.attempts)
@@ -78,9 +102,12 @@ class Settling:
             group.terminate(held, reason or TERMINATED)
 
 
-def _late(spans: Iterable[Span], row: Settlement) -> int:
-    """Count the records of spans that are not under the lease of a token; 0 if the token is not known."""
-    if not row.token:
-        return 0
-    late = (span for span in spans if span.lease is None or span.lease.token != row.token)
-    return sum(max(1, span.records) for span in late)
+def _without(row: Settlement, held: Sequence[Span]) -> list[list[int]]:
+    """Return the ranges of a row that none of its spans has."""
+    missing: list[list[int]] = []
+    at = row.first
+    for span in held:
+        if span.after >= at:
+            missing.append([at, span.after])
+        at = span.until + 1
+    return [*missing, [at, row.last]] if at <= row.last else missing

@@ -1,8 +1,8 @@
 """Keeps the groups of one topic: their table in memory, and the log that makes it durable.
 
 The log is opened, and read, at the first request about a group. When the topic hibernates, the table stays
-with the topic's metadata while members hold leases. A change is made in memory and appended to the log before
-anything is answered; if that fails, the table is read from the log again.
+with the topic's metadata while members hold leases. What has to survive a restart is appended to the log
+before it is done in memory. If that fails, nothing has changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quothd.config.config import Config
-from quothd.requests.events import EventList, SyncDone
+from quothd.requests.events import EventList, GroupReady, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.topics.metadata import TopicMetadata
@@ -22,13 +22,18 @@ from quothlog.appender import SyncRequest
 from quothlog.groups import events
 from quothlog.groups.group_log import GroupLog, GroupTable
 from quothlog.groups.group_state import GroupState
+from quothlog.groups.spans import Span
 from quothlog.storage.clock import Clock
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
 from quothwire.protocol.group_messages import END
-from quothwire.protocol.group_settings import GroupSettings, check_group
+from quothwire.protocol.group_settings import CURSOR, GroupSettings, check_group
 from quothwire.protocol.messages import Reply
 
+UNKNOWN_COUNTED_MAX = 1_000
+"""Ranges of unknown size whose records are counted; each takes a read. After a restart only."""
+COMPACT_AGAIN_S = 10.0
+"""Time after a failure before the log is compacted again."""
 MEMBER_SHOWN_S = 600.0
 """A member without a request for so long is not shown any more once the topic has hibernated."""
 
@@ -56,6 +61,7 @@ class GroupStore:
         self._clock = clock
         self._group_log: GroupLog | None = None
         self._syncing: Syncing | None = None
+        self._compact_from = -math.inf
 
     @property
     def topic(self) -> str:
@@ -77,6 +83,8 @@ class GroupStore:
         if self.metadata.groups is None:
             assert self._group_log is not None, "it was opened"
             self.metadata.groups = self._group_log.load()
+            for group in self.metadata.groups:
+                self._check_ordinal(group)
             if self._group_log.lost:
                 note("group_events_lost", topic=self.topic, events=self._group_log.lost)
         return self.metadata.groups
@@ -95,9 +103,11 @@ class GroupStore:
 
     def position(self, after: int) -> tuple[int, int]:
         """Return the pointer above which a group begins, and the ordinal there, as far as it is known."""
-        if after == END:
-            return self.log.newest, self.log.end_ordinal
-        return after, self.log.first_ordinal if after < self.log.info().first else -1
+        log = self.log
+        if after in (END, log.newest):
+            return log.newest, log.end_ordinal
+        is_below_all = after < (log.info().first or log.newest)
+        return after, log.first_ordinal if is_below_all else -1
 
     # -- changes --------------------------------------------------------------------------------------------
 
@@ -109,29 +119,48 @@ class GroupStore:
         table = self._begin()
         if len(table) >= self.config.groups_max:
             raise error("groups_max", f"topic {self.topic!r} has {len(table)} groups")
-        table.last_number += 1
-        group = GroupState(table.last_number, name, settings, *self.position(start))
+        group = GroupState(table.last_number + 1, name, settings, *self.position(start))
         group.used = self.now()
-        table.by_name[name] = group
         last = self.change([events.snapshot(group)], now, twice=True)
+        table.last_number += 1
+        table.by_name[name] = group
         note("group_made", topic=self.topic, group=name)
         return last
 
     def change(self, changes: Sequence[bytes], now: float, *, twice: bool = False) -> int:
         """Append events; returns the pointer up to which their log has to be synced.
 
-        Raises `QuothError`, or OSError; then the groups are as their log has them, without leases.
+        Raises `QuothError`, or OSError; then none of them is in the log. twice: see `GroupLog.append`.
         """
         log, syncing = self._group_log, self._syncing
         assert log is not None, "a group was found, or begun"
         assert syncing is not None, "it comes with the log"
-        try:
-            last = (log.append_twice if twice else log.append)([*changes])
-            syncing.measure(now)
-            return last
-        except BaseException:
-            self.metadata.groups = None
-            raise
+        last = log.append(changes, twice=twice)
+        syncing.measure(now)
+        return last
+
+    @property
+    def end(self) -> int:
+        """The pointer of the last event in the log of the groups, 0 without any."""
+        return self._group_log.log.appender.active.end.pointer if self._group_log is not None else 0
+
+    def count(self, spans: Sequence[Span]) -> int:
+        """Count the records of some spans, in order; an upper bound if many of them are unknown.
+
+        Raises OSError.
+        """
+        known = sum(span.records for span in spans if span.extents is not None)
+        unknown = [(span.after, span.until) for span in spans if span.extents is None]
+        if len(unknown) > UNKNOWN_COUNTED_MAX:
+            unknown = [(unknown[0][0], unknown[-1][1])]
+        counted = (self.log.survey(after).count(after, until)[0].records for after, until in unknown)
+        return known + sum(counted)
+
+    def announce(self, group: GroupState, now: float) -> None:
+        """Report when the group has something to hand out, for the fetches that wait."""
+        step = group.next_hand_out(1, self.config.group_pending_max, now)
+        is_ready = step is not None and (step.span is not None or group.cursor < self.log.newest)
+        self.events.add(GroupReady(group.name, now if is_ready else group.waits_until(now)))
 
     def answer(
         self, request: PendingRequest, reply: Reply, last: int, is_synced: bool, payload: Bytes | None = None
@@ -183,13 +212,14 @@ class GroupStore:
             syncing.answer_reached(self.events)
 
     def compact(self) -> None:
-        """Make the log of the groups shorter if it has grown. Logs a failure; the next call tries again."""
-        table = self.metadata.groups
-        if self._group_log is None or table is None or self.is_syncing:
+        """Make the log of the groups shorter if it has grown. Logs a failure; a later call tries again."""
+        table, now = self.metadata.groups, self._clock.monotonic()
+        if self._group_log is None or table is None or self.is_syncing or now < self._compact_from:
             return
         try:
             self._group_log.compact(table)
         except (OSError, QuothError) as problem:
+            self._compact_from = now + COMPACT_AGAIN_S
             note("group_log_not_compacted", topic=self.topic, problem=problem)
 
     def configure(self, config: Config) -> None:
@@ -200,11 +230,12 @@ class GroupStore:
 
     def close(self, now: float) -> None:
         """Sync and close the log of the groups. The table stays while members hold leases."""
-        log, self._group_log = self._group_log, None
+        log = self._group_log
         if log is not None:
             if log.log.failure is None:
-                log.log.sync()
+                self._sync_last(log)
             self.settle(now)
+            self._group_log = None
             log.close()
             self.metadata.groups_failure = log.log.failure
         table = self.metadata.groups
@@ -223,6 +254,20 @@ class GroupStore:
         self._group_log = self.metadata.groups = None
 
     # -- inside ---------------------------------------------------------------------------------------------
+
+    def _sync_last(self, log: GroupLog) -> None:
+        """Sync the log before it is closed. A failure refuses the requests that wait for that."""
+        try:
+            log.log.sync()
+        except QuothError as problem:
+            note("sync_failed", topic=self.topic, problem=problem)
+
+    def _check_ordinal(self, group: GroupState) -> None:
+        """Correct the ordinal at a group's cursor if a power cut took records, whose ordinals come again."""
+        if group.ordinal >= 0 and group.settings.mode != CURSOR:
+            newest = self.log.newest
+            above = self.log.survey(group.cursor).count(group.cursor, newest)[0].records
+            group.ordinal = min(group.ordinal, self.log.end_ordinal - above)
 
     def _begin(self) -> GroupTable:
         """Return the groups, whose log is begun if there is none yet."""

@@ -11,8 +11,8 @@ may be damaged: then records are handed out once more.
     4 dying       generation, after, until, number, attempts, reason, member
     5 removed
 
-A span of a snapshot is [after, until, attempts], and [.., number, reason, member] for a dying one. Counts are
-redelivered, dead, gone, letters.
+A span of a snapshot is [after, until, attempts], and [.., number, reason, member] for a dying one, whose
+number is 0 until its letter leaves. Counts are redelivered, dead, gone, and the highest number of a letter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def snapshot(group: GroupState) -> bytes:
     """Encode all that survives a restart of one group."""
     spans = [
         [span.after, span.until, span.attempts]
-        + ([span.number, span.reason, span.member] if span.number else [])
+        + ([span.number, span.reason, span.member] if span.state is SpanState.DYING else [])
         for span in group.spans
     ]
     return _pack(
@@ -55,6 +55,21 @@ def snapshot(group: GroupState) -> bytes:
 
 def settled(group: GroupState, spans: Iterable[Span]) -> bytes:
     """Encode that the records of some spans are finished, and how far the cursor is."""
+    return _settled(group, group.cursor, group.ordinal, _bounds(spans))
+
+
+def committed(group: GroupState, pointer: int) -> bytes:
+    """Encode that the cursor moves to a pointer, and all up to there is finished."""
+    return _settled(group, pointer, -1, [group.cursor, pointer])
+
+
+def _settled(group: GroupState, cursor: int, ordinal: int, bounds: list[int]) -> bytes:
+    counts = astuple(group.counts)
+    return _pack(Kind.SETTLED, group.number, group.generation, cursor, ordinal, bounds, counts)
+
+
+def _bounds(spans: Iterable[Span]) -> list[int]:
+    """Return the ranges of spans; those with no record in between are one."""
     bounds: list[int] = []
     for span in sorted(spans, key=lambda span: span.after):
         after = span.extents.lead(span.after) if span.extents is not None else span.after
@@ -62,15 +77,7 @@ def settled(group: GroupState, spans: Iterable[Span]) -> bytes:
             bounds[-1] = max(bounds[-1], span.until)
         else:
             bounds += (after, span.until)
-    return _pack(
-        Kind.SETTLED,
-        group.number,
-        group.generation,
-        group.cursor,
-        group.ordinal,
-        bounds,
-        astuple(group.counts),
-    )
+    return bounds
 
 
 def attempted(group: GroupState, spans: Iterable[Span]) -> bytes:
@@ -79,17 +86,22 @@ def attempted(group: GroupState, spans: Iterable[Span]) -> bytes:
     return _pack(Kind.ATTEMPTED, group.number, group.generation, rows)
 
 
-def dying(group: GroupState, span: Span) -> bytes:
-    """Encode that the records of a span become a dead letter of a number."""
+def dying(group: GroupState, span: Span, number: int, reason: str) -> bytes:
+    """Encode that the records of a span become dead letters. number: of the letter, 0 if it has none yet."""
     return _pack(
-        Kind.DYING, group.number, group.generation, span.after, span.until, span.number, span.attempts,
-        span.reason, span.member,
+        Kind.DYING, group.number, group.generation, span.after, span.until, number, span.attempts, reason,
+        span.member,
     )  # fmt: skip
 
 
 def removed(group: GroupState) -> bytes:
     """Encode that a group was deleted."""
     return _pack(Kind.REMOVED, group.number)
+
+
+def is_snapshot(event: bytes) -> bool:
+    """Return True for an encoded snapshot."""
+    return event[1:2] == bytes([Kind.SNAPSHOT])
 
 
 class Replay:
@@ -148,7 +160,7 @@ class Replay:
     def finish(self) -> Iterator[GroupState]:
         """Yield the groups, with their spans ready to be handed out."""
         for group in self.groups.values():
-            group.register_all()
+            group.add_all()
             yield group
 
 
@@ -177,10 +189,12 @@ def _restored(
 
 
 def _advance(group: GroupState, cursor: int, ordinal: int) -> None:
-    """Move the cursor: what lies between was handed out once."""
+    """Move the cursor: what lies between was handed out once, or waited for an earlier record of its key."""
     if cursor > group.cursor:
-        group.spans.append(Span(group.cursor, cursor, 1))
+        group.spans.append(Span(group.cursor, cursor, 0 if group.settings.key_order else 1))
         group.cursor, group.ordinal = cursor, ordinal
+    elif cursor == group.cursor and ordinal >= 0:
+        group.ordinal = ordinal
 
 
 def _pack(*fields: Any) -> bytes:

@@ -7,7 +7,7 @@ a time that follows from the state, not from the number of records that were eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -84,7 +84,7 @@ class GroupLog(Closeable):
     def load(self) -> GroupTable:
         """Read the groups. What is damaged is passed over. Raises OSError."""
         replay = Replay()
-        after, ordinal = 0, self.log.first_ordinal
+        after, ordinal, is_begun = 0, self.log.first_ordinal, False
         while (found := self.log.fetch(after)) is not None:
             self.lost += max(0, found.ordinal - ordinal)
             for raw in batch.split(found.data, self.log.log_id):
@@ -95,6 +95,9 @@ class GroupLog(Closeable):
                 except QuothError:
                     self.lost += header.records
                     continue
+                is_begun = is_begun or not all(map(events.is_snapshot, values))
+                if not is_begun:
+                    self._snapshot_bytes += header.size
                 for event in values:
                     replay.apply(event, header.base)
             after = found.next
@@ -103,15 +106,19 @@ class GroupLog(Closeable):
         table.last_number = max(table.last_number, replay.last_number)
         return table
 
-    def append(self, changes: list[bytes]) -> int:
-        """Append events as one batch; returns the pointer to wait for. Raises `QuothError`."""
-        return self._append(changes)
+    def append(self, changes: Sequence[bytes], *, twice: bool = False) -> int:
+        """Append events as one batch; returns the pointer to wait for.
 
-    def append_twice(self, changes: list[bytes]) -> int:
-        """Append events in two batches, so that damage in one place leaves them readable."""
-        for _ in range(_COPIES):
-            last = self._append(changes)
-        return last
+        Raises `QuothError`; then none is stored. twice: in two batches, with one write, so that damage in
+        one place leaves them readable.
+        """
+        raw = batch.encode(changes)
+        outcomes = self.log.append_batches([raw] * (_COPIES if twice else 1))
+        outcome = outcomes[-1]
+        if isinstance(outcome, QuothError):
+            raise outcome
+        self._bytes += len(raw) * len(outcomes)
+        return outcome.last
 
     def compact(self, table: GroupTable) -> bool:
         """Replace the log by snapshots of the groups if it has grown enough.
@@ -123,9 +130,8 @@ class GroupLog(Closeable):
         self.log.roll()
         first, size = 0, self._bytes
         for changes in _in_batches(map(events.snapshot, table)):
-            for _ in range(_COPIES):
-                last = self._append(changes)
-                first = first or last - len(changes) + 1
+            last = self.append(changes, twice=True)
+            first = first or last - _COPIES * len(changes) + 1
         self.log.sync()
         self._snapshot_bytes = self._bytes - size
         self.log.trim(first or self.log.newest + 1)
@@ -135,14 +141,6 @@ class GroupLog(Closeable):
     def close(self) -> None:
         """Sync and close."""
         self.log.close()
-
-    def _append(self, changes: list[bytes]) -> int:
-        raw = batch.encode(changes)
-        (outcome,) = self.log.append_batches([raw])
-        if isinstance(outcome, QuothError):
-            raise outcome
-        self._bytes += len(raw)
-        return outcome.last
 
 
 def group_log_id(log_id: int) -> int:

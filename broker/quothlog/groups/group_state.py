@@ -27,6 +27,7 @@ KEYS_SCANNED = 100
 """Records that a group with order by key reads at least, to find keys that nothing blocks."""
 
 EXPIRED = "the lease has expired"
+EXHAUSTED = "it was handed out as often as allowed"
 
 
 class HandOut(NamedTuple):
@@ -52,7 +53,8 @@ class GivenLease(NamedTuple):
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Records counted since the group was created, see `GroupInfo`. letters: dead letters with a number."""
+    """Records counted since the group was created, see `GroupInfo`. letters: the highest number of a dead
+    letter."""
 
     redelivered: int = 0
     dead: int = 0
@@ -66,7 +68,8 @@ class GroupState:
 
     number: names it in the log of the groups. cursor: all records above it were never handed out. ordinal:
     that of the first of them, -1 if it is not known. generation: a higher one after each seek. in_flight:
-    records under a lease. used: the time of its last use, as a pointer.
+    records under a lease. used: the time of its last use, as a pointer. gone, damaged: records that a
+    hand-out found missing, of which no reply has said so yet.
     """
 
     number: int
@@ -80,6 +83,8 @@ class GroupState:
     spans: SpanTable = field(default_factory=SpanTable)
     in_flight: int = 0
     used: int = 0
+    gone: int = 0
+    damaged: int = 0
     members: Members = field(default_factory=Members)
     _keys: KeyOrder = field(default_factory=KeyOrder)
     _queue: SpanQueue = field(default_factory=SpanQueue)
@@ -109,11 +114,18 @@ class GroupState:
                 records = self._scanned(records)
             alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
             return HandOut(span.after, span.until, 1 if alone else records, span, alone)
-        room = min(self.settings.max_in_flight, in_flight_max) - self.spans.known
+        room = min(self.settings.max_in_flight, in_flight_max) - self.spans.records_min
         if room <= 0:
             return None
         most = min(self._scanned(records), room)
         return HandOut(self.cursor, POINTER_MAX, most, None, is_alone=False)
+
+    def is_next(self, step: HandOut) -> bool:
+        """Return False if a hand-out must not be done any more, since the group has changed meanwhile."""
+        span = step.span
+        if self.is_paused or span is None:
+            return not self.is_paused and step.after == self.cursor
+        return span.state is SpanState.FREE and (span.after, span.until) == (step.after, step.until)
 
     def waits_until(self, now: float) -> float:
         """Return the monotonic time at which there may be something to hand out again; infinity for never.
@@ -135,7 +147,7 @@ class GroupState:
     def lease_again(self, span: Span, until: int, chosen: ChosenRecords, lease: GivenLease) -> Span:
         """Hand out the records of a free span up to a pointer again. They were read again."""
         (part,) = self._cut(span.after, until)
-        self.spans.know(part, chosen.extents)
+        self._know(part, chosen)
         self._hand_out(part, lease)
         return part
 
@@ -148,17 +160,9 @@ class GroupState:
         that has these records, None for new ones. keys: the hash of the key of each record. Returns the spans
         that are handed out.
         """
-        attempts = span.attempts if span is not None else 0
-        parts: list[Span] = []
-        leased: list[Span] = []
-        for pointer, key in zip(chosen.extents.pointers(), keys, strict=True):
-            if len(leased) == wanted:
-                break
-            part = Span(pointer - 1, pointer, attempts, extents=chosen.extents, key=key)
-            self._keys.add(part)
-            if part.state is SpanState.FREE:
-                leased.append(part)
-            parts.append(part)
+        parts, leased = self._keys.divide(
+            chosen.extents, keys, wanted, span.attempts if span is not None else 0
+        )
         last, skipped = parts[-1].until, chosen.records - len(parts)
         if span is None:
             self.cursor, self.ordinal = last, chosen.ordinal - skipped
@@ -171,9 +175,19 @@ class GroupState:
             self._hand_out(part, lease)
         return leased
 
-    def pass_new(self, until: int) -> None:
-        """Move the cursor over pointers at which there is no record any more."""
-        self.cursor = max(self.cursor, until)
+    def take_back(self, spans: Iterable[Span]) -> None:
+        """Undo the hand-out of spans, which no member has got."""
+        for span in spans:
+            self._unlease(span)
+            span.attempts -= 1
+            self.counts.redelivered -= span.records if span.attempts else 0
+            span.state = SpanState.FREE
+            self._queue.add(span)
+
+    def take_back_new(self, cursor: int, ordinal: int) -> None:
+        """Undo the hand-out of all that was new above a former cursor, with that of its ordinal."""
+        self.finish(self.spans.overlapping(cursor, POINTER_MAX))
+        self.cursor, self.ordinal = cursor, ordinal
 
     # -- settling -------------------------------------------------------------------------------------------
 
@@ -185,44 +199,38 @@ class GroupState:
     def ack(self, first: int, last: int, newest: int = 0) -> list[Span]:
         """Find the spans of the records from a first to a last pointer, under a lease or not, to finish.
 
-        newest: the newest pointer of the topic. Up to there the cursor follows an ack: after a restart it may
-        be behind what was handed out before.
+        Those that have the number of a dead letter are decided: its topic may have them. newest: the newest
+        pointer of the topic. Up to there the cursor follows an ack: after a restart it may be behind what was
+        handed out before.
         """
         self._advance(min(last, newest))
-        return self._cut(first - 1, last)
+        return [span for span in self._cut(first - 1, last) if not span.number]
 
-    def finish(self, spans: list[Span]) -> int:
-        """Finish the records of some spans; returns their number, of which some may be an upper bound."""
-        records = 0
+    def finish(self, spans: list[Span]) -> None:
+        """Finish the records of some spans, which follow each other in the table."""
         for span in spans:
             self._unlease(span)
             if (following := self._keys.remove(span)) is not None:
                 self._queue.add(following)
-            records += span.records if span.extents is not None else span.until - span.after
         self.spans.remove(spans)
-        return records
 
     def release(self, spans: Iterable[Span], reason: str, due: float) -> None:
         """Take spans from their member, to be handed out again at a time.
 
         Those that were handed out too often become dead letters instead.
         """
-        most = self.settings.max_attempts
         for span in spans:
             self._unlease(span)
             span.reason = reason
-            if most and span.attempts >= most:
-                self._die(span)
-            else:
-                span.state, span.due = SpanState.FREE, due
-                self._queue.add(span)
+            span.state, span.due = SpanState.FREE, due
+            self._add(span)
 
     def terminate(self, spans: Iterable[Span], reason: str) -> None:
         """Make dead letters of the records of some spans."""
         for span in spans:
             self._unlease(span)
-            span.reason = reason
-            self._die(span)
+            span.state, span.reason = SpanState.DYING, reason
+            self._queue.add(span)
 
     def extend(self, spans: list[Span], deadline: float) -> None:
         """Give spans, which have one lease, another deadline."""
@@ -246,20 +254,39 @@ class GroupState:
 
     # -- the whole group ------------------------------------------------------------------------------------
 
-    def seek(self, after: int, ordinal: int) -> None:
-        """Go on above a pointer, without any lease."""
-        self.spans = SpanTable()
-        self._queue = SpanQueue()
-        self._keys = KeyOrder()
-        self.in_flight = 0
-        self.cursor, self.ordinal = after, ordinal
-        self.generation += 1
-        self.members.end_leases()
+    def moved(self, after: int, ordinal: int) -> GroupState:
+        """Return the group in its next generation, which goes on above a pointer without any lease."""
+        following = GroupState(
+            self.number, self.name, self.settings, after, ordinal, self.generation + 1, self.is_paused,
+            self.counts, used=self.used,
+        )  # fmt: skip
+        following.members = self.members
+        return following
 
-    def register_all(self) -> None:
+    def configure(self, settings: GroupSettings, *, is_paused: bool) -> None:
+        """Apply other settings."""
+        self.settings, self.is_paused = settings, is_paused
+        for span in filter(self._is_exhausted, self.spans):
+            self._add(span)
+
+    def add_all(self) -> None:
         """Put all spans where they wait for what comes next, after they were read from the log."""
         for span in self.spans:
-            self._queue.add(span)
+            self._add(span)
+
+    def lose(self, records: int, damaged: int) -> None:
+        """Count records that were gone, or damaged, before they could be handed out."""
+        self.counts.gone += records
+        self.gone += records
+        self.damaged += damaged
+
+    def take_losses(self) -> tuple[int, int]:
+        """Return the records that are gone, and those of them that are damaged, since the last call."""
+        losses = self.gone, self.damaged
+        self.gone = self.damaged = 0
+        return losses
+
+    # -- dead letters ---------------------------------------------------------------------------------------
 
     def next_dying(self) -> Span | None:
         """Return the dying span whose turn it is: one that has a number already, else any."""
@@ -268,10 +295,21 @@ class GroupState:
     def cut_dying(self, span: Span, until: int, chosen: ChosenRecords) -> Span:
         """Cut a dying span behind the records that were read of it, which become one dead letter."""
         (part,) = self._cut(span.after, until)
-        self.spans.know(part, chosen.extents)
+        self._know(part, chosen)
         return part
 
+    def number_letter(self, span: Span, number: int) -> None:
+        """Give a dying span the number of its dead letter, which is in the log."""
+        span.number = self.counts.letters = number
+        self._queue.add(span)
+
     # -- inside ---------------------------------------------------------------------------------------------
+
+    def _know(self, span: Span, chosen: ChosenRecords) -> None:
+        """Note the batches of a span, which was read again, and what of it is gone."""
+        before = span.records
+        self.spans.know(span, chosen.extents)
+        self.lose(max(0, before - span.records), 0)
 
     def _scanned(self, records: int) -> int:
         """Return how many records to read for so many that are wanted."""
@@ -289,6 +327,14 @@ class GroupState:
         self.members.add(name, records)
         self._queue.plan(span.lease)
 
+    def _advance(self, cursor: int) -> None:
+        """Move the cursor up to a pointer; the records up to there were handed out before a restart."""
+        if cursor > self.cursor:
+            span = Span(self.cursor, cursor, 0)
+            self.spans.append(span)
+            self._queue.add(span)
+            self.cursor, self.ordinal = cursor, -1
+
     def _unlease(self, span: Span) -> None:
         """Take a span from its member."""
         lease, span.lease = span.lease, None
@@ -299,17 +345,15 @@ class GroupState:
         self.in_flight -= records
         self.members.add(lease.member, -records)
 
-    def _advance(self, cursor: int) -> None:
-        """Move the cursor up to a pointer; the records up to there were handed out once."""
-        if cursor > self.cursor:
-            span = Span(self.cursor, cursor, 1)
-            self.spans.append(span)
-            self._queue.add(span)
-            self.cursor, self.ordinal = cursor, -1
-
-    def _die(self, span: Span) -> None:
-        span.state = SpanState.DYING
+    def _add(self, span: Span) -> None:
+        """Put a span where it waits; one that was handed out as often as allowed becomes a dead letter."""
+        if self._is_exhausted(span):
+            span.state, span.reason = SpanState.DYING, span.reason or EXHAUSTED
         self._queue.add(span)
+
+    def _is_exhausted(self, span: Span) -> bool:
+        most = self.settings.max_attempts
+        return span.state is SpanState.FREE and 0 < most <= span.attempts
 
     def _cut(self, after: int, until: int) -> list[Span]:
         """Cut the spans at two pointers, register the parts, and return those between."""

@@ -179,6 +179,11 @@ class SpanTable:
         return iter(self._spans)
 
     @property
+    def records_min(self) -> int:
+        """The number of records, of which those in unknown spans count as one for each."""
+        return self.known + self.unknown
+
+    @property
     def first(self) -> Span | None:
         """The span with the lowest pointers."""
         return self._spans[0] if self._spans else None
@@ -262,8 +267,10 @@ class SpanTable:
             self.known += sign * records
 
     def _split(self, row: int, after: int, until: int) -> list[Span]:
-        """Cut a span at two pointers within it, and return its parts."""
+        """Cut a span at two pointers within it, and return its parts; a numbered one stays."""
         span = self._spans[row]
+        if span.number:
+            return [span]
         bounds = [
             (low, high)
             for low, high in ((span.after, after), (after, until), (until, span.until))

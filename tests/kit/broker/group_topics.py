@@ -43,7 +43,7 @@ DEAD = f"{NAME}.%s.dead"
 
 
 @dataclass
-class HandedOut:
+class FetchedRecords:
     """The reply of a fetch. records: by pointer, all that lie in the payload."""
 
     reply: GroupFetched
@@ -162,16 +162,21 @@ class GroupTopic:
         made: GroupInfo = self.call(OpenGroup(name, start, settings))
         return made
 
-    def fetch(self, records: int = 100, group: str = "g", member: str = "m", **more: Any) -> HandedOut:
+    def fetch(self, records: int = 100, group: str = "g", member: str = "m", **more: Any) -> FetchedRecords:
         """Fetch for a group, without waiting."""
         asked = self.ask(GroupFetch(group, member, records, **more))
         self.deliver()
         return self.handed_out(asked)
 
-    def handed_out(self, asked: PendingRequest) -> HandedOut:
+    def ask_fetch(self, records: int = 100, group: str = "g", member: str = "m") -> GroupFetched:
+        """Return the reply of a fetch whose records may be damaged."""
+        found: GroupFetched = self.call(GroupFetch(group, member, records))
+        return found
+
+    def handed_out(self, asked: PendingRequest) -> FetchedRecords:
         reply, payload = reply_in(self.topic.frames[asked])
         assert isinstance(reply, GroupFetched)
-        found = HandedOut(reply)
+        found = FetchedRecords(reply)
         for raw in batch.split(payload, LOG_ID):
             found.records |= {one.pointer: one for one in records_of(batch.decode(raw, LOG_ID))}
         return found

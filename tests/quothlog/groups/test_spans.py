@@ -135,7 +135,7 @@ def test_cuts_and_removals_keep_every_other_record(
 def test_a_page_of_spans_begins_behind_the_last_record_of_the_page_before(
     shadow: Shadow, after: int, limit: int
 ) -> None:
-    """Whoever lists them by pages comes to an end."""
+    """A listing by pages comes to an end."""
     page = shadow.table.above(after, limit)
     assert len(page) <= limit
     for span in page:
@@ -150,7 +150,7 @@ def test_a_page_of_spans_begins_behind_the_last_record_of_the_page_before(
 def test_spans_are_no_more_than_the_gaps_between_them(
     found: list[tuple[int, int]], acks: list[list[int]]
 ) -> None:
-    """However the acknowledgements come: pieces that are next to each other are not counted twice."""
+    """Acknowledgements in any order: pieces that are next to each other are not counted twice."""
     shadow = Shadow()
     shadow.add(found, 0, HIGHEST, is_known=True)
     pointers = pointers_of(found)
