@@ -17,7 +17,7 @@ class Member:
 
 
 class Members:
-    """The members of one group, by name. Of too many, those without leases are forgotten, oldest first."""
+    """The members of one group, by name. Of too many, the oldest ones without leases are forgotten."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Member] = {}
