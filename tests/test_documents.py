@@ -34,6 +34,7 @@ DOCUMENTS = (
     "broker/DESIGN.md",
     "broker/FORMAT.md",
     "client/CONCEPTS.md",
+    "client/GROUPS.md",
     "client/PROTOCOL.md",
     "client/c/README.md",
     "client/python/quoth/spark/README.md",
@@ -75,10 +76,11 @@ def test_clients_in_the_protocol_use_only_pyzmq_and_work(tmp_path: Path) -> None
 
 
 def test_programs_in_the_readme_work(tmp_path: Path) -> None:
-    """Runs its first block with the address of a real broker, the next one unchanged, the third with it."""
-    client, embedded, aio, _ = _python_blocks(README)
+    """Runs each block, with the address of a real broker where it names one."""
+    client, shared, embedded, aio, _ = _python_blocks(README)
     with Broker(tmp_path, host="127.0.0.1") as broker:
         assert "1002 records" in _run(client.replace("tcp://127.0.0.1:5555", broker.url))
+        assert "902 left" in _run(shared.replace("tcp://127.0.0.1:5555", broker.url))
         printed = _run(aio, broker.url)
     assert "b'one'" in printed
     assert "b'two'" in printed
@@ -89,7 +91,7 @@ def test_programs_in_the_readme_work(tmp_path: Path) -> None:
 
 def test_fixtures_in_the_readme_work(tmp_path: Path) -> None:
     """Runs README's last Python block as a file of tests."""
-    plugins, test = _python_blocks(README)[3].split("\n\n\n")
+    plugins, test = _python_blocks(README)[4].split("\n\n\n")
     (tmp_path / "conftest.py").write_text(plugins)
     (tmp_path / "test_orders.py").write_text(test)
     code = "import os; os.environ['PYTEST_DISABLE_PLUGIN_AUTOLOAD'] = '1'; import pytest, sys\n"
