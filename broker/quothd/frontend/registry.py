@@ -13,8 +13,8 @@ from quothd.groups.administration import check_new_group
 from quothd.requests.dead_letter import DeadLetterResponder, outcome_of
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import Executor
-from quothd.topics.append_burst import check_first
 from quothd.topics.metadata import TopicMetadata
+from quothd.topics.publishing import check_first
 from quothlog import LogInfo
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.datadir.topic_folder import TopicFolder

@@ -18,12 +18,15 @@ from quothlog.appender import SyncRequest
 from quothlog.storage.clock import Clock
 from quothwire.protocol.messages import Operation
 
+Act = Callable[[PendingRequest, float], None]
+"""Executes a request at a monotonic time."""
+
 
 class TopicGroups:
     """The consumer groups of one open topic. Owned by the topic.
 
-    actions: the method for each operation, which gets the monotonic time, and answers. sync, read: see
-    `Services`.
+    actions: the method for each operation, which gets the monotonic time, and answers. is_used: there was a
+    request about groups, so there may be something to do for them. sync, read: see `Services`.
     """
 
     def __init__(
@@ -41,11 +44,13 @@ class TopicGroups:
         self._hand_outs = HandOuts(self._store, self._letters, read)
         self._settling = Settling(self._store, self._letters)
         self._administration = Administration(self._store, self._letters)
-        self.actions: dict[Operation, Callable[[PendingRequest, float], None]] = {
+        self.is_used = False
+        acts: dict[Operation, Act] = {
             **dict.fromkeys(self._administration.actions, self._administer),
             Operation.GROUP_FETCH: self._hand_outs.fetch,
             Operation.GROUP_SETTLE: self._settling.settle,
         }
+        self.actions = {operation: self._used(act) for operation, act in acts.items()}
 
     @property
     def is_quick(self) -> bool:
@@ -72,6 +77,7 @@ class TopicGroups:
 
         Raises `QuothError`, or OSError.
         """
+        self.is_used = True
         pointer = min((group.after for group in self._store.table()), default=0)
         if pointer:
             self._store.sync()
@@ -131,6 +137,15 @@ class TopicGroups:
     def discard(self) -> None:
         """Close their log without writing anything."""
         self._store.discard()
+
+    def _used(self, act: Act) -> Act:
+        """Return an action that notes that there are groups, before it is executed."""
+
+        def use(request: PendingRequest, now: float) -> None:
+            self.is_used = True
+            act(request, now)
+
+        return use
 
     def _administer(self, request: PendingRequest, now: float) -> None:
         reply, last = self._administration.actions[request.operation](request, now)

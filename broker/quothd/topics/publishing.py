@@ -1,16 +1,30 @@
-"""Appends the publishes of one topic and acknowledges them, at once or when their level is reached."""
+"""Appends the publishes of a topic, those of a burst with one write, and acknowledges them.
+
+A publish of the fast protocol brings its batch. The values of the simple publishes of a burst become one
+batch here: a batch for each would cost as many headers, in the log and for each reader. An acknowledgement is
+an event at once, or when the level that was asked for is reached.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
 
 from quothd.requests.events import DiskLow, EventList
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
-from quothd.topics.append_burst import append_publishes
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.syncing import SHARE_FULL, Syncing, Unsynced
+from quothd.topics.transactions import application_of
 from quothlog import Appended, Log
-from quothwire.errors import QuothError
-from quothwire.protocol.messages import Published
+from quothlog.appender import Appender
+from quothwire import batch
+from quothwire.errors import QuothError, error, shown
+from quothwire.ingest import check_new, check_published
+from quothwire.protocol.messages import Operation, Publish, Published
+from quothwire.protocol.text_codec import SimplePublish
+from quothwire.settings import DURABILITIES
 
 
 class TopicPublishes:
@@ -77,3 +91,84 @@ class TopicPublishes:
                 note("disk_low", topic=self._metadata.topic.name, problem=problem.text)
             self._is_disk_low = True
         self._events.refuse(request, problem)
+
+
+class PublishOutcome(NamedTuple):
+    """The outcome of a publish, and the durability that it asked for ("" for the topic's)."""
+
+    request: PendingRequest
+    outcome: Appended | QuothError
+    durability: str
+
+
+def check_first(request: PendingRequest) -> None:
+    """Raise the errors of the first publish, or stage, of a topic that can be found without its log.
+
+    It reads all of the batch, as the log does again, once in the life of a topic.
+    """
+    if request.operation is Operation.STAGE:
+        application_of(request.decode())
+        raw = request.responder.payload()
+        check_new(raw, batch.check(raw))
+        return
+    message = _checked(request)
+    if isinstance(message, SimplePublish):
+        batch.encode(message.values)
+    else:
+        raw = request.responder.payload()
+        header = batch.check(raw)
+        check_published(header)
+        check_new(raw, header)
+
+
+def append_publishes(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:
+    """Append what publishes bring, in the order in which they came within each protocol."""
+    outcomes: list[PublishOutcome] = []
+    with_batch: list[PendingRequest] = []
+    simple: list[PendingRequest] = []
+    for request in requests:
+        try:
+            message = _checked(request)
+        except QuothError as problem:
+            outcomes.append(PublishOutcome(request, problem, ""))
+            continue
+        (simple if isinstance(message, SimplePublish) else with_batch).append(request)
+    if with_batch:
+        stored = appender.append_batches([request.responder.payload() for request in with_batch])
+        for request, outcome in zip(with_batch, stored, strict=True):
+            outcomes.append(PublishOutcome(request, outcome, request.message.durability))
+    return outcomes + (_append_values(appender, simple) if simple else [])
+
+
+def _checked(request: PendingRequest) -> Publish | SimplePublish:
+    message: Publish | SimplePublish = request.decode()
+    if isinstance(message, Publish) and message.durability and message.durability not in DURABILITIES:
+        text = f"durability of publish is {shown(message.durability)}: it must be {' or '.join(DURABILITIES)}"
+        raise error("bad_request", text, "empty for the topic's own")
+    return message
+
+
+def _append_values(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:
+    """Append the values of simple publishes as one batch; if that would be too large, each as its own.
+
+    With too many values they are halved first: to encode millions would stop all threads for a second.
+    """
+    if len(requests) > 1 and sum(len(one.message.values) for one in requests) > batch.BATCH_RECORDS_MAX:
+        half = len(requests) // 2
+        return _append_values(appender, requests[:half]) + _append_values(appender, requests[half:])
+    values = list(chain.from_iterable(request.message.values for request in requests))
+    try:
+        (outcome,) = appender.append_batches([batch.encode(values)])
+    except QuothError as problem:
+        if len(requests) > 1:
+            return [one for request in requests for one in _append_values(appender, [request])]
+        outcome = problem
+    outcomes, at = [], 0
+    for request in requests:
+        part, count = outcome, len(request.message.values)
+        if isinstance(outcome, Appended):
+            first = outcome.first + at
+            part = Appended(first, first + count - 1, count, False)
+        outcomes.append(PublishOutcome(request, part, ""))
+        at += count
+    return outcomes

@@ -139,9 +139,9 @@ class Topic:
         """The monotonic time at which to call `tick`; infinity once the topic ends."""
         if self._ending is not None or self._failure is not None:
             return math.inf
-        due = min(
-            self._last_check + self._config.check_interval, self._syncing.next_due(), self.groups.next_due()
-        )
+        due = min(self._last_check + self._config.check_interval, self._syncing.next_due())
+        if self.groups.is_used:
+            due = min(due, self.groups.next_due())
         if not self._is_at_work:
             due = min(due, self._last_used + self._config.worker_timeout)
         return due
@@ -149,7 +149,7 @@ class Topic:
     @property
     def _is_at_work(self) -> bool:
         """True while something has to come back to the topic."""
-        return bool(self._events.unanswered) or self.groups.is_at_work
+        return bool(self._events.unanswered) or (self.groups.is_used and self.groups.is_at_work)
 
     @property
     def has_more(self) -> bool:
@@ -196,7 +196,8 @@ class Topic:
         self._syncing.begin_if_due(self._now)
         if self._syncing.waiting:
             self._syncing.answer_reached(self._events)
-        self.groups.settle(self._now)
+        if self.groups.is_used:
+            self.groups.settle(self._now)
         visible = self._appender.visible
         if visible is not self._visible:
             self._visible = visible

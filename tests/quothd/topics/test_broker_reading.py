@@ -14,7 +14,7 @@ from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, repl
 from kit.client.clients import Client, read_all
 from kit.machine.processes import page_faults
 from quothd.requests.pending_request import open_request
-from quothd.topics.append_burst import append_publishes
+from quothd.topics.publishing import append_publishes
 from quothlog import Appended, Log
 from quothwire import batch
 from quothwire.pointer import POINTER_MAX
