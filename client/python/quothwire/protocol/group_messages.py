@@ -107,8 +107,8 @@ class GroupFetch(Request, operation=Operation.GROUP_FETCH, reply=GroupFetched):
 
 class GroupSettled(Value):
     """The outcome. records: those that are finished by this request and were not before. late: those of them
-    that were no more under the lease of their token. lost: the ranges of nacks, extensions and terminations
-    that had no effect, since the member has lost their lease, and all ranges of another generation.
+    that were no more under the lease of their token. lost: the ranges of nacks, extensions and terminations,
+    or in them, that had no effect, since the member has lost their lease; all rows of another generation.
     durability: the level that the acks have.
     """
 
