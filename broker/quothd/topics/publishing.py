@@ -30,7 +30,8 @@ from quothwire.settings import DURABILITIES
 class TopicPublishes:
     """The publishes of one open topic. Owned by the topic.
 
-    room: bytes that the active segment certainly has room for, 0 if that is not known.
+    room: bytes that the active segment certainly has room for, 0 if that is not known. waiting: publishes
+    to append together.
     """
 
     def __init__(self, log: Log, metadata: TopicMetadata, syncing: Syncing, events: EventList) -> None:
@@ -39,7 +40,7 @@ class TopicPublishes:
         self._metadata = metadata
         self._syncing = syncing
         self._events = events
-        self._publishes: list[PendingRequest] = []
+        self.waiting: list[PendingRequest] = []
         self._is_disk_low = False
 
     def fits(self, size: int) -> bool:
@@ -48,15 +49,9 @@ class TopicPublishes:
             self.room = self._appender.bytes_left
         return size <= self.room
 
-    def add(self, request: PendingRequest) -> None:
-        """Keep a publish, to be appended with those that follow it."""
-        self._publishes.append(request)
-
     def append(self, now: float) -> int:
-        """Append what was kept; returns its bytes."""
-        publishes, self._publishes = self._publishes, []
-        if not publishes:
-            return 0
+        """Append the waiting publishes; returns their bytes."""
+        publishes, self.waiting = self.waiting, []
         size = sum([request.size for request in publishes])
         self.room -= size
         if self._syncing.share > SHARE_FULL:

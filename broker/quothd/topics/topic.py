@@ -181,7 +181,7 @@ class Topic:
                     queue.popleft()
                     events.unanswered[item] = None
                     if is_appended:
-                        self._publishing.add(item)
+                        self._publishing.waiting.append(item)
                     continue
             self._append()  # if this raises, the item is still in the queue
             self._take(queue.popleft())
@@ -257,9 +257,9 @@ class Topic:
 
     def _append(self) -> None:
         """Append the publishes that were taken from the queue."""
-        if (size := self._publishing.append(self._now)) > 0:
+        if self._publishing.waiting:
             self._last_used = self._now
-            self.reads.last_write = self._now, size
+            self.reads.last_write = self._now, self._publishing.append(self._now)
 
     def _take_back_held(self) -> None:
         """Put the requests that waited for a commit in front of all others, behind its own answer."""
