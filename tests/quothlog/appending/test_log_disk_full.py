@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,8 @@ def test_retention_removes_segments_on_a_full_disk(open_log: OpenLog, clock: Man
     stored = fill(log, 7)
     log.sync()
     clock.step(1_000 * 1_000_000)
-    for act in (log.retain, lambda: log.trim(stored[-1].pointer + 1)):
+    acts: list[Callable[[], object]] = [log.retain, lambda: log.trim(stored[-1].pointer + 1)]
+    for act in acts:
         disk.fail(kind, problem=errno.ENOSPC)
         with pytest.raises(Unavailable, match="disk_low"):
             act()
