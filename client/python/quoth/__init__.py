@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quoth.core.outgoing import Failure, ProducerError
     from quoth.cursor import Cursor, Position
     from quoth.groups.calls import GroupLag, PendingRange
+    from quoth.groups.cursor import NamedCursor
     from quoth.groups.group import ConsumerGroup, GroupBatch, GroupMessage
     from quoth.groups.openings import GroupSummary
     from quoth.message import Ack, Gap, Message, PointerRange
@@ -61,6 +62,7 @@ __all__ = [
     "GroupSummary",
     "Message",
     "Messages",
+    "NamedCursor",
     "NotFound",
     "PartWriter",
     "PendingRange",
@@ -87,6 +89,7 @@ _MODULES = {
     "quoth.client": ("Client", "connect"),
     "quoth.cursor": ("Cursor", "Position"),
     "quoth.groups.calls": ("GroupLag", "PendingRange"),
+    "quoth.groups.cursor": ("NamedCursor",),
     "quoth.groups.group": ("ConsumerGroup", "GroupBatch", "GroupMessage"),
     "quoth.groups.openings": ("GroupSummary",),
     "quoth.message": ("Ack", "Gap", "Message", "PointerRange", "Stretch"),

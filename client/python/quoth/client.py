@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quoth.core.staging import TransactionName
     from quoth.core.streams import ProducerOptions
     from quoth.core.tailing import TailState
+    from quoth.groups.cursor import NamedCursor
     from quoth.groups.group import ConsumerGroup
     from quoth.groups.options import GroupOptions
     from quoth.merging.multi_reader import MultiReader
@@ -143,6 +144,11 @@ class Client(ClientState, Closeable):
 
         return ConsumerGroup(self, self._pool, options)
 
+    def _cursor(self, options: GroupOptions) -> NamedCursor:
+        from quoth.groups.cursor import NamedCursor
+
+        return NamedCursor(self, options)
+
     def _reading(self, reader: MultiReader) -> Reading:
         from quoth.reading import Reading
 
@@ -190,6 +196,7 @@ class Client(ClientState, Closeable):
     tail_many = method_of(streams.tail_many, _reading, "Reading")
 
     group = method_of(openings.group, _group, "ConsumerGroup")
+    cursor = method_of(openings.cursor, _cursor, "NamedCursor")
     groups = method_of(openings.groups, _run)
 
     def _link(self, silence: float) -> Link:

@@ -110,17 +110,19 @@ class InLoop:
         self.__dict__.update(_loop=loop, _target=target)
 
     def __enter__(self) -> Self:
+        self._loop.run(self._target.__aenter__())
         return self
 
     def __exit__(self, *raised: Any) -> None:
         self._loop.run(self._target.__aexit__(*raised))
 
     def __iter__(self) -> Self:
-        return self
+        target = self._target
+        return self if hasattr(target, "__anext__") else type(self)(self._loop, aiter(target))
 
     def __next__(self) -> Any:
         try:
-            return self._loop.run(anext(self._target))
+            return self._result(self._loop.run(anext(self._target)))
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -141,11 +143,14 @@ class InLoop:
             return self._loop.start(returned)
         if isinstance(returned, (Coroutine, Tail, quoth.aio.Reading)):
             returned = self._loop.run(returned)
+        if isinstance(returned, list):
+            return list(map(self._result, returned))
         return InLoop(self._loop, returned) if isinstance(returned, WRAPPED) else returned
 
 
 WRAPPED = (
-    *(Batches, Tail, Portions, quoth.aio.Reading),
+    *(Batches, Tail, Portions, quoth.aio.Reading, quoth.aio.NamedCursor),
+    *(quoth.aio.ConsumerGroup, quoth.aio.GroupIteration, quoth.aio.GroupMessage, quoth.aio.GroupBatch),
     *(quoth.aio.Producer, quoth.aio.Transaction, quoth.aio.PartWriter),
 )
 

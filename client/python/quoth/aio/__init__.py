@@ -13,6 +13,7 @@ asyncio.run(main())
 """
 
 from quoth.aio.client import Client, connect
+from quoth.aio.cursor import NamedCursor
 from quoth.aio.group import ConsumerGroup, GroupBatch, GroupIteration, GroupMessage
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
@@ -26,6 +27,7 @@ __all__ = [
     "GroupBatch",
     "GroupIteration",
     "GroupMessage",
+    "NamedCursor",
     "PartWriter",
     "Portions",
     "Producer",

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import Any, Self, TypeVar
 from weakref import finalize
 
+from quoth.aio.cursor import NamedCursor
 from quoth.aio.group import ConsumerGroup
 from quoth.aio.io_thread import IOThread
 from quoth.aio.iterators import Batches, Tail
@@ -209,6 +210,10 @@ class Client(ClientState):
         self._io_thread.check()
         return ConsumerGroup(self, self._io_thread, options)
 
+    def _cursor(self, options: GroupOptions) -> NamedCursor:
+        self._io_thread.check()
+        return NamedCursor(self, options)
+
     def _reading(self, reader: MultiReader) -> Reading:
         self._io_thread.check()
         return Reading(self, self._io_thread, reader)
@@ -239,6 +244,7 @@ class Client(ClientState):
     tail_many = method_of(streams.tail_many, _reading, "Reading")
 
     group = method_of(openings.group, _group, "ConsumerGroup")
+    cursor = method_of(openings.cursor, _cursor, "NamedCursor")
     groups = coroutine_of(openings.groups, _run)
 
     def _requests(self) -> LoopMultiplexer:

@@ -6,16 +6,18 @@ import asyncio
 import logging
 import math
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
+from weakref import finalize
 
-from quoth.aio.io_thread import IOThread, Ticket
+from quoth.aio.io_thread import IOThread, LoopBridge
 from quoth.core.calls import ClientState, coroutine_of, method_of
 from quoth.core.request_state import ClientCall
 from quoth.groups import calls, leased
 from quoth.groups.calls import ConsumerWork
+from quoth.groups.io_thread import MemberThread
 from quoth.groups.leased import Leased, LeasedBatch, LeasedMessage
 from quoth.groups.member import GroupMember
 from quoth.groups.options import GroupOptions
@@ -37,13 +39,14 @@ async def drive(call: GroupCall[T]) -> T:
 
 
 async def _is_done(wait: Wait) -> bool:
-    future: Any = wait.waiter
-    if future is None:
+    waiter = wait.waiter
+    if waiter is None:
         await asyncio.sleep(wait.seconds)
         return False
-    if not future.done():
-        await asyncio.wait([future], timeout=None if wait.seconds == math.inf else wait.seconds)
-    return bool(future.done())
+    assert isinstance(waiter, _LoopWaiter), "this client has made it"
+    if not waiter.done():
+        await asyncio.wait([waiter.future], timeout=None if wait.seconds == math.inf else wait.seconds)
+    return waiter.done()
 
 
 class Settleable(Leased):
@@ -70,50 +73,31 @@ class GroupBatch(Settleable, LeasedBatch):
     __slots__ = ()
 
 
-class _LoopDriver:
-    """Sends what is leaving a member, and brings it the outcomes. For the loop."""
+class _LoopWaiter:
+    """A future that the thread of a member completes, and that tasks of the loop wait for."""
 
-    def __init__(self, io_thread: IOThread, member: GroupMember) -> None:
-        self._io_thread = io_thread
-        self._member = member
-        self._asked: set[Ticket] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = math.inf
-        member.queue.wake = self._plan
+    def __init__(self, bridge: LoopBridge) -> None:
+        self.future: asyncio.Future[None] = bridge.loop.create_future()
+        self._bridge = bridge
+        self._is_done = False
+        self._result: QuothError | None = None
 
-    def end(self) -> None:
-        """Give up what is in flight."""
-        if self._timer is not None:
-            self._timer.cancel()
-        for ticket in self._asked:
-            self._io_thread.drop(ticket)
-        self._member.end(error("closed", "the member of the group was closed"))
+    def done(self) -> bool:
+        """Return True if it has a result."""
+        return self._is_done
 
-    def _plan(self) -> None:
-        """Send at the time at which something is due."""
-        due = self._member.due
-        if due >= self._due:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._due = due
-        self._timer = self._io_thread.bridge.loop.call_later(max(0.0, due - time.monotonic()), self._send)
+    def set_result(self, result: QuothError | None, /) -> None:
+        """Set the result. Any thread may call it."""
+        self._result, self._is_done = result, True
+        self._bridge.put(self._wake)
 
-    def _send(self) -> None:
-        self._timer, self._due = None, math.inf
-        now = time.monotonic()
-        for request in self._member.leaving(now):
-            try:
-                self._asked.add(self._io_thread.ask(request, self._take))
-            except QuothError as problem:
-                self._member.take(request, problem, now)
-        self._member.note_sent()
-        self._plan()
+    def result(self) -> QuothError | None:
+        """Return the result."""
+        return self._result
 
-    def _take(self, ticket: Ticket) -> None:
-        self._asked.discard(ticket)
-        assert ticket.outcome is not None, "it is settled"
-        self._member.take(ticket.request, ticket.outcome, time.monotonic())
+    def _wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch]):
@@ -123,9 +107,11 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch]):
     """
 
     def __init__(self, client: ClientState, io_thread: IOThread, options: GroupOptions) -> None:
-        member = GroupMember(options, client.timeout, client._timing, io_thread.bridge.loop.create_future)
+        new_waiter = partial(_LoopWaiter, io_thread.bridge)
+        member = GroupMember(options, client.timeout, client._timing, new_waiter)
         super().__init__(client, member, GroupMessage, GroupBatch)
-        self._driver = _LoopDriver(io_thread, member)
+        self._io_thread = io_thread
+        self._thread: MemberThread | None = None
         self._turn = asyncio.Lock()
         """One task at a time fetches."""
         self._is_closed = False
@@ -150,21 +136,28 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch]):
         """Iterate over records for ever."""
         return GroupIteration(self, self._next_message, lambda: calls.more(self))
 
+    async def _messages(self, call: GroupCall[list[GroupMessage]]) -> list[GroupMessage]:
+        return await self._drive(call)
+
     def _batches(self, n: int) -> GroupIteration[GroupBatch]:
         return GroupIteration(self, self._next_batch, lambda: calls.more_batches(self, n))
 
     # -- inside -----------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Create the group."""
+        """Create the group, and start the thread of the member."""
         if self._is_closed:
             raise error("closed", "the member of the group was closed", "make another one")
+        self._io_thread.check()
+        if self._thread is None:
+            self._thread = MemberThread(self._io_thread.context, self._io_thread.url, self._member)
+            finalize(self, self._thread.stop)
         if not self.is_opened:
             await self._client._run(calls.opened(self))
 
     async def _end(self, problem: BaseException | None) -> None:
-        was_closed, self._is_closed = self._is_closed, True
-        if was_closed:
+        thread, self._is_closed = self._thread, True
+        if thread is None or not thread.is_running:
             return
         try:
             self._leave(problem)
@@ -174,7 +167,8 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch]):
                 raise
             logging.getLogger("quoth").warning("%r: %s", self, failure)
         finally:
-            self._driver.end()
+            thread.stop()
+            thread.join()
 
     async def _drive(self, call: GroupCall[T]) -> T:
         async with self._turn:
@@ -183,14 +177,14 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch]):
 
     async def _run(self, call: ClientCall[T]) -> T:
         """Execute a call that shows, or changes, the group: all settlements of before come first."""
-        if not self._is_closed:
+        if self._thread is not None and self._thread.is_running:
             self._member.finish_left()
             await drive(self._member.queue.settled(self._client.timeout))
             self._member.queue.check()
         result: T = await self._client._run(call)
         return result
 
-    fetch = coroutine_of(calls.fetch, _drive, "list[GroupMessage]")
+    fetch = coroutine_of(calls.fetch, _messages, "list[GroupMessage]")
     batches = method_of(calls.batches, _batches, "GroupIteration[GroupBatch]")
     info = coroutine_of(calls.info, _run)
     lag = coroutine_of(calls.lag, _run)

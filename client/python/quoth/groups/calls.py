@@ -71,6 +71,9 @@ class GroupWork:
     def _note_opened(self, _: GroupInfo) -> None:
         self.is_opened = True
 
+    def _note_moved(self, info: GroupInfo) -> None:
+        """Take note of a seek."""
+
 
 def opened(group: GroupWork) -> ClientCall[None]:
     """Create the group, or look whether it exists, before anything else is done with it.
@@ -132,7 +135,9 @@ def seek(group: GroupWork, where: Timestamp) -> ClientCall[GroupInfo]:
     No lease is left: what members hold now is handed out again if it lies behind that place, and their acks
     have no effect.
     """
-    return group._ask(SeekGroup(group.name, place(where)))
+    found = yield from group._ask(SeekGroup(group.name, place(where)))
+    group._note_moved(found)
+    return found
 
 
 def pause(group: GroupWork) -> ClientCall[GroupInfo]:
@@ -194,6 +199,9 @@ class ConsumerWork(GroupWork, Generic[M, B]):
         super()._note_opened(info)
         self._member.configure(info)
 
+    def _note_moved(self, info: GroupInfo) -> None:
+        self._member.queue.outdated = info.generation - 1
+
     def _next_message(self) -> M | None:
         """Acknowledge the record that was handed out last, and return the next one that is at hand."""
         member = self._member
@@ -252,7 +260,7 @@ def more(group: ConsumerWork[M, B]) -> GroupCall[M]:
     """Wait for the next record of an iteration, and for a broker that is not there."""
     member = group._member
     while (message := group._next_message()) is None:
-        yield from member.filled(member.size.records, FETCH_BYTES, math.inf, patiently=True)
+        yield from member.filled(member.next_size(), FETCH_BYTES, math.inf, patiently=True)
     return message
 
 
@@ -272,6 +280,7 @@ def more_batches(group: ConsumerWork[M, B], n: int) -> GroupCall[B]:
     """
     member = group._member
     while (batch := group._next_batch()) is None:
+        member.next_size()
         yield from member.filled(n, FETCH_BYTES_MAX, math.inf, patiently=True)
         yield from member.fetch_ahead(n, FETCH_BYTES_MAX)
     return batch

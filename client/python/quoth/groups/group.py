@@ -121,6 +121,9 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         finally:
             self._member.leave_iteration()
 
+    def _messages(self, call: GroupCall[list[GroupMessage]]) -> list[GroupMessage]:
+        return self._drive(call)
+
     def _batches(self, n: int) -> Iterator[GroupBatch]:
         try:
             while True:
@@ -171,7 +174,7 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         result: T = self._client._run(call)
         return result
 
-    fetch = method_of(calls.fetch, _drive, "list[GroupMessage]")
+    fetch = method_of(calls.fetch, _messages, "list[GroupMessage]")
     batches = method_of(calls.batches, _batches, "Iterator[GroupBatch]")
     info = method_of(calls.info, _run)
     lag = method_of(calls.lag, _run)

@@ -11,6 +11,7 @@ import zmq
 
 from quoth.connection.channel import LinkRequests
 from quoth.connection.connection import Context, Link, PipeWakeup, closed
+from quoth.core.request_state import RequestState
 from quoth.groups.member import GroupMember
 from quothwire.errors import QuothError, error
 
@@ -31,16 +32,11 @@ class MemberThread:
         self._is_woken = False
         self._is_stopping = False
         finalize(self, self._wakeup.close).atexit = False  # not before: a message may still wake it
-        self._requests = LinkRequests(self._link())
+        self._requests = _MemberRequests(self._link())
         member.queue.wake = self.wake
         name = f"quoth-group-{member.options.topic}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-
-    @property
-    def connected(self) -> bool:
-        """True if the broker is there, as far as is known."""
-        return bool(self._requests.link.connected)
 
     @property
     def is_running(self) -> bool:
@@ -94,26 +90,35 @@ class MemberThread:
             except QuothError as problem:
                 member.take(request, problem, now)
         member.note_sent()
-        found = requests.link.wait(min(requests.due, member.due, now + TURN_S) - now, now)
+        link, was_connected = requests.link, requests.link.connected
+        found = link.wait(min(requests.due, member.due, now + TURN_S) - now, now)
         self._wakeup.clear()
         self._is_woken = False
         now = time.monotonic()  # before the answers are taken: then none comes too late
-        is_stale = False
-        for request, outcome in requests.take(now, found=found):
-            is_stale |= isinstance(outcome, QuothError) and not requests.link.connected
+        is_new = bool(link.connected and not was_connected)
+        for request, outcome in requests.take(now, found=is_new):
             member.take(request, outcome, now)
-        if is_stale:
-            self._renew()
-
-    def _renew(self) -> None:
-        """Replace a connection whose queue holds a request that was given up: a later broker would get it."""
-        requests = self._requests
-        requests.link.close()
-        requests.link = self._link()
-        for request in list(requests.asked.values()):
-            requests.send(request)
+        if was_connected and (found or not link.connected):
+            requests.link = self._link()
+            link.close()
 
     def _link(self) -> Link:
         link = Link(self._context, self._url)
         link.also_wait_for(self._wakeup.fd)
         return link
+
+
+class _MemberRequests(LinkRequests):
+    """The requests of a member. None is left in the queue of a link without a connection.
+
+    From there it would reach a later broker beside the copy that is sent then, and of two copies of a fetch
+    one has its records leased in vain. For the same reason a link that has lost its connection is replaced.
+    """
+
+    def send(self, request: RequestState) -> None:
+        """Send a request, once the broker is there."""
+        if self.link.connected:
+            super().send(request)
+        else:
+            self.asked[request.correlation] = request
+            self.due = min(self.due, request.due)

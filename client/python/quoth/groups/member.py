@@ -153,6 +153,12 @@ class GroupMember:
         self.size = LotSize(settings["mode"], settings["lease"], *limits)
         self._seen = max(self._seen, info.cursor)
 
+    def next_size(self) -> int:
+        """Return the size of the next lot, now that the last one was handled."""
+        self.size.handled(self.stock.handed_out, time.monotonic() - self._opened_at)
+        self.stock.handed_out = 0
+        return self.size.records
+
     def filled(
         self, records: int, bytes_max: int, deadline: float, *, patiently: bool = False
     ) -> GroupCall[bool]:
@@ -219,9 +225,7 @@ class GroupMember:
         assert isinstance(outcome, Answer), "it was waited for"
         if isinstance(outcome.reply, QuothError):
             raise outcome.reply
-        now = time.monotonic()
-        self.size.handled(self.stock.handed_out, now - self._opened_at)
-        self._opened_at = now
+        self._opened_at = time.monotonic()
         assert isinstance(outcome.reply, GroupFetched)
         self._report_gone(outcome.reply)
         self.stock.open(Lot(self.options.topic, outcome, fetch.answered_at, self._on_gap))

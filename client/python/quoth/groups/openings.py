@@ -9,7 +9,7 @@ from quoth.core.request_state import ClientCall
 from quoth.message import OnGap
 from quoth.timestamps import Timestamp
 from quothwire.protocol.group_messages import Groups, ListGroups
-from quothwire.protocol.group_settings import GivenGroupSettings
+from quothwire.protocol.group_settings import CURSOR, GivenGroupSettings
 from quothwire.topic import check_topic
 
 if TYPE_CHECKING:
@@ -58,6 +58,18 @@ def group(
     from quoth.groups.options import group_options
 
     return group_options(topic, name, start, settings, member=member, create=create, on_gap=on_gap)
+
+
+def cursor(
+    _: ClientState, topic: str, name: str, *, start: Timestamp = "begin", create: bool = True
+) -> GroupOptions:
+    """Return a named cursor: a position in the topic that the broker keeps, and its lag.
+
+    It is created by the first use, at `start`, as a group without leases. start, create: as for `group`.
+    """
+    from quoth.groups.options import group_options
+
+    return group_options(topic, name, start, {"mode": CURSOR}, create=create)
 
 
 def groups(client: ClientState, topic: str) -> ClientCall[list[GroupSummary]]:

@@ -100,8 +100,15 @@ _Outcome = tuple[Waiter, QuothError | None]
 class _Packed:
     """The rows of a request, and the settlements that were sent for them."""
 
+    generation: int
     rows: list[_Row]
     sent: list[Settlement]
+
+    def is_outdated_by(self, outcome: Answer | QuothError) -> bool:
+        """Return True if the group was moved before: then no row has an effect, not even an ack."""
+        reply = outcome.reply if isinstance(outcome, Answer) else None
+        has_ack = any(row.kind is Settle.ACK for row in self.sent)
+        return isinstance(reply, GroupSettled) and has_ack and len(reply.lost) == len(self.sent)
 
     def outcomes(self, request: RequestState, outcome: Answer | QuothError) -> Iterator[_Outcome]:
         """Yield the waiters with the outcomes of their rows.
@@ -116,11 +123,10 @@ class _Packed:
         assert isinstance(outcome, Answer), "it is no error"
         assert isinstance(outcome.reply, GroupSettled)
         lost = {(first, last) for first, last in outcome.reply.lost}
-        is_outdated = len(outcome.reply.lost) == len(self.sent)
         may_be_done = (Settle.NACK, Settle.TERM) if request.unanswered > 0 else ()
         for row, waiter in waited:
             is_lost = (row.after + 1, row.until) in lost and row.kind not in may_be_done
-            is_lost = is_outdated if row.kind is Settle.ACK else is_lost
+            is_lost = self.is_outdated_by(outcome) if row.kind is Settle.ACK else is_lost
             yield waiter, _lost(row) if is_lost else None
 
 
@@ -137,6 +143,8 @@ class SettlementQueue:
         self.timeout = timeout
         self.wake: Callable[[], None] = _do_nothing
         self.problem: QuothError | None = None
+        self.outdated = 0
+        """Leases up to this generation are of no use: the group was moved to another place."""
         self._end: QuothError | None = None
         self._topic = topic
         self._group = group
@@ -244,6 +252,8 @@ class SettlementQueue:
         with self._lock:
             packed = self._inflight.pop(request)
             done = list(packed.outcomes(request, outcome))
+            if packed.is_outdated_by(outcome):
+                self.outdated = max(self.outdated, packed.generation)
             if self.problem is None and any(row.waiter is None for row in packed.rows):
                 self.problem = problem_of(outcome)
             for left, waiter in self._barriers:
@@ -276,7 +286,7 @@ class SettlementQueue:
         """Make requests of all rows."""
         self._last = None
         for (generation, reason), rows in self._rows.items():
-            for packed in _requests_of(rows):
+            for packed in _requests_of(generation, rows):
                 request = RequestState(
                     GroupSettle(self._group, len(packed.sent), generation, reason),
                     self._topic,
@@ -294,7 +304,7 @@ def problem_of(outcome: Answer | QuothError) -> QuothError | None:
     return found if isinstance(found, QuothError) else None
 
 
-def _requests_of(rows: list[_Row]) -> list[_Packed]:
+def _requests_of(generation: int, rows: list[_Row]) -> list[_Packed]:
     """Divide rows among requests, in which they are in order and do not overlap.
 
     Acks of consecutive records of one lease become one settlement.
@@ -317,7 +327,7 @@ def _requests_of(rows: list[_Row]) -> list[_Packed]:
                     request.sent.append(row.settlement)
                 break
         else:
-            packed.append(_Packed([row], [row.settlement]))
+            packed.append(_Packed(generation, [row], [row.settlement]))
             ends.append(row)
     return packed
 

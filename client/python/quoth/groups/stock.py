@@ -89,8 +89,13 @@ class LeasedStock:
                     self._queue.put(Settle.NACK, records, reason=UNREADABLE)
 
     def _is_held(self, part: LeasedPart) -> bool:
-        """Return True if a part is under its lease. Extends the leases of all that is at hand in time."""
+        """Return True if a part is under its lease. Extends the leases of all that is at hand in time.
+
+        In a group of mode ``at_most_once`` there is none to lose.
+        """
         lease = part.lease
+        if lease.generation <= self._queue.outdated:
+            return False
         if not lease.token:
             return True
         assert self._lot is not None, "the part is of it"

@@ -1,0 +1,362 @@
+"""Members of groups when something fails: members, the broker, its disk, the wire."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler
+from kit.client.records import Connect, numbered
+from kit.deadlines import DEADLINE_S, eventually
+from kit.disk.damage import flip, stored_batches
+from quoth import Client, Disconnected, Gap, GroupMessage, NotFound
+from quothwire.errors import QuothError, error
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation
+
+QUICK: dict[str, Any] = {"lease": 0.2, "backoff": [0.0]}
+
+
+def values_of(found: list[GroupMessage]) -> list[bytes]:
+    return [message.value for message in found]
+
+
+def brief(client: Client) -> Client:
+    """Let a client try again soon."""
+    client._timing.away_pause = 0.02
+    return client
+
+
+# -- members ------------------------------------------------------------------------------------------------
+
+
+def test_the_records_of_a_dead_member_come_again(
+    connect: Connect, client: Client, broker: Any, topic: str
+) -> None:
+    client.publish(topic, numbered(5))
+    dead = connect(broker)
+    group = dead.group(topic, "g", **QUICK)
+    assert values_of(group.fetch(3)) == numbered(3)
+    dead.close()
+    with client.group(topic, "g") as other:
+        found = sorted((message.value, message.attempts) for message in islice(other, 5))
+        assert found == [(b"0", 2), (b"1", 2), (b"2", 2), (b"3", 1), (b"4", 1)]
+
+
+def test_a_slow_iteration_keeps_the_leases_of_what_waits(client: Client, topic: str) -> None:
+    """Only the record in hand may expire."""
+    client.publish(topic, numbered(60))
+    with client.group(topic, "g", lease=0.5, backoff=[0.0]) as group, client.group(topic, "g") as other:
+        iterator = iter(group)
+        found = values_of(list(islice(iterator, 6)))
+        began = time.monotonic()
+        while time.monotonic() < began + 1.0:  # the lot of then has waited for twice the time of its lease
+            found.append(next(iterator).value)
+            assert other.fetch(1, timeout=0.1) == [] or found[-1] != b"59"
+            if len(found) >= 20:
+                break
+        assert found == sorted(found, key=int)
+        assert len(found) == len({*found})
+
+
+def test_a_fetch_that_is_given_up_leaves_no_lease_behind(client: Client, topic: str) -> None:
+    """The end of a member waits for the fetch that the broker still holds."""
+    client.create_topic(topic)
+    client._timing.group_wait = 0.5
+    with client.group(topic, "g") as group:
+        group._member.begin_fetch(10, 1_000, 0.5)
+        eventually(lambda: [row["name"] for row in group.info().members], "the fetch is there")
+        client.publish(topic, b"a")
+    with client.group(topic, "g") as group:
+        assert values_of(group.fetch(timeout=DEADLINE_S)) == [b"a"]
+
+
+# -- the broker ---------------------------------------------------------------------------------------------
+
+
+def test_an_iteration_goes_on_with_a_broker_that_is_started_again(
+    own_client: Client, own_broker: BrokerProcess, topic: str, pool: ThreadPoolExecutor
+) -> None:
+    brief(own_client).publish(topic, numbered(20))
+    with own_client.group(topic, "g") as group:
+        iterator = iter(group)
+        found = {*values_of(list(islice(iterator, 4)))}
+        own_broker.kill()
+
+        def consume() -> None:
+            while len(found) < 20:
+                found.add(next(iterator).value)
+
+        waiting = pool.submit(consume)
+        own_broker.restart()
+        waiting.result(DEADLINE_S)
+        assert found == {*numbered(20)}
+    with own_client.group(topic, "g") as group:
+        eventually(lambda: group.fetch(timeout=0.1) == [], "nothing comes again")
+
+
+def test_acks_survive_a_broker_that_is_killed(
+    own_client: Client, own_broker: BrokerProcess, topic: str
+) -> None:
+    own_client.publish(topic, numbered(10))
+    with own_client.group(topic, "g") as group:
+        messages = group.fetch(10)
+        for message in messages[::2]:
+            message.ack()
+        own_broker.kill()
+        own_broker.restart()
+        assert group.lag().records == 5
+        assert values_of(group.fetch(10, timeout=DEADLINE_S)) == numbered(10)[1::2]
+        messages[1].ack()  # of a lease that the broker does not know any more
+        assert group.lag().records == 4
+
+
+def test_acks_are_sent_again_to_a_broker_that_comes_back(
+    own_client: Client, own_broker: BrokerProcess, topic: str, pool: ThreadPoolExecutor
+) -> None:
+    own_client.publish(topic, numbered(10))
+    with own_client.group(topic, "g") as group:
+        messages = group.fetch(10)
+        messages.pop().ack()  # else the broker has not noted that it has handed them out
+        own_broker.kill()
+        for message in messages[1:]:
+            message.ack(wait=False)
+        waiting = pool.submit(messages[0].ack)
+        own_broker.restart()
+        waiting.result(DEADLINE_S)
+        assert group.lag().records == 0
+
+
+def test_an_ack_without_an_answer_fails_in_time(
+    own_broker: BrokerProcess, connect: Connect, topic: str
+) -> None:
+    client = connect(own_broker, timeout=0.5)
+    client.publish(topic, numbered(2))
+    group = client.group(topic, "g", lease=1)
+    message, other = group.fetch(2)
+    own_broker.kill()
+    with refused("timed_out"):
+        message.ack()
+    other.ack(wait=False)
+    with refused("timed_out"):
+        group.close()
+    with pytest.raises(Disconnected):
+        client.group(topic, "g").fetch()
+
+
+def test_a_broker_that_is_busy_is_asked_again(impatient: Client, meddler: Meddler, topic: str) -> None:
+    impatient.publish(topic, numbered(3))
+    refusals: list[Call] = []
+
+    def refuse(asked: Call) -> QuothError | bool:
+        if asked.operation in (Operation.GROUP_FETCH, Operation.GROUP_SETTLE) and len(refusals) < 3:
+            refusals.append(asked)
+            return error("busy", "of the test")
+        return False
+
+    meddler.on_request = refuse
+    with impatient.group(topic, "g") as group:
+        assert values_of(list(islice(group, 3))) == numbered(3)
+        refusals.clear()
+        group.fetch(timeout=0)
+        assert group.lag().records <= 1
+    assert len(refusals) == 3
+
+
+def test_the_error_of_an_ack_that_was_not_waited_for_is_raised_by_the_next_call(
+    client: Client, topic: str
+) -> None:
+    client.publish(topic, numbered(3))
+    for ending in ("ack", "fetch", "next", "close"):
+        group = client.group(topic, "g").__enter__()
+        messages = group.fetch(2)
+        client.group(topic, "g").delete()
+        messages[0].ack(wait=False)
+        eventually(partial(getattr, group._member.queue, "problem"), "the error has come")
+        with refused("unknown_group"):
+            match ending:
+                case "ack":
+                    messages[1].ack(wait=False)
+                case "fetch":
+                    group.fetch()
+                case "next":
+                    next(iter(group))
+                case _:
+                    group.close()
+        group.close()
+
+
+def test_the_error_of_a_body_is_not_replaced_by_that_of_an_ack(
+    client: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.publish(topic, numbered(3))
+
+    def consume() -> None:
+        with client.group(topic, "g") as group:
+            for _ in group:
+                client.group(topic, "g").delete()
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        consume()
+    assert "unknown_group" in caplog.text
+
+
+def test_an_iteration_ends_when_the_group_or_the_topic_is_deleted(
+    client: Client, topic: str, pool: ThreadPoolExecutor
+) -> None:
+    client.publish(topic, b"a")
+    member = client.group(topic, "g")
+    deletions: list[Callable[[], object]] = [member.delete, partial(client.delete_topic, topic)]
+    for delete in deletions:
+        group = client.group(topic, "g")
+        iterator = iter(group)
+        assert next(iterator).value == b"a"
+        waiting = pool.submit(next, iterator, None)
+        eventually(partial(_is_finished, client, topic), "it waits for the next one")
+        delete()
+        with pytest.raises(NotFound):
+            waiting.result(DEADLINE_S)
+        group.close()
+
+
+def _is_finished(client: Client, topic: str) -> bool:
+    return not client.group(topic, "g").pending()
+
+
+# -- lost records -------------------------------------------------------------------------------------------
+
+
+def test_records_that_retention_has_removed_are_reported(client: Client, topic: str) -> None:
+    client.create_topic(topic, count_limit=5)
+    acks = [client.publish(topic, numbered(5, 5 * number)) for number in range(4)]
+    gaps: list[Gap] = []
+    with client.group(topic, "g", on_gap=gaps.append, **QUICK) as group:
+        assert values_of(group.fetch(3)) == numbered(3)
+        client.trim(topic, acks[2].first)
+        found: list[GroupMessage] = []
+        while len(found) < 10:
+            found += group.fetch(timeout=DEADLINE_S)
+        assert values_of(found) == numbered(10, 10)
+        assert sum(gap.records for gap in gaps) in (7, 10)
+        assert {(gap.topic, gap.reason) for gap in gaps} == {(topic, "trimmed")}
+        assert gaps[0].next == acks[2].first
+
+
+def test_a_gap_may_end_the_consumption(client: Client, topic: str) -> None:
+    client.create_topic(topic, count_limit=1)
+    client.publish(topic, b"a")
+    last = client.publish(topic, b"b")
+
+    def refuse(gap: Gap) -> None:
+        raise ZeroDivisionError(gap)
+
+    group = client.group(topic, "g", on_gap=refuse)
+    group.info()
+    client.trim(topic, last.first)
+    with pytest.raises(ZeroDivisionError):
+        group.fetch()
+    group.close()
+
+
+def test_a_batch_that_does_not_check_is_reported_and_stepped_over(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = start_broker()
+    with connect(broker) as client:
+        for number in range(3):
+            client.publish(topic, numbered(4, 4 * number))
+        log_id = client.topic(topic).log
+        broker.kill()
+        flip(*damaged(broker, log_id))
+        broker.restart()
+        gaps: list[Gap] = []
+        with client.group(topic, "g", on_gap=gaps.append) as group:
+            for message in group:
+                if message.value == b"11":
+                    break
+            assert group.lag().records == 0
+        assert {gap.reason for gap in gaps} == {"damaged"}
+        assert sum(gap.records for gap in gaps) == 4
+
+
+def damaged(broker: BrokerProcess, log_id: int) -> tuple[Any, int]:
+    """Return the place of the last byte of a body in the middle."""
+    stored = stored_batches(broker.topics_directory, log_id)[1]
+    return stored.path, stored.end - 9
+
+
+# -- ends ---------------------------------------------------------------------------------------------------
+
+
+def threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("quoth-group")]
+
+
+def test_a_member_that_is_dropped_leaves_no_thread(client: Client, topic: str) -> None:
+    client.publish(topic, numbered(3))
+    group = client.group(topic, "g")
+    assert len(group.fetch()) == 3
+    del group
+    gc.collect()
+    eventually(lambda: not threads(), "its thread ends")
+
+
+def test_a_client_that_is_closed_ends_its_members(connect: Connect, broker: Any, topic: str) -> None:
+    client = connect(broker)
+    client.publish(topic, numbered(3))
+    group = client.group(topic, "g")
+    message = group.fetch(1)[0]
+    client.close()
+    with refused("closed"):
+        message.ack()
+    with refused("closed"):
+        group.fetch()
+    eventually(lambda: not threads(), "its thread ends")
+
+
+def test_a_forked_child_cannot_use_a_member(pooled: Client, topic: str) -> None:
+    pooled.publish(topic, numbered(3))
+    with pooled.group(topic, "g") as group:
+        group.fetch(1)
+        pid = os.fork()
+        if not pid:
+            try:
+                group.fetch(1)
+            except QuothError as problem:
+                os._exit(0 if problem.code == "closed" else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert values_of(group.fetch(2)) == numbered(2, 1)
+
+
+def test_ctrl_c_while_it_waits_gives_everything_back(pooled: Client, topic: str) -> None:
+    pooled.create_topic(topic)
+
+    def consume() -> None:
+        with pooled.group(topic, "g") as group:
+            timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+            timer.start()
+            next(iter(group))
+
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            consume()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    pooled.publish(topic, b"a")
+    with pooled.group(topic, "g") as group:
+        assert values_of(group.fetch(timeout=DEADLINE_S)) == [b"a"]
