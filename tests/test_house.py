@@ -39,6 +39,7 @@ PACKAGES = {
     "pytest_quoth": "tools/pytest_quoth",
     "quothlog": "broker/quothlog",
     "quothd": "broker/quothd",
+    "quothrules": "broker/quothrules",
     "quothcli": "tools/quothcli",
     "quothbench": "tools/quothbench",
 }
@@ -49,6 +50,7 @@ MAY_IMPORT = {
     "pytest_quoth": {"quoth", "quothd", "quothwire"},
     "quothlog": {"quothwire"},
     "quothd": {"quothlog", "quothwire"},
+    "quothrules": {"quoth", "quothwire"},
     "quothcli": set(PACKAGES) - {"quothbench"},  # it names the module, which is loaded when it is typed
     "quothbench": {"quoth", "quothcli", "quothlog", "quothwire"},
 }

@@ -1,0 +1,1 @@
+"""The rules of a set applied to records, without input and output."""

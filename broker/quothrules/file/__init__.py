@@ -1,0 +1,1 @@
+"""Rule files: TOML with the line of every key, parsed to rules."""

@@ -1,0 +1,1 @@
+"""Conditions, expressions and templates over one record."""
