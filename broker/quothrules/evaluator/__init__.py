@@ -1,0 +1,1 @@
+"""The child process in which rules are evaluated, and its handle."""

@@ -1,0 +1,259 @@
+"""The process that evaluates rules: what it answers, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.deadlines import eventually
+from kit.machine.processes import children, needs_proc, runs
+from kit.rules import POINTER, SECOND, record, rules_of
+from quoth import Message
+from quothrules.evaluation.outcome import RoutedRecord, RuleOutcome, Step
+from quothrules.evaluator import frames
+from quothrules.evaluator.evaluator import Evaluator
+from quothrules.failure import RuleFailure
+from quothwire.errors import RequestError
+
+CATASTROPHE = b"a" * 60 + b"!"
+"""Takes a backtracking search longer than the age of the universe."""
+RULES = """
+deadline = "200ms"
+[[rule]]
+name = "fails"
+to = "b-{headers[none]}"
+match.prefix = "fail"
+[[rule]]
+name = "catastrophe"
+to = "b"
+match.regex = "^(a+)+$"
+[[rule]]
+name = "rest"
+to = "c"
+"""
+
+
+def numbered(count: int, value: bytes = b"value") -> list[Message]:
+    return [record(value, POINTER + number, b"%d" % number) for number in range(count)]
+
+
+def reason(failure: RuleFailure | None) -> str:
+    assert failure is not None
+    return str(failure)
+
+
+def test_outcomes_come_in_order() -> None:
+    """However many frames the records take."""
+    messages = [
+        *numbered(600),
+        *(one._replace(pointer=one.pointer + 600) for one in numbered(3, bytes(600_000))),
+    ]
+    with Evaluator(rules_of(RULES)) as evaluator:
+        outcomes, failure = evaluator.evaluate(messages, POINTER)
+        assert failure is None
+        assert [one.outputs[0].key for one in outcomes] == [one.key for one in messages]
+        assert [one.outputs[0].value for one in outcomes] == [one.value for one in messages]
+        assert evaluator.evaluate([], POINTER) == ([], None)
+
+
+def test_frames_keep_outcomes() -> None:
+    message = record(b"value")
+    outcome = RuleOutcome(
+        (RoutedRecord("a", b"value", None, {"h": b"\xff"}), RoutedRecord("b", b"other", b"", {}, 5)),
+        (Step("one", "routed"), Step("two", "routed")),
+        True,
+    )
+    encoded = frames.outcome_frame(outcome, message)
+    assert encoded.count(b"value") == 0, "a value that is the record's is not sent back"
+    assert frames.decode_outcome(frames.decode_frame(encoded[4:]), message) == outcome
+
+
+def test_a_failure_ends_the_row() -> None:
+    """The records behind it were not evaluated: they wait for it."""
+    with Evaluator(rules_of(RULES)) as evaluator:
+        row = [*numbered(2), *numbered(1, b"fail"), *numbered(1)]
+        outcomes, failure = evaluator.evaluate(row, POINTER)
+        assert len(outcomes) == 2
+        assert reason(failure) == "rule 'fails': 'b-{headers[none]}': the record has no headers[none]"
+        outcomes, failure = evaluator.evaluate(numbered(3), POINTER)
+        assert (len(outcomes), failure) == (3, None)
+        assert (evaluator.killed, evaluator.ended) == (0, 0)
+
+
+@needs_proc
+def test_a_catastrophic_expression_is_ended_by_the_deadline() -> None:
+    """The process is killed and started again; the records before it have their outcomes."""
+    with Evaluator(rules_of(RULES)) as evaluator:
+        evaluator.start()
+        (first,) = children(os.getpid())
+        began = time.monotonic()
+        outcomes, failure = evaluator.evaluate([*numbered(2), record(CATASTROPHE), *numbered(1)], POINTER)
+        assert time.monotonic() - began < 30
+        assert len(outcomes) == 2
+        assert reason(failure) == "rule 'catastrophe': it took longer than 0.2 s and was ended"
+        assert evaluator.killed == 1
+        assert not runs(first)
+        outcomes, failure = evaluator.evaluate(numbered(1), POINTER)
+        assert (len(outcomes), failure) == (1, None)
+    assert children(os.getpid()) == []
+
+
+FUNCTIONS = """
+import os, sys
+def exits(record):
+    if record.value == b"exit":
+        os._exit(3)
+    if record.value == b"kill":
+        os.kill(os.getpid(), 9)
+    print("printed by a function", sys.stdin.read())
+    return [("b", record)]
+def broken(record):
+    raise SystemExit(1)
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package with functions of rules."""
+    (tmp_path / "shop_rules.py").write_text(FUNCTIONS)
+    metadata = tmp_path / "shop_rules-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-rules\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(
+        "[quoth.rules]\nexits = shop_rules:exits\nbroken = shop_rules:broken\nmissing = shop_rules:missing\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_function_that_ends_the_process(capfd: pytest.CaptureFixture[str]) -> None:
+    """The output of functions is no answer, and they cannot read the records of others."""
+    with Evaluator(rules_of('[[rule]]\nname = "call"\ncall = "exits"')) as evaluator:
+        for value, ending in ((b"exit", "status 3"), (b"kill", "SIGKILL")):
+            outcomes, failure = evaluator.evaluate([record(), record(value)], POINTER)
+            assert len(outcomes) == 1
+            assert reason(failure) == f"rule 'call': the process that evaluates it ended with {ending}"
+        assert evaluator.ended == 2
+    assert "printed by a function" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("exit", "did you mean exits?"), ("other", "entry point quoth.rules"), ("missing", "cannot be loaded")],
+)
+def test_a_function_that_cannot_be_called(name: str, problem: str) -> None:
+    with Evaluator(rules_of(f'[[rule]]\ncall = "{name}"')) as evaluator:
+        with pytest.raises(RequestError, match="bad_setting") as raised:
+            evaluator.start()
+        assert problem in str(raised.value)
+
+
+# -- keys of the past ---------------------------------------------------------------------------------------
+
+ONCE = """
+deadline = "200ms"
+[[rule]]
+name = "catastrophe"
+to = "b"
+match.regex = "^(a+)+$"
+[[rule]]
+name = "once"
+to = "b"
+dedupe = "10s"
+"""
+
+
+class Past:
+    """The records of a topic, read as a client reads them."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self.messages = list(messages)
+        self.reads: list[tuple[int, int]] = []
+
+    def __call__(self, topic: str, begin: int, end: int) -> Iterator[Message]:
+        self.reads.append((begin, end))
+        return (one for one in self.messages if one.topic == topic and begin <= one.pointer < end)
+
+
+def at(second: float, key: bytes = b"k", value: bytes = b"x", topic: str = "orders") -> Message:
+    return record(value, POINTER + round(second * SECOND), key, topic=topic)
+
+
+def fates(evaluator: Evaluator, *messages: Message) -> list[str]:
+    outcomes, failure = evaluator.evaluate(messages, POINTER)
+    return [one.steps[0].fate for one in outcomes] + ([failure.reason[:7]] if failure else [])
+
+
+def test_a_process_learns_the_keys_of_the_past() -> None:
+    """Of the span before its first record of a topic, once for each topic."""
+    past = Past([at(0), at(1, b"a"), at(5, b"b"), at(12, topic="other")])
+    with Evaluator(rules_of(ONCE), past) as evaluator:
+        assert fates(evaluator, at(11, b"a"), at(12), at(13, b"b")) == ["duplicate", "routed", "duplicate"]
+        assert fates(evaluator, at(14, b"c"), at(15, b"c")) == ["routed", "duplicate"]
+        assert fates(evaluator, at(16, topic="other")) == ["duplicate"]
+    assert past.reads == [(at(1).pointer, at(11).pointer), (at(6).pointer, at(16).pointer)]
+
+
+def test_a_new_process_learns_again() -> None:
+    """Also what the one before it had evaluated, and not the record that was its end."""
+    past = Past([at(0), at(1, b"a", CATASTROPHE), at(2, b"c")])
+    with Evaluator(rules_of(ONCE), past) as evaluator:
+        assert fates(evaluator, at(3, b"c")) == ["duplicate"]
+        assert evaluator.killed == 1, "by the second record of the past"
+        past.messages.append(at(3, b"d"))
+        assert fates(evaluator, at(4, b"e", CATASTROPHE)) == ["it took"]
+        assert fates(evaluator, at(4, b"d")) == ["duplicate"]
+        assert evaluator.killed == 2, "the record of the past was left out"
+
+
+def test_a_process_goes_back_with_its_records() -> None:
+    past = Past([at(0), at(8, b"a"), at(20)])
+    with Evaluator(rules_of(ONCE), past) as evaluator:
+        assert fates(evaluator, at(21)) == ["duplicate"]
+        assert fates(evaluator, at(9), at(10, b"a"), at(11, b"b")) == ["duplicate", "duplicate", "routed"]
+        assert fates(evaluator, at(11, b"b")) == ["routed"], "it is read again, and no duplicate of itself"
+
+
+# -- the end ------------------------------------------------------------------------------------------------
+
+
+@needs_proc
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_the_process_ends_with_its_parent(is_busy: bool) -> None:
+    """At once if it waits; by its alarm in the middle of an expression."""
+    code = f"""
+import sys
+from kit.rules import POINTER, record, rules_of
+from quothrules.evaluator.evaluator import Evaluator
+evaluator = Evaluator(rules_of({RULES!r}))
+evaluator.start()
+print(evaluator._process.pid, flush=True)
+if {is_busy}:
+    evaluator._receive = lambda seconds: sys.stdin.read()
+    evaluator.evaluate([record({CATASTROPHE!r})], POINTER)
+sys.stdin.read()
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert runs(child)
+        os.kill(parent.pid, signal.SIGKILL)
+    eventually(lambda: not runs(child), "the process of the rules has ended")
+
+
+def test_a_closed_evaluator_has_no_process() -> None:
+    evaluator = Evaluator(rules_of(RULES))
+    evaluator.start()
+    evaluator.close()
+    evaluator.close()
