@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from quothrules.matching.conditions import Condition
 from quothrules.matching.template import Template
 from quothrules.matching.topic_patterns import TopicPatterns
+from quothwire.text.quantity import format_span
 
 GROUP_PREFIX = "rules."
-"""The group of a rule set has its name behind this prefix."""
+"""The names of the groups of rule sets begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The unit that is stored, changed, and run by one group for each topic.
+    """The unit that is stored, changed, and run. It has a consumer group on each topic, one for each delay.
 
     text: the file. deadline: seconds for the evaluation of one record. attempts: of one record, before it is
-    a dead letter. hops_max: how often a record may be routed. in_flight: batches on their way to one topic.
+    a dead letter. hops_max: how often a record may be routed. in_flight: batches that are published at once.
     """
 
     name: str
@@ -80,10 +81,18 @@ class RuleSet:
     hops_max: int
     in_flight: int
 
+    def group(self, run: int, delay_us: int) -> str:
+        """Return the name of the group whose member writes what has this delay.
+
+        run: counts how often the rules began anew at a place of their own.
+        """
+        name = GROUP_PREFIX + self.name + (f"~{run}" if run > 1 else "")
+        return f"{name}@{format_span(delay_us / 1e6, short=True)}" if delay_us else name
+
     @property
-    def group(self) -> str:
-        """The name of its consumer group."""
-        return GROUP_PREFIX + self.name
+    def delays(self) -> tuple[int, ...]:
+        """The delays of its rules in microseconds, in rising order; 0 alone if nothing is written."""
+        return tuple(sorted({rule.delay_us for rule in self.rules if rule.writes})) or (0,)
 
     @property
     def functions(self) -> frozenset[str]:

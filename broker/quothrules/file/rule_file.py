@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,10 @@ from quothrules.file.toml_table import TomlTable, parse_document
 from quothrules.matching.record_view import FORMATS, JSON
 from quothrules.matching.template import Template
 from quothrules.matching.topic_patterns import check_target
-from quothrules.rule import GROUP_PREFIX, Dedupe, Rule, RuleSample, RuleSet
-from quothwire.errors import QuothError, error, quoted
+from quothrules.rule import Dedupe, Rule, RuleSample, RuleSet
+from quothwire.errors import error, quoted
 from quothwire.headers import HEADERS_BYTES_MAX
-from quothwire.protocol.group_settings import ATTEMPTS_MAX, check_group
+from quothwire.protocol.group_settings import ATTEMPTS_MAX
 from quothwire.text.quantity import parse_span
 
 RULES_MAX = 1_000
@@ -25,6 +26,8 @@ DELAY_S_MAX = DEDUPE_S_MAX = 7 * 86_400.0
 DEDUPE_KEYS, DEDUPE_KEYS_MAX = 100_000, 10_000_000
 """A key takes about 150 bytes of memory."""
 _KEY = "{key}"
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,59}")
+"""The name of its groups adds ``~`` and ``@`` to it, and has to be a topic's name."""
 
 
 def parse_rule_file(text: str, origin: str, name: str = "") -> RuleSet:
@@ -35,7 +38,7 @@ def parse_rule_file(text: str, origin: str, name: str = "") -> RuleSet:
     """
     table = parse_document(text, origin)
     found = RuleSet(
-        name=_rule_set_name(table, name),
+        name=table.required("name", check_name) if table.has("name") else check_name(name),
         text=text,
         topics=patterns_of(table, "topics"),
         deadline=table.span("deadline", 1.0, DEADLINE_S_MIN, DEADLINE_S_MAX),
@@ -48,12 +51,11 @@ def parse_rule_file(text: str, origin: str, name: str = "") -> RuleSet:
     return found
 
 
-def _rule_set_name(table: TomlTable, default: str) -> str:
-    name = table.text("name", default or None)
-    try:
-        check_group(GROUP_PREFIX + name)
-    except QuothError as problem:
-        raise table.wrong("name", f"name: {problem.text}", problem.hint) from None
+def check_name(name: object) -> str:
+    """Return the name of a rule set. Raises `RequestError` ``bad_setting``."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        hint = "1 to 60 letters, digits, dots, dashes and underscores, not a dash first"
+        raise error("bad_setting", f"{quoted(name)} is no name of a rule set", hint)
     return name
 
 

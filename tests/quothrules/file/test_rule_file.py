@@ -49,7 +49,10 @@ dedupe = "1h"
 
 def test_a_whole_file() -> None:
     found = parse_rule_file(WHOLE, "orders.toml")
-    assert (found.name, found.group, found.text) == ("orders", "rules.orders", WHOLE)
+    assert (found.name, found.text) == ("orders", WHOLE)
+    assert found.delays == (0, 90_000_000)
+    assert [found.group(1, delay) for delay in found.delays] == ["rules.orders", "rules.orders@1m30s"]
+    assert [found.group(2, delay) for delay in found.delays] == ["rules.orders~2", "rules.orders~2@1m30s"]
     assert (found.deadline, found.attempts, found.hops_max, found.in_flight) == (0.5, 5, 3, 1)
     assert [found.topics.matches(name) for name in ("orders.eu", "orders.test", "x")] == [True, False, False]
     assert found.functions == {"split"}
@@ -153,8 +156,9 @@ WRONG_FILES = [
     ('topics = "a"\nattempts = 0\n[[rule]]\nto = "b"', 2, "attempts is a whole number from 1"),
     ('topics = "a"\nhops_max = 1.5\n[[rule]]\nto = "b"', 2, "hops_max is a whole number"),
     ('topics = "a"\nin_flight = 65\n[[rule]]\nto = "b"', 2, "in_flight is a whole number from 1 to 64"),
-    ('topics = "a"\nname = "x/y"\n[[rule]]\nto = "b"', 2, "is not a group's name"),
-    ('topics = "a"\nname = 3\n[[rule]]\nto = "b"', 2, "name is a text"),
+    ('topics = "a"\nname = "x/y"\n[[rule]]\nto = "b"', 2, "no name of a rule set"),
+    ('topics = "a"\nname = 3\n[[rule]]\nto = "b"', 2, "3 is no name of a rule set"),
+    ('topics = "a"\nname = "-a"\n[[rule]]\nto = "b"', 2, "no name of a rule set"),
     ('topics = "a"\nname = \n', 2, "no TOML"),
     ('topics = ["a"', 1, "no TOML"),
     ('topics = "a"\n\n[[rule]\nto = "b"', 3, "no TOML"),
@@ -178,7 +182,7 @@ def test_a_file_that_is_too_long_to_be_read(text: str) -> None:
 
 
 def test_a_rule_set_without_a_name_needs_one() -> None:
-    with pytest.raises(RequestError, match="'name' is missing"):
+    with pytest.raises(RequestError, match="'' is no name of a rule set"):
         parse_rule_file('topics = "a"\n[[rule]]\nto = "b"', "r.toml")
 
 

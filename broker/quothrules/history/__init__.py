@@ -1,0 +1,1 @@
+"""The rule sets as the broker keeps them: records of the topic `quoth.rules`, and versions made of them."""
