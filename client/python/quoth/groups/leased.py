@@ -38,6 +38,11 @@ class Leased:
         return self._lease.attempts
 
     @property
+    def generation(self) -> int:
+        """The generation of the group, which rises with every seek."""
+        return self._lease.generation
+
+    @property
     def _until(self) -> int:
         raise NotImplementedError
 
