@@ -7,4 +7,7 @@ that a rule set reads, and publishes what the rules write.
 - `matching`: conditions, expressions and templates over one record
 - `evaluation`: the outcome of the rules for one record
 - `evaluator`: the child process in which rules are evaluated, and which is killed at a deadline
+- `history`: the versions of rule sets, and the groups that they have on topics
+- `routing`: workers, each of which takes the records of a topic, and publishes what rules make of them
+- `service`: runs all rule sets of a broker; `__main__` is its process
 """

@@ -60,6 +60,7 @@ class Evaluator(Closeable):
         """The newest record of each topic whose keys the process has seen."""
         self._unlearnable: set[tuple[str, int]] = set()
         """Records that the process did not survive while it learned."""
+        self._is_closed = False
         self.killed = 0
         """How often a process was killed for taking too long."""
         self.ended = 0
@@ -73,53 +74,74 @@ class Evaluator(Closeable):
         with self._lock:
             self._start()
 
-    def evaluate(self, messages: Sequence[Message], now: int) -> Evaluated:
+    def evaluate(
+        self,
+        messages: Sequence[Message],
+        now: int,
+        *,
+        is_gap: bool = False,
+        keep: Callable[[], None] = lambda: None,
+    ) -> Evaluated:
         """Evaluate records of one topic, in the order of their pointers, up to the first failure.
 
-        now: the time as a pointer. Raises as `start` does.
+        now: the time as a pointer. is_gap: records behind the last one of the topic may have been evaluated
+        elsewhere, before the first of these. keep: called between two records, for what must not wait for all
+        of them. Raises as `start` does, ``closed`` once it is closed, and what `history` raises.
         """
         outcomes: list[RuleOutcome] = []
         with self._lock:
             try:
                 for chunk in _chunks(messages):
-                    self._catch_up(chunk[0], now)
+                    self._catch_up(chunk[0], now, is_gap and not outcomes, keep)
                     self._send(frames.records_frame(chunk[0].topic, now, False, chunk))
                     for message in chunk:
                         outcomes.append(self._outcome(message))
                         self._seen[message.topic] = message.pointer
+                        keep()
             except RuleFailure as failure:
                 return Evaluated(outcomes, failure)
+            except BaseException:  # its pipe may have answers that are for no one any more
+                self._end()
+                raise
         return Evaluated(outcomes, None)
 
     def close(self) -> None:
-        """Kill the process."""
+        """Kill the process. Does nothing the second time."""
         with self._lock:
+            self._is_closed = True
             self._end()
             self._rule.close()
 
     # -- keys of the past -----------------------------------------------------------------------------------
 
-    def _catch_up(self, message: Message, now: int) -> None:
+    def _catch_up(self, message: Message, now: int, is_gap: bool, keep: Callable[[], None]) -> None:
         """Let the process see the keys before a record, unless it has seen them."""
         self._start()
         topic, pointer = message.topic, message.pointer
         if not self._rules.dedupe_us or self._history is None:
             return
-        while not self._seen.get(topic, pointer) < pointer:
-            self._send(frames.encode_frame(frames.FORGET, topic))
-            known = self._history(topic, max(0, pointer - self._rules.dedupe_us), pointer)
-            if all(self._learn(chunk, now) for chunk in _chunks(self._learnable(known))):
+        while is_gap or not self._seen.get(topic, pointer) < pointer:
+            begin = max(0, pointer - self._rules.dedupe_us)
+            if self._seen.get(topic, pointer) < pointer:
+                begin = max(begin, self._seen[topic] + 1)
+            else:
+                self._send(frames.encode_frame(frames.FORGET, topic))
+                self._seen.pop(topic, None)
+            known = self._learnable(self._history(topic, begin, pointer))
+            if all(self._learn(chunk, now, keep) for chunk in _chunks(known)):
                 self._seen[topic] = pointer - 1
+                is_gap = False
 
     def _learnable(self, messages: Iterable[Message]) -> Iterator[Message]:
         return (one for one in messages if (one.topic, one.pointer) not in self._unlearnable)
 
-    def _learn(self, chunk: Sequence[Message], now: int) -> bool:
+    def _learn(self, chunk: Sequence[Message], now: int, keep: Callable[[], None]) -> bool:
         """Let the process see records. False if it did not survive one of them, and begins again."""
         self._send(frames.records_frame(chunk[0].topic, now, True, chunk))
         for message in chunk:
             try:
                 self._receive(self._rules.deadline)
+                keep()
             except RuleFailure:
                 self._unlearnable.add((message.topic, message.pointer))
                 self._start()
@@ -129,6 +151,8 @@ class Evaluator(Closeable):
     # -- the process ----------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        if self._is_closed:
+            raise error("closed", "the evaluator was closed")
         if self._process is not None:
             return
         command = [sys.executable, "-P", "-m", "quothrules.evaluator.evaluator_process"]

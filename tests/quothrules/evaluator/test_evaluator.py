@@ -20,7 +20,7 @@ from quothrules.evaluation.outcome import RoutedRecord, RuleOutcome, Step
 from quothrules.evaluator import frames
 from quothrules.evaluator.evaluator import Evaluator
 from quothrules.failure import RuleFailure
-from quothwire.errors import RequestError
+from quothwire.errors import Disconnected, RequestError
 
 CATASTROPHE = b"a" * 60 + b"!"
 """Takes a backtracking search longer than the age of the universe."""
@@ -222,6 +222,24 @@ def test_a_process_goes_back_with_its_records() -> None:
         assert fates(evaluator, at(11, b"b")) == ["routed"], "it is read again, and no duplicate of itself"
 
 
+def test_records_in_a_gap_are_learned() -> None:
+    """Without those before it once more."""
+    past = Past([at(0, b"a"), at(2, b"c"), at(3, b"d")])
+    with Evaluator(rules_of(ONCE), past) as evaluator:
+        assert fates(evaluator, at(1, b"b")) == ["routed"]
+        outcomes, _ = evaluator.evaluate([at(4, b"c"), at(5, b"d"), at(6, b"b")], POINTER, is_gap=True)
+        assert [one.steps[0].fate for one in outcomes] == ["duplicate"] * 3
+        assert evaluator.evaluate([at(7)], POINTER, is_gap=True).failure is None
+    assert past.reads[1:] == [(at(1).pointer + 1, at(4).pointer), (at(6).pointer + 1, at(7).pointer)]
+
+
+def test_time_is_given_to_others_between_two_records() -> None:
+    kept: list[int] = []
+    with Evaluator(rules_of(ONCE), Past(at(second) for second in range(5))) as evaluator:
+        evaluator.evaluate([at(5), at(6)], POINTER, keep=lambda: kept.append(1))
+    assert len(kept) == 7
+
+
 # -- the end ------------------------------------------------------------------------------------------------
 
 
@@ -257,3 +275,5 @@ def test_a_closed_evaluator_has_no_process() -> None:
     evaluator.start()
     evaluator.close()
     evaluator.close()
+    with pytest.raises(Disconnected, match="closed"):
+        evaluator.evaluate(numbered(1), POINTER)

@@ -1,0 +1,1 @@
+"""The process: it follows the rule sets in the broker, runs their workers, and reports what they do."""

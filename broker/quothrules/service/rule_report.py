@@ -1,0 +1,53 @@
+"""What the rules process reports: lines for the log, and the state of each rule set in a topic."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from quoth.client import Client
+from quothwire.errors import Conflict, NotFound
+
+STATS_TOPIC = "quoth.rules.stats"
+"""A record for each state of a rule set: its name is the key, a JSON object the value."""
+STATS_BYTES, STATS_SEGMENT_BYTES = 2**20, 2**18
+"""The topic keeps the last few states only."""
+
+
+def report(event: str, **fields: Any) -> None:
+    """Write an event as a line of JSON to stdout, where a broker that is the parent reads it."""
+    os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
+
+
+def save_state(client: Client, name: str, state: Mapping[str, Any]) -> None:
+    """Publish the state of a rule set."""
+    value = json.dumps(state).encode()
+    try:
+        client.topic(STATS_TOPIC)
+    except NotFound:
+        with suppress(Conflict):  # another client has created it just now
+            client.create_topic(STATS_TOPIC, max_bytes=STATS_BYTES, size_limit=STATS_SEGMENT_BYTES)
+    client.publish(STATS_TOPIC, value, key=name.encode())
+
+
+def saved_states(client: Client) -> dict[str, dict[str, Any]]:
+    """Read the last state of each rule set; none that cannot be read."""
+    found: dict[str, dict[str, Any]] = {}
+    with suppress(NotFound):
+        for batch in client.batches(STATS_TOPIC, on_gap=lambda _: None):
+            for message in batch:
+                state = _state_of(message.value)
+                if message.key is not None and state is not None:
+                    found[message.key.decode("utf-8", "replace")] = state
+    return found
+
+
+def _state_of(value: bytes) -> dict[str, Any] | None:
+    try:
+        state = json.loads(value)
+    except ValueError:
+        return None
+    return state if isinstance(state, dict) else None
