@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from quoth.client import Client
 from quoth.groups.group import ConsumerGroup
@@ -12,7 +12,7 @@ from quoth.timestamps import now
 from quothrules.evaluator.evaluator import History
 from quothrules.history.rule_history import GroupPlace
 from quothrules.routing.held_records import LEASE_S, STOPPED, HeldRecords, Stopped
-from quothrules.routing.record_router import ActiveRules, RecordRouter, RouteSource
+from quothrules.routing.record_router import BACKOFF_S, ActiveRules, RecordRouter, RouteSource
 from quothrules.routing.route_counts import RouteCounts
 from quothwire.errors import NotFound, QuothError
 from quothwire.protocol.group_settings import GivenGroupSettings
@@ -35,7 +35,7 @@ class RouteWorker:
     """Routes the records of a topic in a thread, until it is stopped or the topic is gone.
 
     problem: the reason for which nothing goes on, empty if there is none. clock: returns the time as a
-    pointer.
+    pointer. pauses: see `RecordRouter`.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class RouteWorker:
         active: ActiveRules,
         counts: RouteCounts,
         clock: Callable[[], int] = now,
+        pauses: Sequence[float] = BACKOFF_S,
     ) -> None:
         self.topic = topic
         self.place = place
@@ -54,6 +55,7 @@ class RouteWorker:
         self._active = active
         self._counts = counts
         self._clock = clock
+        self._pauses = pauses
         self._router: RecordRouter | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"quoth-rules-{topic}", daemon=True)
@@ -108,7 +110,7 @@ class RouteWorker:
         with self._group(name, begin) as group:
             self._await_members(group)
             source = RouteSource(name, delay_us, group.info().log, begin)
-            arguments = source, self._active, self._counts, self._clock, self._note
+            arguments = source, self._active, self._counts, self._clock, self._note, self._pauses
             with RecordRouter(self._client, *arguments) as self._router:
                 self._router.active = self._active
                 while not self._stopping.is_set():
@@ -137,8 +139,8 @@ class RouteWorker:
         return group
 
     def _await_members(self, group: ConsumerGroup) -> None:
-        """Wait until no other member has a lease: what a process before this one has begun comes first."""
-        while waits := [one.seconds for one in group.pending() if one.member not in ("", group.member)]:
+        """Wait until all that a process before this one has begun can be handed out: it comes first."""
+        while waits := [one.seconds for one in group.pending() if one.seconds and one.member != group.member]:
             if self._stopping.wait(min(min(waits) + 0.01, FETCH_S)):
                 raise Stopped
 

@@ -1,0 +1,41 @@
+"""Fixtures of the tests of rules: clients of a broker, and a proxy between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+import quoth
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler
+from quoth import Client
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closes what was entered, last first."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def client(broker: BrokerProcess, stack: ExitStack) -> Client:
+    """A client of the broker of all tests of a file."""
+    return stack.enter_context(quoth.connect(broker.url))
+
+
+@pytest.fixture
+def meddler(broker: BrokerProcess, context: Context, stack: ExitStack) -> Meddler:
+    """A proxy in front of the broker, which loses and refuses what a test says."""
+    return stack.enter_context(Meddler(context, broker.url))
+
+
+@pytest.fixture
+def impeded(meddler: Meddler, stack: ExitStack) -> Client:
+    """A client behind the proxy, which does not wait for long."""
+    client = stack.enter_context(quoth.connect(meddler.url, timeout=1.0))
+    client._timing.resend = 0.05
+    return client

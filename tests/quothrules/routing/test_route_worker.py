@@ -1,0 +1,309 @@
+"""Workers: they route the records of a topic in order and once, through failures of records and of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+import quoth
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.deadlines import eventually
+from kit.rules import rules_of
+from quoth import Client, Message, NotFound
+from quothrules.evaluator.evaluator import Evaluator
+from quothrules.history.rule_history import GroupPlace
+from quothrules.routing.record_router import ActiveRules
+from quothrules.routing.route_counts import RouteCounts
+from quothrules.routing.route_worker import RouteWorker, history_of
+from quothrules.rule import RuleSet
+
+StartWorker = Callable[..., RouteWorker]
+COPY = '[[rule]]\nname = "copy"\nto = "{topic}.copy"'
+
+
+@pytest.fixture
+def start_worker(broker: BrokerProcess, stack: ExitStack, topic: str) -> Iterator[StartWorker]:
+    """Start a worker of its own client for some rules: `start_worker(text, begin=0)`."""
+    started: list[RouteWorker] = []
+
+    def start(
+        text: str, *, begin: int = 0, delay: float = 0.0, of: str = topic, counts: RouteCounts | None = None
+    ) -> RouteWorker:
+        client = stack.enter_context(quoth.connect(broker.url))
+        rules = rules_of(text)
+        evaluator = stack.enter_context(Evaluator(rules, history_of(client)))
+        delay_us = round(delay * 1e6)
+        place = GroupPlace(rules.group(1, delay_us), delay_us, begin)
+        active = ActiveRules(rules, evaluator)
+        worker = RouteWorker(client, of, place, active, counts or RouteCounts(), pauses=(0.01,))
+        worker.start()
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+    for worker in started:
+        worker.join(20)
+        assert not worker.is_alive
+
+
+def read(client: Client, topic: str) -> list[Message]:
+    try:
+        return list(client.read(topic, limit=100_000))
+    except NotFound:
+        return []
+
+
+def values(client: Client, topic: str) -> list[bytes]:
+    return [message.value for message in read(client, topic)]
+
+
+def comes(client: Client, topic: str, count: int) -> list[Message]:
+    """Wait until a topic has so many records, and return them."""
+    return (
+        eventually(lambda: len(found := read(client, topic)) >= count and found, f"{count} in {topic}") or []
+    )
+
+
+def finished(client: Client, topic: str, group: str = "rules.test") -> bool:
+    """Return True if a group has finished all records of a topic."""
+    return client.group(topic, group, create=False).info().lag == 0
+
+
+def dead(client: Client, topic: str, group: str = "rules.test") -> list[Message]:
+    return read(client, f"{topic}.{group}.dead")
+
+
+def test_records_are_routed_in_order_and_acknowledged(
+    client: Client, start_worker: StartWorker, topic: str
+) -> None:
+    """The records of before, and those that come."""
+    client.publish(topic, [b"%d" % number for number in range(500)], key=b"k", headers={"h": b"x"})
+    counts = RouteCounts()
+    start_worker(COPY, counts=counts)
+    client.publish(topic, [b"%d" % number for number in range(500, 600)])
+    found = comes(client, f"{topic}.copy", 600)
+    assert [message.value for message in found] == [b"%d" % number for number in range(600)]
+    assert (found[0].key, found[0].headers["h"], found[0].headers["quoth-hops"]) == (b"k", b"x", b"1")
+    source, _, pointer = found[0].headers["quoth-source"].decode().rpartition(":")
+    assert (source, client.get(topic, int(pointer)).value) == (topic, b"0")
+    eventually(lambda: finished(client, topic), "all is acknowledged")
+    assert counts.to_map() == {
+        "totals": {"records": 600, "written": 600},
+        "rules": {"copy": {"routed": 600}},
+    }
+
+
+def test_a_worker_begins_where_it_is_to(client: Client, start_worker: StartWorker, topic: str) -> None:
+    first = client.publish(topic, [b"a", b"b", b"c"]).first
+    start_worker(COPY, begin=first)
+    assert [message.value for message in comes(client, f"{topic}.copy", 2)] == [b"b", b"c"]
+
+
+FAILING = """
+deadline = "100ms"
+attempts = 2
+[[rule]]
+name = "key"
+to = "{topic}.{key}"
+match.prefix = "key"
+[[rule]]
+name = "slow"
+to = "{topic}.copy"
+match.regex = "^(a+)+$"
+[[rule]]
+name = "copy"
+to = "{topic}.copy"
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"key", "rule 'key': '{topic}.{key}': the record has no key"),
+        (b"a" * 60 + b"!", "rule 'slow': it took longer than 0.1 s and was ended"),
+    ],
+    ids=["missing", "catastrophe"],
+)
+def test_a_record_that_fails_has_its_attempts_and_dies(
+    client: Client, start_worker: StartWorker, topic: str, value: bytes, reason: str
+) -> None:
+    """The records behind it wait, so that their order holds; its dead letter has the reason."""
+    counts = RouteCounts()
+    client.publish(topic, [b"1", value, b"2", value, b"3"])
+    start_worker(FAILING, counts=counts)
+    comes(client, f"{topic}.copy", 3)
+    assert values(client, f"{topic}.copy") == [b"1", b"2", b"3"]
+    letters = eventually(lambda: len(found := dead(client, topic)) == 2 and found, "they are dead") or []
+    assert [letter.value for letter in letters] == [value, value]
+    assert [letter.headers["quoth-reason"].decode() for letter in letters] == [reason] * 2
+    eventually(lambda: finished(client, topic), "all is finished")
+    totals = counts.to_map()["totals"]
+    assert totals == {"records": 3, "written": 3, "failed": 4, "dead": 2}
+
+
+def test_a_record_that_cannot_be_stored_dies(client: Client, start_worker: StartWorker, topic: str) -> None:
+    """Those behind it were published with it, and are not published again."""
+    client.publish(topic, [b"1", b"\0" * 9_000_000, b"2"], key=[b"a", b"b", b"c"])
+    twice = f"{COPY}\ncontinue = true\n[[rule]]\nto = '{{topic}}.copy'\nset_headers.a = 'b'"
+    start_worker(f"attempts = 2\n{twice}")
+    letters = eventually(lambda: dead(client, topic), "it is dead")
+    assert b"too_large" in letters[0].headers["quoth-reason"]
+    eventually(lambda: finished(client, topic), "all is finished")
+    assert values(client, f"{topic}.copy") == [b"1", b"1", b"2", b"2"]
+
+
+def test_a_loop_ends(client: Client, start_worker: StartWorker, topic: str) -> None:
+    """A record is written `hops_max` times, and is a dead letter then."""
+    counts = RouteCounts()
+    client.publish(topic, b"round")
+    start_worker('hops_max = 3\n[[rule]]\nto = "{topic}"', counts=counts)
+    letters = eventually(lambda: dead(client, topic), "the guard has ended it")
+    assert b"routed 3 times" in letters[0].headers["quoth-reason"]
+    assert [message.headers.get("quoth-hops") for message in read(client, topic)] == [None, b"1", b"2", b"3"]
+    assert eventually(lambda: counts.to_map()["totals"].get("refused"), "it is counted") == 1
+
+
+def test_a_delayed_record_waits(client: Client, start_worker: StartWorker, topic: str) -> None:
+    """By a worker of its own; what has no delay does not wait for it."""
+    text = f'{COPY}\ncontinue = true\n[[rule]]\nname = "late"\nto = "{{topic}}.late"\ndelay = "500ms"'
+    both = RouteCounts()
+    workers = [start_worker(text, delay=delay, counts=both) for delay in (0, 0.5)]
+    pointers = [client.publish(topic, b"%d" % number).first for number in range(3)]
+    late = comes(client, f"{topic}.late", 3)
+    soon = read(client, f"{topic}.copy")
+    assert [message.value for message in late] == [message.value for message in soon] == [b"0", b"1", b"2"]
+    assert all(one.pointer - at >= 500_000 for one, at in zip(late, pointers, strict=True))
+    assert soon[0].pointer < late[0].pointer
+    assert [worker.place.name for worker in workers] == ["rules.test", "rules.test@500ms"]
+    eventually(lambda: finished(client, topic, "rules.test@500ms"), "all is finished")
+    assert both.to_map() == {
+        "totals": {"records": 3, "written": 6},
+        "rules": {"copy": {"routed": 3}, "late": {"routed": 3}},
+    }
+
+
+ONCE = '[[rule]]\nname = "once"\nto = "{topic}.copy"\ndedupe = "1h"'
+
+
+def test_duplicates_are_found_by_the_worker_after_this_one(
+    client: Client, start_worker: StartWorker, topic: str
+) -> None:
+    """The worker reads the keys of the past from the topic, as far as the span goes."""
+    keys: list[bytes | None] = [b"a", b"b", b"a"]
+    client.publish(topic, [b"1", b"2", b"3"], key=keys)
+    worker = start_worker(ONCE)
+    comes(client, f"{topic}.copy", 2)
+    eventually(lambda: finished(client, topic), "all is acknowledged")
+    worker.stop()
+    worker.join(20)
+    client.publish(topic, [b"4", b"5", b"6"], key=[b"b", b"c", b"a"])
+    start_worker(ONCE)
+    comes(client, f"{topic}.copy", 3)
+    eventually(lambda: finished(client, topic), "all is acknowledged")
+    assert values(client, f"{topic}.copy") == [b"1", b"2", b"5"]
+
+
+def test_records_that_come_again_are_not_written_again(
+    client: Client, start_worker: StartWorker, topic: str
+) -> None:
+    """After a process that had published them and did not acknowledge them."""
+    pointers = [client.publish(topic, b"%d" % number, key=b"%d" % number).first for number in range(10)]
+    worker = start_worker(ONCE)
+    comes(client, f"{topic}.copy", 10)
+    eventually(lambda: finished(client, topic), "all is acknowledged")
+    worker.stop()
+    worker.join(20)
+    group = client.group(topic, "rules.test", create=False)
+    generation = group.info().generation
+    group.seek(pointers[4])
+    counts = RouteCounts()
+    start_worker(COPY, counts=counts)
+    comes(client, f"{topic}.copy", 15)
+    assert group.info().generation == generation + 1
+    assert values(client, f"{topic}.copy")[10:] == [b"%d" % number for number in range(5, 10)]
+
+
+def test_a_worker_waits_for_the_leases_of_another_member(
+    client: Client, start_worker: StartWorker, topic: str
+) -> None:
+    """What a process before this one has begun comes first."""
+    client.publish(topic, [b"1", b"2", b"3"])
+    with client.group(topic, "rules.test", start=0, lease=0.5, backoff=[0], member="former") as former:
+        assert len(former.fetch(2)) == 2
+        start_worker(COPY)
+        comes(client, f"{topic}.copy", 3)
+    assert values(client, f"{topic}.copy") == [b"1", b"2", b"3"]
+
+
+def test_a_group_with_other_settings_is_taken(client: Client, start_worker: StartWorker, topic: str) -> None:
+    client.publish(topic, b"1")
+    client.group(topic, "rules.test", lease=7.0, max_attempts=9).info()
+    start_worker(COPY)
+    comes(client, f"{topic}.copy", 1)
+
+
+def test_a_worker_ends_with_its_topic(client: Client, start_worker: StartWorker, topic: str) -> None:
+    client.publish(topic, b"1")
+    worker = start_worker(COPY)
+    comes(client, f"{topic}.copy", 1)
+    client.delete_topic(topic)
+    eventually(lambda: not worker.is_alive, "it has ended")
+
+
+def test_a_deleted_group_is_made_again(client: Client, start_worker: StartWorker, topic: str) -> None:
+    """From where the rules began. What was written is not written again."""
+    first = client.publish(topic, [b"1", b"2"]).first
+    worker = start_worker(COPY, begin=first - 1)
+    comes(client, f"{topic}.copy", 2)
+    client.group(topic, "rules.test", create=False).delete()
+    client.publish(topic, b"3")
+    comes(client, f"{topic}.copy", 3)
+    eventually(lambda: finished(client, topic), "all is acknowledged")
+    assert values(client, f"{topic}.copy") == [b"1", b"2", b"3"]
+    assert worker.problem == ""
+
+
+def other_rules(rules: RuleSet, client: Client, stack: ExitStack) -> ActiveRules:
+    evaluator = stack.enter_context(Evaluator(rules, history_of(client)))
+    evaluator.start()
+    return ActiveRules(rules, evaluator)
+
+
+def test_other_rules_hold_for_the_next_records(
+    client: Client, start_worker: StartWorker, stack: ExitStack, topic: str
+) -> None:
+    client.publish(topic, b"1")
+    worker = start_worker(COPY)
+    comes(client, f"{topic}.copy", 1)
+    former = worker._active
+    worker.apply(other_rules(rules_of('[[rule]]\nto = "{topic}.other"'), client, stack))
+    former.evaluator.close()
+    client.publish(topic, b"2")
+    assert [message.value for message in comes(client, f"{topic}.other", 1)] == [b"2"]
+    assert values(client, f"{topic}.copy") == [b"1"]
+
+
+def test_a_worker_goes_on_after_an_outage(start_broker: StartBroker, stack: ExitStack) -> None:
+    """The broker is killed in the middle of it, and nothing is lost or doubled."""
+    broker = start_broker()
+    client = stack.enter_context(quoth.connect(broker.url))
+    sent = [b"%d" % number for number in range(3_000)]
+    client.publish("a", sent, durability="synced")
+    rules = rules_of('[[rule]]\nto = "b"')
+    evaluator = stack.enter_context(Evaluator(rules))
+    worker = RouteWorker(
+        client, "a", GroupPlace("rules.test", 0, 0), ActiveRules(rules, evaluator), RouteCounts()
+    )
+    worker.start()
+    for count in (100, 1_000):
+        comes(client, "b", count)
+        broker.kill()
+        broker.restart()
+    comes(client, "b", 3_000)
+    worker.stop()
+    worker.join(20)
+    assert values(client, "b") == sent
