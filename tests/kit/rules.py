@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quoth import Message
+from quoth import Client, Message
 from quothrules.evaluation.evaluation import Evaluation
 from quothrules.evaluation.functions import RuleFunction
 from quothrules.file.rule_file import parse_rule_file
+from quothrules.history.change import REMOVE, RuleChange
 from quothrules.matching.record_view import RecordView
+from quothrules.matching.topic_patterns import RULES_TOPIC
 from quothrules.rule import RuleSet
 
 POINTER = 1_767_323_045_000_001
@@ -57,3 +59,14 @@ def outputs_as_rows(evaluation: Evaluation, message: Message) -> list[tuple[Any,
         (one.topic, one.value, one.key, {k: v for k, v in one.headers.items() if not k.startswith("quoth-")})
         for one in evaluation.evaluate(message, message.pointer).outputs
     ]
+
+
+def add_rules(client: Client, name: str, text: str, begin: int | None = None) -> int:
+    """Write a change of a rule set as the command does; returns its pointer."""
+    change = RuleChange(name, text, begin=begin)
+    return client.publish(RULES_TOPIC, text.encode(), key=name.encode(), headers=change.headers).first
+
+
+def remove_rules(client: Client, name: str) -> None:
+    change = RuleChange(name, "", REMOVE)
+    client.publish(RULES_TOPIC, b"", key=name.encode(), headers=change.headers)
