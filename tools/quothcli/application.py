@@ -28,6 +28,7 @@ COMMANDS = {
         ("pub", "commands.records.publish", "Publish every VALUE, every FILE, or every line of stdin."),
         ("tail", "commands.records.reading", "Print records as they come, until Ctrl-C."),
         ("read", "commands.records.reading", "Print the records that are there now, oldest first, and end."),
+        ("consume", "commands.groups.consume", "Print or handle the records of a group, until Ctrl-C."),
         ("get", "commands.records.reading", "Print the record with exactly this pointer."),
         ("count", "commands.records.reading", "Count records, without reading them."),
         ("split", "commands.records.reading", "Divide records into parts that are about equal."),
@@ -37,6 +38,7 @@ COMMANDS = {
             "Carry a log to a topic of a broker, each record exactly once.",
         ),
         ("topic", "commands.broker.topics", "List, show, make, change, trim and delete topics."),
+        ("group", "commands.groups.group", "Consumer groups: list, show, make, change, move, pause, delete."),
         (
             "transaction",
             "commands.broker.transaction",

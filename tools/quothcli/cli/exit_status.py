@@ -50,7 +50,7 @@ class Refused(Exception):
         self.status = status
 
 
-_TYPED_WRONGLY = frozenset(("bad_request", "bad_topic", "bad_pointer", "bad_setting"))
+_TYPED_WRONGLY = frozenset(("bad_request", "bad_topic", "bad_group", "bad_pointer", "bad_setting"))
 
 
 def status_of(problem: QuothError) -> CommandStatus:

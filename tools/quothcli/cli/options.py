@@ -26,12 +26,24 @@ a person notices."""
 
 def topic_names(context: Context, incomplete: str) -> list[str]:
     """List the broker's topics that begin like this, for completion; none if it does not answer at once."""
-    typed = [one.params for one in (context, context.find_root())]
-    url, ctx = (next((one[name] for one in typed if one.get(name)), None) for name in ("url", "ctx"))
-    session = Session(url=url, ctx=ctx, timeout=COMPLETION_S)
-    with suppress(Exception), session.connect() as client:
+    with suppress(Exception), _session_of_line(context).connect() as client:
         return [name for name in client.topics() if name.startswith(incomplete)]
     return []
+
+
+def group_names(context: Context, incomplete: str) -> list[str]:
+    """List the groups of the typed topic that begin like this, for completion; as `topic_names`."""
+    topic = context.params.get("topic")
+    with suppress(Exception), _session_of_line(context).connect() as client:
+        return [one.group for one in client.groups(topic or "") if one.group.startswith(incomplete)]
+    return []
+
+
+def _session_of_line(context: Context) -> Session:
+    """Make a session for the broker that a line names, as far as it is typed."""
+    typed = [one.params for one in (context, context.find_root())]
+    url, ctx = (next((one[name] for one in typed if one.get(name)), None) for name in ("url", "ctx"))
+    return Session(url=url, ctx=ctx, timeout=COMPLETION_S)
 
 
 def context_names(incomplete: str) -> list[str]:
@@ -92,6 +104,7 @@ Topics = Annotated[
         autocompletion=topic_names,
     ),
 ]
+GroupName = Annotated[str, argument("GROUP", "The group's name.", autocompletion=group_names)]
 Merge = Annotated[
     bool, option("--merge", "Print the records of several topics in the order of time, not as they come.")
 ]
@@ -120,6 +133,12 @@ Until = Annotated[
     int | None,
     option("--until TIME", "Stop before this time or pointer, given as for --since.", parser=as_pointer),
 ]
+Wait = Annotated[
+    bool,
+    option("--wait/--no-wait", "Wait for a broker that is not there yet (default: yes).", show_default=False),
+]
+Pointers = Annotated[bool, option("--pointers", "On a terminal, show pointers, too.")]
+Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
 Limit = Annotated[int | None, option("--limit --first N", "End after N records (default: no limit).", min=0)]
 
 

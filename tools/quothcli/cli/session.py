@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -85,15 +86,16 @@ class Session(Value):
         """Connect to the broker. Raises `Disconnected`, with the source of the address.
 
         wait: until the broker answers, however long that takes; stderr says so.
-        A `NotFound` inside gets the name of a similar topic as its hint.
+        A `NotFound` inside gets the name of a similar topic or group as its hint.
         """
         with self._awaited() if wait else self._opened() as client:
             try:
                 yield client
             except NotFound as problem:
-                if problem.code != "unknown_topic" or (near := _near(client, problem.text)) is None:
+                near, lists = _near(client, problem)
+                if near is None:
                     raise
-                hint = f"did you mean {near!r}? `quoth topic ls` lists them"
+                hint = f"did you mean {near!r}? `{lists}` lists them"
                 raise NotFound(problem.code, problem.text, hint) from problem
 
     def _awaited(self) -> quoth.Client:
@@ -145,11 +147,14 @@ def session_of(
     return Session(url or before.url, timeout or before.timeout, form or before.form, ctx or before.ctx)
 
 
-def _near(client: quoth.Client, text: str) -> str | None:
-    """Return the topic whose name is most like the one in an error's text."""
-    named = re.search(r"topic (['\"])(.+)\1", text)
-    if named is None:
-        return None
+def _near(client: quoth.Client, problem: NotFound) -> tuple[str | None, str]:
+    """Return the topic or group whose name is most like that in an error, and what lists such names."""
+    names = [text for _, text in re.findall(r"(['\"])(.+?)\1", problem.text)]
     with suppress(QuothError):
-        return nearest(named[2], client.topics()[:_NAMES_MAX])
-    return None
+        match problem.code, names:
+            case "unknown_topic", [topic, *_]:
+                return nearest(topic, client.topics()[:_NAMES_MAX]), "quoth topic ls"
+            case "unknown_group", [topic, group]:
+                groups = [one.group for one in client.groups(topic)]
+                return nearest(group, groups), f"quoth group ls {shlex.quote(topic)}"
+    return None, ""

@@ -19,11 +19,19 @@ _TYPED = {
     "topic set": "topic alter, topic change, topic config, topic update",
     "topic trim": "trim, topic purge, topic truncate",
     "topic": "topics",
+    "group ls": "group list, group show-all",
+    "group rm": "group delete, group del, group remove",
+    "group info": "group describe, group show, group get, group status",
+    "group create": "group add, group new, group make",
+    "group set": "group alter, group change, group config, group update",
+    "group seek": "group reset, group rewind, group move",
+    "group dead": "group dlq, group dead-letters",
+    "group": "groups",
     "ctx ls": "ctx list, ctx show-all",
     "ctx rm": "ctx delete, ctx del, ctx remove",
     "ctx": "context, contexts",
     "log ls": "log list",
-    "tail": "sub, subscribe, consume, follow, watch",
+    "tail": "sub, subscribe, follow, watch",
     "pub": "publish, produce, send, put",
     "read": "cat",
     "serve": "server, start, run",
@@ -56,7 +64,7 @@ class Meant(UsageError):  # type: ignore[misc]
 def words_meant(path: tuple[str, ...], following: Sequence[str]) -> list[str]:
     """Return the words to type for some of `MEANT` and those that follow them."""
     words = [*MEANT[path].split(), *following]
-    if MEANT[path] in ("topic", "ctx") and (not following or following[0].startswith("-")):
+    if MEANT[path] in ("topic", "ctx", "group") and (not following or following[0].startswith("-")):
         words.insert(1, "ls")
     again = MEANT.get(tuple(words[:2]))
     return words if again is None else [*again.split(), *words[2:]]

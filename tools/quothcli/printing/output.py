@@ -138,6 +138,8 @@ def message_object(message: Message) -> dict[str, Any]:
         "pointer": message.pointer,
         "time": time_text(message.pointer),
     }
+    if (attempts := getattr(message, "attempts", 0)) > 0:  # a record of a group
+        content["attempts"] = attempts
     _put(content, "key", message.key)
     _put(content, "value", message.value)
     texts: dict[str, str | None] = {}

@@ -17,8 +17,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quothcli.cli.exit_status import CommandStatus, say
@@ -178,8 +179,11 @@ def opened(path: Path | None, *, has_beginning: bool) -> AbstractContextManager[
     return cursor
 
 
-def end_with_reader() -> None:
-    """End this command when the reader of its output ends, even while there is nothing to print."""
+def end_with_reader(end: Callable[[FrameType | None], object] | None = None) -> None:
+    """End this command when the reader of its output ends, even while there is nothing to print.
+
+    end: called then by the handler of a signal, with the frame that it has interrupted; None to exit.
+    """
     try:
         if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
             return
@@ -187,7 +191,7 @@ def end_with_reader() -> None:
         return
     if _end_of_reader().poll(0):
         raise SystemExit(CommandStatus.DONE)
-    signal.signal(signal.SIGPIPE, _end_without_reader)
+    signal.signal(signal.SIGPIPE, partial(_end_without_reader, end or _leave))
     threading.Thread(target=_wait_for_reader, daemon=True).start()
 
 
@@ -202,8 +206,14 @@ def _end_of_reader() -> select.poll:
     return poller
 
 
-def _end_without_reader(number: int, _frame: object) -> None:
+def _end_without_reader(
+    end: Callable[[FrameType | None], object], number: int, frame: FrameType | None
+) -> None:
     if not _end_of_reader().poll(0):
         return  # the reader of another pipe, like that of stderr, has ended
     signal.signal(number, signal.SIG_IGN)  # the cursor is still to be saved
+    end(frame)
+
+
+def _leave(_frame: FrameType | None) -> None:
     raise SystemExit(CommandStatus.DONE)

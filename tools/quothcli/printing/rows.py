@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from quothcli.printing.output import headers_texts
+from quothcli.printing.output import Printer, headers_texts
 from quothcli.printing.text import cells_of, printable, shown, time_text
 
 if TYPE_CHECKING:
@@ -70,3 +72,12 @@ class PrintedColumns:
 
     def _painted(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colour and text else text
+
+
+def line_of(
+    printer: Printer, *, with_topic: bool = False, in_columns: bool = False, pointers: bool = False
+) -> Callable[[Message], bytes]:
+    """Return the function that formats a record: in columns, or as the printer does."""
+    if in_columns:
+        return PrintedColumns(pointers=pointers, with_topic=with_topic, colour=has_colour())
+    return partial(printer.encoded, with_topic=with_topic)

@@ -27,7 +27,7 @@ JSON_LINE_BYTES_MAX = 6 * LINE_BYTES_MAX + 2**20
 BLOCK_BYTES = 256 * 2**10
 """Size of a block: below the longest line, so that only its first and last line can be too long."""
 FILE_NAME_HEADER = "filename"
-_IGNORED = ("topic", "pointer", "time")
+_IGNORED = ("topic", "pointer", "time", "attempts")
 """Members of a printed record that a broker decides anew."""
 _MEMBERS = ("value", "value_base64", "key", "key_base64", "headers", "headers_base64", *_IGNORED)
 

@@ -14,6 +14,13 @@ OTHERS = MappingProxyType(
     {
         "QUOTH_URL": "where the broker is, for the command",
         "QUOTH_CONTEXT": "the context that names the broker, for the command",
+        "QUOTH_TOPIC": "for the command of `quoth consume --exec`: the topic of its record",
+        "QUOTH_GROUP": "for such a command: the group",
+        "QUOTH_POINTER": "for such a command: the pointer of its record",
+        "QUOTH_ATTEMPTS": "for such a command: how often its record was handed out",
+        "QUOTH_KEY": "for such a command: the key of its record, if it has one",
+        "QUOTH_KEY_BASE64": "for such a command: a key with a NUL, in base64",
+        "QUOTH_RECORDS": "for the command of `quoth consume --batch`: the number of its records",
         "QUOTH_NATIVE": "0 runs the functions in Python where there are compiled ones",
         "QUOTH_BUILD_NATIVE": "0 compiles nothing when Quoth is built, 1 fails if it cannot",
         "QUOTH_PYTHON": "the interpreter that the scripts in tools/ take",
@@ -23,6 +30,8 @@ OTHERS = MappingProxyType(
     }
 )
 """The variables that are no keys of the daemon's configuration, with their purpose."""
+HEADER_PREFIX = f"{PREFIX}HEADER_"
+"""For the command of `quoth consume --exec`: the rest of the name is that of a header of its record."""
 _OF_A_SERVICE = r"QUOTH_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)"
 _ADDRESS_OF_A_SERVICE = r"(tcp|udp|sctp)://"
 
@@ -35,7 +44,8 @@ def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[
     doubtful = [
         name
         for name, value in environment.items()
-        if name.startswith(PREFIX) and name not in OTHERS and not is_of_kubernetes(name, value)
+        if name.startswith(PREFIX) and not name.startswith(HEADER_PREFIX)
+        if name not in OTHERS and not is_of_kubernetes(name, value)
     ]
     if not doubtful:
         return

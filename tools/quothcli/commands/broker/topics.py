@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import BadParameter
 
 from quoth.timestamps import as_pointer
 from quothcli.cli.command import SharedOptions, as_typed, command, group, option
-from quothcli.cli.exit_status import Refused
-from quothcli.cli.options import Topic, WithBroker
+from quothcli.cli.options import Topic, WithBroker, Yes
+from quothcli.cli.questions import confirm
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
 from quothwire.errors import QuothError, error
@@ -37,7 +35,6 @@ _OPTIONS = {
     for name, (metavar, text) in _SETTINGS.items()
 }
 _Settings = Annotated[dict[str, str | None], SharedOptions(_OPTIONS, as_typed)]
-_Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
 
 
 app = group("List, show, make, change, trim and delete topics.")
@@ -78,14 +75,14 @@ def change(session: WithBroker, topic: Topic, settings: _Settings) -> None:
 
 
 @command(app, "rm", "quoth topic rm orders", "quoth topic rm orders --yes")
-def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> None:
+def remove(session: WithBroker, topic: Topic, yes: Yes = False) -> None:
     """Delete a topic and all its records.
 
     It asks first; without a terminal it needs --yes.
     """
     with session.connect() as client:
         found = client.topic(topic)
-        _confirm(f"Delete topic {printable(topic)!r} with {records_text(found.count)}?", yes=yes)
+        confirm(f"Delete topic {printable(topic)!r} with {records_text(found.count)}?", yes=yes)
         _print_trimmed(session.printer, topic, client.delete_topic(topic), "deleted")
 
 
@@ -96,7 +93,7 @@ def trim(
     before: Annotated[
         int, option("--before TIME", "Remove older records: a pointer, a time, or -7d.", parser=as_pointer)
     ],
-    yes: _Yes = False,
+    yes: Yes = False,
     dry_run: Annotated[
         bool,
         option(
@@ -127,7 +124,7 @@ def trim(
             content = {"topic": topic, **asdict(Trimmed(0, 0, found.first))}
             printer.answer(f"nothing is older than {time_or_dash(before)}", content, 0)
         else:
-            _confirm(f"{segments} Remove {most}?", yes=yes)
+            confirm(f"{segments} Remove {most}?", yes=yes)
             _print_trimmed(printer, topic, client.trim(topic, before), "removed")
 
 
@@ -136,20 +133,6 @@ def roll(session: WithBroker, topic: Topic) -> None:
     """Seal the segment that is being written and begin a new one."""
     with session.connect() as client:
         _print(session.printer, client.roll(topic))
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    """Ask at the terminal, unless `yes` was typed. Raises `Refused` ``not_done`` for a no.
-
-    question: a whole one, like "Delete topic 'orders' with 7 records?". Raises `BadParameter` without a
-    terminal.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadParameter(f"{question} No terminal is there to answer at: --yes says yes")
-    if not typer.confirm(question, err=True):
-        raise Refused("not_done", "nothing was removed", "answer y to do it")
 
 
 def _read(settings: dict[str, str | None]) -> dict[str, Any]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from typer import BadParameter
@@ -20,11 +18,13 @@ from quothcli.cli.options import (
     CursorFile,
     Limit,
     Merge,
+    Pointers,
     Since,
     Template,
     Topic,
     Topics,
     Until,
+    Wait,
     WithBroker,
     start,
 )
@@ -38,14 +38,14 @@ from quothcli.printing.record_printer import (
     opened,
     print_watermark,
 )
-from quothcli.printing.rows import PrintedColumns, has_colour
+from quothcli.printing.rows import line_of
 from quothcli.printing.template import template_of
 from quothcli.printing.text import bytes_text, records_text, time_or_dash
 from quothcli.records.filters import Filtered
 from quothcli.records.last import starts_of_last
 
 if TYPE_CHECKING:
-    from quoth import Message, Reading
+    from quoth import Reading
     from quoth.timestamps import Start
 
 
@@ -68,11 +68,6 @@ _Watermark = Annotated[
         "of --format json, else on stderr.",
     ),
 ]
-_Wait = Annotated[
-    bool,
-    option("--wait/--no-wait", "Wait for a broker that is not there yet (default: yes).", show_default=False),
-]
-_Pointers = Annotated[bool, option("--pointers", "On a terminal, show pointers, too.")]
 
 
 app = group()
@@ -99,8 +94,8 @@ def tail(
     merge: Merge = False,
     watermark: _Watermark = False,
     cursor: CursorFile = None,
-    wait: _Wait = True,
-    pointers: _Pointers = False,
+    wait: Wait = True,
+    pointers: Pointers = False,
     template: Template = None,
 ) -> int | None:
     """Print records as they come, until Ctrl-C.
@@ -130,7 +125,8 @@ def tail(
     begins = number is not None or start(after, since) is not None
     printer = Printer(session.format, template_of(template, session.form))
     is_plain = session.form is not None or template is not None
-    line = _line(printer, topics, in_columns=not is_plain and sys.stdout.isatty(), pointers=pointers)
+    in_columns = not is_plain and sys.stdout.isatty()
+    line = line_of(printer, with_topic=are_several(topics), in_columns=in_columns, pointers=pointers)
     gaps = GapReporter()
     end_with_reader()
     try:
@@ -183,7 +179,7 @@ def read(
     printer = Printer(session.format, template_of(template, session.form))
     gaps = GapReporter()
     with terminable(), opened(cursor, has_beginning=begins) as kept, session.connect() as client:
-        records = RecordPrinter(_line(printer, topics), kept, limit, passes)
+        records = RecordPrinter(line_of(printer, with_topic=are_several(topics)), kept, limit, passes)
         if records.is_done:
             return None
         reading = client.read_many(
@@ -252,16 +248,6 @@ def split(
     for one in found:
         text = f"{one.after} {one.until}  {records_text(one.records)}, {bytes_text(one.bytes)}"
         session.printer.answer(text, {"topic": topic, **one._asdict()}, f"{one.after} {one.until}")
-
-
-def _line(
-    printer: Printer, topics: Sequence[str], *, in_columns: bool = False, pointers: bool = False
-) -> Callable[[Message], bytes]:
-    """Return the function that formats a record."""
-    several = are_several(topics)
-    if in_columns:
-        return PrintedColumns(pointers=pointers, with_topic=several, colour=has_colour())
-    return partial(printer.encoded, with_topic=several)
 
 
 def _follow(reading: Reading, records: RecordPrinter, watermarks: Printer | None, *, merge: bool) -> None:

@@ -1,0 +1,174 @@
+"""`quoth consume`: a member of a consumer group that prints records, or runs a command for them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+from typer import BadParameter
+
+from quothcli.cli.command import command, group, option
+from quothcli.cli.exit_status import CommandStatus, say, terminable
+from quothcli.cli.options import Limit, Pointers, Template, Topic, Wait, WithBroker, group_names
+from quothcli.cli.session import Session
+from quothcli.groups.settings import GroupSettingsTyped, parsed_settings
+from quothcli.printing.output import Format, Printer
+from quothcli.printing.record_printer import GapReporter, end_with_reader
+from quothcli.printing.rows import line_of
+from quothcli.printing.template import template_of
+from quothwire.errors import NotFound
+from quothwire.protocol.group_settings import CURSOR
+from quothwire.text.suggestion import nearest
+
+if TYPE_CHECKING:
+    from quoth import Client
+
+
+PRINTED_MAX = 100
+"""Records that are fetched at once to be printed."""
+CONCURRENCY_MAX = 1_000
+BATCH_MAX = 10_000
+
+_Group = Annotated[
+    str,
+    option(
+        "--group -g GROUP",
+        "The group. The first use makes it, with the settings that are given.",
+        autocompletion=group_names,
+    ),
+]
+_Exec = Annotated[
+    str | None,
+    option(
+        "--exec CMD",
+        "Run this line of the shell for each record, with the value on its stdin. Status 0 acknowledges the "
+        "record, 65 makes a dead letter of it, any other one gives it back.",
+    ),
+]
+_Batch = Annotated[
+    int | None,
+    option(
+        "--batch N",
+        "Take up to N records at once, as lines of JSON: for the stdin of --exec, whose status is about all "
+        "of them, or for stdout.",
+        min=1,
+        max=BATCH_MAX,
+    ),
+]
+_Concurrency = Annotated[
+    int,
+    option("--concurrency N", "Run up to N commands at once.", min=1, max=CONCURRENCY_MAX),
+]
+_UntilEmpty = Annotated[
+    bool,
+    option(
+        "--until-empty",
+        "End when there is nothing to hand out: what others have, or what waits for its backoff, is left.",
+    ),
+]
+_Member = Annotated[
+    str | None,
+    option("--member NAME", "The name that `quoth group info` shows (default: user@host:pid-number)."),
+]
+_Start = Annotated[
+    str | None,
+    option(
+        "--start WHERE",
+        "Where a new group begins: begin, end, or a time or pointer as for --since (default: begin).",
+    ),
+]
+
+
+app = group()
+
+
+@command(
+    app,
+    "consume",
+    "quoth consume orders --group billing",
+    "quoth consume orders --group billing --until-empty --format json | jq .value",
+    "quoth consume orders --group billing --exec './bill --customer \"$QUOTH_KEY\"' --concurrency 4",
+    "quoth consume orders --group index --batch 500 --exec './index-lines' --lease 5m",
+)
+def consume(
+    session: WithBroker,
+    settings: GroupSettingsTyped,
+    topic: Topic,
+    name: _Group,
+    line: _Exec = None,
+    batch: _Batch = None,
+    concurrency: _Concurrency = 1,
+    limit: Limit = None,
+    until_empty: _UntilEmpty = False,
+    member: _Member = None,
+    start: _Start = None,
+    wait: Wait = True,
+    pointers: Pointers = False,
+    template: Template = None,
+) -> int:
+    from quothcli.groups.consuming import Consumption
+    from quothcli.groups.execution import ShellCommand
+    from quothcli.groups.stopping import StopRequest
+
+    printer = _printer(session, line, batch, concurrency, template)
+    wanted = parsed_settings(settings)
+    if wanted.get("mode") == CURSOR:
+        raise BadParameter("a cursor has no members, see `quoth group create`", param_hint="--mode")
+    gaps, stop = GapReporter(), StopRequest()
+    try:
+        with terminable(), session.connect(wait=wait and not until_empty) as client, stop:
+            _report_new(client, topic, name, start)
+            group = client.group(topic, name, start=start or "begin", member=member, on_gap=gaps, **wanted)
+            with Consumption(group, stop, limit, until_empty=until_empty) as work:
+                if line is not None:
+                    work.execute(ShellCommand(line, client.url), batch, concurrency)
+                else:
+                    in_columns = (
+                        session.form is None and (template, batch) == (None, None) and sys.stdout.isatty()
+                    )
+                    end_with_reader(stop.ask)
+                    work.print(
+                        line_of(printer, in_columns=in_columns, pointers=pointers), batch or PRINTED_MAX
+                    )
+    except KeyboardInterrupt:
+        if stop.status is not None:  # the second one
+            raise
+        return CommandStatus.DONE
+    if stop.status is not None:
+        return stop.status
+    return CommandStatus.FAILED if work.failures else gaps.status
+
+
+def _printer(
+    session: Session, line: str | None, batch: int | None, concurrency: int, template: str | None
+) -> Printer:
+    """Return what prints the records. Raises `BadParameter` for options that do not go together."""
+    if line is None and concurrency > 1:
+        raise BadParameter("it is for the commands of --exec", param_hint="--concurrency")
+    if line is not None and not line.strip():
+        raise BadParameter("it is empty: say what to run", param_hint="--exec")
+    if line is not None and (template is not None):
+        raise BadParameter("it is for what is printed, not for --exec", param_hint="--template")
+    if batch is None:
+        return Printer(session.format, template_of(template, session.form))
+    if template is not None or session.form in (Format.TEXT, Format.RAW):
+        raise BadParameter("it gives lines of JSON: leave --template and --format away", param_hint="--batch")
+    return Printer(Format.JSON)
+
+
+def _report_new(client: Client, topic: str, name: str, start: str | None) -> None:
+    """Say on stderr that a group is not there yet, since its name may be a mistake."""
+    try:
+        client.group(topic, name, create=False).info()
+    except NotFound:
+        near = None
+        with suppress(NotFound):
+            near = nearest(name, [one.group for one in client.groups(topic)])
+        begins = {None: "its oldest record", "begin": "its oldest record", "end": "what comes now"}
+        where = begins.get(start, start)
+        text = f"quoth: made group {name!r} of topic {topic!r}, beginning with {where}"
+        say(text + (f"; did you mean {near!r}?" if near else ""))
+    else:
+        if start is not None:
+            say(f"quoth: group {name!r} goes on where it is; --start says where a new one begins")

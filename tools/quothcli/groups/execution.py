@@ -1,0 +1,217 @@
+"""Runs a command for records: what it gets, several at a time, what its exit status means."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from quothcli.cli.exit_status import Refused
+from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE
+from quothwire.text.variables import HEADER_PREFIX
+
+if TYPE_CHECKING:
+    from quoth import GroupMessage
+
+VARIABLE_BYTES_MAX = 100_000
+"""Bytes of one variable; Linux takes 128 KiB."""
+VARIABLES_BYTES_MAX = 512 * 2**10
+"""Bytes of all variables with headers of a record; Linux takes 2 MiB with all others."""
+KILLED_S = 2.0
+"""Time that a command has to end after SIGTERM."""
+
+
+class Verdict(Enum):
+    """The meaning of an exit status."""
+
+    ACK = "acknowledged"
+    NACK = "given back"
+    TERM = "rejected"
+    NOT_STARTED = "not started"
+
+
+VERDICTS = {0: Verdict.ACK, os.EX_DATAERR: Verdict.TERM, 126: Verdict.NOT_STARTED, 127: Verdict.NOT_STARTED}
+"""Of the exit statuses that do not give a record back. A shell ends with 126 and 127 if it cannot start a
+command."""
+
+
+def variables_of(message: GroupMessage, group: str) -> dict[bytes, bytes]:
+    """Return the variables that tell a command about a record.
+
+    Left out is what no variable can hold: a key or header with a NUL, or too long. Such a key is in
+    QUOTH_KEY_BASE64.
+    """
+    found = {
+        b"QUOTH_TOPIC": message.topic.encode(),
+        b"QUOTH_GROUP": group.encode(),
+        b"QUOTH_POINTER": b"%d" % message.pointer,
+        b"QUOTH_ATTEMPTS": b"%d" % message.attempts,
+    }
+    if message.key is not None:
+        if b"\0" not in message.key:
+            found[b"QUOTH_KEY"] = message.key
+        else:
+            found[b"QUOTH_KEY_BASE64"] = base64.b64encode(message.key)
+    for header, value in message.headers.items():
+        name = HEADER_PREFIX + re.sub(r"[^A-Z0-9_]", "_", header.upper())
+        found.setdefault(name.encode(), value)
+    size, kept = 0, {}
+    for variable, value in found.items():
+        size += len(variable) + len(value) + 2
+        if b"\0" not in value and len(value) <= VARIABLE_BYTES_MAX and size <= VARIABLES_BYTES_MAX:
+            kept[variable] = value
+    return kept
+
+
+class ShellCommand:
+    """A command for the shell, run in a process group of its own: Ctrl-C lets it finish. Used by any thread.
+
+    url: the broker that a `quoth` in it asks.
+    """
+
+    def __init__(self, line: str, url: str) -> None:
+        self.line = line
+        self.is_killed = False
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._environment = dict(os.environb)
+        self._environment.pop(CONTEXT_VARIABLE.encode(), None)
+        self._environment[URL_VARIABLE.encode()] = url.encode()
+
+    def run(self, given: bytes, variables: Mapping[bytes, bytes]) -> int:
+        """Run it with something on stdin; returns its exit status, negative for a signal.
+
+        Raises `Refused` ``not_started``.
+        """
+        with self._lock:
+            if self.is_killed:
+                return -signal.SIGTERM
+            try:
+                process = subprocess.Popen(
+                    self.line,
+                    shell=True,
+                    stdin=subprocess.PIPE,
+                    env={**self._environment, **variables},
+                    process_group=0,
+                )
+            except OSError as problem:
+                raise not_started(self.line, str(problem)) from None
+            self._running.add(process)
+        try:
+            process.communicate(given)
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        return process.returncode
+
+    def kill(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send a signal to all that run, with their children, and start no other."""
+        with self._lock:
+            self.is_killed = True
+            for process in self._running:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+
+def not_started(line: str, reason: str) -> Refused:
+    """Return the error for a command that cannot be started."""
+    hint = "the record is given back; is everything in it installed, and may it be executed?"
+    return Refused("not_started", f"the command cannot be started: {line}: {reason}", hint)
+
+
+class CommandPool:
+    """Threads that handle records, one piece of work each.
+
+    handle: called in a thread; an error of it is raised by the main thread's next call. kill: ends what runs
+    when the main thread is interrupted, called with the signal.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        handle: Callable[[Sequence[GroupMessage]], None],
+        kill: Callable[[signal.Signals], None],
+    ) -> None:
+        self._size = size
+        self._handle = handle
+        self._kill = kill
+        self._threads = ThreadPoolExecutor(size, "quoth-exec")
+        self._changed = threading.Condition()
+        self._running = 0
+        self._problem: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None or issubclass(kind, Exception):
+                self._wait(lambda: not self._running)
+        finally:
+            self._end_now()
+            self._threads.shutdown(wait=False)
+        if kind is None:
+            self._raise_problem()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing runs."""
+        return not self._running
+
+    def room(self) -> int:
+        """Return how many pieces of work may be started; waits until it is one, at least."""
+        self._wait(lambda: self._running < self._size or self._problem is not None)
+        self._raise_problem()
+        return self._size - self._running
+
+    def start(self, records: Sequence[GroupMessage]) -> None:
+        """Handle records in a thread."""
+        with self._changed:
+            self._running += 1
+        self._threads.submit(self._run, records)
+
+    def wait_for_one(self) -> None:
+        """Wait until one piece of work is done, if there is any."""
+        before = self._running
+        self._wait(lambda: self._running < before or not self._running)
+        self._raise_problem()
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _run(self, records: Sequence[GroupMessage]) -> None:
+        problem: BaseException | None = None
+        try:
+            self._handle(records)
+        except BaseException as raised:
+            problem = raised
+        with self._changed:
+            self._running -= 1
+            self._problem = self._problem or problem
+            self._changed.notify_all()
+
+    def _wait(self, is_done: Callable[[], bool], seconds: float | None = None) -> None:
+        with self._changed:
+            self._changed.wait_for(is_done, seconds)
+
+    def _raise_problem(self) -> None:
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+
+    def _end_now(self) -> None:
+        """End what still runs: kindly, and then at once."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._running:
+                self._kill(number)
+                self._wait(lambda: not self._running, KILLED_S)

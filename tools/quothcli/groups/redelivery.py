@@ -1,0 +1,109 @@
+"""Publishes the records of dead letters again, each once.
+
+The letters of a group are a producer for the topic of their records, and the pointer of a letter is its
+sequence: a sparse numbering, so the broker takes any higher one, and recognises the last 64 of them for a
+week. A letter below the newest one that was retried is not taken by that producer. It goes to the next one of
+a series: a letter is tried with each of them until one takes it, or recognises it. So a letter finds its
+producer again, in which order ever letters are retried, and one that is retried twice is stored once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xxhash import xxh3_64_intdigest
+
+from quoth import Ack, Message
+from quoth.columns import columns
+from quoth.core.options import deadline_in
+from quoth.core.request_state import ClientCall, RequestState
+from quothcli.cli.exit_status import Refused
+from quothcli.groups.letters import LetterBox, StoredLetter
+from quothwire import batch
+from quothwire.batch import Flag
+from quothwire.errors import Conflict, NotFound
+from quothwire.protocol.messages import Publish, Published
+
+CHUNK = 32
+"""Letters that are published before they are acknowledged: fewer than the results that the broker keeps of a
+producer, so that all of them are recognised after a crash in between."""
+SERIES_MAX = 1_000
+"""Producers of one group. Each stands for a time at which older letters were retried than before."""
+_NOT_TAKEN = ("out_of_sequence", "forgotten_sequence")
+
+
+@dataclass(slots=True)
+class RetryCounts:
+    """The outcome. duplicates: letters that an earlier attempt has published, and that came no second time.
+
+    first, last: the lowest and the highest pointer of the records in their topic, 0 for none.
+    """
+
+    retried: int = 0
+    duplicates: int = 0
+    first: int = 0
+    last: int = 0
+
+    def add(self, ack: Ack) -> None:
+        """Count a record."""
+        self.retried += 1
+        self.duplicates += ack.duplicate
+        self.first = min(self.first or ack.first, ack.first)
+        self.last = max(self.last, ack.last)
+
+
+class Redelivery:
+    """Publishes the records of letters again, in the topic that they come from."""
+
+    def __init__(self, box: LetterBox) -> None:
+        self.counts = RetryCounts()
+        self._client = client = box.client
+        self._box = box
+        self._log = client.topic(box.letters).log
+
+    def retry(self, letters: list[StoredLetter]) -> None:
+        """Publish at most `CHUNK` records, and finish their letters once the last one is synced."""
+        for letter in letters:
+            durability = "synced" if letter is letters[-1] else ""
+            self.counts.add(self._client._run(self._publish(letter, durability)))
+        self._box.finish(letters)
+
+    def _publish(self, letter: StoredLetter, durability: str) -> ClientCall[Ack]:
+        topic, message = self._box.topic, letter.message
+        headers = letter.headers
+        if not (message.value or message.key or headers):
+            message = self._whole(letter)
+            headers = dict(message.headers)
+        taken = columns(message.value, message.key, headers or None)
+        deadline = deadline_in(self._client.timeout)
+        for number in range(SERIES_MAX):
+            payload = batch.encode(
+                *taken,
+                producer=self._producer(number),
+                sequence=letter.pointer,
+                flags=int(Flag.SPARSE | Flag.START),
+            )
+            try:
+                reply = (yield RequestState(Publish(durability), topic, payload, deadline=deadline)).reply
+            except Conflict as problem:
+                if problem.code not in _NOT_TAKEN:
+                    raise
+            else:
+                assert isinstance(reply, Published)
+                return Ack.of(reply)
+        text = f"the letter {letter.pointer} is older than those that were retried {SERIES_MAX:,} times"
+        raise Refused("not_retried", text, "`quoth group dead show` prints it, `quoth pub` publishes it")
+
+    def _producer(self, number: int) -> int:
+        box = self._box
+        named = f"retry {self._log:016x} {box.topic}/{box.group} {number}"
+        return xxh3_64_intdigest(named.encode()) or 1
+
+    def _whole(self, letter: StoredLetter) -> Message:
+        """Read the record of a letter without content: it was empty, or left no room for the headers."""
+        try:
+            return self._client.get(self._box.topic, letter.original)
+        except NotFound:
+            text = f"the letter {letter.pointer} has no content, and its record is gone"
+            hint = "the record was empty, or too large for a letter: drop the letter"
+            raise Refused("not_retried", text, hint) from None
