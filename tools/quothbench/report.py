@@ -95,6 +95,11 @@ def count(figure: float) -> str:
     return f"{figure:,.0f}"
 
 
+def number(figure: float) -> str:
+    """Print a figure of any size for people."""
+    return f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:.3g}"
+
+
 def seconds(figure: float) -> str:
     """Print a duration for people."""
     return f"{figure * 1e6:,.0f} us" if figure < 0.001 else f"{figure * 1e3:,.2f} ms"

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count as counting
 from itertools import cycle, islice
 from statistics import median
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import zmq
 
@@ -24,7 +24,7 @@ import quoth
 from quothbench import options
 from quothbench.figures import NO_GOAL, QUANTILES, Goal, quantiles
 from quothbench.load import driver
-from quothbench.load.clients import Clients, Ready
+from quothbench.load.clients import Clients, Ready, play
 from quothbench.load.driver import VALUE
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, seconds
 from quothcli.cli.command import command, group
@@ -99,8 +99,8 @@ class LatencyBench(NamedTuple):
         """Measure records from publish to tail, and the round trips at the same time."""
         calls = max(1, round(rate * self.lasts))
         url, topic, alone = self.on.broker.url, *self.on.topics.make(2)
-        producing, tailing = (_produce, url, topic, alone, rate, calls), (WAYS[way], url, topic, calls)
-        published, tailed = self.pair.run(_play, producing, tailing)
+        producing, tailing = (produce, url, topic, alone, rate, calls), (WAYS[way], url, topic, calls)
+        published, tailed = self.pair.run(play, producing, tailing)
         publishes, pings = published.result
         ratio = median(tailed.result) / median(publishes)
         goal = TAIL_GOAL if rate <= IDLE_RATE else NO_GOAL
@@ -124,7 +124,7 @@ class LatencyBench(NamedTuple):
 # -- from publish to tail -----------------------------------------------------------------------------------
 
 
-def _writer(socket: zmq.Socket[bytes], topic: str) -> Callable[[], object]:
+def writer(socket: zmq.Socket[bytes], topic: str) -> Callable[[], object]:
     """Return a function that publishes a record that holds the time."""
     producer, sequences = secrets.randbits(63) + 1, counting(1)
 
@@ -136,18 +136,13 @@ def _writer(socket: zmq.Socket[bytes], topic: str) -> Callable[[], object]:
     return publish
 
 
-def _age(value: bytes) -> float:
+def age(value: bytes) -> float:
     """Return the seconds since the publish of a value began."""
     began: int = _STAMP.unpack(value)[0]
     return (time.monotonic_ns() - began) / 1e9
 
 
-def _play(ready: Ready, part: Callable[..., Any], *arguments: Any) -> Any:
-    """Run the part of one of two clients."""
-    return part(ready, *arguments)
-
-
-def _produce(
+def produce(
     ready: Ready, url: str, topic: str, other_topic: str, rate: float, calls: int
 ) -> tuple[list[float], list[float]]:
     """Publish `calls` records that count, `rate` of them a second.
@@ -155,8 +150,8 @@ def _produce(
     Returns the seconds of round trips in between: publishes to a topic without readers, and pings.
     """
     with driver.dealer(url) as socket:
-        publish_alone = _writer(socket, other_topic)
-        steps = _writer(socket, topic), publish_alone, lambda: driver.ask(socket, Ping())
+        publish_alone = writer(socket, other_topic)
+        steps = writer(socket, topic), publish_alone, lambda: driver.ask(socket, Ping())
         publish_alone()
         ready()
         begin = time.monotonic() + LEAD_S
@@ -178,29 +173,29 @@ def _by_long_poll(ready: Ready, url: str, topic: str, calls: int) -> list[float]
             assert isinstance(answer.reply, Fetched)
             return answer.reply, answer.payload
 
-        _writer(socket, topic)()
+        writer(socket, topic)()
         after = fetch(Fetch(after=POINTER_MAX))[0].newest
         ready()
         took: list[float] = []
         while len(took) < TAIL_WARM + calls:
             reply, payload = fetch(Fetch(after=after, wait_ms=WAIT_MS))
             for raw in batch.split(payload, reply.log):
-                took += [_age(value) for value in batch.decode(raw, reply.log).values]
+                took += [age(value) for value in batch.decode(raw, reply.log).values]
             after = reply.next
         return took[TAIL_WARM:]
 
 
-def _by_client(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
+def by_client(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
     """Tail with the Python client; return the seconds of each record."""
     with driver.dealer(url) as socket:
-        _writer(socket, topic)()
+        writer(socket, topic)()
     with quoth.connect(url) as client:
         messages = client.tail(topic)
         ready()
-        return [_age(message.value) for message in islice(messages, TAIL_WARM + calls)][TAIL_WARM:]
+        return [age(message.value) for message in islice(messages, TAIL_WARM + calls)][TAIL_WARM:]
 
 
-WAYS: dict[str, Callable[..., list[float]]] = {"long poll": _by_long_poll, "client.tail": _by_client}
+WAYS: dict[str, Callable[..., list[float]]] = {"long poll": _by_long_poll, "client.tail": by_client}
 """The ways to wait for a record."""
 
 

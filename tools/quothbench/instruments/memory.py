@@ -26,7 +26,7 @@ from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE
 from quothbench.load.servers import Target, difference, own_broker, private_bytes
 from quothbench.load.topics import fill
-from quothbench.report import Report, ReportColumn, count, goal_columns, spread
+from quothbench.report import Report, ReportColumn, count, goal_columns, number, spread
 from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
 from quothcli.printing.progress import progress
@@ -59,11 +59,6 @@ RECORD_GOAL = Goal(0.1, 0.02)
 TOPIC_GOAL = Goal(4_000, 1_000)
 WAIT_GOAL = Goal(1_000, 500)
 APPEND_GOAL = Goal(1.25, 1.05)
-
-
-def number(figure: float) -> str:
-    """Print a figure of any size for people."""
-    return f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:.3g}"
 
 
 COLUMNS = (
@@ -109,7 +104,7 @@ class MemoryBench(NamedTuple):
         with options.folder(self.directory) as made, progress("records of an embedded log") as advance:
 
             def append(log: Log) -> tuple[int, int]:
-                for size in _parts(self.batches, BURST):
+                for size in parts_of(self.batches, BURST):
                     log.append_batches([BATCH] * size)
                     advance(size * RECORDS, size * len(BATCH))
                 log.sync()
@@ -130,18 +125,18 @@ class MemoryBench(NamedTuple):
         topics = self.topics
         warm = min(WARM_MAX, topics)
         settings = {"worker_timeout": HIBERNATING_S, "topics_max": warm + topics}
-        with self._broker(**settings) as (broker, socket), progress("topics") as advance:
+        with new_broker(self.directory, **settings) as (broker, socket), progress("topics") as advance:
 
             def make(first: int, end: int) -> None:
-                for part in _parts(end - first, 100):
+                for part in parts_of(end - first, 100):
                     names = [f"topic {first + row:06}" for row in range(part)]
                     driver.keep_window(socket, [driver.repeated(one, [VALUE], 1)[0] for one in names])
                     advance(part, part * len(VALUE))
                     first += part
-                _wait_until(socket, lambda status: not status.active, "all topics hibernate")
+                wait_until(socket, lambda status: not status.active, "all topics hibernate")
 
             make(0, warm)
-            grown = _growth(broker, lambda: make(warm, warm + topics))
+            grown = growth(broker, lambda: make(warm, warm + topics))
         self._each("a hibernating topic", topics, grown, TOPIC_GOAL)
 
     def _long_polls(self) -> None:
@@ -149,21 +144,21 @@ class MemoryBench(NamedTuple):
         waits, topic = self.waits, "polled"
         warm = min(WARM_MAX, waits)
         settings = {"worker_timeout": HIBERNATING_S, "waits_max": warm + waits}
-        with self._broker(**settings) as (broker, socket):
+        with new_broker(self.directory, **settings) as (broker, socket):
             driver.keep_window(socket, driver.repeated(topic, [VALUE], 1))
             end = driver.ask(socket, Fetch(after=POINTER_MAX), topic).reply
             assert isinstance(end, Fetched)
-            _wait_until(socket, lambda status: not status.active, "the topic hibernates")
+            wait_until(socket, lambda status: not status.active, "the topic hibernates")
             request = Fetch(after=end.newest, ordinal=end.end, wait_ms=WAIT_MS_MAX)
 
             def poll(first: int, end: int) -> None:
                 for frames in driver.numbered(request, topic, end - first):
                     socket.send_multipart(frames)
                 with driver.dealer(broker.url) as other:
-                    _wait_until(other, lambda status: status.waits >= end, "all fetches are pending")
+                    wait_until(other, lambda status: status.waits >= end, "all fetches are pending")
 
             poll(0, warm)
-            grown = _growth(broker, lambda: poll(warm, warm + waits))
+            grown = growth(broker, lambda: poll(warm, warm + waits))
         self._each("a long poll", waits, grown, WAIT_GOAL)
 
     def _starts(self) -> None:
@@ -183,7 +178,7 @@ class MemoryBench(NamedTuple):
         """Publish to a topic with few and to one with many records in turn."""
         few, many = self.records
         with (
-            self._broker() as (broker, _),
+            new_broker(self.directory) as (broker, _),
             Clients(1) as client,
             progress("records to append to") as advance,
         ):
@@ -205,16 +200,6 @@ class MemoryBench(NamedTuple):
             pairs = alternate(append_to_few, lambda: append(TOPIC), self.pairs)
         self._compare("publish of 100 x 100 B", "us", many, pairs, 1e6, APPEND_GOAL)
 
-    @contextmanager
-    def _broker(self, **settings: object) -> Iterator[tuple[Target, zmq.Socket[bytes]]]:
-        """Run a broker and connect a socket to it; its data is removed at the end."""
-        with (
-            options.folder(self.directory) as made,
-            own_broker(made, **settings) as broker,
-            driver.dealer(broker.url) as socket,
-        ):
-            yield broker, socket
-
     def _each(self, figure: str, how_many: int, grown: float | None, goal: Goal) -> None:
         """Print a row for bytes that so many records, topics or fetches hold together."""
         each = None if grown is None else grown / how_many
@@ -228,7 +213,18 @@ class MemoryBench(NamedTuple):
         self.report.row(figure, unit, many, many_s.median * scale, few_s.median * scale, ratios, *goal)
 
 
-def _growth(broker: Target, act: Callable[[], object]) -> float | None:
+@contextmanager
+def new_broker(directory: Path, **settings: object) -> Iterator[tuple[Target, zmq.Socket[bytes]]]:
+    """Run a broker below a directory and connect a socket to it; its data is removed at the end."""
+    with (
+        options.folder(directory) as made,
+        own_broker(made, **settings) as broker,
+        driver.dealer(broker.url) as socket,
+    ):
+        yield broker, socket
+
+
+def growth(broker: Target, act: Callable[[], object]) -> float | None:
     """Return the bytes by which a call makes the broker's own memory grow; None if they are unknown."""
     before = private_bytes(broker.pid)
     act()
@@ -252,7 +248,7 @@ def _allocated(taken: tracemalloc.Snapshot, *files: str) -> int:
     return sum(trace.size for trace in taken.filter_traces(here).traces)
 
 
-def _wait_until(socket: zmq.Socket[bytes], check: Callable[[Status], Any], state: str) -> None:
+def wait_until(socket: zmq.Socket[bytes], check: Callable[[Status], Any], state: str) -> None:
     """Ask a broker for its status until that passes a check. Raises ``timed_out``."""
     until = time.monotonic() + driver.TIMEOUT_MS / 1_000
     while True:
@@ -265,7 +261,7 @@ def _wait_until(socket: zmq.Socket[bytes], check: Callable[[Status], Any], state
         time.sleep(PAUSE_S)
 
 
-def _parts(whole: int, most: int) -> Iterator[int]:
+def parts_of(whole: int, most: int) -> Iterator[int]:
     """Yield parts of a number, of at most so much each."""
     for done in range(0, whole, most):
         yield min(most, whole - done)

@@ -76,6 +76,11 @@ class Clients:
         return [_receive(pipe) for pipe in self._pipes]
 
 
+def play(ready: Ready, part: Callable[..., Any], *arguments: Any) -> Any:
+    """Execute the part of one of several clients that do different things."""
+    return part(ready, *arguments)
+
+
 def elapsed(done: Sequence[ClientResult]) -> float:
     """Return the seconds from the first beginning to the last end."""
     return max(one.ended for one in done) - min(one.began for one in done)

@@ -34,7 +34,7 @@ def _serving(directory: Path) -> Iterator[str]:
 def _store(url: str, sent: int = STORED, published: int = SMALL_STORED) -> None:
     """Store the messages to read, sent one by one and, in another topic, published in calls."""
     with quoth.connect(url) as client:
-        _send(client, _SENT, sent)
+        send(client, _SENT, sent)
         _publish(client, _PUBLISHED, published)
 
 
@@ -43,7 +43,7 @@ def _publish(client: quoth.Client, topic: str, messages: int) -> None:
         client.publish(topic, [VALUE] * CALL)
 
 
-def _send(client: quoth.Client, topic: str, messages: int) -> None:
+def send(client: quoth.Client, topic: str, messages: int) -> None:
     with client.producer(topic) as producer:
         for _ in range(messages):
             producer.send(VALUE)
@@ -98,7 +98,7 @@ QUOTH = Peer(
     _store,
     (
         Way(Work.PUBLISH, "", 100_000, _write, (_publish,)),
-        Way(Work.SEND, "", 400_000, _write, (_send,)),
+        Way(Work.SEND, "", 400_000, _write, (send,)),
         Way(Work.BATCHES, "", ROUNDS * STORED, _batches),
         Way(Work.READ, "", STORED, _read, (_SENT, PAGE, 1)),
         Way(Work.READ_SMALL, "", SMALL_ROUNDS * SMALL_STORED, _read, (_PUBLISHED, CALL, SMALL_ROUNDS)),

@@ -37,9 +37,16 @@ Send = Callable[[Any, str, int], Awaitable[None]]
 
 @contextmanager
 def _serving(directory: Path) -> Iterator[int]:
-    """Run a node with all its files in a directory. Raises `Disconnected`.
+    """Run a node; yield its port for streams."""
+    with node(directory) as (_, stream):
+        yield stream
 
-    Its port mapper is a server of the benchmark, too: the node would leave one behind.
+
+@contextmanager
+def node(directory: Path) -> Iterator[tuple[int, int]]:
+    """Run a node with all its files in a directory; yield its ports for AMQP and for streams.
+
+    Raises `Disconnected`. Its port mapper is a server of the benchmark, too: the node would leave one behind.
     """
     amqp, stream, dist, mapper = free_ports(4)
     directory.mkdir()
@@ -52,7 +59,7 @@ def _serving(directory: Path) -> Iterator[int]:
         serving("epmd", ["epmd", "-d"], "epmd running", environment),
         serving("rabbitmq-server", [str(_script())], "Starting broker... completed", environment),
     ):
-        yield stream
+        yield amqp, stream
 
 
 def _environment(directory: Path, amqp: int, stream: int) -> dict[str, str]:
@@ -196,12 +203,12 @@ def _confirmations(expected: int) -> tuple[Callable[[Any], None], asyncio.Future
     return confirmed, all_confirmed
 
 
-def _versions() -> str:
-    """Return the versions of the library and of the server, which is in the name of its directory."""
+def versions(library: str) -> str:
+    """Return the versions of a library and of the server, which is in the name of its directory."""
     from importlib.metadata import version  # slow to load, and --help does not need it
 
     server = _script().parent.parent.name.replace("_server-", "-server ")
-    return f"{server}, rstream {version('rstream')}"
+    return f"{server}, {library} {version(library)}"
 
 
 RABBITMQ = Peer(
@@ -209,7 +216,7 @@ RABBITMQ = Peer(
     "confirmed: one node has it in the page cache of its system, and never calls fsync",
     {"rabbitmq-server": "rabbitmq-server", "epmd": "erlang-base"},
     partial(python_library, "rstream"),
-    _versions,
+    partial(versions, "rstream"),
     _serving,
     _store,
     (

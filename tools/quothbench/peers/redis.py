@@ -46,7 +46,7 @@ def _serving(directory: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _connected(port: int) -> Iterator[Any]:
+def connected(port: int) -> Iterator[Any]:
     """Connect with redis-py, which is not installed everywhere."""
     with foreign("redis"):
         import redis
@@ -57,7 +57,7 @@ def _connected(port: int) -> Iterator[Any]:
 
 def _store(port: int) -> None:
     """Store the messages to read, with the numbers from 1 on as ids."""
-    with _connected(port) as connection:
+    with connected(port) as connection:
         pipeline = connection.pipeline(transaction=False)
         for stream, stored in ((_STORED, STORED), (_SMALL, SMALL_STORED)):
             for number in range(1, stored + 1):
@@ -67,7 +67,7 @@ def _store(port: int) -> None:
 
 
 def _write(ready: Ready, port: int, messages: int, size: int) -> float:
-    with _connected(port) as connection:
+    with connected(port) as connection:
         pipeline = connection.pipeline(transaction=False)
         message = {b"v": VALUE}
         ready()
@@ -88,7 +88,7 @@ def _read(
     ready: Ready, port: int, messages: int, size: int, look: bool, stream: str = _STORED, rounds: int = 1
 ) -> float:
     """Read page by page. look: at the value of each message. rounds: how often from the beginning."""
-    with _connected(port) as connection:
+    with connected(port) as connection:
         ready()
         count, began = 0, perf_counter()
         for _ in range(rounds):
