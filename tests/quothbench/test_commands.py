@@ -145,6 +145,8 @@ def test_memory_measures_bytes_and_growth(alone: Command, tmp_path: Path) -> Non
 MISTAKES = {
     "bench api --seconds 1h": (2, "--seconds is at least 10 milliseconds and at most 10 minutes"),
     "bench api --durability none": (2, "--durability"),
+    "bench group --figure lag": (2, "--figure"),
+    "bench group --acks 10": (2, "--acks"),
     "bench latency --tail-rate 0": (2, "--tail-rate"),
     "bench memory --sizes 64 1": (2, "--sizes"),
     "bench memory --sizes 0 1": (2, "--sizes"),

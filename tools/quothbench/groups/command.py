@@ -26,7 +26,7 @@ CONSUMERS = {PeerName.REDIS: REDIS_CONSUMERS, PeerName.RABBITMQ: RABBITMQ_CONSUM
 STARTS = 5
 
 
-class Figure(StrEnum):
+class GroupFigure(StrEnum):
     """The figures that are measured."""
 
     READER = "reader"
@@ -39,12 +39,12 @@ class Figure(StrEnum):
 
 
 class GroupPlan(NamedTuple):
-    """The sizes of the figures. records: in the topic that members share. acks: in random order.
+    """The sizes of the figures. records: that members share. acks: records acknowledged in random order.
 
     waiting: groups whose members wait. groups: of a topic that a broker starts with.
     """
 
-    figures: Collection[Figure]
+    figures: Collection[GroupFigure]
     members: Collection[int]
     pairs: int
     records: int
@@ -66,14 +66,17 @@ app = group()
 def measure_groups(
     session: WithoutBroker,
     figures: Annotated[
-        list[Figure] | None, typer.Option("--figure", help="Which figures; may be repeated (default: all).")
+        list[GroupFigure] | None,
+        typer.Option("--figure", help="Which figures; may be repeated (default: all)."),
     ] = None,
     members: Annotated[
         list[int] | None,
         options.number("members", "Member processes; may be repeated (default: 1, 4 and 16)."),
     ] = None,
     pairs: options.Pairs = options.PAIRS_MIN,
-    records: Annotated[int, options.number("records", "Records that members share.")] = rates.STORED,
+    records: Annotated[
+        int, options.number("records", "Records that members share; message by message a fifth of it.", 5)
+    ] = 1_000_000,
     acks: Annotated[
         int, options.number("acks", "Records that are acknowledged in random order.", state.BATCH_RECORDS)
     ] = 1_000_000,
@@ -85,24 +88,26 @@ def measure_groups(
 ) -> int:
     """Measure members of consumer groups, beside readers and other systems.
 
-    Records a second of several members, each a process, until all records are acknowledged: in turn with one
-    plain reader of the same topic, with consumers of a group of Redis Streams, and with consumers of a quorum
-    queue of RabbitMQ, in each way that may be the fastest. A measurement fails unless each record was
-    delivered once. Then the time from a publish to a waiting member, in turn with a tail; the memory of
-    groups; the log of a group whose records are acknowledged in random order; the first request to a topic
-    with many groups after a start. A peer is skipped where its server or its library is not installed: apt
-    install redis-server rabbitmq-server erlang-base; pip install 'quoth[bench]'. A row that cannot be
-    measured names its problem, and the exit status is 1.
+    Records a second of several members, each a process, until all records are acknowledged, in batches and
+    message by message: in turn with one plain reader of the same topic, with as many consumers of a group of
+    Redis Streams, and of a quorum queue of RabbitMQ, in each way that may be the fastest. A measurement
+    fails unless each record was delivered once.
+
+    Then the time from a publish to a waiting member, in turn with a tail; the memory of groups; the log of a
+    group whose records are acknowledged in random order; the first request to a topic with many groups after
+    a start. A peer is skipped where its server or its library is not installed: apt install redis-server
+    rabbitmq-server erlang-base; pip install 'quoth[bench]'. A row that cannot be measured names its problem,
+    and the exit status is 1.
     """
     plan = GroupPlan(
-        figures or tuple(Figure), members or rates.MEMBERS, pairs, records, acks, waiting_groups, groups
+        figures or tuple(GroupFigure), members or rates.MEMBERS, pairs, records, acks, waiting_groups, groups
     )
-    consumers = {name: peer for name, peer in CONSUMERS.items() if Figure(name) in plan.figures}
+    consumers = {name: peer for name, peer in CONSUMERS.items() if GroupFigure(name) in plan.figures}
     conditions = {
         **rates.conditions(consumers),
         "durability": "written",
-        "load": f"{records:,} values of {len(VALUE)} bytes, sent one by one; loopback",
-        "members": f"batches({rates.RECORDS_MAX:,}), max_in_flight {quoth_members.IN_FLIGHT:,}",
+        "load": f"values of {len(VALUE)} bytes, sent one by one; loopback",
+        "members": f"batches({quoth_members.RECORDS_MAX:,}), max_in_flight {quoth_members.IN_FLIGHT:,}",
         "pairs": pairs,
     }
     with options.folder(directory) as made:
@@ -114,19 +119,19 @@ def measure_groups(
 def run(rows: GroupRows, directory: Path, plan: GroupPlan) -> bool:
     """Measure the figures of a plan. Returns True if every row could be measured."""
     figures = plan.figures
-    bench = RateBench(directory, rows, tuple(plan.members), plan.pairs, plan.records)
+    bench = RateBench(directory, rows, tuple(plan.members), plan.pairs, rates.stored(plan.records))
     whole = True
-    if Figure.READER in figures:
+    if GroupFigure.READER in figures:
         bench.beside_reader()
     for name, consumers in CONSUMERS.items():
-        if Figure(name) in figures and not consumers.peer.missing():
+        if GroupFigure(name) in figures and not consumers.peer.missing():
             whole &= bench.beside_peer(name, consumers)
-    if Figure.LATENCY in figures:
+    if GroupFigure.LATENCY in figures:
         waiting.measure(directory, rows, plan.pairs)
-    if Figure.MEMORY in figures:
+    if GroupFigure.MEMORY in figures:
         state.measure_memory(directory, rows, plan.waiting)
-    if Figure.ACKS in figures:
+    if GroupFigure.ACKS in figures:
         state.measure_acks(directory, rows, plan.acks)
-    if Figure.START in figures:
+    if GroupFigure.START in figures:
         state.measure_starts(directory, rows, plan.groups, STARTS)
     return whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -22,14 +23,24 @@ class Share(NamedTuple):
     ended: float
 
 
+class RecordUnit(StrEnum):
+    """A member takes, and acknowledges, records in these units."""
+
+    BATCHES = "batches"
+    MESSAGES = "messages"
+    """The value of each is looked at."""
+
+
 class ConsumerWay(NamedTuple):
     """A way to share records.
 
-    consume: lets the clients do it as members. It gets them, the address of the server, the number of records
-    and the arguments; it returns the seconds from the beginning until all records are acknowledged.
+    unit: that of Quoth's members beside this way. consume: lets the clients do it as members. It gets them,
+    the address of the server, the number of records and the arguments; it returns the seconds from the
+    beginning until all records are acknowledged.
     """
 
     name: str
+    unit: RecordUnit
     records: int
     consume: Callable[..., float]
     arguments: tuple[Any, ...] = ()
@@ -49,6 +60,17 @@ class ConsumerPeer(NamedTuple):
 def new_name() -> str:
     """Return the name of another group or queue."""
     return f"measured-{secrets.token_hex(4)}"
+
+
+def ranges_of(numbers: Iterable[int]) -> list[NumberRange]:
+    """Return the ranges of numbers in the order of their receipt."""
+    ranges: list[NumberRange] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    return ranges
 
 
 def check_once(ranges: Iterable[NumberRange], records: int) -> None:

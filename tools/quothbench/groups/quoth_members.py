@@ -10,44 +10,46 @@ from threading import Event
 
 import quoth
 from quoth import NotFound
-from quothbench.groups.consuming import NumberRange, check_once, new_name
+from quothbench.groups.consuming import NumberRange, RecordUnit, check_once, new_name, ranges_of
 from quothbench.load.clients import Clients, Ready, elapsed
+from quothbench.load.driver import VALUE
 from quothbench.peers.quoth import send
 
-TOPIC = "shared"
+RECORDS_MAX = 10_000
+"""Records of a fetch of batches: the default."""
 IN_FLIGHT = 100_000
 """Records that all members have at most: the limit of a broker with its defaults."""
 LOOK_S = 0.005
 """Pause between two looks whether all records are finished."""
 
 
-def store(url: str, records: int) -> None:
-    """Store the records, sent one by one."""
+def store(url: str, unit: RecordUnit, records: int) -> None:
+    """Store the records, sent one by one, in a topic that is named after the unit in which it is read."""
     with quoth.connect(url) as client:
-        send(client, TOPIC, records)
+        send(client, unit, records)
 
 
-def read(clients: Clients, url: str, records: int) -> float:
-    """Read all batches with one plain reader; return the seconds."""
-    done = clients.run(_reader, (url,))
+def read(clients: Clients, url: str, unit: RecordUnit, records: int) -> float:
+    """Read all records with one plain reader; return the seconds."""
+    done = clients.run(_reader, (url, unit))
     check_once(chain.from_iterable(one.result for one in done), records)
     return elapsed(done)
 
 
-def consume(clients: Clients, url: str, records: int, records_max: int) -> float:
+def consume(clients: Clients, url: str, unit: RecordUnit, records: int) -> float:
     """Let all clients be members of a new group; return the seconds until it has finished all records.
 
-    records_max: of a fetch. The deletion of the group ends its members.
+    The deletion of the group ends its members.
     """
     stopped, watching = Event(), list[Future[float]]()
     with quoth.connect(url) as client, ThreadPoolExecutor(1) as pool:
-        group = client.group(TOPIC, new_name(), max_in_flight=IN_FLIGHT)
+        group = client.group(unit, new_name(), max_in_flight=IN_FLIGHT)
         group.info()
 
         def watch() -> None:
             watching.append(pool.submit(_finished, group, stopped))
 
-        shares = [(url, group.name, f"member {number}", records_max) for number in range(clients.count)]
+        shares = [(url, unit, group.name, f"member {number}") for number in range(clients.count)]
         try:
             done = clients.run(_member, *shares, at_begin=watch)
         finally:
@@ -66,21 +68,32 @@ def _finished(group: quoth.ConsumerGroup, stopped: Event) -> float:
     return ended
 
 
-def _member(ready: Ready, url: str, name: str, member: str, records_max: int) -> list[NumberRange]:
-    """Take batches until the group is deleted; each is acknowledged when its body is left."""
+def _member(ready: Ready, url: str, unit: RecordUnit, name: str, member: str) -> list[NumberRange]:
+    """Take records until the group is deleted; they are acknowledged when the body of the loop is left."""
     ranges: list[NumberRange] = []
+    pointers: list[int] = []
     with (
         quoth.connect(url) as client,
         suppress(NotFound),
-        client.group(TOPIC, name, create=False, member=member) as group,
+        client.group(unit, name, create=False, member=member) as group,
     ):
         ready()
-        for batch in group.batches(records_max):
-            ranges.append((batch.first, batch.last))
-    return ranges
+        if unit is RecordUnit.BATCHES:
+            for batch in group.batches(RECORDS_MAX):
+                ranges.append((batch.first, batch.last))
+        else:
+            for message in group:
+                if message.value == VALUE:
+                    pointers.append(message.pointer)
+    return ranges or ranges_of(pointers)
 
 
-def _reader(ready: Ready, url: str) -> list[NumberRange]:
+def _reader(ready: Ready, url: str, unit: RecordUnit) -> list[NumberRange]:
+    """Read batches; return the ranges of their pointers, or of their messages."""
     with quoth.connect(url) as client:
         ready()
-        return [(batch.first, batch.last) for batch in client.batches(TOPIC)]
+        batches = client.batches(unit)
+        if unit is RecordUnit.BATCHES:
+            return [(batch.first, batch.last) for batch in batches]
+        pointers = [message.pointer for batch in batches for message in batch if message.value == VALUE]
+    return ranges_of(pointers)

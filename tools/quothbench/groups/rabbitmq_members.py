@@ -9,7 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from quothbench.groups.consuming import ConsumerPeer, ConsumerWay, Share, new_name, seconds_of
+from quothbench.groups.consuming import (
+    ConsumerPeer,
+    ConsumerWay,
+    RecordUnit,
+    Share,
+    new_name,
+    ranges_of,
+    seconds_of,
+)
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.driver import VALUE
 from quothbench.peers.rabbitmq import RABBITMQ, node, versions
@@ -98,7 +106,7 @@ def _member(ready: Ready, port: int, queue: str, prefetch: int) -> Share:
             connection.process_data_events(IDLE_S / 10)
             if tag > acked:
                 acknowledge()
-    return Share([(number, number) for number in numbers], ended)
+    return Share(ranges_of(numbers), ended)
 
 
 RABBITMQ_CONSUMERS = ConsumerPeer(
@@ -109,5 +117,5 @@ RABBITMQ_CONSUMERS = ConsumerPeer(
         serving=_serving,
         store=lambda _port: None,
     ),
-    [ConsumerWay(f"prefetch {size:,}", RECORDS, _consume, (size,)) for size in PREFETCH],
+    [ConsumerWay(f"prefetch {size:,}", RecordUnit.MESSAGES, RECORDS, _consume, (size,)) for size in PREFETCH],
 )

@@ -10,30 +10,28 @@ from typing import NamedTuple
 
 from quothbench.figures import NO_GOAL, Goal, alternate
 from quothbench.groups import quoth_members
-from quothbench.groups.consuming import ConsumerPeer
+from quothbench.groups.consuming import ConsumerPeer, ConsumerWay, RecordUnit
 from quothbench.groups.rows import GroupRows
 from quothbench.load.clients import Clients
 from quothbench.load.servers import own_broker
 from quothbench.peers.comparison import PeerName
 from quothwire.errors import QuothError
 
-STORED = 1_000_000
 MEMBERS = (1, 4, 16)
-RECORDS_MAX = 10_000
-"""Records of a fetch: the default of `batches`."""
-PLAIN_GOAL = Goal(0.4)
-PEER_GOALS = {PeerName.REDIS: Goal(5, 10)}
+READER_GOALS = {RecordUnit.BATCHES: Goal(0.4)}
+PEER_GOALS = {(PeerName.REDIS, RecordUnit.BATCHES): Goal(5, 10)}
+MESSAGES_PART = 5
 UNIT = "records/s"
 
 
 class RateBench(NamedTuple):
-    """Measures members, each a process, in turn with something else. records: in the topic."""
+    """Measures members, each a process, in turn with something else. stored: the records of each topic."""
 
     directory: Path
     rows: GroupRows
     members: Sequence[int]
     pairs: int
-    records: int = STORED
+    stored: Mapping[RecordUnit, int]
 
     def beside_reader(self) -> None:
         """Measure beside a plain reader, which acknowledges nothing."""
@@ -42,15 +40,15 @@ class RateBench(NamedTuple):
             one = stack.enter_context(Clients(1))
             for count in self.members:
                 several = stack.enter_context(Clients(count))
-                read = partial(self._read, one, url)
-                pairs = alternate(read, partial(self._consume, several, url), self.pairs)
-                name = "1 reader, batches()"
-                self.rows.compare(_members(count), UNIT, self.records, name, pairs, PLAIN_GOAL)
+                for unit, records in self.stored.items():
+                    read = partial(self._read, one, url, unit)
+                    pairs = alternate(read, partial(self._consume, several, url, unit), self.pairs)
+                    goal = READER_GOALS.get(unit, NO_GOAL)
+                    self.rows.compare(_members(count, unit), UNIT, records, "a plain reader", pairs, goal)
 
     def beside_peer(self, name: PeerName, consumers: ConsumerPeer) -> bool:
         """Measure beside each way of a peer. Returns True if every row could be measured."""
-        peer, ways = consumers
-        goal = PEER_GOALS.get(name, NO_GOAL)
+        peer = consumers.peer
         whole = True
         try:
             with ExitStack() as stack:
@@ -59,33 +57,46 @@ class RateBench(NamedTuple):
                 peer.store(address)
                 for count in self.members:
                     several = stack.enter_context(Clients(count))
-                    for way in ways:
-                        cells = (_members(count), UNIT)
-                        beside = f"{name} {way.name}"
-                        theirs = partial(way.measure, several, address)
-                        ours = partial(self._consume, several, url)
-                        try:
-                            pairs = alternate(theirs, ours, self.pairs)
-                            self.rows.compare(*cells, self.records, beside, pairs, goal)
-                        except QuothError as problem:
-                            self.rows.failed(*cells, beside, problem.text, goal)
-                            whole = False
+                    for way in consumers.ways:
+                        whole &= self._beside_way(several, name, way, address, url)
         except QuothError as problem:
             self.rows.failed("server", UNIT, name, problem.text)
             whole = False
         return whole
 
+    def _beside_way(
+        self, clients: Clients, name: PeerName, way: ConsumerWay, address: object, url: str
+    ) -> bool:
+        figure, beside = _members(clients.count, way.unit), f"{name}, {way.name}"
+        goal = PEER_GOALS.get((name, way.unit), NO_GOAL)
+        theirs, ours = partial(way.measure, clients, address), partial(self._consume, clients, url, way.unit)
+        try:
+            pairs = alternate(theirs, ours, self.pairs)
+        except QuothError as problem:
+            self.rows.failed(figure, UNIT, beside, problem.text, goal)
+            return False
+        self.rows.compare(figure, UNIT, way.records, beside, pairs, goal)
+        return True
+
     def _stored(self, stack: ExitStack, name: str) -> str:
         """Run a broker that has the records; return its address."""
         url = stack.enter_context(own_broker(self.directory / name)).url
-        quoth_members.store(url, self.records)
+        for unit, records in self.stored.items():
+            quoth_members.store(url, unit, records)
         return url
 
-    def _read(self, clients: Clients, url: str) -> float:
-        return self.records / quoth_members.read(clients, url, self.records)
+    def _read(self, clients: Clients, url: str, unit: RecordUnit) -> float:
+        records = self.stored[unit]
+        return records / quoth_members.read(clients, url, unit, records)
 
-    def _consume(self, clients: Clients, url: str) -> float:
-        return self.records / quoth_members.consume(clients, url, self.records, RECORDS_MAX)
+    def _consume(self, clients: Clients, url: str, unit: RecordUnit) -> float:
+        records = self.stored[unit]
+        return records / quoth_members.consume(clients, url, unit, records)
+
+
+def stored(records: int) -> dict[RecordUnit, int]:
+    """Return the records to read in each unit: fewer message by message, which is slower."""
+    return {RecordUnit.BATCHES: records, RecordUnit.MESSAGES: records // MESSAGES_PART}
 
 
 def conditions(consumers: Mapping[PeerName, ConsumerPeer]) -> dict[str, str]:
@@ -97,5 +108,5 @@ def conditions(consumers: Mapping[PeerName, ConsumerPeer]) -> dict[str, str]:
     }
 
 
-def _members(count: int) -> str:
-    return f"{count} member" if count == 1 else f"{count} members"
+def _members(count: int, unit: RecordUnit) -> str:
+    return f"{count} member{'s' if count > 1 else ''}, {unit}"

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import partial
 
-from quothbench.groups.consuming import ConsumerPeer, ConsumerWay, NumberRange, Share, new_name, seconds_of
+from quothbench.groups.consuming import (
+    ConsumerPeer,
+    ConsumerWay,
+    NumberRange,
+    RecordUnit,
+    Share,
+    new_name,
+    ranges_of,
+    seconds_of,
+)
 from quothbench.load.clients import Clients, Ready
 from quothbench.load.driver import VALUE
 from quothbench.peers.redis import PIPELINES, REDIS, connected
@@ -28,20 +37,22 @@ def _store(port: int, records: int = STORED) -> None:
         pipeline.execute()
 
 
-def _consume(clients: Clients, port: int, records: int, page: int) -> float:
+def _consume(clients: Clients, port: int, records: int, page: int, look: bool) -> float:
+    """Let all clients be consumers of a new group. look: at the value of each message."""
     name = new_name()
     with connected(port) as connection:
         connection.xgroup_create(_STREAM, name, 0)
-        shares = [(port, name, f"member-{number}", page) for number in range(clients.count)]
+        shares = [(port, name, f"member-{number}", page, look) for number in range(clients.count)]
         done = clients.run(_member, *shares)
         assert not connection.xpending(_STREAM, name)["pending"], "all are acknowledged"
         connection.xgroup_destroy(_STREAM, name)
     return seconds_of(done, records)
 
 
-def _member(ready: Ready, port: int, group: str, member: str, page: int) -> Share:
+def _member(ready: Ready, port: int, group: str, member: str, page: int, look: bool) -> Share:
     """Read and acknowledge pages until there are no more records."""
     ranges: list[NumberRange] = []
+    seen = 0
     with connected(port) as connection:
         read = partial(connection.xreadgroup, group, member, {_STREAM: ">"}, count=page)
         acknowledge = partial(connection.xack, _STREAM, group)
@@ -49,23 +60,32 @@ def _member(ready: Ready, port: int, group: str, member: str, page: int) -> Shar
         ended = time.monotonic()
         while found := read():
             ((_, entries),) = found
+            if look:
+                for _, fields in entries:
+                    seen += fields[b"v"] == VALUE
             ids = [name for name, _ in entries]
             acknowledge(*ids)
             ended = time.monotonic()
             ranges += _ranges(ids)
+    assert not look or seen == sum(last - first + 1 for first, last in ranges)
     return Share(ranges, ended)
 
 
-def _ranges(ids: list[bytes]) -> Iterator[NumberRange]:
-    """Yield the numbers of records from their ids, which are consecutive in one page, or all of them."""
-    first, last = (int(name.partition(b"-")[0]) for name in (ids[0], ids[-1]))
-    if last - first + 1 == len(ids):
-        yield first, last
-    else:
-        yield from ((number, number) for number in (int(name.partition(b"-")[0]) for name in ids))
+def _ranges(ids: Sequence[bytes]) -> list[NumberRange]:
+    """Return the numbers of the records with some ids, which normally follow each other in one page."""
+    first, last = map(_number, (ids[0], ids[-1]))
+    return [(first, last)] if last - first + 1 == len(ids) else ranges_of(map(_number, ids))
+
+
+def _number(name: bytes) -> int:
+    return int(name.partition(b"-")[0])
 
 
 REDIS_CONSUMERS = ConsumerPeer(
     REDIS._replace(store=_store),
-    [ConsumerWay(f"XREADGROUP COUNT {page:,}, XACK", STORED, _consume, (page,)) for page in PAGES],
+    [
+        ConsumerWay(f"COUNT {page:,}", unit, STORED, _consume, (page, unit is RecordUnit.MESSAGES))
+        for unit in RecordUnit
+        for page in PAGES
+    ],
 )

@@ -9,10 +9,10 @@ from quothbench.figures import NO_GOAL, Goal, spreads
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, number, spread
 
 COLUMNS = (
-    ReportColumn("figure", "figure", width=30),
+    ReportColumn("figure", "figure", width=32),
     ReportColumn("unit", "unit", width=9),
     ReportColumn("how_many", "how many", count),
-    ReportColumn("beside", "beside", width=33),
+    ReportColumn("beside", "beside", width=24),
     ReportColumn("other", "other", number, 10),
     ReportColumn("quoth", "quoth", number, 10),
     ReportColumn("ratio", "ratio", spread, 17),
