@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from quoth.groups.cursor import NamedCursor
     from quoth.groups.group import ConsumerGroup, GroupBatch, GroupMessage
     from quoth.groups.openings import GroupSummary
+    from quoth.groups.subscription import SubscriptionCounts
     from quoth.message import Ack, Gap, Message, PointerRange
     from quoth.message import Stretch as Stretch
     from quoth.producer import Producer
@@ -76,6 +77,7 @@ __all__ = [
     "StagedPart",
     "Status",
     "StoredBatch",
+    "SubscriptionCounts",
     "TopicInfo",
     "Transaction",
     "TransactionInfo",
@@ -92,6 +94,7 @@ _MODULES = {
     "quoth.groups.cursor": ("NamedCursor",),
     "quoth.groups.group": ("ConsumerGroup", "GroupBatch", "GroupMessage"),
     "quoth.groups.openings": ("GroupSummary",),
+    "quoth.groups.subscription": ("SubscriptionCounts",),
     "quoth.message": ("Ack", "Gap", "Message", "PointerRange", "Stretch"),
     "quoth.core.outgoing": ("Failure", "ProducerError"),
     "quoth.producer": ("Producer",),

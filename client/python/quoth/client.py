@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from quoth.batch import Messages, flattened
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from quoth.core.tailing import TailState
     from quoth.groups.cursor import NamedCursor
     from quoth.groups.group import ConsumerGroup
-    from quoth.groups.options import GroupOptions
+    from quoth.groups.options import GroupOptions, SubscriptionOptions
+    from quoth.groups.subscription import Subscription, SubscriptionCounts, SubscriptionRun
     from quoth.merging.multi_reader import MultiReader
     from quoth.producer import Producer
     from quoth.reading import Reading
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+H = TypeVar("H", bound="Callable[..., object]")
 
 
 class BrokerLike(Protocol):
@@ -95,6 +97,8 @@ class Client(ClientState, Closeable):
         super().__init__(url, timeout)
         self._pool = Pool(url, context, self._timing)
         self._ahead = ReadAhead(self._pool.release)
+        self._subscriptions: list[Subscription] = []
+        self._running: SubscriptionRun | None = None
 
     def __repr__(self) -> str:
         closed = ", closed" if self._pool.is_closed else ""
@@ -104,6 +108,28 @@ class Client(ClientState, Closeable):
         """Close the connections. Does nothing the second time."""
         self._ahead.clear()
         self._pool.close()
+
+    def run(self) -> list[SubscriptionCounts]:
+        """Execute the handlers of all subscriptions until SIGINT, SIGTERM or `stop`.
+
+        Then no more records are taken, the handlers that are executed finish, and their records are
+        acknowledged; what was fetched beside them is given back. Returns the counts of each subscription. A
+        second signal has its usual effect. Signals are heard in the main thread alone. Raises the error that
+        has ended a subscription, once the others are finished.
+        """
+        from quoth.groups.subscription import SubscriptionRun
+
+        self._running = SubscriptionRun(self._subscriptions, self._group)
+        try:
+            return self._running.execute()
+        finally:
+            self._running = None
+
+    def stop(self) -> None:
+        """End `run`, from any thread. Does nothing while it is not executed."""
+        running = self._running
+        if running is not None:
+            running.stop()
 
     def _run(self, call: ClientCall[T]) -> T:
         with self._pool.channel() as channel:
@@ -148,6 +174,15 @@ class Client(ClientState, Closeable):
         from quoth.groups.cursor import NamedCursor
 
         return NamedCursor(self, options)
+
+    def _subscribe(self, options: SubscriptionOptions) -> Callable[[H], H]:
+        from quoth.groups.subscription import Subscription
+
+        def register(handler: H) -> H:
+            self._subscriptions.append(Subscription(options, handler))
+            return handler
+
+        return register
 
     def _reading(self, reader: MultiReader) -> Reading:
         from quoth.reading import Reading
@@ -197,6 +232,7 @@ class Client(ClientState, Closeable):
 
     group = method_of(openings.group, _group, "ConsumerGroup")
     cursor = method_of(openings.cursor, _cursor, "NamedCursor")
+    subscribe = method_of(openings.subscribe, _subscribe, "Callable[[H], H]")
     groups = method_of(openings.groups, _run)
 
     def _link(self, silence: float) -> Link:

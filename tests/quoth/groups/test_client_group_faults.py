@@ -147,10 +147,10 @@ def test_an_ack_without_an_answer_fails_in_time(
     group = client.group(topic, "g", lease=1)
     message, other = group.fetch(2)
     own_broker.kill()
-    with refused("timed_out"):
+    with pytest.raises(Disconnected):
         message.ack()
     other.ack(wait=False)
-    with refused("timed_out"):
+    with pytest.raises(Disconnected):
         group.close()
     with pytest.raises(Disconnected):
         client.group(topic, "g").fetch()
@@ -205,9 +205,10 @@ def test_the_error_of_a_body_is_not_replaced_by_that_of_an_ack(
 
     def consume() -> None:
         with client.group(topic, "g") as group:
-            for _ in group:
-                client.group(topic, "g").delete()
-                raise ZeroDivisionError
+            message = group.fetch(1)[0]
+            client.group(topic, "g").delete()
+            message.ack(wait=False)
+            raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         consume()
@@ -275,21 +276,21 @@ def test_a_batch_that_does_not_check_is_reported_and_stepped_over(
     start_broker: StartBroker, connect: Connect, topic: str
 ) -> None:
     broker = start_broker()
-    with connect(broker) as client:
-        for number in range(3):
-            client.publish(topic, numbered(4, 4 * number))
-        log_id = client.topic(topic).log
-        broker.kill()
-        flip(*damaged(broker, log_id))
-        broker.restart()
-        gaps: list[Gap] = []
-        with client.group(topic, "g", on_gap=gaps.append) as group:
-            for message in group:
-                if message.value == b"11":
-                    break
-            assert group.lag().records == 0
-        assert {gap.reason for gap in gaps} == {"damaged"}
-        assert sum(gap.records for gap in gaps) == 4
+    client = connect(broker)
+    for number in range(3):
+        client.publish(topic, numbered(4, 4 * number))
+    log_id = client.topic(topic).log
+    broker.kill()
+    flip(*damaged(broker, log_id))
+    broker.restart()
+    gaps: list[Gap] = []
+    with client.group(topic, "g", on_gap=gaps.append) as group:
+        for message in group:
+            if message.value == b"11":
+                break
+        assert group.lag().records == 0
+    assert {gap.reason for gap in gaps} == {"damaged"}
+    assert sum(gap.records for gap in gaps) == 4
 
 
 def damaged(broker: BrokerProcess, log_id: int) -> tuple[Any, int]:

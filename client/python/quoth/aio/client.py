@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Self, TypeVar
 from weakref import finalize
 
@@ -15,6 +15,7 @@ from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
 from quoth.aio.requests import CallDriver, LoopMultiplexer
+from quoth.aio.subscription import SubscriptionRun
 from quoth.aio.transaction import Transaction
 from quoth.batch import Messages
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
@@ -28,13 +29,15 @@ from quoth.core.staging import TransactionName
 from quoth.core.streams import ProducerOptions
 from quoth.core.tailing import TailState
 from quoth.groups import openings
-from quoth.groups.options import GroupOptions
+from quoth.groups.options import GroupOptions, SubscriptionOptions
+from quoth.groups.subscription import Subscription, SubscriptionCounts
 from quoth.merging.multi_reader import MultiReader
 from quoth.message import Ack
 from quoth.reader import BatchCursor
 from quothwire.errors import Disconnected, QuothError, error
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Callable[..., object])
 
 PUBLISHES_MAX = 256
 """Publishes of one client in flight; more of them wait. A broker remembers 1,000 producers of a topic."""
@@ -126,6 +129,8 @@ class Client(ClientState):
         finalize(self, self._io_thread.stop)
         self._sequence_pool = SequencePool()
         self._ahead = ReadAhead(self._io_thread.drop)
+        self._subscriptions: list[Subscription] = []
+        self._running: SubscriptionRun | None = None
 
     def __repr__(self) -> str:
         closed = ", closed" if self._io_thread.is_stopping else ""
@@ -142,6 +147,22 @@ class Client(ClientState):
         self._ahead.clear()
         self._io_thread.stop()
         await self._io_thread.ended()
+
+    async def run(self) -> list[SubscriptionCounts]:
+        """Execute the handlers of all subscriptions until SIGINT, SIGTERM or `stop`: see `quoth.Client.run`.
+
+        A cancelled call cancels the handlers, whose records are given back.
+        """
+        self._running = SubscriptionRun(self._subscriptions, self._group)
+        try:
+            return await self._running.execute()
+        finally:
+            self._running = None
+
+    def stop(self) -> None:
+        """End `run`. Does nothing while it is not executed."""
+        if self._running is not None:
+            self._running.stop()
 
     async def _run(self, call: ClientCall[T]) -> T:
         driver = CallDriver(self._io_thread, call)
@@ -214,6 +235,13 @@ class Client(ClientState):
         self._io_thread.check()
         return NamedCursor(self, options)
 
+    def _subscribe(self, options: SubscriptionOptions) -> Callable[[H], H]:
+        def register(handler: H) -> H:
+            self._subscriptions.append(Subscription(options, handler))
+            return handler
+
+        return register
+
     def _reading(self, reader: MultiReader) -> Reading:
         self._io_thread.check()
         return Reading(self, self._io_thread, reader)
@@ -245,6 +273,7 @@ class Client(ClientState):
 
     group = method_of(openings.group, _group, "ConsumerGroup")
     cursor = method_of(openings.cursor, _cursor, "NamedCursor")
+    subscribe = method_of(openings.subscribe, _subscribe, "Callable[[H], H]")
     groups = coroutine_of(openings.groups, _run)
 
     def _requests(self) -> LoopMultiplexer:

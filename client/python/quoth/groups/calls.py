@@ -6,6 +6,7 @@ A client makes methods of them, see `quoth.core.calls`. Each creates the group i
 from __future__ import annotations
 
 import math
+import time
 from itertools import islice
 from typing import Generic, NamedTuple, Unpack
 
@@ -15,7 +16,7 @@ from quoth.core.request_state import ClientCall, RequestState
 from quoth.groups.member import GroupMember
 from quoth.groups.options import GroupOptions, place
 from quoth.groups.settlements import GroupCall
-from quoth.groups.stock import B, M
+from quoth.groups.stock import GIVEN_BACK_MS, B, M
 from quoth.reader import FETCH_BYTES, RECORDS_MAX
 from quoth.timestamps import Timestamp, now
 from quothwire.errors import NotFound, error
@@ -31,6 +32,9 @@ from quothwire.protocol.group_messages import (
 )
 from quothwire.protocol.group_settings import GivenGroupSettings, GroupSettings, as_sent
 from quothwire.protocol.messages import FETCH_BYTES_MAX, Request
+from quothwire.protocol.settlement import Settle
+
+UNSETTLED = "its member has ended without settling it"
 
 
 class GroupLag(NamedTuple):
@@ -189,6 +193,8 @@ class ConsumerWork(GroupWork, Generic[M, B]):
         self._member = member
         self._message_kind = message_kind
         self._batch_kind = batch_kind
+        self._fetched: list[M] = []
+        """Records that `fetch` has returned, and that were not settled when it was called the last time."""
 
     @property
     def member(self) -> str:
@@ -228,12 +234,20 @@ class ConsumerWork(GroupWork, Generic[M, B]):
         return self._client._timing.interrupted if is_interrupted else self._client.timeout
 
     def _leave(self, problem: BaseException | None) -> None:
-        """Settle what an iteration has handed out last, and give back what waits behind it."""
+        """Settle what an iteration has handed out last; give back what else is not settled."""
         if problem is None:
             self._member.finish_current()
         else:
             self._member.fail_current(problem)
+        for message in self._fetched:
+            if not message.is_settled:
+                message.settle(Settle.NACK, GIVEN_BACK_MS, UNSETTLED)
         self._member.stock.give_back()
+
+    def _note_fetched(self, found: list[M]) -> None:
+        now = time.monotonic()
+        left = [one for one in self._fetched if not one.is_settled and one.ends_at > now]
+        self._fetched = left + found
 
 
 def fetch(group: ConsumerWork[M, B], n: int = 100, timeout: float | None = None) -> GroupCall[list[M]]:
@@ -253,6 +267,7 @@ def fetch(group: ConsumerWork[M, B], n: int = 100, timeout: float | None = None)
         at_hand = iter(lambda: member.stock.next_message(group._message_kind), None)
         found = [message for message in islice(at_hand, n) if message is not None]
         if found or not is_there:
+            group._note_fetched(found)
             return found
 
 
@@ -261,6 +276,20 @@ def more(group: ConsumerWork[M, B]) -> GroupCall[M]:
     member = group._member
     while (message := group._next_message()) is None:
         yield from member.filled(member.next_size(), FETCH_BYTES, math.inf, patiently=True)
+    return message
+
+
+def taken(group: ConsumerWork[M, B]) -> GroupCall[M | None]:
+    """Return the next record, which the caller settles; None after a moment without any."""
+    member, wait = group._member, group._member.timing.group_wait
+    member.queue.check()
+    message = member.stock.next_message(group._message_kind)
+    while message is None:
+        ends = time.monotonic() + wait
+        filling = member.filled(member.next_size(), FETCH_BYTES, ends, patiently=True, answered=2 * wait)
+        if not (yield from filling):
+            return None
+        message = member.stock.next_message(group._message_kind)
     return message
 
 
@@ -292,8 +321,8 @@ def left(group: ConsumerWork[M, B], seconds: float) -> GroupCall[None]:
     yield from member.drained(min(seconds, 2 * member.timing.group_wait))
     is_settled = yield from member.queue.settled(seconds)
     member.queue.check()
-    if not is_settled:
-        text = f"{member.queue.unanswered} settlements have no answer in time"
+    if not is_settled and (acks := member.queue.unanswered):
+        text = f"{acks} acks have no answer in time"
         raise error("timed_out", text, "records without an ack are handed out again")
 
 

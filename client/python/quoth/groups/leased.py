@@ -5,6 +5,7 @@ A client makes methods of the calls, which return a waiter for the outcome.
 
 from __future__ import annotations
 
+import time
 from typing import Self, TypeAlias
 
 from quoth.batch import Batch
@@ -43,6 +44,11 @@ class Leased:
         return self._lease.generation
 
     @property
+    def ends_at(self) -> float:
+        """The monotonic time at which the lease ends, as far as is known here."""
+        return self._lease.deadline
+
+    @property
     def _until(self) -> int:
         raise NotImplementedError
 
@@ -54,7 +60,9 @@ class Leased:
         self, kind: Settle, milliseconds: int = 0, reason: str = "", *, waiter: Waiter | None = None
     ) -> SettleCall:
         """Add a row about them to the queue, unless they have no lease."""
-        if kind is not Settle.EXTEND:
+        if kind is Settle.EXTEND:
+            self._lease.deadline = max(self._lease.deadline, time.monotonic() + milliseconds / 1_000)
+        else:
             self._note_settled()
         if not self._lease.token:
             return None

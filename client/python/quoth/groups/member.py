@@ -160,17 +160,24 @@ class GroupMember:
         return self.size.records
 
     def filled(
-        self, records: int, bytes_max: int, deadline: float, *, patiently: bool = False
+        self,
+        records: int,
+        bytes_max: int,
+        deadline: float,
+        *,
+        patiently: bool = False,
+        answered: float = math.inf,
     ) -> GroupCall[bool]:
         """Fetch until something is at hand; returns False if nothing is by then.
 
-        patiently: wait also for a broker that is not there.
+        patiently: wait also for a broker that is not there. answered: the longest wait for one answer.
         """
         while not self.stock:
             self.queue.check()
             wait = min(max(deadline - time.monotonic(), 0.0), self.timing.group_wait)
             fetch = self.begin_fetch(records, bytes_max, wait)
-            yield Wait(fetch.waiter, math.inf)
+            if not (yield Wait(fetch.waiter, answered)):
+                return False
             try:
                 self._open(fetch)
             except QuothError as problem:

@@ -13,7 +13,7 @@ from quothwire.protocol.group_settings import CURSOR, GivenGroupSettings
 from quothwire.topic import check_topic
 
 if TYPE_CHECKING:
-    from quoth.groups.options import GroupOptions
+    from quoth.groups.options import GroupOptions, SubscriptionOptions
 
 
 class GroupSummary(NamedTuple):
@@ -70,6 +70,30 @@ def cursor(
     from quoth.groups.options import group_options
 
     return group_options(topic, name, start, {"mode": CURSOR}, create=create)
+
+
+def subscribe(
+    _: ClientState,
+    topic: str,
+    *,
+    group: str,
+    concurrency: int = 4,
+    start: Timestamp = "begin",
+    member: str | None = None,
+    on_gap: OnGap | None = None,
+    **settings: Unpack[GivenGroupSettings],
+) -> SubscriptionOptions:
+    """Return a decorator that registers a handler of the records of a group, which `run` executes.
+
+    A record whose handler returns is acknowledged; one whose handler raises an exception is given back, and
+    that is logged. A handler may settle its record itself. concurrency: the most handlers that are executed
+    at the same time, each in a thread of its own; in an event loop a handler is a coroutine function, and
+    each is a task. The other arguments are those of `group`.
+    """
+    from quoth.groups.options import group_options, subscription_options
+
+    options = group_options(topic, group, start, settings, member=member, on_gap=on_gap)
+    return subscription_options(options, concurrency)
 
 
 def groups(client: ClientState, topic: str) -> ClientCall[list[GroupSummary]]:

@@ -20,6 +20,7 @@ from quothwire.protocol.group_settings import LEASE_S_MAX, GroupSettings, as_sen
 from quothwire.topic import check_size, check_topic
 
 MEMBER_BYTES_MAX = 200
+CONCURRENCY_MAX = 1_000
 PLACES = {"begin": 0, "end": END}
 """Places in a topic that have a name: in front of its oldest record, and behind its newest one."""
 _NAME_CHARACTERS_MAX = 60
@@ -40,6 +41,13 @@ class GroupOptions(NamedTuple):
     member: str
     create: bool
     on_gap: OnGap | None
+
+
+class SubscriptionOptions(NamedTuple):
+    """The arguments of `subscribe`, checked."""
+
+    group: GroupOptions
+    concurrency: int
 
 
 def group_options(
@@ -63,6 +71,15 @@ def group_options(
         raise error("bad_request", f"the name of a member is text, not {member!r:.100}")
     check_size(member, "member's", MEMBER_BYTES_MAX, "bad_request")
     return GroupOptions(topic, name, place(start), sent, member, create, on_gap)
+
+
+def subscription_options(options: GroupOptions, concurrency: int) -> SubscriptionOptions:
+    """Check the arguments of a subscription. Raises `RequestError` ``bad_request``."""
+    is_number = isinstance(concurrency, int) and not isinstance(concurrency, bool)
+    if not is_number or not 0 < concurrency <= CONCURRENCY_MAX:
+        text = f"concurrency is a number from 1 to {CONCURRENCY_MAX}, not {concurrency!r:.100}"
+        raise error("bad_request", text)
+    return SubscriptionOptions(options, concurrency)
 
 
 def place(where: Timestamp) -> int:

@@ -135,7 +135,8 @@ class SettlementQueue:
 
     timeout: the least seconds for which a row is sent again while no answer comes; it is until its lease ends
     if that is later. new_waiter: makes a future of the client. wake: lets the driver look for what is due.
-    problem: the first error of rows that nothing waited for, until it is raised.
+    problem: the first error of acks that nothing waited for, until it is raised. Without the others, leases
+    expire.
     """
 
     def __init__(self, topic: str, group: str, timeout: float, new_waiter: Callable[[], Waiter]) -> None:
@@ -162,10 +163,10 @@ class SettlementQueue:
 
     @property
     def unanswered(self) -> int:
-        """The number of rows without an answer."""
+        """The number of acks without an answer."""
         with self._lock:
             packed = (one.rows for one in self._inflight.values())
-            return sum(map(len, (*self._rows.values(), *packed)))
+            return sum(row.kind is Settle.ACK for rows in (*self._rows.values(), *packed) for row in rows)
 
     def put(
         self,
@@ -206,7 +207,7 @@ class SettlementQueue:
                 self._hasten(-math.inf)
 
     def check(self) -> None:
-        """Raise the error of rows that nothing waited for, once, or the error with which the member ended."""
+        """Raise the error of acks that nothing waited for, once, or the error with which the member ended."""
         if self.problem is not None:
             problem, self.problem = self.problem, None
             raise problem
@@ -254,7 +255,7 @@ class SettlementQueue:
             done = list(packed.outcomes(request, outcome))
             if packed.is_outdated_by(outcome):
                 self.outdated = max(self.outdated, packed.generation)
-            if self.problem is None and any(row.waiter is None for row in packed.rows):
+            if self.problem is None and any(map(_is_plain_ack, packed.rows)):
                 self.problem = problem_of(outcome)
             for left, waiter in self._barriers:
                 left.discard(request)
@@ -302,6 +303,10 @@ def problem_of(outcome: Answer | QuothError) -> QuothError | None:
     """Return the error of a request, None if it was carried out."""
     found = outcome.reply if isinstance(outcome, Answer) else outcome
     return found if isinstance(found, QuothError) else None
+
+
+def _is_plain_ack(row: _Row) -> bool:
+    return row.kind is Settle.ACK and row.waiter is None
 
 
 def _requests_of(generation: int, rows: list[_Row]) -> list[_Packed]:

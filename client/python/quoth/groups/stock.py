@@ -19,10 +19,13 @@ UNREADABLE = "a batch in the answer of the broker does not check"
 
 
 class LeasedStock:
-    """Records of one lot. Belongs to one thread at a time. handed_out: the number of those handed out."""
+    """Records of one lot. Belongs to one thread at a time.
+
+    handed_out: the number of those handed out. given_back: the number of records of all lots that were not.
+    """
 
     def __init__(self, queue: SettlementQueue) -> None:
-        self.handed_out = 0
+        self.handed_out = self.given_back = 0
         self._queue = queue
         self._lot: Lot | None = None
         self._part: LeasedPart | None = None
@@ -62,10 +65,27 @@ class LeasedStock:
 
     def give_back(self) -> None:
         """Give all of it back."""
-        for records in self._left():
+        while (part := self._next_part()) is not None:
+            records = LeasedRange(part.lease, self._after(part), part.until)
             if records.lease.token:
                 self._queue.put(Settle.NACK, records, milliseconds=GIVEN_BACK_MS, reason=NOT_BEGUN)
-        self._lot = self._part = None
+            self.given_back += len(part.batch.values) - self._row
+            self._part = None
+
+    def keep(self, seconds_max: float) -> float:
+        """Extend the leases of all that is at hand if less than half of them is left.
+
+        Returns the seconds until the next call, at most so many.
+        """
+        left = self._left()
+        if not left or not left[0].lease.token or self._lot is None:
+            return seconds_max
+        now, seconds = time.monotonic(), self._lot.seconds
+        if 0 < left[0].lease.deadline - now < seconds / 2:
+            for records in left:
+                self._queue.put(Settle.EXTEND, records, milliseconds=round(seconds * 1_000))
+                records.lease.deadline = now + seconds
+        return min(seconds_max, seconds / 4)
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -89,30 +109,26 @@ class LeasedStock:
                     self._queue.put(Settle.NACK, records, reason=UNREADABLE)
 
     def _is_held(self, part: LeasedPart) -> bool:
-        """Return True if a part is under its lease. Extends the leases of all that is at hand in time.
-
-        In a group of mode ``at_most_once`` there is none to lose.
-        """
+        """Return True if a part is under its lease. Without a token there is none to lose."""
         lease = part.lease
         if lease.generation <= self._queue.outdated:
             return False
         if not lease.token:
             return True
         assert self._lot is not None, "the part is of it"
-        now, seconds = time.monotonic(), self._lot.seconds
-        if lease.deadline <= now:
-            return False
-        if lease.deadline - now < seconds / 2:
-            for records in self._left():
-                self._queue.put(Settle.EXTEND, records, milliseconds=round(seconds * 1_000))
-                records.lease.deadline = now + seconds
-        return True
+        now = time.monotonic()
+        if lease.deadline - now < self._lot.seconds / 2:
+            self.keep(0.0)
+        return lease.deadline > now
 
     def _left(self) -> list[LeasedRange]:
         """Return what is at hand."""
         left = self._lot.left() if self._lot is not None else []
         part = self._part
         if part is not None:
-            after = part.batch.first + self._row - 1 if self._row else part.after
-            left.insert(0, LeasedRange(part.lease, after, part.until))
+            left.insert(0, LeasedRange(part.lease, self._after(part), part.until))
         return left
+
+    def _after(self, part: LeasedPart) -> int:
+        """Return the pointer of the record before the next one of a part."""
+        return part.batch.first + self._row - 1 if self._row else part.after

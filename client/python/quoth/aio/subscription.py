@@ -1,0 +1,129 @@
+"""Handlers of records, for an event loop: see `quoth.groups.subscription`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from inspect import isawaitable
+
+from quoth.aio.group import ConsumerGroup, GroupMessage
+from quoth.groups.calls import taken
+from quoth.groups.options import GroupOptions
+from quoth.groups.stock import GIVEN_BACK_MS
+from quoth.groups.subscription import FREE_S, SIGNALS, Subscription, SubscriptionCounts, begun
+from quothwire.protocol.settlement import Settle
+
+
+class SubscriptionRun:
+    """One run of some subscriptions. For the loop."""
+
+    def __init__(
+        self, subscriptions: Iterable[Subscription], group_of: Callable[[GroupOptions], ConsumerGroup]
+    ) -> None:
+        self._subscriptions = begun(subscriptions)
+        self._group_of = group_of
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take no more records. Handlers that are executed go on."""
+        self._stopping.set()
+
+    async def execute(self) -> list[SubscriptionCounts]:
+        """Execute the handlers until it is stopped. Raises the error that has ended a subscription."""
+        with _stopped_by_signals(self.stop):
+            dispatchers = [asyncio.create_task(self._dispatch(one)) for one in self._subscriptions]
+            try:
+                await self._stopping.wait()
+                outcomes = await asyncio.gather(*dispatchers, return_exceptions=True)
+            except asyncio.CancelledError:
+                for one in dispatchers:
+                    one.cancel()
+                await asyncio.gather(*dispatchers, return_exceptions=True)
+                raise
+        for problem in filter(None, outcomes):
+            raise problem
+        return [one.counts for one in self._subscriptions]
+
+    async def _dispatch(self, subscription: Subscription) -> None:
+        """Execute one subscription."""
+        try:
+            async with self._group_of(subscription.group) as group:
+                await self._hand_out(subscription, group)
+            subscription.left = group._member.stock.given_back
+        finally:
+            self.stop()
+
+    async def _hand_out(self, subscription: Subscription, group: ConsumerGroup) -> None:
+        """Start a task for each record; returns once these have ended."""
+        free = asyncio.Semaphore(subscription.concurrency)
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def work(message: GroupMessage) -> None:
+            try:
+                result = subscription.handler(message)
+                if isawaitable(result):
+                    await result
+            except asyncio.CancelledError:
+                message.settle(Settle.NACK, GIVEN_BACK_MS)
+                raise
+            except BaseException as problem:
+                subscription.fail(message, problem)
+            else:
+                subscription.succeed(message)
+            finally:
+                free.release()
+
+        try:
+            while not self._stopping.is_set():
+                is_free = await _acquired(free, group._member.stock.keep(FREE_S))
+                if is_free and not self._stopping.is_set():
+                    message = await group._drive(taken(group))
+                    if message is None:
+                        free.release()
+                    else:
+                        task = asyncio.create_task(work(message))
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            raise
+        finally:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _acquired(semaphore: asyncio.Semaphore, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await semaphore.acquire()
+    except TimeoutError:
+        return False
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Let the first signal stop a run; the next one has its usual effect. In the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+    def hear() -> None:
+        restore()
+        stop()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, hear)
+    try:
+        yield
+    finally:
+        restore()
