@@ -16,11 +16,16 @@ TWINS: list[tuple[Any, Any]] = [
     (quoth.Reading, quoth.aio.Reading),
     (quoth.Transaction, quoth.aio.Transaction),
     (quoth.PartWriter, quoth.aio.PartWriter),
+    (quoth.ConsumerGroup, quoth.aio.ConsumerGroup),
+    (quoth.GroupMessage, quoth.aio.GroupMessage),
+    (quoth.NamedCursor, quoth.aio.NamedCursor),
 ]
 IN_A_LOOP = {
     "Iterator[Batch]": "Batches[Batch]",
     "Iterator[StoredBatch]": "Batches[StoredBatch]",
     "Iterator[Message]": "Tail",
+    "Iterator[GroupBatch]": "GroupIteration[GroupBatch]",
+    "Iterator[GroupMessage]": "GroupIteration[GroupMessage]",
     "Iterator[list[Message]]": "Portions",
     "Future[Ack]": "asyncio.Future[Ack]",
     "Client": "Connecting",
@@ -31,9 +36,9 @@ IN_A_LOOP = {
 }
 """What is called otherwise where it is awaited."""
 TYPES = {
-    "BaseException", "Column", "CursorFile", "False", "Future", "GivenSettings", "Iterable", "Iterator",
-    "Literal", "Mapping", "None", "OnGap", "Self", "Sequence", "Start", "Timestamp", "TracebackType",
-    "Unpack", "Welcome",
+    "BaseException", "Callable", "Column", "CursorFile", "False", "Future", "GivenGroupSettings",
+    "GivenSettings", "Iterable", "Iterator", "Literal", "Mapping", "None", "OnGap", "Self", "Sequence",
+    "Start", "Timestamp", "TracebackType", "True", "Unpack", "Welcome",
 }  # fmt: skip
 """What signatures name beside the public classes: the standard library's types, aliases, and `Welcome`."""
 SPECIAL = {name for pair in IN_A_LOOP.items() for name in pair if name.startswith("__")}

@@ -117,7 +117,7 @@ async def test_handlers_are_tasks(client: Client, topic: str, caplog: pytest.Log
 
     @client.subscribe(topic, group="other")
     def plain(_: GroupMessage) -> None:
-        """Do nothing: a function that is no coroutine function will do, too."""
+        """A function that is no coroutine function."""
 
     running = asyncio.create_task(client.run())
     await when(lambda: len(done) == 20, "all are handled")

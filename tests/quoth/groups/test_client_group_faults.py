@@ -17,13 +17,13 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
-from kit.broker.proxies import Meddler
-from kit.client.records import Connect, numbered
+from kit.broker.proxies import Meddler, pass_on
+from kit.client.records import Connect, numbered, values
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip, stored_batches
 from quoth import Client, Disconnected, Gap, GroupMessage, NotFound
 from quothwire.errors import QuothError, error
-from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Operation
 
 QUICK: dict[str, Any] = {"lease": 0.2, "backoff": [0.0]}
@@ -158,21 +158,21 @@ def test_an_ack_without_an_answer_fails_in_time(
 
 def test_a_broker_that_is_busy_is_asked_again(impatient: Client, meddler: Meddler, topic: str) -> None:
     impatient.publish(topic, numbered(3))
-    refusals: list[Call] = []
+    refused_calls: list[Call] = []
 
     def refuse(asked: Call) -> QuothError | bool:
-        if asked.operation in (Operation.GROUP_FETCH, Operation.GROUP_SETTLE) and len(refusals) < 3:
-            refusals.append(asked)
+        if asked.operation in (Operation.GROUP_FETCH, Operation.GROUP_SETTLE) and len(refused_calls) < 3:
+            refused_calls.append(asked)
             return error("busy", "of the test")
         return False
 
     meddler.on_request = refuse
     with impatient.group(topic, "g") as group:
         assert values_of(list(islice(group, 3))) == numbered(3)
-        refusals.clear()
+        refused_calls.clear()
         group.fetch(timeout=0)
         assert group.lag().records <= 1
-    assert len(refusals) == 3
+    assert len(refused_calls) == 3
 
 
 def test_the_error_of_an_ack_that_was_not_waited_for_is_raised_by_the_next_call(
@@ -235,6 +235,44 @@ def test_an_iteration_ends_when_the_group_or_the_topic_is_deleted(
 
 def _is_finished(client: Client, topic: str) -> bool:
     return not client.group(topic, "g").pending()
+
+
+def test_settlements_of_lost_answers_are_sent_again(impatient: Client, meddler: Meddler, topic: str) -> None:
+    impatient.publish(topic, numbered(3))
+    with impatient.group(topic, "g", backoff=["1h"]) as group:
+        first, second, third = group.fetch(3)
+        for call in (first.ack, second.nack, third.term):
+            lost: list[Call] = []
+
+            def lose(asked: Call, _: Answer, lost: list[Call] = lost) -> bool:
+                is_first = asked.operation is Operation.GROUP_SETTLE and not lost
+                lost += [asked] if is_first else []
+                return is_first
+
+            meddler.on_reply = lose
+            call()
+            assert lost
+        meddler.on_reply = pass_on
+        assert [row.first for row in group.pending()][:1] == [second.pointer]
+
+
+def test_a_fetch_whose_answer_is_lost_is_sent_again(impatient: Client, meddler: Meddler, topic: str) -> None:
+    """The records of the lost answer come again when their lease has expired."""
+    impatient.publish(topic, numbered(3))
+    lost: list[Call] = []
+
+    def lose(asked: Call, _: Answer) -> bool:
+        is_first = asked.operation is Operation.GROUP_FETCH and not lost
+        lost.extend([asked] if is_first else [])
+        return is_first
+
+    meddler.on_reply = lose
+    with impatient.group(topic, "g", lease=0.2, **QUICK) as group:
+        found = group.fetch(3)
+        assert sorted(values_of(found)) == numbered(3)
+        assert {message.attempts for message in found} == {2}
+        assert lost
+        assert values(impatient, topic) == numbered(3)
 
 
 # -- lost records -------------------------------------------------------------------------------------------

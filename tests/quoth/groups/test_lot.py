@@ -1,4 +1,4 @@
-"""A lot: which records of an answer belong to which lease, and what does not check."""
+"""Lots: the records of an answer that belong to each lease, damage, the size of the next one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from itertools import groupby
 import pytest
 
 from quoth import Gap
-from quoth.groups.lot import Lot
-from quoth.groups.lot_size import GROWTH, LEASE_PART, LOT_S_MAX, RECORDS_MAX, LotSize
+from quoth.groups.lot import GROWTH, LEASE_PART, LOT_S_MAX, RECORDS_MAX, Lot, LotSize
 from quothwire import batch
 from quothwire.batch import HEADER_BYTES
 from quothwire.protocol.binary_codec import Answer

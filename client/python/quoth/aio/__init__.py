@@ -13,8 +13,8 @@ asyncio.run(main())
 """
 
 from quoth.aio.client import Client, connect
-from quoth.aio.cursor import NamedCursor
-from quoth.aio.group import ConsumerGroup, GroupBatch, GroupIteration, GroupMessage
+from quoth.aio.groups.cursor import NamedCursor
+from quoth.aio.groups.group import ConsumerGroup, GroupBatch, GroupIteration, GroupMessage
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Portions, Reading

@@ -8,14 +8,14 @@ from collections.abc import Callable, Generator
 from typing import Any, Self, TypeVar
 from weakref import finalize
 
-from quoth.aio.cursor import NamedCursor
-from quoth.aio.group import ConsumerGroup
+from quoth.aio.groups.cursor import NamedCursor
+from quoth.aio.groups.group import ConsumerGroup
+from quoth.aio.groups.subscription import SubscriptionRun
 from quoth.aio.io_thread import IOThread
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
 from quoth.aio.requests import CallDriver, LoopMultiplexer
-from quoth.aio.subscription import SubscriptionRun
 from quoth.aio.transaction import Transaction
 from quoth.batch import Messages
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of

@@ -241,12 +241,12 @@ class ConsumerWork(GroupWork, Generic[M, B]):
             self._member.fail_current(problem)
         for message in self._fetched:
             if not message.is_settled:
-                message.settle(Settle.NACK, GIVEN_BACK_MS, UNSETTLED)
+                message._settle(Settle.NACK, GIVEN_BACK_MS, UNSETTLED)
         self._member.stock.give_back()
 
     def _note_fetched(self, found: list[M]) -> None:
         now = time.monotonic()
-        left = [one for one in self._fetched if not one.is_settled and one.ends_at > now]
+        left = [one for one in self._fetched if not one.is_settled and one._lease.deadline > now]
         self._fetched = left + found
 
 

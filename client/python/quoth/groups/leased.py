@@ -44,11 +44,6 @@ class Leased:
         return self._lease.generation
 
     @property
-    def ends_at(self) -> float:
-        """The monotonic time at which the lease ends, as far as is known here."""
-        return self._lease.deadline
-
-    @property
     def _until(self) -> int:
         raise NotImplementedError
 
@@ -56,7 +51,7 @@ class Leased:
         """Set `is_settled`."""
         raise NotImplementedError
 
-    def settle(
+    def _settle(
         self, kind: Settle, milliseconds: int = 0, reason: str = "", *, waiter: Waiter | None = None
     ) -> SettleCall:
         """Add a row about them to the queue, unless they have no lease."""
@@ -76,7 +71,7 @@ class Leased:
         if not self._lease.token:
             text = f"{kind.name.lower()}: in a group of mode at_most_once no record has a lease"
             raise error("bad_request", text, "records of such a group are finished when they are handed out")
-        return self.settle(kind, milliseconds, reason, waiter=self._queue.new_waiter())
+        return self._settle(kind, milliseconds, reason, waiter=self._queue.new_waiter())
 
 
 def ack(leased: Leased, *, wait: bool = True) -> SettleCall:
@@ -89,7 +84,7 @@ def ack(leased: Leased, *, wait: bool = True) -> SettleCall:
     the lease ends.
     """
     leased._queue.check()
-    return leased.settle(Settle.ACK, waiter=leased._queue.new_waiter() if wait else None)
+    return leased._settle(Settle.ACK, waiter=leased._queue.new_waiter() if wait else None)
 
 
 def nack(leased: Leased, delay: float | None = None, *, reason: str = "") -> SettleCall:
@@ -123,7 +118,7 @@ class LeasedMessage(Leased, Message):
     """One record under a lease."""
 
     @classmethod
-    def of(cls, queue: SettlementQueue, part: LeasedPart, row: int) -> Self:
+    def _of(cls, queue: SettlementQueue, part: LeasedPart, row: int) -> Self:
         """Return the record of a row."""
         batch, lease, after = part
         headers = batch.headers

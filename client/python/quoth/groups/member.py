@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from quoth.core.options import Timing
 from quoth.core.request_state import RequestState
 from quoth.groups.leased import Leased
-from quoth.groups.lot import Lot
-from quoth.groups.lot_size import LotSize
+from quoth.groups.lot import Lot, LotSize
 from quoth.groups.options import GroupOptions
 from quoth.groups.settlements import GroupCall, SettlementQueue, Wait, Waiter
 from quoth.groups.stock import GIVEN_BACK_MS, LeasedStock
@@ -135,14 +134,14 @@ class GroupMember:
         """Acknowledge the records in hand: their body was left."""
         current, self._current = self._current, None
         if current is not None and not current.is_settled:
-            current.settle(Settle.ACK)
+            current._settle(Settle.ACK)
 
     def fail_current(self, problem: BaseException) -> None:
         """Give the records in hand back: their body has raised an error."""
         current, self._current = self._current, None
         if current is not None and not current.is_settled:
             milliseconds = 0 if isinstance(problem, Exception) else GIVEN_BACK_MS
-            current.settle(Settle.NACK, milliseconds, f"{type(problem).__name__}: {problem}")
+            current._settle(Settle.NACK, milliseconds, f"{type(problem).__name__}: {problem}")
 
     # -- fetching ---------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class LeasedStock:
                 self.handed_out += 1
                 if self._row == len(part.batch.values):
                     self._part = None
-                return kind.of(self._queue, part, row)
+                return kind._of(self._queue, part, row)
             self._part = None
         return None
 

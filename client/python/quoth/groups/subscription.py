@@ -73,14 +73,14 @@ class Subscription:
         with self._lock:
             self.handled += 1
         if not message.is_settled:
-            message.settle(Settle.ACK)
+            message._settle(Settle.ACK)
 
     def fail(self, message: LeasedMessage, problem: BaseException) -> None:
         """Take note that the handler of a record has raised an error, and log it."""
         with self._lock:
             self.failed += 1
         if not message.is_settled:
-            message.settle(Settle.NACK, reason=f"{type(problem).__name__}: {problem}")
+            message._settle(Settle.NACK, reason=f"{type(problem).__name__}: {problem}")
         text = "a handler has failed topic=%r group=%r pointer=%d attempts=%d"
         values = self.group.topic, self.group.name, message.pointer, message.attempts
         logging.getLogger("quoth").error(text, *values, exc_info=problem)

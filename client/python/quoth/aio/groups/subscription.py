@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from inspect import isawaitable
 
-from quoth.aio.group import ConsumerGroup, GroupMessage
+from quoth.aio.groups.group import ConsumerGroup, GroupMessage
 from quoth.groups.calls import taken
 from quoth.groups.options import GroupOptions
 from quoth.groups.stock import GIVEN_BACK_MS
@@ -67,7 +67,7 @@ class SubscriptionRun:
                 if isawaitable(result):
                     await result
             except asyncio.CancelledError:
-                message.settle(Settle.NACK, GIVEN_BACK_MS)
+                message._settle(Settle.NACK, GIVEN_BACK_MS)
                 raise
             except BaseException as problem:
                 subscription.fail(message, problem)

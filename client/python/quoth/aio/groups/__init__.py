@@ -1,0 +1,1 @@
+"""Consumer groups for an event loop: see `quoth.groups`."""
