@@ -108,6 +108,7 @@ _disk = partial(_key, "Syncing, disk space and staged records")
 _life = partial(_key, "Retention, hibernation, opening and stopping")
 _limit = partial(_key, "Limits on what clients can make the broker hold", least=1)
 _scrub = partial(_key, "Background check of stored records")
+_rules = partial(_key, "Routing rules")
 _log = partial(_key, "The daemon's log on stderr; an embedded broker logs as its program configures it")
 
 
@@ -306,6 +307,12 @@ class Config:
         "A tenth of a slow disk; a terabyte takes 18 hours.",
         least=1,
         infinity=NUMBER_MAX,
+    )
+
+    rules: bool = _rules(
+        True,
+        "Run the rule sets of the topic quoth.rules, in a process of its own.",
+        "Without rule sets there is no process; `quoth rule add` adds one.",
     )
 
     log_level: str = _log(

@@ -9,6 +9,7 @@ from pathlib import Path
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
 from quothd.requests.pending_request import PendingRequest
+from quothd.service.rules_supervisor import RulesSupervisor
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.topics.metadata import under_both_names
 from quothlog.producers import RESULTS_MAX
@@ -41,12 +42,14 @@ class BrokerInfo:
         self,
         dispatcher: Dispatcher,
         scrubber: Scrubber,
+        rules: RulesSupervisor,
         bound: Bound,
         counters: Counter[str],
         process_id: int,
     ) -> None:
         self._dispatcher = dispatcher
         self._scrubber = scrubber
+        self._rules = rules
         self._bound = bound
         self._counters = counters
         self._process_id = process_id
@@ -118,6 +121,7 @@ class BrokerInfo:
                     "unopened": len(dispatcher.scheduler.unopened),
                     **dispatcher.registry.totals(),
                     **self._scrubber.counters(),
+                    **self._rules.counters(),
                 }
             ),
             states=dispatcher.registry.states(request.after, request.limit),

@@ -24,6 +24,7 @@ from quothd.frontend.endpoints import open_sockets
 from quothd.frontend.router import ReplyQueue, receive_messages, send_message, wait_for_input
 from quothd.requests.pending_request import Frame, RefusedRequest, open_request
 from quothd.service.log_events import note
+from quothd.service.rules_supervisor import RULES_TOPIC, RulesSupervisor
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier
 from quothd.threads.executor import Executor, Shared
@@ -90,7 +91,9 @@ class FrontEnd:
         self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
-        about = self._scrubber, self.bound, self._counters, process_id
+        entries = self._dispatcher.registry.entries
+        self._rules = RulesSupervisor(config, self.bound.urls, lambda: RULES_TOPIC in entries)
+        about = self._scrubber, self._rules, self.bound, self._counters, process_id
         self._info = BrokerInfo(self._dispatcher, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
@@ -163,6 +166,7 @@ class FrontEnd:
         while not self._is_over():
             now = monotonic()
             self._scrubber.tick(now)
+            self._rules.tick(now)
             if self._wanted:
                 self._configure()
             dues = (
@@ -237,6 +241,7 @@ class FrontEnd:
             config, done = self._wanted[0]
             self._dispatcher.configure(config)
             self._scrubber.configure(config)
+            self._rules.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
             done.set_result(None)
 
@@ -287,6 +292,7 @@ class FrontEnd:
         if not at_work:  # else they may still need the shared threads
             self._shared.fsync_thread.stop(until, monotonic)
             self._shared.reader_pool.stop(until, monotonic)
+        self._rules.stop()
         self._scrubber.stop()
         if at_work:
             text = f"{_named(at_work)} still at work after {format_span(allowed)}"

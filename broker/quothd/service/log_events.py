@@ -79,6 +79,11 @@ EVENTS: dict[str, LogEvent] = {
     # the background check
     "scrub_failed": LogEvent(WARNING, "sealed segments, or those of one topic, cannot be checked"),
     "damage_found": LogEvent(WARNING, "a sealed segment is damaged; `quoth log repair` repairs what it can"),
+    # the routing rules
+    "rules_changed": LogEvent(INFO, "another version of a rule set has effect; 0: it was removed"),
+    "rules_group_deleted": LogEvent(INFO, "a group of a former version of a rule set was deleted"),
+    "rules_failed": LogEvent(WARNING, "a rule set, or the process that runs them, cannot run"),
+    "rules_ended": LogEvent(WARNING, "the process of the rules has ended; it is started again"),
     # other libraries
     "message": LogEvent(INFO, "a message of another library"),
 }

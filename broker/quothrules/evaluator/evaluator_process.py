@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import BinaryIO
 
 from quoth.message import Message
@@ -31,6 +32,11 @@ def main() -> None:
     """Answer frames until the end of stdin."""
     deadline, rule = float(sys.argv[1]), CurrentRule(int(sys.argv[2]))
     given, answers = _own_pipes()
+    with suppress(BrokenPipeError):  # the parent is gone
+        _answer(given, answers, deadline, rule)
+
+
+def _answer(given: BinaryIO, answers: Callable[[bytes], None], deadline: float, rule: CurrentRule) -> None:
     evaluation: Evaluation | None = None
     while (frame := frames.read_frame(given.read)) is not None:
         if frame[0] == frames.RULES:

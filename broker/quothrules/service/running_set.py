@@ -15,6 +15,8 @@ from quothrules.routing.route_worker import RouteWorker, history_of
 from quothrules.rule import RuleSet
 from quothwire.errors import NotFound, QuothError
 
+RETRY_US = 60_000_000
+"""Between two attempts to start rules that cannot run: a function may be installed meanwhile."""
 STOP_S = 5.0
 """Seconds that a worker has to give back what it has in hand."""
 Report = Callable[..., None]
@@ -42,6 +44,9 @@ class RunningSet:
         self._version: RuleVersion | None = None
         """The version that runs."""
         self._problem = ""
+        self._refused: RuleVersion | None = None
+        self._try_at = 0
+        """The version that cannot run, and the time, as a pointer, of the next attempt."""
         self._active: dict[int, ActiveRules] = {}
         self._workers: dict[tuple[str, str], RouteWorker] = {}
         self._clean: set[str] = set()
@@ -50,7 +55,7 @@ class RunningSet:
     def follow(self, topics: Iterable[str]) -> None:
         """Run the current version on the topics that there are."""
         current = self._history.current
-        if current is not self._version:
+        if current is not self._version and (current is not self._refused or self._clock() >= self._try_at):
             self._change(current)
         topics = list(topics)
         wanted = self._wanted(topics)
@@ -98,6 +103,7 @@ class RunningSet:
             try:
                 self._active = self._start(current.rules)
             except QuothError as problem:
+                self._refused, self._try_at = current, self._clock() + RETRY_US
                 if self._problem != str(problem):
                     self._problem = str(problem)
                     self._report("rules_failed", rules=self._history.name, problem=self._problem)
@@ -107,7 +113,7 @@ class RunningSet:
             for worker in self._workers.values():
                 if worker.place.delay_us in self._active:
                     worker.apply(self._active[worker.place.delay_us])
-        self._problem = ""
+        self._problem, self._refused = "", None
         self._version = current
         self._clean.clear()
         self._end(former)

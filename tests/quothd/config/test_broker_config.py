@@ -34,6 +34,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     "retention": ('"until_acked"', "until_acked", "limits", "limits", "until_acked", "until_acked"),
     "log_level": ('"debug"', "debug", "warning", "warning", "error", "error"),
     "log_format": ('"json"', "json", "text", "text", "json", "json"),
+    "rules": ("false", False, "on", True, "off", False),
 }
 FLOATS = ("4", 4.0, "5.5", 5.5, "6e1", 60.0)
 INTEGERS = ("20000000", 20_000_000, "30000000", 30_000_000, "40000000", 40_000_000)

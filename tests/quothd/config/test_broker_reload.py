@@ -54,7 +54,7 @@ def reload(broker: BrokerProcess, file: Path, text: str) -> None:
 ANOTHER: dict[str, object] = {
     "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
     "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
-    "retention": "until_acked",
+    "retention": "until_acked", "rules": False,
 }  # fmt: skip
 
 
@@ -310,6 +310,13 @@ def _group_idle(it: Reloaded) -> None:
     eventually(lambda: "not used" in it.fast.call(DescribeGroup("g"), "t").problem, "it is reported")
 
 
+def _rules(it: Reloaded) -> None:
+    it.fast.publish("quoth.rules", [b"x"])
+    eventually(lambda: it.counted("rules_running"), "the process runs")
+    it.set(rules=False)
+    eventually(lambda: not it.counted("rules_running"), "it is ended")
+
+
 LARGEST = b"x" * (16 * MIB - len(batch.encode([b""])))
 EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "auto_create": _refuses("new", b"x", "unknown_topic", auto_create=False),
@@ -340,6 +347,7 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "group_idle": _group_idle,
     "scrub_interval": _leads_to(lambda it: it.counted("scrub_rounds") > 0, scrub_interval=0.01),
     "scrub_rate": _is_handed_on("scrub_rate", 10**9),
+    "rules": _rules,
 }
 """The effect of every live key, but for those of the daemon's log."""
 

@@ -47,8 +47,8 @@ def start_rules() -> Iterator[StartRules]:
 
 @pytest.fixture
 def own(start_broker: StartBroker) -> BrokerProcess:
-    """A broker of this test alone, without rules of its own."""
-    return start_broker()
+    """A broker of this test alone, which runs no rules itself."""
+    return start_broker(rules=False)
 
 
 @pytest.fixture
@@ -174,6 +174,8 @@ def test_the_process_ends_with_its_parent_and_leaves_nothing(
         process.stdin = None
     assert process.wait(DEADLINE_S) == 0
     eventually(lambda: not any(map(runs, evaluators)), "they have ended")
+    if by_signal:
+        assert admin.group("orders.a", "rules.shop", create=False).info().in_flight == 0
 
 
 @needs_proc
@@ -203,37 +205,73 @@ to = "all-{topic}"
 """
 
 
+class Source:
+    """Topics that get numbers, and the numbers that they have got."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.sent = {f"in-{number}": 0 for number in range(3)}
+
+    def publish(self, count: int) -> None:
+        for topic, first in self.sent.items():
+            self.client.publish(topic, [b"%d" % number for number in range(first, first + count)])
+            self.sent[topic] = first + count
+
+    def goes_on(self, seconds: float) -> None:
+        """Publish more, and let the rules come into the middle of it."""
+        before = len(values(self.client, "even"))
+        self.publish(800)
+        eventually(lambda: len(values(self.client, "even")) > before, "it goes on")
+        pause(seconds)
+
+    def arrives(self) -> tuple[dict[str, list[int]], list[int]]:
+        """Wait until all has arrived; returns the numbers of each topic, and all even ones."""
+        expected = {f"all-{topic}": count for topic, count in self.sent.items()}
+        expected["even"] = sum(self.sent.values()) // 2
+        eventually(
+            lambda: all(len(values(self.client, name)) >= count for name, count in expected.items()),
+            "all",
+            90,
+        )
+        found = {topic: [*map(int, values(self.client, f"all-{topic}"))] for topic in self.sent}
+        return found, [*map(int, values(self.client, "even"))]
+
+
 def test_a_process_that_is_killed_loses_and_doubles_nothing(
     own: BrokerProcess, admin: Client, start_rules: StartRules, rng: random.Random
 ) -> None:
-    """At random times, several times, while records come; and in the end the broker, too."""
-    sent = {f"in-{number}": 0 for number in range(3)}
-
-    def publish(count: int) -> None:
-        for topic in sent:
-            first, sent[topic] = sent[topic], sent[topic] + count
-            admin.publish(topic, [b"%d" % number for number in range(first, first + count)])
-
-    def goes_on() -> None:
-        """Let the process come into the middle of its work."""
-        before = len(values(admin, "even"))
-        publish(800)
-        eventually(lambda: len(values(admin, "even")) > before, "it goes on")
-        pause(rng.uniform(0, 0.3))
-
+    """At random times, several times, while records come; and in the end the broker, too. Order holds."""
+    source = Source(admin)
     add_rules(admin, "split", ROUTES, begin=0)
     process = start_rules(own)
     for _ in range(3):
-        goes_on()
+        source.goes_on(rng.uniform(0, 0.3))
         os.kill(process.pid, signal.SIGKILL)
         process.wait(DEADLINE_S)
         process = start_rules(own)
-    goes_on()
+    source.goes_on(rng.uniform(0, 0.3))
     own.kill()
     own.restart()
-    for topic, count in sent.items():
-        eventually(lambda name=topic, most=count: len(values(admin, f"all-{name}")) >= most, topic, 60)  # type: ignore[misc]
-    expected = {topic: [b"%d" % number for number in range(count)] for topic, count in sent.items()}
-    assert {topic: values(admin, f"all-{topic}") for topic in sent} == expected
-    eventually(lambda: len(values(admin, "even")) >= sum(sent.values()) // 2, "all of them")
-    assert len(values(admin, "even")) == sum(sent.values()) // 2
+    found, even = source.arrives()
+    assert found == {topic: [*range(count)] for topic, count in source.sent.items()}
+    assert sorted(even) == sorted(3 * [*range(0, source.sent["in-0"], 2)])
+
+
+def test_two_processes_lose_and_double_nothing(
+    own: BrokerProcess, admin: Client, start_rules: StartRules, rng: random.Random
+) -> None:
+    """As by a mistake. They share the records, so only the order suffers."""
+    source = Source(admin)
+    add_rules(admin, "split", ROUTES, begin=0)
+    processes = [start_rules(own) for _ in range(2)]
+    for number in range(4):
+        source.goes_on(rng.uniform(0, 0.3))
+        process = processes[number % 2]
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(DEADLINE_S)
+        processes[number % 2] = start_rules(own)
+    found, even = source.arrives()
+    assert {topic: sorted(numbers) for topic, numbers in found.items()} == {
+        topic: [*range(count)] for topic, count in source.sent.items()
+    }
+    assert sorted(even) == sorted(3 * [*range(0, source.sent["in-0"], 2)])
