@@ -55,6 +55,8 @@ def test_options_travel_to_other_processes() -> None:
         ({"subscrib": "a"}, "bad_request: there is no option 'subscrib' (did you mean subscribe?)"),
         ({"kafka.bootstrap.servers": "h:1"}, "'kafka.bootstrap.servers' (did you mean url?)"),
         ({"path": "a"}, "'path' (did you mean subscribe?)"),
+        ({"kafka.group.id": "a"}, "'kafka.group.id' (did you mean group?)"),
+        ({"group": "a/b"}, "bad_group: option group: "),
         ({"wholly": "other"}, "there are url, "),
         ({"quoth.bootstrap.servers": "h:1"}, "where is the broker? (set one of url and"),
         ({"url": "a:1,b:2"}, "option url: 'a:1,b:2' (one broker, like"),

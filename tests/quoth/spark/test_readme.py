@@ -110,6 +110,12 @@ def test_a_stream_is_written_to_parquet_and_its_lag_is_reported(
     assert sorted(row.value for row in found) == ["one", "two"]
 
 
+def test_a_stream_shows_its_progress_as_a_named_cursor(client: Client, topic: str, run: Run) -> None:
+    client.publish(topic, [b"one", b"two"])
+    run('.option("group", "report")')
+    assert client.cursor(topic, "report", create=False).lag().records == 0
+
+
 def test_a_topic_is_written_once(spark: Any, client: Client, topic: str, run: Run) -> None:
     client.publish(topic, [b"a", b"b", b"b"])
     write = run("foreachBatch")["write"]
@@ -137,7 +143,7 @@ def test_json_is_parsed_and_the_rest_is_a_dead_letter(client: Client, topic: str
 
 
 def test_commands_of_the_page_and_their_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (len(PYTHON), len(SHELL)) == (8, 4), "every block is run by a test"
+    assert (len(PYTHON), len(SHELL)) == (9, 4), "every block is run by a test"
     for line in SHELL:
         words = shlex.split(line)[1:]
         assert application.run([*words[:2], "--help"]) == 0

@@ -17,6 +17,7 @@ from quoth.spark.connections import TIMEOUT_S, client
 from quoth.timestamps import now
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
+from quothwire.protocol.group_settings import check_group
 from quothwire.text.quantity import is_span, parse_span
 from quothwire.topic import check_topic
 
@@ -32,13 +33,15 @@ NAMES = (
     "url", "quoth.bootstrap.servers", "subscribe", "subscribePattern", "since", "startingOffsets",
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", *BATCH_ONLY,
     *STREAM_ONLY, "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "lossTopic",
-    "timeout",
+    "timeout", "group",
 )  # fmt: skip
 _SYNONYMS = {
     "path": "subscribe",
     "topic": "subscribe",
     "assign": "subscribe",
     "kafka.bootstrap.servers": "url",
+    "kafka.group.id": "group",
+    "groupidprefix": "group",
     "fetchoffset.numretries": "timeout",
     "fetchoffset.retryintervalms": "timeout",
     "kafkaconsumer.polltimeoutms": "timeout",
@@ -101,7 +104,8 @@ class Options:
     micro-batch waits for so many records, at most `delay` seconds. partitions_min: about the number of tasks;
     None for a task for each processor, or more for large ranges. partition_records: about the largest number
     of records of a task. loss_topic: where losses are published. timeout: seconds that a broker may be
-    unreachable.
+    unreachable. group: a group or a named cursor, at which the reading begins where there is one; to it a
+    stream commits.
     """
 
     url: str
@@ -118,6 +122,7 @@ class Options:
     fail_on_data_loss: bool
     loss_topic: str | None
     timeout: float
+    group: str | None
 
     def means(self, name: str) -> bool:
         """True if the topic of this name is read."""
@@ -159,6 +164,7 @@ def parse(options: Mapping[str, str], *, stream: bool) -> Options:
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         loss_topic=given.topic("lossTopic"),
         timeout=given.timeout(),
+        group=given.group("group"),
     )
 
 
@@ -242,6 +248,10 @@ class GivenOptions:
     def topic(self, name: str) -> str | None:
         """Parse a topic's name; None if the option is not set. Raises also ``bad_topic``."""
         return _of_option(name, check_topic, self.text(name)) if name in self else None
+
+    def group(self, name: str) -> str | None:
+        """Parse a group's name; None if the option is not set. Raises also ``bad_group``."""
+        return _of_option(name, check_group, self.text(name)) if name in self else None
 
     def each(self, name: str) -> dict[str, int]:
         """Parse a number for each topic from JSON: {"topic": 5}, or Kafka's {"topic": {"0": 5}}."""

@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from quoth.client import Client
+from quoth.reported_cursor import described
 from quoth.spark.options import EARLIEST, LATEST, OffsetBound, Options
 from quoth.spark.source.range_reader import DataLoss, Lose
 from quothwire.errors import NotFound, error
@@ -127,6 +128,20 @@ def position_at(broker: Client, topic: str, bound: OffsetBound, lose: Lose) -> T
     return begin
 
 
+def begin_at(broker: Client, topic: str, options: Options, lose: Lose) -> TopicPosition:
+    """The position at which a query begins in a topic: behind what its group has finished, if there is one.
+
+    Raises as `position_at`.
+    """
+    bound = options.starting.of(topic)
+    found = None if options.group is None else described(broker, topic, options.group)
+    if found is not None:
+        # A power cut may have taken records that were finished, and new ones have higher pointers.
+        finished = min(found.after, broker.topic(topic).last)
+        bound = OffsetBound(finished + 1 if finished else EARLIEST)
+    return position_at(broker, topic, bound, lose)
+
+
 class Backlog(NamedTuple):
     """The unread records of a topic, from one position to another. bytes: stored bytes of the whole topic."""
 
@@ -169,7 +184,7 @@ class OffsetPlanner:
         begun = {}
         for name in names:
             try:
-                begun[name] = position_at(self._broker, name, starting.of(name), self._lose)
+                begun[name] = begin_at(self._broker, name, self._options, self._lose)
             except NotFound as problem:
                 if problem.code != "unknown_topic" or name in starting.each:
                     raise

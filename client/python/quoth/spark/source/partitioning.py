@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from quoth.client import Client
 from quoth.spark.options import LATEST, Options
-from quoth.spark.source.offset_planner import Offset, position_at, selected, share
+from quoth.spark.source.offset_planner import Offset, begin_at, selected, share
 from quoth.spark.source.range_reader import DataLoss, Lose, TopicRange
 from quothwire.errors import NotFound
 from quothwire.protocol.messages import PARTS_MAX
@@ -40,7 +40,7 @@ def extents_now(broker: Client, options: Options, lose: Lose) -> list[TopicRange
     options.starting.check_names(names, "starting offsets")
     options.ending.check_names(names, "ending offsets")
     for name in names:
-        begin = position_at(broker, name, options.starting.of(name), lose)
+        begin = begin_at(broker, name, options, lose)
         end = options.ending.of(name).pointer
         until = broker.topic(name).last if end == LATEST else end - 1
         if begin.next <= until:

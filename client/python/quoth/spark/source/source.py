@@ -41,6 +41,7 @@ from quoth.spark.source.offset_planner import Offset, OffsetPlanner
 from quoth.spark.source.partitioning import extents_between, extents_now, partitions
 from quoth.spark.source.range_reader import DataLoss, RangeReader, TopicRange, refuse
 from quoth.spark.source.ranges import context_of
+from quoth.spark.source.stream_cursors import StreamCursors
 from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import QuothError, error
 
@@ -144,8 +145,14 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         return OffsetPlanner(self.options.connect(), self.options, self.lose)
 
     @cached_property
+    def _cursors(self) -> StreamCursors:
+        return StreamCursors(self.options)
+
+    @cached_property
     def _begin(self) -> dict[str, Any]:
-        return self._planner.begin().to_json()
+        begun = self._planner.begin()
+        self._cursors.check(begun.topics)
+        return begun.to_json()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset at which a new query begins: the same at every call."""
@@ -160,9 +167,14 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadMaxRows(self.options.records_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next micro-batch; `start` if there is nothing to read."""
+        """The end of the next micro-batch; `start` if there is nothing to read.
+
+        Everything up to `start` is done. Spark calls `commit` for it only if there is a next micro-batch.
+        """
         begin = Offset.from_json(start)
         end = self._planner.reach(begin, capped=not isinstance(limit, ReadAllAvailable))
+        self._cursors.check(end.topics)
+        self._cursors.commit(begin)
         return start if end is begin else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -172,6 +184,10 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges of each task."""
         return self.tasks(extents_between(self.options.url, Offset.from_json(start), Offset.from_json(end)))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Show at the broker, if there is a `group`, that a micro-batch is done; see `StreamCursors`."""
+        self._cursors.commit(Offset.from_json(end))
 
 
 def check_schema(schema: StructType) -> None:

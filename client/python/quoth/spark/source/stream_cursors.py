@@ -1,0 +1,60 @@
+"""Shows the progress of a stream at the broker: a named cursor in each topic.
+
+The checkpoint of the query decides which records it reads; nothing here changes that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from quoth.reported_cursor import ReportedCursor, refuse_leases
+from quoth.spark.connections import client
+from quoth.spark.options import Options
+from quoth.spark.source.offset_planner import Offset
+from quothwire.errors import Disconnected, QuothError
+
+COMMIT_S = 5.0
+"""Seconds that a broker may take for a commit: the query does not need its success."""
+
+log = logging.getLogger("quoth.spark")
+
+
+class StreamCursors:
+    """The cursors of a stream, none without the option `group`. Belongs to the process that plans it."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._group = options.group
+        self._checked: set[str] = set()
+        self._cursors: dict[str, ReportedCursor] = {}
+
+    def check(self, topics: Iterable[str]) -> None:
+        """Look for the group in new topics. Raises `Conflict` ``group_exists`` if it has leases there."""
+        if self._group is None:
+            return
+        for topic in topics:
+            if topic not in self._checked:
+                refuse_leases(self._options.connect(), topic, self._group)
+                self._checked.add(topic)
+
+    def commit(self, end: Offset) -> None:
+        """Move the cursors to the end of a micro-batch that Spark has committed; not to the initial offset.
+
+        Failures are logged, and the next commit makes up for them. Raises ``group_exists`` for a group with
+        leases that was created since `check`.
+        """
+        if self._group is None or end.initial:
+            return
+        broker = client(self._options.url, min(self._options.timeout, COMMIT_S))
+        for topic, position in end.topics.items():
+            if topic not in self._cursors:
+                self._cursors[topic] = ReportedCursor(broker, topic, self._group)
+            try:
+                self._cursors[topic].report(position.next - 1)
+            except QuothError as problem:
+                if problem.code == "group_exists":
+                    raise
+                log.warning("cursor %r of topic %r: not committed: %s", self._group, topic, problem)
+                if isinstance(problem, Disconnected):
+                    return  # the others would wait as long
