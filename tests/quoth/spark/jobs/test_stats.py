@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,9 @@ def kept(spark: Any, out: Path, kind: str = "windows") -> list[dict[str, Any]]:
 def test_windows_are_written_as_text_json_and_parquet(
     spark: Any, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    publish(client, topic)
+    last = publish(client, topic)
     client.create_topic(f"{topic}-empty")
+    client.cursor(topic, "report").commit(last - 100)
     out = tmp_path / "out"
     summary = stats.job([topic, f"{topic}-*"], broker=JobBroker(client.url), window="1ms", out=str(out))(
         spark
@@ -46,9 +49,12 @@ def test_windows_are_written_as_text_json_and_parquet(
     assert [one["records"] for one in content["topics"]] == [3_000, 0]
     assert sum(row["records"] for row in content["windows"]) == 3_000
     heading, *lines = summary.lines
-    assert len(lines) == len(content["windows"]) + 2
+    assert len(lines) == len(content["windows"]) + 3
     assert heading.split()[:2] == ["topic", "window"]
-    assert lines[-1] == f"{topic}-empty: no records"
+    assert lines[-2] == f"{topic}-empty: no records"
+    assert re.fullmatch(rf"{topic}: cursor report is 100 records and \d+\.\d s behind at \S+Z", lines[-1])
+    (lag,) = content["groups"]
+    assert (lag["topic"], lag["group"], lag["mode"], lag["records"]) == (topic, "report", "cursor", 100)
     full = next(row for row in content["windows"] if row["records"] == 1_000)
     assert (full["keys"], full["keyed"], full["value_bytes"], full["records_per_s"]) == (
         10,
@@ -62,6 +68,9 @@ def test_windows_are_written_as_text_json_and_parquet(
     ]
     assert [{**row, "end": None} for row in rows] == [{**row, "end": None} for row in content["windows"]]
     assert kept(spark, out, "gaps") == []
+    (kept_lag,) = kept(spark, out, "lags")
+    assert kept_lag.pop("at").timestamp() == pointers.parse(lag.pop("at"), 0) / 1e6
+    assert kept_lag == lag
     with pytest.raises(FileExistsError, match="exists already"):
         stats.job(topic, broker=JobBroker(client.url), out=str(out))
 
@@ -121,6 +130,36 @@ def test_each_window_is_kept_once_through_crashes_of_the_driver(
     until = rows[-1]["last"]
     assert sum(row["records"] for row in rows) == client.count(topic, 0, until).records
     assert rows[0]["first"] == client.topic(topic).first
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_each_look_shows_the_lags_of_groups_also_without_a_window(
+    spark: Any, client: Client, topic: str, as_json: bool
+) -> None:
+    publish(client, topic, 10)
+    client.group(topic, "billing").info()
+    looks: list[str] = []
+
+    def write(lines: str) -> None:
+        looks.append(lines)
+        publish(client, topic, 1)
+        if len(looks) == 3:
+            raise Crashed
+
+    show = stats.shown(write, as_json=as_json)
+    job = stats.following(topic, every=0.1, broker=JobBroker(client.url), window="100000w", show=show)
+    with pytest.raises(Crashed):
+        job(spark)
+    if as_json:
+        lags = [json.loads(look)["group"] for look in looks]
+        assert [(lag["group"], lag["mode"], lag["records"]) for lag in lags] == [
+            ("billing", "at_least_once", 10 + number) for number in range(3)
+        ]
+    else:
+        assert [re.findall("group billing is ([0-9]+) records", look) for look in looks] == [
+            [str(10 + number)] for number in range(3)
+        ]
+        assert [look.startswith("topic ") for look in looks] == [True, False, False]
 
 
 def test_mistyped_command_is_refused(client: Client, topic: str, capfd: pytest.CaptureFixture[str]) -> None:

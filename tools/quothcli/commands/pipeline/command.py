@@ -46,7 +46,7 @@ _Directories = Annotated[
 ]
 _Window = Annotated[str, option("--window SPAN", "The length of a window: 10s, 1m, 1h, 1d.")]
 _Until = Annotated[str | None, option("--until TIME", "Stop before this time.")]
-_Out = Annotated[str | None, option("--out DIR", "Keep windows and gaps there, as Parquet.")]
+_Out = Annotated[str | None, option("--out DIR", "Keep windows, gaps and lags of groups there, as Parquet.")]
 _FollowWindows = Annotated[
     float | None, span_option("--follow", "Go on for ever, looking so often for ended windows.", least=0.1)
 ]
@@ -303,8 +303,9 @@ def stats(
 
     A line for each window with records: how many and how large, rates, different keys (about: within 3 % in
     two cases of three, exactly up to 1,023), the largest record, records that are missing, records behind the
-    newest one; --format json and --out tell more. With --follow a window is printed once a record lies
-    behind it. Damaged records make the exit status 1.
+    newest one; --format json and --out tell more. Then a line for each group and named cursor of the topics:
+    how many records it has not finished, and for how long. With --follow a window is printed once a record
+    lies behind it, and the lag of each group whenever it looks. Damaged records make the exit status 1.
     """
 
     with installed():

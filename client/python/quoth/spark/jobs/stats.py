@@ -1,5 +1,7 @@
 """Computes statistics of topics by windows of time: records, bytes, rates, keys, gaps, largest records, lag.
 
+Beside them, it shows the lag of each group and named cursor, as it is at the moment of a look.
+
     quoth pipeline stats TOPIC... [--window 1m]
 
 Windows begin at multiples of their length since 1970, so that those of two runs or two topics match. The
@@ -14,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -23,11 +26,13 @@ from quoth.spark.atomic_files import local_path, refuse_existing
 from quoth.spark.jobs.session import Job, JobBroker, JobSummary, looking, schema_of
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.following import Follower
+from quoth.spark.statistics.lags import GroupLagRow, group_lags
 from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
 from quoth.spark.workers import SparkWorkers, until_next_look
 from quoth.timestamps import Timestamp, cursor, last_before, now
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
+from quothwire.protocol.group_settings import CURSOR
 from quothwire.text.paths import given_path
 from quothwire.text.quantity import parse_span
 
@@ -52,8 +57,8 @@ def job(
     until: Timestamp | None = None,
     out: str | None = None,
 ) -> Job:
-    """Prepare the statistics of the present records. window: a span of time. out: the folder for windows and
-    gaps.
+    """Prepare the statistics of the present records. window: a span of time. out: the folder for windows,
+    gaps and the lags of groups.
 
     Raises `RequestError` for an invalid span or time, FileExistsError, and as `JobBroker.checked`. The job
     raises as `survey`.
@@ -68,6 +73,7 @@ def job(
             ends = {name: min(end, max(now(), client.topic(name).last)) for name in names}
             ranges = [SurveyRange(name, after, ends[name]) for name in names if after < ends[name]]
             seen = survey(client, SparkWorkers(spark), ranges, width)
+            seen = seen._replace(lags=group_lags(client, names))
         if out is not None:
             save(spark, seen, out)
         return summary_of(names, seen)
@@ -89,9 +95,9 @@ def following(
     """Prepare the statistics of windows as they end, for ever, looking each `every` seconds.
 
     checkpoint: the directory that remembers the position; without one it begins anew each time. since: where
-    a new checkpoint begins, by default at the oldest record. out: the folder for windows and gaps of each
-    look; needs a checkpoint. show: called with each look; after a crash once more with the last one. Raises
-    as `job` and `Follower`.
+    a new checkpoint begins, by default at the oldest record. out: the folder for windows, gaps and lags of
+    each look that has windows; needs a checkpoint. show: called with each look that has windows or lags;
+    after a crash once more with the last windows. Raises as `job` and `Follower`.
     """
     width, begin = window_us(window), cursor(None, since, 0) + 1
     selection = broker.checked(topics)
@@ -106,7 +112,8 @@ def following(
             refuse_existing(out)
 
     def run(spark: SparkSession) -> JobSummary:
-        def keep(number: int, seen: Survey) -> None:
+        def keep(lags: list[GroupLagRow], number: int, seen: Survey) -> None:
+            seen = seen._replace(lags=lags)
             if out is not None:
                 save(spark, seen, out, number)
             show(seen)
@@ -120,7 +127,9 @@ def following(
             while True:
                 began, failed = time.monotonic(), None
                 try:
-                    follower.look(client, SparkWorkers(spark), keep)
+                    lags = group_lags(client, named(client, selection))
+                    if follower.look(client, SparkWorkers(spark), partial(keep, lags)) is None and lags:
+                        show(Survey([], [], {}, lags))
                 except QuothError as problem:
                     if not problem.retryable:
                         raise
@@ -143,14 +152,16 @@ def window_us(window: str) -> int:
 
 
 def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None) -> None:
-    """Write windows and gaps as Parquet: OUT/windows and OUT/gaps.
+    """Write windows, gaps and lags as Parquet: OUT/windows, OUT/gaps and OUT/lags.
 
     number: of a look; then in folders look=NUMBER of these, in the place of what is there.
     """
     windows = _frame(spark, seen.rows, WindowRow)
     for name in ("start", "end"):
         windows = windows.withColumn(name, functions.timestamp_micros(name))
-    for frame, kind in ((windows, "windows"), (_frame(spark, map(astuple, seen.gaps), Gap), "gaps")):
+    gaps = _frame(spark, map(astuple, seen.gaps), Gap)
+    lags = _frame(spark, seen.lags, GroupLagRow).withColumn("at", functions.timestamp_micros("at"))
+    for frame, kind in ((windows, "windows"), (gaps, "gaps"), (lags, "lags")):
         if number is None:
             frame.write.parquet(f"{out}/{kind}")
         else:
@@ -158,8 +169,7 @@ def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None)
 
 
 def summary_of(topics: Iterable[str], seen: Survey) -> JobSummary:
-    """Summarize a survey: a line for each window, each gap and each topic. It is good if nothing is
-    damaged."""
+    """Summarize a survey: a line for each window, gap, topic and group. It is good if nothing is damaged."""
     rows, gaps = defaultdict[str, list[WindowRow]](list), defaultdict[str, list[Gap]](list)
     for row in seen.rows:
         rows[row.topic].append(row)
@@ -173,11 +183,13 @@ def summary_of(topics: Iterable[str], seen: Survey) -> JobSummary:
     lines += map(line, seen.rows[left_out:])
     lines += map(gap_line, seen.gaps)
     lines += map(_topic_line, summaries)
+    lines += map(lag_line, seen.lags)
     content = {
         "topics": summaries,
         "windows": list(map(content_of, seen.rows[left_out:])),
         "windows_left_out": left_out,
         "gaps": list(map(asdict, seen.gaps)),
+        "groups": list(map(lag_content, seen.lags)),
     }
     return JobSummary(lines, content, not any(gap.reason == "damaged" for gap in seen.gaps))
 
@@ -207,6 +219,20 @@ def gap_line(gap: Gap) -> str:
     return f"{gap.topic}: {count} missing {after}before {gap.next}: {gap.reason}"
 
 
+def lag_line(lag: GroupLagRow) -> str:
+    """Format the lag of a group for the user."""
+    kind = "cursor" if lag.mode == CURSOR else "group"
+    at = pointers.to_text(lag.at // 1_000_000 * 1_000_000).replace(".000000Z", "Z")
+    return (
+        f"{lag.topic}: {kind} {lag.group} is {lag.records:,} records and {lag.seconds:,.1f} s behind at {at}"
+    )
+
+
+def lag_content(lag: GroupLagRow) -> dict[str, Any]:
+    """The lag of a group as an object of JSON; its time as text."""
+    return lag._asdict() | {"at": pointers.to_text(lag.at)}
+
+
 def content_of(row: WindowRow) -> dict[str, Any]:
     """A window as an object of JSON; its start and its end as times."""
     content = row._asdict()
@@ -214,16 +240,17 @@ def content_of(row: WindowRow) -> dict[str, Any]:
 
 
 def shown(write: Callable[[str], object], *, as_json: bool) -> Callable[[Survey], None]:
-    """Make a function that prints a look: windows, then gaps, a line each. write: gets the lines of a
+    """Make a function that prints a look: windows, gaps, then lags, a line each. write: gets the lines of a
     look."""
     heading = iter([] if as_json else [HEADING])  # once
 
     def show(seen: Survey) -> None:
         if as_json:
             rows = [{"window": content_of(row)} for row in seen.rows]
-            lines = [json.dumps(one) for one in [*rows, *({"gap": asdict(gap)} for gap in seen.gaps)]]
+            gaps = [{"gap": asdict(gap)} for gap in seen.gaps]
+            lines = list(map(json.dumps, [*rows, *gaps, *({"group": lag_content(lag)} for lag in seen.lags)]))
         else:
-            lines = [*heading, *map(line, seen.rows), *map(gap_line, seen.gaps)]
+            lines = [*heading, *map(line, seen.rows), *map(gap_line, seen.gaps), *map(lag_line, seen.lags)]
         write("\n".join(lines))
 
     return show

@@ -16,6 +16,7 @@ from quoth.message import Gap
 from quoth.spark.source.offset_planner import TopicPosition, share
 from quoth.spark.source.partitioning import split, tasks_for
 from quoth.spark.source.range_reader import TopicRange
+from quoth.spark.statistics.lags import GroupLagRow
 from quoth.spark.statistics.windows import Window, joined, windows_in
 from quoth.spark.workers import Workers, perform
 from quoth.timestamps import now
@@ -67,12 +68,13 @@ class Survey(NamedTuple):
 
     gaps: records that could not be read. Records that retention removed before a range belong to no window;
     if the range begins at a time, their number is an upper bound. reached: the position after the survey, by
-    topic.
+    topic. lags: those of the groups, if they were measured.
     """
 
     rows: list[WindowRow]
     gaps: list[Gap]
     reached: dict[str, TopicPosition]
+    lags: Sequence[GroupLagRow] = ()
 
 
 class _Plan(NamedTuple):
