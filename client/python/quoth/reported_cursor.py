@@ -9,15 +9,21 @@ from quoth.client import Client
 from quoth.groups.cursor import NamedCursor
 from quothwire.errors import Conflict, NotFound, error
 from quothwire.protocol.group_messages import GroupInfo
-from quothwire.protocol.group_settings import CURSOR
+from quothwire.protocol.group_settings import CURSOR, check_group
+
+REPORT_S = 5.0
+"""Seconds that a broker may take for a report: the reader does not need its success."""
 
 
 class ReportedCursor:
-    """The named cursor of a topic by which one reader shows its position. Belongs to one thread."""
+    """The named cursor of a topic by which one reader shows its position. Belongs to one thread.
+
+    Raises `RequestError` ``bad_group`` for a wrong name.
+    """
 
     def __init__(self, client: Client, topic: str, name: str) -> None:
         self.topic = topic
-        self.name = name
+        self.name = check_group(name)
         self._client = client
         self._cursor: NamedCursor | None = None
         self._reported = -1

@@ -16,6 +16,7 @@ from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Command, after
 from kit.machine.ports import free_port
 from kit.machine.screens import Terminal
+from quoth import Client
 from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.cli.options import COMPLETION_VARIABLE
 
@@ -66,6 +67,17 @@ def test_topics_and_contexts_are_completed(quoth: Command) -> None:
     asked.url = ""
     assert candidates(asked, f"quoth --url {quoth.url} tail orders:") == ["orders:eu"]
     assert candidates(asked, "quoth --ctx shop read orders:") == ["orders:eu"]
+
+
+def test_groups_of_a_source_that_is_forwarded_are_completed(quoth: Command, client: Client) -> None:
+    client.publish("readings", b"x")
+    for name in ("copy", "other"):
+        client.cursor("readings", name).pointer()
+    asked = quoth.prepared(PATIENT)
+    asked.url = ""
+    line = f"quoth forward {quoth.url} tcp://b:1 --from readings --topic x --group "
+    assert candidates(asked, f"{line}c") == ["copy"]
+    assert candidates(asked, line) == ["copy", "other"]
 
 
 def test_broker_that_does_not_answer_and_damaged_contexts_give_no_candidate(

@@ -178,6 +178,28 @@ def test_topic_of_one_broker_goes_to_another(
     assert alone(*typed, "--trim", environment=state).status == 2
 
 
+def test_progress_shows_as_a_named_cursor_at_the_source(
+    alone: Command, client: Client, start_broker: StartBroker, topic: str, tmp_path: Path
+) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    target = start_broker(directory=tmp_path / "target")
+    client.publish(topic, values(20))
+    typed = ("forward", client.url, target.url, "--topic", topic, "--group", "copy")
+    cursor = client.cursor(topic, "copy", create=False)
+    assert alone(*typed, "--once", environment=state).status == 0
+    assert (cursor.pointer(), cursor.lag().records) == (client.topic(topic).last, 0)
+    running = alone.start(*typed, environment=state)
+    client.publish(topic, values(20, 30))
+    eventually(lambda: cursor.lag().records == 0, "it goes on")
+    cursor.delete()
+    client.publish(topic, values(30, 40))
+    eventually(lambda: [one.group for one in client.groups(topic)] == ["copy"], "it is made again")
+    running.end(signal.SIGTERM)
+    client.group(topic, "billing").info()
+    result = alone(*typed[:-1], "billing", "--once", environment=state)
+    assert (result.status, "group_exists" in result.err) == (1, True), result
+
+
 MISTYPED: dict[str, tuple[int, str]] = {
     "nowhere URL": (3, "nowhere"),
     "DATA URL": (2, "belongs to a broker"),
@@ -186,6 +208,7 @@ MISTYPED: dict[str, tuple[int, str]] = {
     "LOG nonsense": (2, "nonsense"),
     "LOG URL --topic a/b": (2, "bad_topic"),
     "LOG URL --from x": (2, "--from"),
+    "LOG URL --group x": (2, "--group"),
     "LOG URL --rate 0": (2, "--rate"),
     "LOG URL --trim --state DATA/a.forward": (2, "NAME.forward"),
     "LOG URL --trim --state LOG/a.state": (2, "NAME.forward"),

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import BadParameter
+from typer import BadParameter, Context
 
 from quoth.core.options import DEFAULT_TIMEOUT_S
+from quothcli.cli import options
 from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.contexts import folder_of_user
 from quothcli.cli.exit_status import CommandStatus, say, status_of, terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import size_option
+from quothcli.cli.session import Session
 from quothcli.printing.progress import Advance, progress
 from quothcli.printing.text import bytes_text, printable, records_text
 from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
+    from quoth.forward.reporting_source import ReportingSource
     from quoth.forward.source import ForwarderSource, ForwardingProgress, LostRecords
     from quothlog.reading.tailer import Tailer
 
@@ -43,6 +46,25 @@ _State = Annotated[
 ]
 
 
+def _groups_at_source(context: Context, incomplete: str) -> list[str]:
+    """List the groups of the source's topic that begin like this, for completion; none without an answer."""
+    # In front of the cursor is an option without its value: no argument is parsed yet.
+    source = context.args[0] if context.args else context.params.get("source")
+    topic = context.params.get("origin") or context.params.get("topic")
+    with suppress(Exception), Session(url=source, timeout=options.COMPLETION_S).connect() as client:
+        return [one.group for one in client.groups(topic or "") if one.group.startswith(incomplete)]
+    return []
+
+
+_Group = Annotated[
+    str | None,
+    option(
+        "--group NAME",
+        "Show the progress at a source broker, as this named cursor of its topic; it is made if need be.",
+        autocompletion=_groups_at_source,
+    ),
+]
+
 app = group()
 
 
@@ -52,6 +74,7 @@ app = group()
     "quoth forward device/readings --once",
     "quoth forward device/readings tcp://broker:5555 --topic readings --trim --rate 50000",
     "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --once",
+    "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --group to-broker",
 )
 def forward(
     session: WithBroker,
@@ -63,6 +86,7 @@ def forward(
     trim: _Trim = False,
     rate: _Rate = None,
     state: _State = None,
+    cursor: _Group = None,
 ) -> int:
     """Carry a log to a topic of a broker, each record exactly once.
 
@@ -91,6 +115,8 @@ def forward(
         mark = _Mark(path, source, url, name, trimmed)
         client = stack.enter_context(Client(url, None, session.timeout or DEFAULT_TIMEOUT_S))
         watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
+        if cursor is not None:
+            origins = mark.reporting = _reporting(origins, source, cursor, watch, session.timeout, stack)
         forwarder = Forwarder(
             origins, client, name, progress=mark.progress, save=mark.save, events=watch, rate=rate or 0
         )
@@ -126,6 +152,8 @@ class _Mark:
         self._path = path
         self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
         self._trimmed = trimmed
+        self.reporting: ReportingSource | None = None
+        """Gets to know what is finished."""
         found = forwarding_progress.read_mark(path)
         self.is_new = found is None
         if found is None:
@@ -139,12 +167,14 @@ class _Mark:
         self.progress = ForwardingProgress(**values)
 
     def save(self, progress: ForwardingProgress) -> None:
-        """Write the file, and trim what it releases."""
+        """Write the file, trim what it releases, and report it to the source."""
         from quothlog.reading import forwarding_progress
 
         forwarding_progress.write_mark(self._path, {**self._about, **progress._asdict()})
         if self._trimmed is not None:
             forwarding_progress.trim_unowned(self._trimmed)
+        if self.reporting is not None:
+            self.reporting.finish(progress.pointer)
 
 
 class _Watch:
@@ -215,6 +245,26 @@ def _source(
         say(f"quoth: there is no log in {directory} yet")
     name = topic or directory.resolve().name
     return log_source(directory), name, directory / _mark_name(url, name)
+
+
+def _reporting(
+    origin: ForwarderSource,
+    url: str,
+    cursor: str,
+    watch: _Watch,
+    timeout: float | None,
+    stack: ExitStack,
+) -> ReportingSource:
+    """Return a source whose broker shows the progress. url: of that broker. cursor: the name there."""
+    from quoth.client import Client
+    from quoth.forward.reporting_source import ReportingSource
+    from quoth.forward.source import StoredSource
+    from quoth.reported_cursor import REPORT_S, ReportedCursor
+
+    if not isinstance(origin, StoredSource):
+        raise BadParameter("an embedded log has no groups", param_hint="--group")
+    client = stack.enter_context(Client(url, None, min(timeout or REPORT_S, REPORT_S)))
+    return ReportingSource(origin, ReportedCursor(client, origin.topic, cursor), watch.waits)
 
 
 def _mark_name(*about: str | None) -> str:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from quoth.reported_cursor import ReportedCursor, refuse_leases
+from quoth.reported_cursor import REPORT_S, ReportedCursor, refuse_leases
 from quoth.spark.connections import client
 from quoth.spark.options import Options
 from quoth.spark.source.offset_planner import Offset
 from quothwire.errors import Disconnected, QuothError
-
-COMMIT_S = 5.0
-"""Seconds that a broker may take for a commit: the query does not need its success."""
 
 log = logging.getLogger("quoth.spark")
 
@@ -46,7 +43,7 @@ class StreamCursors:
         """
         if self._group is None or end.initial:
             return
-        broker = client(self._options.url, min(self._options.timeout, COMMIT_S))
+        broker = client(self._options.url, min(self._options.timeout, REPORT_S))
         for topic, position in end.topics.items():
             if topic not in self._cursors:
                 self._cursors[topic] = ReportedCursor(broker, topic, self._group)
