@@ -26,7 +26,7 @@ PACKAGES = {
 """The packages of compiled modules. Each Cython file in one of them becomes a module."""
 LIBQUOTH = {
     "quothwire._native.batch": ["batch.c"],
-    "quothwire._native.codec": ["codec.c", "msgpack.c", "batch.c"],
+    "quothwire._native.codec": ["codec.c", "shapes.c", "msgpack.c", "batch.c"],
     "quothwire._native.record": ["batch.c"],
 }
 """The sources in C that a module is compiled with."""

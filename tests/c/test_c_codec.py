@@ -21,10 +21,7 @@ VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 FAST: dict[str, Any] = json.loads((VECTORS / "fast.json").read_text())
 BATCHES: dict[str, Any] = json.loads((VECTORS / "batches.json").read_text())
 INTEGERS = frozenset(FAST["integers"])
-OPERATIONS = range(1, 20)
-"""The operations that the library has: it has none of groups."""
-NO_INTEGERS = ("list", "status")
-"""Operations whose `after` is a topic's name."""
+SETTLEMENTS: dict[str, Any] = json.loads((VECTORS / "settlements.json").read_text())
 ROUNDS = 20_000
 HEADER = ("kind", "flags", "body_bytes", "records", "base", "ordinal", "producer", "sequence", "body_check")
 
@@ -75,15 +72,9 @@ def line_of(kind: str, frames: list[str]) -> str:
     return " ".join(["decode", kind, *(frame or "-" for frame in frames)])
 
 
-def of_library(part: str) -> list[dict[str, Any]]:
-    """Return the vectors of a part whose operations the library has, or that no side has."""
-    others = set(Operation) - set(OPERATIONS)
-    return [one for one in FAST[part] if int(one["frames"][0][6:8] or "0", 16) not in others]
-
-
 @pytest.mark.parametrize("kind", ["request", "reply"])
 def test_messages_are_encoded_byte_for_byte_and_decoded(drive: Drive, kind: str) -> None:
-    vectors = of_library("requests" if kind == "request" else "replies")
+    vectors = FAST["requests" if kind == "request" else "replies"]
     encoded = drive(
         " ".join(["encode", kind, str(one["operation"]), one["correlation"], *fields(one)]) for one in vectors
     )
@@ -111,7 +102,7 @@ def test_errors_are_encoded_byte_for_byte_and_decoded(drive: Drive) -> None:
 
 
 def test_fields_of_a_later_broker_are_ignored(drive: Drive) -> None:
-    vectors = of_library("later")
+    vectors = FAST["later"]
     found = drive(line_of("reply", one["frames"]) for one in vectors)
     for one, line in zip(vectors, found, strict=True):
         if one.get("code") == "unsupported_version":
@@ -131,7 +122,7 @@ CODES = {"version": {"unsupported_version"}, "operation": {"unknown_operation"},
 
 
 def test_wrong_requests_are_refused(drive: Drive) -> None:
-    vectors = of_library("refused")
+    vectors = FAST["refused"]
     found = drive(line_of("request", one["frames"]) for one in vectors)
     for one, line in zip(vectors, found, strict=True):
         word = line.split()[0]
@@ -206,6 +197,28 @@ def given(message: Any) -> list[str]:
         f"{name}={hexed(content.encode())}" if isinstance(content, str) else f"{name}={int(content)}"
         for name, content in vars(message).items()
     ]
+
+
+# -- settlements --------------------------------------------------------------------------------------------
+
+
+def rows_of(vector: dict[str, Any]) -> list[str]:
+    """Return the rows of a vector as the driver reads and prints them."""
+    return [":".join(map(str, row.values())) for row in vector["rows"]]
+
+
+def test_settlements_are_written_byte_for_byte_and_read(drive: Drive) -> None:
+    vectors = SETTLEMENTS["accepted"]
+    written = drive(" ".join(["settle", *rows_of(one)]) for one in vectors)
+    assert written == [one["bytes"] or "-" for one in vectors]
+    read = drive(f"rows {len(one['rows'])} {one['bytes'] or '-'}" for one in vectors)
+    assert [line.split() for line in read] == [["ok", *rows_of(one)] for one in vectors]
+
+
+def test_settlements_that_are_wrong_are_refused(drive: Drive) -> None:
+    vectors = SETTLEMENTS["refused"]
+    found = drive(f"rows {one['rows']} {one['bytes'] or '-'}" for one in vectors)
+    assert found == [one["code"] for one in vectors]
 
 
 # -- batches ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import COMMAND_S
 from kit.machine.cprograms import LIBRARY, build_library, flags, require_cmake, run
+from quothwire.errors import CODES
 
 HEADER = (LIBRARY / "include" / "quoth.h").read_text()
 FUNCTIONS = set(re.findall(r"QUOTH_API [^;(]*?\b(quoth_\w+)\(", HEADER))
@@ -60,6 +61,13 @@ def test_the_tour_of_the_readme_runs_with_what_is_installed(
 def test_only_the_functions_of_the_header_are_exported(installed: Path) -> None:
     out = run("nm", "-D", "--defined-only", installed / "lib" / "libquoth.so")
     assert {line.split()[-1] for line in out.splitlines()} == FUNCTIONS
+
+
+def test_every_code_of_the_protocol_has_a_number() -> None:
+    numbers = dict(re.findall(r"QUOTH_([A-Z_]+) = (\d+)\b", HEADER.split("/* ---- values")[0]))
+    of_library = {"ok", "other", "out_of_memory", "system"}
+    assert {name.lower() for name in numbers} == set(CODES) | of_library
+    assert sorted(map(int, numbers.values())) == list(range(len(numbers)))
 
 
 @pytest.mark.parametrize(

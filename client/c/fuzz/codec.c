@@ -77,13 +77,25 @@ static size_t encode(const quoth_shape *shape, const quoth_any_message *message,
     return size;
 }
 
-static void read_bounds(quoth_span bounds) {
-    uint64_t numbers[4];
+static void read_rows(quoth_span rows, unsigned count) {
+    uint64_t numbers[QUOTH_ROW_NUMBERS_MAX];
     quoth_value head;
-    if (!quoth_unpack(&bounds, &head)) return;
-    const uint8_t *end = bounds.bytes + bounds.size;
-    for (uint64_t i = 0; i < head.number && quoth_bounds_next(&bounds, numbers); i++)
-        PROMISE(bounds.bytes + bounds.size == end);
+    if (!quoth_unpack(&rows, &head)) return;
+    const uint8_t *end = rows.bytes + rows.size;
+    for (uint64_t i = 0; i < head.number; i++) PROMISE(quoth_row_next(&rows, count, numbers));
+    PROMISE(rows.bytes == end);
+}
+
+/* What a row says is written again with the same bytes. */
+static void read_settlements(quoth_span rows) {
+    uint8_t written[QUOTH_SETTLEMENT_BYTES];
+    quoth_settlement row;
+    for (; rows.size >= sizeof written; rows.bytes += sizeof written, rows.size -= sizeof written) {
+        int is_row = quoth_settlement_read(rows.bytes, &row);
+        quoth_settlement_write(written, &row);
+        PROMISE(is_row == (memcmp(written, rows.bytes, sizeof written) == 0));
+        if (!quoth_settlement_check(&row)) PROMISE(row.first && row.first <= row.last);
+    }
 }
 
 static void judge(const quoth_shape *shape, quoth_span arguments) {
@@ -94,7 +106,10 @@ static void judge(const quoth_shape *shape, quoth_span arguments) {
     quoth_decoding decoding = quoth_message_decode(shape, (quoth_span){first, size}, &again);
     PROMISE(decoding == QUOTH_DECODED);
     PROMISE(encode(shape, &again, arguments.size, &second) == size && memcmp(first, second, size) == 0);
-    if (shape == quoth_reply_shape(QUOTH_OP_SPLIT)) read_bounds(message.parts.bounds);
+    if (shape == quoth_reply_shape(QUOTH_OP_SPLIT)) read_rows(message.parts.bounds, 4);
+    if (shape == quoth_reply_shape(QUOTH_OP_GROUP_FETCH)) read_rows(message.group_fetched.leases, 4);
+    if (shape == quoth_reply_shape(QUOTH_OP_GROUP_SETTLE)) read_rows(message.group_settled.lost, 2);
+    if (shape == quoth_reply_shape(QUOTH_OP_LIST_PENDING)) read_rows(message.pending.ranges, 5);
     free(first);
     free(second);
 }
@@ -126,6 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     read_header(header, bytes[FRAMES_AT] % QUOTH_HEADER_BYTES, is_request, bytes[TOPIC_AT], bytes[FRAMES_AT]);
     judge_all(span, is_request);
     read_values(span);
+    read_settlements(span);
     free(header);
     free(arguments);
     return 0;

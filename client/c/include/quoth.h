@@ -97,7 +97,12 @@ enum {
     QUOTH_CLOSED = 33,
     QUOTH_OTHER = 34,         /* a code of a later broker: see the name in the error. The outcome is unknown */
     QUOTH_OUT_OF_MEMORY = 35, /* of this library */
-    QUOTH_SYSTEM = 36         /* of this library: the system withholds a socket or random bytes */
+    QUOTH_SYSTEM = 36,        /* of this library: the system withholds a socket or random bytes */
+    QUOTH_BAD_GROUP = 37,
+    QUOTH_UNKNOWN_GROUP = 38,
+    QUOTH_GROUP_EXISTS = 39, /* with other settings */
+    QUOTH_GROUPS_MAX = 40,
+    QUOTH_LEASE_LOST = 41 /* a settlement had no effect: its lease has ended, or the group was moved */
 };
 
 /* What went wrong. All texts end with a 0 byte and are cut where they are longer. */

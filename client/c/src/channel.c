@@ -9,7 +9,9 @@ enum { BACKOFF_MS = 5, BACKOFF_MAX_MS = 500 };
 
 static const char *const NAMES[QUOTH_OPERATIONS] = {
     "", "hello", "ping", "publish", "fetch", "list", "describe", "create", "update", "delete", "trim", "roll",
-    "status", "advance", "split", "count", "stage", "publish_staged", "abort", "transaction"};
+    "status", "advance", "split", "count", "stage", "publish_staged", "abort", "transaction",
+    "open_group", "group_fetch", "group_settle", "describe_group", "list_groups", "update_group", "seek_group",
+    "delete_group", "list_pending", "commit_cursor"};
 
 int quoth_channel_open(quoth_channel *channel, quoth_shared *shared, quoth_error *error) {
     memset(channel, 0, sizeof *channel);

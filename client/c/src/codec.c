@@ -4,6 +4,7 @@
 
 #include "bytes.h"
 
+enum { KIND_AT = 0, FIRST_AT = 8, LAST_AT = 16, TOKEN_AT = 24, MILLISECONDS_AT = 32 }; /* in a row of a settlement */
 enum { MAGIC_0 = 0xd1, MAGIC_1 = 0x51, VERSION_AT = 2, OPERATION_AT = 3, STATUS_AT = 4, ZEROS_AT = 5,
        CORRELATION_AT = 8 };
 
@@ -45,7 +46,8 @@ int quoth_call_fits(unsigned operation, size_t frames, size_t topic_bytes) {
     switch (operation) {
     case QUOTH_OP_PUBLISH:
     case QUOTH_OP_STAGE:
-    case QUOTH_OP_PUBLISH_STAGED: most = 4; break;
+    case QUOTH_OP_PUBLISH_STAGED:
+    case QUOTH_OP_GROUP_SETTLE: most = 4; break;
     case QUOTH_OP_HELLO:
     case QUOTH_OP_PING:
     case QUOTH_OP_LIST:
@@ -54,154 +56,6 @@ int quoth_call_fits(unsigned operation, size_t frames, size_t topic_bytes) {
     }
     return frames >= 2 && frames <= most;
 }
-
-/* ---- the shapes ---- */
-
-#define POINTER_MAX QUOTH_BATCH_POINTER_MAX
-#define ANY_MAX UINT64_MAX
-#define SIGNED_MAX ((uint64_t)INT64_MAX)
-#define VERSION_MAX (1ull << 62)
-
-/* Rows of a shape. `type` is the name of the struct behind quoth_msg_. */
-#define ROW(type, name, kind, presence, low, high, standard) \
-    {#name, sizeof #name - 1, QUOTH_FIELD_##kind, QUOTH_FIELD_##presence, (uint16_t)offsetof(quoth_msg_##type, name), \
-     low, high, standard}
-#define NUMBER(type, name) ROW(type, name, UNSIGNED, REQUIRED, 0, ANY_MAX, 0)
-#define POINTER(type, name) ROW(type, name, UNSIGNED, REQUIRED, 0, POINTER_MAX, 0)
-#define RANGE(type, name, low, high, standard) ROW(type, name, UNSIGNED, OPTIONAL, low, high, standard)
-#define OTHER(type, name, kind, presence) ROW(type, name, kind, presence, 0, 0, 0)
-
-#define SHAPE(shape, type, is_request) \
-    {shape##_fields, sizeof shape##_fields / sizeof shape##_fields[0], sizeof(quoth_msg_##type), is_request}
-
-static const quoth_field error_fields[] = {
-    OTHER(error, code, TEXT, REQUIRED), OTHER(error, text, TEXT, REQUIRED), OTHER(error, hint, TEXT, REQUIRED)};
-static const quoth_field hello_fields[] = {OTHER(hello, client, TEXT, OPTIONAL)};
-static const quoth_field welcome_fields[] = {
-    OTHER(welcome, server, TEXT, REQUIRED),
-    OTHER(welcome, versions, NUMBERS, REQUIRED),
-    OTHER(welcome, operations, TEXTS, REQUIRED),
-    OTHER(welcome, limits, MAP, REQUIRED),
-    OTHER(welcome, announcements, TEXT, REQUIRED),
-    ROW(welcome, announcements_port, UNSIGNED, LATER, 0, 65535, 0)};
-static const quoth_field pong_fields[] = {POINTER(pong, time)};
-static const quoth_field publish_fields[] = {OTHER(publish, durability, TEXT, OPTIONAL)};
-static const quoth_field published_fields[] = {
-    NUMBER(published, log),
-    POINTER(published, first),
-    POINTER(published, last),
-    NUMBER(published, count),
-    OTHER(published, durability, TEXT, REQUIRED),
-    OTHER(published, duplicate, FLAG, REQUIRED)};
-static const quoth_field fetch_fields[] = {
-    RANGE(fetch, after, 0, POINTER_MAX, 0),
-    ROW(fetch, ordinal, SIGNED, OPTIONAL, -1, SIGNED_MAX, -1),
-    RANGE(fetch, records_max, 1, 1ull << 32, 1ll << 32),
-    RANGE(fetch, bytes_max, 1, 1ull << 32, 1 << 20),
-    RANGE(fetch, wait_ms, 0, 600000, 0),
-    ROW(fetch, until, UNSIGNED, LATER, 0, POINTER_MAX, 0)};
-static const quoth_field fetched_fields[] = {
-    NUMBER(fetched, log),  POINTER(fetched, next), POINTER(fetched, newest),
-    NUMBER(fetched, gone), NUMBER(fetched, end),   RANGE(fetched, damaged, 0, ANY_MAX, 0)};
-static const quoth_field list_fields[] = {OTHER(list, after, TEXT, OPTIONAL), RANGE(list, limit, 1, 1000, 1000)};
-static const quoth_field topics_fields[] = {OTHER(topics, names, TEXTS, REQUIRED)};
-static const quoth_field topic_fields[] = {
-    OTHER(topic, name, TEXT, REQUIRED),   NUMBER(topic, log),
-    POINTER(topic, first),                POINTER(topic, last),
-    NUMBER(topic, count),                 NUMBER(topic, first_ordinal),
-    NUMBER(topic, bytes),                 NUMBER(topic, segments),
-    OTHER(topic, states, TEXT, REQUIRED), OTHER(topic, settings, MAP, REQUIRED),
-    OTHER(topic, problem, TEXT, OPTIONAL), OTHER(topic, counters, MAP, OPTIONAL)};
-static const quoth_field settings_fields[] = {OTHER(settings, settings, MAP, OPTIONAL)};
-static const quoth_field delete_fields[] = {RANGE(delete, log, 0, ANY_MAX, 0)};
-static const quoth_field trim_fields[] = {POINTER(trim, before)};
-static const quoth_field trimmed_fields[] = {
-    NUMBER(trimmed, records), NUMBER(trimmed, bytes), POINTER(trimmed, first)};
-static const quoth_field status_fields[] = {OTHER(list, after, TEXT, OPTIONAL), RANGE(list, limit, 0, 1000, 1000)};
-static const quoth_field broker_status_fields[] = {
-    OTHER(broker_status, server, TEXT, REQUIRED),
-    NUMBER(broker_status, pid),
-    OTHER(broker_status, directory, TEXT, REQUIRED),
-    OTHER(broker_status, uptime, FLOAT, REQUIRED),
-    NUMBER(broker_status, topics),
-    NUMBER(broker_status, active),
-    NUMBER(broker_status, waits),
-    OTHER(broker_status, counters, MAP, REQUIRED),
-    OTHER(broker_status, states, MAP, REQUIRED)};
-static const quoth_field advance_fields[] = {
-    RANGE(advance, after, 0, POINTER_MAX, 0),
-    RANGE(advance, records_max, 1, SIGNED_MAX, INT64_MAX),
-    RANGE(advance, bytes_max, 1, SIGNED_MAX, INT64_MAX)};
-static const quoth_field advanced_fields[] = {
-    NUMBER(advanced, log),   POINTER(advanced, after), POINTER(advanced, until),  NUMBER(advanced, records),
-    NUMBER(advanced, bytes), NUMBER(advanced, gone),   POINTER(advanced, newest), NUMBER(advanced, end)};
-static const quoth_field split_fields[] = {
-    RANGE(split, after, 0, POINTER_MAX, 0), RANGE(split, until, 0, POINTER_MAX, (int64_t)POINTER_MAX),
-    RANGE(split, parts, 1, 10000, 1)};
-static const quoth_field parts_fields[] = {
-    NUMBER(parts, log), OTHER(parts, bounds, BOUNDS, REQUIRED), NUMBER(parts, gone), POINTER(parts, newest),
-    NUMBER(parts, end)};
-static const quoth_field count_fields[] = {
-    RANGE(count, after, 0, POINTER_MAX, 0), RANGE(count, until, 0, POINTER_MAX, (int64_t)POINTER_MAX)};
-static const quoth_field counted_fields[] = {
-    NUMBER(counted, log),    NUMBER(counted, records), NUMBER(counted, bytes),   NUMBER(counted, gone),
-    POINTER(counted, first), POINTER(counted, last),   POINTER(counted, newest), NUMBER(counted, end)};
-static const quoth_field stage_fields[] = {
-    OTHER(stage, application, TEXT, REQUIRED), ROW(stage, version, UNSIGNED, REQUIRED, 0, VERSION_MAX, 0),
-    ROW(stage, part, UNSIGNED, REQUIRED, 0, QUOTH_PART_MAX, 0), NUMBER(stage, attempt),
-    RANGE(stage, number, 0, QUOTH_TRANSACTION_BATCHES_MAX - 1, 0)};
-static const quoth_field staged_fields[] = {
-    NUMBER(staged, batches), NUMBER(staged, records), NUMBER(staged, bytes)};
-static const quoth_field publish_staged_fields[] = {
-    OTHER(publish_staged, application, TEXT, REQUIRED),
-    ROW(publish_staged, version, UNSIGNED, REQUIRED, 0, VERSION_MAX, 0),
-    ROW(publish_staged, parts, UNSIGNED, REQUIRED, 0, QUOTH_TRANSACTION_BATCHES_MAX, 0),
-    ROW(publish_staged, newest, SIGNED, LATER, -2, VERSION_MAX, -2)};
-static const quoth_field name_fields[] = {
-    OTHER(name, application, TEXT, REQUIRED), ROW(name, version, UNSIGNED, REQUIRED, 0, VERSION_MAX, 0)};
-static const quoth_field transaction_fields[] = {
-    NUMBER(transaction, log),     OTHER(transaction, state, TEXT, REQUIRED), POINTER(transaction, first),
-    POINTER(transaction, last),   NUMBER(transaction, count),                NUMBER(transaction, parts),
-    NUMBER(transaction, batches), NUMBER(transaction, records),              NUMBER(transaction, bytes),
-    ROW(transaction, newest_version, SIGNED, REQUIRED, -1, VERSION_MAX, 0)};
-
-const quoth_shape quoth_error_shape = SHAPE(error, error, 0);
-static const quoth_shape hello = SHAPE(hello, hello, 1), publish = SHAPE(publish, publish, 1),
-                         fetch = SHAPE(fetch, fetch, 1), list = SHAPE(list, list, 1),
-                         settings = SHAPE(settings, settings, 1), delete_topic = SHAPE(delete, delete, 1),
-                         trim = SHAPE(trim, trim, 1), status = SHAPE(status, list, 1),
-                         advance = SHAPE(advance, advance, 1), split = SHAPE(split, split, 1),
-                         count = SHAPE(count, count, 1), stage = SHAPE(stage, stage, 1),
-                         publish_staged = SHAPE(publish_staged, publish_staged, 1),
-                         transaction_name = SHAPE(name, name, 1),
-                         nothing = {NULL, 0, 0, 1};
-static const quoth_shape welcome = SHAPE(welcome, welcome, 0), pong = SHAPE(pong, pong, 0),
-                         published = SHAPE(published, published, 0), fetched = SHAPE(fetched, fetched, 0),
-                         topics = SHAPE(topics, topics, 0), topic = SHAPE(topic, topic, 0),
-                         trimmed = SHAPE(trimmed, trimmed, 0),
-                         broker_status = SHAPE(broker_status, broker_status, 0),
-                         advanced = SHAPE(advanced, advanced, 0), parts = SHAPE(parts, parts, 0),
-                         counted = SHAPE(counted, counted, 0), staged = SHAPE(staged, staged, 0),
-                         transaction = SHAPE(transaction, transaction, 0);
-
-static const struct {
-    const quoth_shape *request, *reply;
-} SHAPES[QUOTH_OPERATIONS] = {
-    [QUOTH_OP_HELLO] = {&hello, &welcome},         [QUOTH_OP_PING] = {&nothing, &pong},
-    [QUOTH_OP_PUBLISH] = {&publish, &published},   [QUOTH_OP_FETCH] = {&fetch, &fetched},
-    [QUOTH_OP_LIST] = {&list, &topics},            [QUOTH_OP_DESCRIBE] = {&nothing, &topic},
-    [QUOTH_OP_CREATE] = {&settings, &topic},       [QUOTH_OP_UPDATE] = {&settings, &topic},
-    [QUOTH_OP_DELETE] = {&delete_topic, &trimmed}, [QUOTH_OP_TRIM] = {&trim, &trimmed},
-    [QUOTH_OP_ROLL] = {&nothing, &topic},          [QUOTH_OP_STATUS] = {&status, &broker_status},
-    [QUOTH_OP_ADVANCE] = {&advance, &advanced},    [QUOTH_OP_SPLIT] = {&split, &parts},
-    [QUOTH_OP_COUNT] = {&count, &counted},         [QUOTH_OP_STAGE] = {&stage, &staged},
-    [QUOTH_OP_PUBLISH_STAGED] = {&publish_staged, &published},
-    [QUOTH_OP_ABORT] = {&transaction_name, &transaction},
-    [QUOTH_OP_TRANSACTION] = {&transaction_name, &transaction}};
-
-const quoth_shape *quoth_request_shape(unsigned operation) { return SHAPES[operation].request; }
-
-const quoth_shape *quoth_reply_shape(unsigned operation) { return SHAPES[operation].reply; }
 
 /* ---- encoding ---- */
 
@@ -270,40 +124,46 @@ static int is_integer(const quoth_value *value) {
     return value->kind == QUOTH_UNSIGNED || value->kind == QUOTH_NEGATIVE;
 }
 
-int quoth_bounds_next(quoth_span *bounds, uint64_t numbers[4]) {
+int quoth_row_next(quoth_span *rows, unsigned count, uint64_t *numbers) {
     quoth_value value;
-    if (!quoth_unpack(bounds, &value) || value.kind != QUOTH_LIST || value.number != 4) return 0;
-    for (int i = 0; i < 4; i++) {
-        if (!quoth_unpack(bounds, &value) || value.kind != QUOTH_UNSIGNED) return 0;
+    if (!quoth_unpack(rows, &value) || value.kind != QUOTH_LIST || value.number != count) return 0;
+    for (unsigned i = 0; i < count; i++) {
+        if (!quoth_unpack(rows, &value) || value.kind != QUOTH_UNSIGNED) return 0;
         numbers[i] = value.number;
     }
     return 1;
 }
 
-static int items_fit(unsigned type, quoth_span items) {
+/* Moves behind a map with text keys. */
+static int skip_map_of_text(quoth_span *from, unsigned levels, uint32_t elements_max) {
     quoth_value value;
-    uint64_t numbers[4];
-    if (!quoth_unpack(&items, &value) || value.kind != QUOTH_LIST) return 0;
+    quoth_span ignored;
+    if (!quoth_unpack(from, &value) || value.kind != QUOTH_MAP) return 0;
     for (uint64_t left = value.number; left; left--) {
-        if (type == QUOTH_FIELD_BOUNDS) {
-            if (!quoth_bounds_next(&items, numbers)) return 0;
-        } else if (!quoth_unpack(&items, &value)
-                   || !(type == QUOTH_FIELD_TEXTS ? value.kind == QUOTH_TEXT : is_integer(&value))) {
+        quoth_value key;
+        if (!quoth_unpack(from, &key) || key.kind != QUOTH_TEXT || !quoth_skip(from, levels, elements_max, &ignored))
             return 0;
-        }
     }
     return 1;
 }
 
-static int is_map_of_text(quoth_span map, unsigned levels, uint32_t elements_max) {
+static int skip_item(unsigned type, quoth_span *items, unsigned levels, uint32_t elements_max) {
     quoth_value value;
-    quoth_span ignored;
-    if (!quoth_unpack(&map, &value) || value.kind != QUOTH_MAP) return 0;
-    for (uint64_t left = value.number; left; left--) {
-        quoth_value key;
-        if (!quoth_unpack(&map, &key) || key.kind != QUOTH_TEXT || !quoth_skip(&map, levels, elements_max, &ignored))
-            return 0;
+    uint64_t numbers[QUOTH_ROW_NUMBERS_MAX];
+    switch (type) {
+    case QUOTH_FIELD_PAIRS: return quoth_row_next(items, 2, numbers);
+    case QUOTH_FIELD_BOUNDS: return quoth_row_next(items, 4, numbers);
+    case QUOTH_FIELD_RANGES: return quoth_row_next(items, 5, numbers);
+    case QUOTH_FIELD_MAPS: return skip_map_of_text(items, levels, elements_max);
     }
+    return quoth_unpack(items, &value) && (type == QUOTH_FIELD_TEXTS ? value.kind == QUOTH_TEXT : is_integer(&value));
+}
+
+static int items_fit(unsigned type, quoth_span items, unsigned levels, uint32_t elements_max) {
+    quoth_value value;
+    if (!quoth_unpack(&items, &value) || value.kind != QUOTH_LIST) return 0;
+    for (uint64_t left = value.number; left; left--)
+        if (!skip_item(type, &items, levels, elements_max)) return 0;
     return 1;
 }
 
@@ -327,8 +187,8 @@ static int unpack_field(const quoth_shape *shape, const quoth_field *field, quot
     if (field->type >= QUOTH_FIELD_TEXTS) {
         if (!quoth_skip(from, levels, elements, &whole)) return 0;
         memcpy(at, &whole, sizeof whole);
-        return field->type == QUOTH_FIELD_MAP ? is_map_of_text(whole, levels - 1, elements)
-                                              : items_fit(field->type, whole);
+        return field->type == QUOTH_FIELD_MAP ? skip_map_of_text(&whole, levels - 1, elements)
+                                              : items_fit(field->type, whole, levels - 2, elements);
     }
     if (!quoth_unpack(from, &value)) return 0;
     switch (field->type) {
@@ -381,4 +241,35 @@ quoth_decoding quoth_message_decode(const quoth_shape *shape, quoth_span argumen
     for (row = 0; row < shape->count; row++)
         if (!(found & 1u << row) && shape->fields[row].presence == QUOTH_FIELD_REQUIRED) return QUOTH_NOT_PLAIN;
     return arguments.size ? QUOTH_NOT_PLAIN : decoding;
+}
+
+/* ---- settlements ---- */
+
+void quoth_settlement_write(void *to, const quoth_settlement *row) {
+    uint8_t *at = to;
+    memset(at, 0, FIRST_AT);
+    at[KIND_AT] = row->kind;
+    quoth_write_le64(at + FIRST_AT, row->first);
+    quoth_write_le64(at + LAST_AT, row->last);
+    quoth_write_le64(at + TOKEN_AT, row->token);
+    quoth_write_le64(at + MILLISECONDS_AT, row->milliseconds);
+}
+
+int quoth_settlement_read(const void *from, quoth_settlement *row) {
+    static const uint8_t ZEROS[FIRST_AT - 1];
+    const uint8_t *at = from;
+    row->kind = at[KIND_AT];
+    row->first = quoth_read_le64(at + FIRST_AT);
+    row->last = quoth_read_le64(at + LAST_AT);
+    row->token = quoth_read_le64(at + TOKEN_AT);
+    row->milliseconds = quoth_read_le64(at + MILLISECONDS_AT);
+    return memcmp(at + 1, ZEROS, sizeof ZEROS) == 0;
+}
+
+quoth_settlement_problem quoth_settlement_check(const quoth_settlement *row) {
+    if (row->kind < QUOTH_SETTLE_ACK || row->kind > QUOTH_SETTLE_TERM) return QUOTH_SETTLEMENT_BAD;
+    if (row->last > QUOTH_BATCH_POINTER_MAX) return QUOTH_SETTLEMENT_POINTER;
+    if (!row->first || row->first > row->last) return QUOTH_SETTLEMENT_BAD;
+    if (row->milliseconds > QUOTH_SETTLE_MS_MAX) return QUOTH_SETTLEMENT_LARGE;
+    return row->kind != QUOTH_SETTLE_ACK && !row->token ? QUOTH_SETTLEMENT_BAD : QUOTH_SETTLEMENT_OK;
 }

@@ -24,6 +24,10 @@ extern "C" {
 #define QUOTH_PART_BYTES 32u                /* of a part in the payload of publish_staged */
 #define QUOTH_TRANSACTION_BATCHES_MAX 16384u
 #define QUOTH_PART_MAX 999999u
+#define QUOTH_GROUP_BYTES_MAX 100u          /* of a group's name */
+#define QUOTH_SETTLEMENT_BYTES 40u          /* of a row in the payload of group_settle */
+#define QUOTH_SETTLEMENTS_MAX 4096u
+#define QUOTH_SETTLE_MS_MAX 43200000u
 
 enum { /* operations */
     QUOTH_OP_HELLO = 1,
@@ -45,6 +49,16 @@ enum { /* operations */
     QUOTH_OP_PUBLISH_STAGED,
     QUOTH_OP_ABORT,
     QUOTH_OP_TRANSACTION,
+    QUOTH_OP_OPEN_GROUP,
+    QUOTH_OP_GROUP_FETCH,
+    QUOTH_OP_GROUP_SETTLE,
+    QUOTH_OP_DESCRIBE_GROUP,
+    QUOTH_OP_LIST_GROUPS,
+    QUOTH_OP_UPDATE_GROUP,
+    QUOTH_OP_SEEK_GROUP,
+    QUOTH_OP_DELETE_GROUP,
+    QUOTH_OP_LIST_PENDING,
+    QUOTH_OP_COMMIT_CURSOR,
     QUOTH_OPERATIONS
 };
 
@@ -101,7 +115,7 @@ typedef struct quoth_msg_fetch {
 } quoth_msg_fetch;
 typedef struct quoth_msg_fetched { uint64_t log, next, newest, gone, end, damaged; } quoth_msg_fetched;
 
-typedef struct quoth_msg_list {
+typedef struct quoth_msg_list { /* also of groups, and of status */
     quoth_span after;
     uint64_t limit;
 } quoth_msg_list;
@@ -167,6 +181,67 @@ typedef struct quoth_msg_transaction {
     int64_t newest_version;
 } quoth_msg_transaction;
 
+typedef struct quoth_msg_open_group {
+    quoth_span group;
+    int64_t start; /* -1: the end */
+    quoth_span settings;
+} quoth_msg_open_group;
+typedef struct quoth_msg_group_info {
+    uint64_t log;
+    quoth_span group, settings;
+    uint64_t generation, paused /* a flag */, after, cursor, lag, oldest, newest;
+    uint64_t in_flight, pending, redelivered, dead, gone;
+    quoth_span members; /* a list of maps */
+    double idle;
+    quoth_span problem;
+} quoth_msg_group_info;
+
+typedef struct quoth_msg_group_fetch {
+    quoth_span group, member;
+    uint64_t records_max, bytes_max, wait_ms, lease_ms;
+} quoth_msg_group_fetch;
+typedef struct quoth_msg_group_fetched {
+    uint64_t log, generation;
+    quoth_span leases; /* a list of [token, attempts, first, last] */
+    uint64_t lease_ms, gone, damaged, newest, end;
+} quoth_msg_group_fetched;
+
+typedef struct quoth_msg_group_settle {
+    quoth_span group;
+    uint64_t rows, generation;
+    quoth_span reason;
+} quoth_msg_group_settle;
+typedef struct quoth_msg_group_settled {
+    uint64_t records, late;
+    quoth_span lost; /* a list of [first, last] */
+    quoth_span durability;
+} quoth_msg_group_settled;
+
+typedef struct quoth_msg_group_name { quoth_span group; } quoth_msg_group_name; /* of describe_group, delete_group */
+typedef struct quoth_msg_groups { quoth_span groups; } quoth_msg_groups;        /* a list of maps */
+typedef struct quoth_msg_update_group {
+    quoth_span group, settings;
+    int64_t paused; /* -1: no change */
+} quoth_msg_update_group;
+typedef struct quoth_msg_seek_group {
+    quoth_span group;
+    int64_t after; /* -1: the end */
+} quoth_msg_seek_group;
+
+typedef struct quoth_msg_list_pending {
+    quoth_span group;
+    uint64_t after, limit;
+} quoth_msg_list_pending;
+typedef struct quoth_msg_pending {
+    quoth_span ranges; /* a list of [first, last, attempts, milliseconds, token] */
+    quoth_span members;
+} quoth_msg_pending;
+
+typedef struct quoth_msg_commit_cursor {
+    quoth_span group;
+    uint64_t pointer, generation;
+} quoth_msg_commit_cursor;
+
 /* Any message: room for whichever one is decoded. */
 typedef union quoth_any_message {
     quoth_msg_error error;
@@ -196,6 +271,19 @@ typedef union quoth_any_message {
     quoth_msg_publish_staged publish_staged;
     quoth_msg_name name;
     quoth_msg_transaction transaction;
+    quoth_msg_open_group open_group;
+    quoth_msg_group_info group_info;
+    quoth_msg_group_fetch group_fetch;
+    quoth_msg_group_fetched group_fetched;
+    quoth_msg_group_settle group_settle;
+    quoth_msg_group_settled group_settled;
+    quoth_msg_group_name group_name;
+    quoth_msg_groups groups;
+    quoth_msg_update_group update_group;
+    quoth_msg_seek_group seek_group;
+    quoth_msg_list_pending list_pending;
+    quoth_msg_pending pending;
+    quoth_msg_commit_cursor commit_cursor;
 } quoth_any_message;
 
 /* ---- encoding and decoding ---- */
@@ -208,7 +296,10 @@ typedef enum quoth_field_type {
     QUOTH_FIELD_TEXT,
     QUOTH_FIELD_TEXTS,   /* a list of text, as msgpack */
     QUOTH_FIELD_NUMBERS, /* a list of integers */
-    QUOTH_FIELD_BOUNDS,  /* a list of lists of 4 integers from 0 on */
+    QUOTH_FIELD_PAIRS,   /* a list of lists of 2 integers from 0 on */
+    QUOTH_FIELD_BOUNDS,  /* of 4 of them */
+    QUOTH_FIELD_RANGES,  /* of 5 of them */
+    QUOTH_FIELD_MAPS,    /* a list of maps with text keys */
     QUOTH_FIELD_MAP      /* a map with text keys */
 } quoth_field_type;
 
@@ -251,8 +342,39 @@ size_t quoth_message_encode(const quoth_shape *shape, const void *message, void 
  * every value within its bounds, nothing follows the map, and a reply is checked as a request is. */
 quoth_decoding quoth_message_decode(const quoth_shape *shape, quoth_span arguments, void *message);
 
-/* The first four 64-bit numbers of the next list in a list of bounds, whose head the caller has read. */
-int quoth_bounds_next(quoth_span *bounds, uint64_t numbers[4]);
+#define QUOTH_ROW_NUMBERS_MAX 5
+
+/* Reads the next list of so many numbers in a list of pairs, bounds or ranges, whose head the caller has read.
+ * Returns 0 for anything else. */
+int quoth_row_next(quoth_span *rows, unsigned count, uint64_t *numbers);
+
+/* ---- settlements: the payload of group_settle ----
+ *
+ *     0   kind            1     8   first pointer   8     24  token          8
+ *     1   zeros           7     16  last pointer    8     32  milliseconds   8
+ *
+ * Rows are in the order of their pointers and do not overlap. */
+
+enum { QUOTH_SETTLE_ACK = 1, QUOTH_SETTLE_NACK, QUOTH_SETTLE_EXTEND, QUOTH_SETTLE_TERM };
+
+typedef struct quoth_settlement {
+    uint8_t kind;
+    uint64_t first, last, token, milliseconds;
+} quoth_settlement;
+
+typedef enum quoth_settlement_problem {
+    QUOTH_SETTLEMENT_OK,
+    QUOTH_SETTLEMENT_BAD,     /* bad_request: no such kind, no such range, or no token where there has to be one */
+    QUOTH_SETTLEMENT_POINTER, /* bad_pointer */
+    QUOTH_SETTLEMENT_LARGE    /* too_large: milliseconds above QUOTH_SETTLE_MS_MAX */
+} quoth_settlement_problem;
+
+/* Writes the QUOTH_SETTLEMENT_BYTES of a row. Reads them; returns 0 if its zeros are none. */
+void quoth_settlement_write(void *to, const quoth_settlement *row);
+int quoth_settlement_read(const void *from, quoth_settlement *row);
+
+/* Checks the numbers of a row. */
+quoth_settlement_problem quoth_settlement_check(const quoth_settlement *row);
 
 #ifdef __cplusplus
 }

@@ -52,7 +52,12 @@ static const struct {
     [QUOTH_CLOSED] = {"closed", 0, ""},
     [QUOTH_OTHER] = {"other", UNKNOWN, "of a newer broker: whether it was done is not known"},
     [QUOTH_OUT_OF_MEMORY] = {"out_of_memory", 0, ""},
-    [QUOTH_SYSTEM] = {"system", 0, ""}};
+    [QUOTH_SYSTEM] = {"system", 0, ""},
+    [QUOTH_BAD_GROUP] = {"bad_group", 0, "1 to 100 bytes of UTF-8, else as a topic's name"},
+    [QUOTH_UNKNOWN_GROUP] = {"unknown_group", 0, "nothing was done"},
+    [QUOTH_GROUP_EXISTS] = {"group_exists", 0, "it has other settings"},
+    [QUOTH_GROUPS_MAX] = {"groups_max", 0, "delete groups, or raise groups_max"},
+    [QUOTH_LEASE_LOST] = {"lease_lost", 0, "another member may have the record now"}};
 
 enum { CODES_COUNT = sizeof CODES / sizeof CODES[0] };
 
@@ -100,8 +105,8 @@ int quoth_fail(quoth_error *error, int code, const char *hint, const char *forma
 
 int quoth_fail_as(quoth_error *error, const quoth_msg_error *answer) {
     int code = QUOTH_OTHER;
-    for (int row = QUOTH_BAD_REQUEST; row < QUOTH_OTHER; row++)
-        if (strlen(CODES[row].name) == answer->code.size
+    for (int row = QUOTH_BAD_REQUEST; row < CODES_COUNT; row++)
+        if ((row < QUOTH_OTHER || row > QUOTH_SYSTEM) && strlen(CODES[row].name) == answer->code.size
             && memcmp(CODES[row].name, answer->code.bytes, answer->code.size) == 0)
             code = row;
     if (!error) return code;

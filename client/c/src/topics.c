@@ -265,7 +265,7 @@ int quoth_split(quoth_client *client, const char *topic, uint64_t after, uint64_
     quoth_value head;
     uint64_t numbers[4];
     quoth_unpack(&bounds, &head);
-    for (uint64_t left = head.number; left && *count < room && quoth_bounds_next(&bounds, numbers); left--)
+    for (uint64_t left = head.number; left && *count < room && quoth_row_next(&bounds, 4, numbers); left--)
         ranges[(*count)++] = (quoth_range){numbers[0], numbers[1], numbers[2], numbers[3]};
     return QUOTH_OK;
 }

@@ -6,6 +6,8 @@
  *     batch LOG BYTES                           header's numbers, then VALUE:KEY:HEADERS a record
  *     new BYTES                                 as a broker checks a batch that is published
  *     write FLAGS PRODUCER SEQUENCE VALUE:KEY:HEADERS ...              the bytes of a batch
+ *     settle KIND:FIRST:LAST:TOKEN:MILLISECONDS ...                    the bytes of these rows
+ *     rows COUNT BYTES                          "ok" and such rows, or the code of what is wrong
  *
  * Bytes are hex, "-" for none of them, "~" for an absent key. Numbers are decimals. */
 
@@ -222,13 +224,60 @@ static void write_batch(void) {
     free(bytes);
 }
 
+/* ---- settlements ---- */
+
+static void write_rows(void) {
+    uint8_t bytes[QUOTH_SETTLEMENT_BYTES];
+    if (word_count < 2) putchar('-');
+    for (size_t word = 1; word < word_count; word++) {
+        quoth_settlement row;
+        if (sscanf(words[word], "%" SCNu8 ":%" SCNu64 ":%" SCNu64 ":%" SCNu64 ":%" SCNu64, &row.kind, &row.first,
+                   &row.last, &row.token, &row.milliseconds) != 5)
+            abort();
+        quoth_settlement_write(bytes, &row);
+        print_hex(bytes, sizeof bytes);
+    }
+    putchar('\n');
+}
+
+/* The code of the first row that is wrong; "ok" for none. */
+static const char *judge_rows(quoth_span bytes, uint64_t count) {
+    static const char *const CODES[] = {"ok", "bad_request", "bad_pointer", "too_large"};
+    uint64_t before = 0;
+    if (bytes.size != count * QUOTH_SETTLEMENT_BYTES) return "bad_request";
+    if (count > QUOTH_SETTLEMENTS_MAX) return "too_large";
+    for (size_t at = 0; at < bytes.size; at += QUOTH_SETTLEMENT_BYTES) {
+        quoth_settlement row;
+        int is_row = quoth_settlement_read(bytes.bytes + at, &row);
+        quoth_settlement_problem problem = quoth_settlement_check(&row);
+        if (!is_row || problem) return CODES[is_row ? problem : QUOTH_SETTLEMENT_BAD];
+        if (row.first <= before) return "bad_request";
+        before = row.last;
+    }
+    return "ok";
+}
+
+static void read_rows(void) {
+    quoth_span bytes = from_hex(words[2]);
+    const char *code = judge_rows(bytes, strtoull(words[1], NULL, 10));
+    printf("%s", code);
+    for (size_t at = 0; strcmp(code, "ok") == 0 && at < bytes.size; at += QUOTH_SETTLEMENT_BYTES) {
+        quoth_settlement row;
+        quoth_settlement_read(bytes.bytes + at, &row);
+        printf(" %u:%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64, row.kind, row.first, row.last, row.token,
+               row.milliseconds);
+    }
+    putchar('\n');
+    release(bytes);
+}
+
 int main(void) {
     char *line = malloc(LINE_MAX_BYTES);
     static const struct {
         const char *name;
         void (*run)(void);
     } COMMANDS[] = {{"decode", decode}, {"encode", encode}, {"batch", print_batch}, {"new", check_new},
-                    {"write", write_batch}};
+                    {"write", write_batch}, {"settle", write_rows}, {"rows", read_rows}};
     while (line && fgets(line, LINE_MAX_BYTES, stdin)) {
         word_count = 0;
         for (char *word = strtok(line, " \n"); word && word_count < WORDS_MAX; word = strtok(NULL, " \n"))

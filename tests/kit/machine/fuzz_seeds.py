@@ -77,6 +77,9 @@ def _messages() -> Iterator[bytes]:
     for kind in ("requests", "other_forms", "replies", "other_replies", "errors", "refused", "later"):
         for one in vectors[kind]:
             yield _input([bytes.fromhex(frame or "") for frame in one["frames"]])
+    settlements = json.loads((VECTORS / "settlements.json").read_text())
+    for one in (*settlements["accepted"], *settlements["refused"]):
+        yield _input([b"", b"", bytes.fromhex(one["bytes"])])
 
 
 def _input(frames: list[bytes]) -> bytes:
