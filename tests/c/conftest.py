@@ -38,10 +38,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not (folder / "driver").exists():
             is_sanitized = can_sanitize()
             build_library(folder, f"-DQUOTH_SANITIZE={'ON' if is_sanitized else 'OFF'}")
-            for name in ("calls", "driver"):
+            for name, more in (("calls", ("group_calls",)), ("driver", ())):
                 library = folder / "libquoth.a", "-lzmq"
                 options = (*(SANITIZERS if is_sanitized else ()),)
-                link([DRIVERS / f"{name}.c", library[0]], *options, library[1], program=folder / name)
+                sources = [DRIVERS / f"{one}.c" for one in (name, *more)]
+                link([*sources, library[0]], *options, library[1], program=folder / name)
     return folder
 
 

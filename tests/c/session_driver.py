@@ -22,6 +22,10 @@ DURABILITIES = ["", "written", "synced"]
 REASONS = ["", "trimmed", "damaged", "recreated", "ahead"]
 STATES = ["unknown", "staged", "published"]
 SETTINGS = ["durability", "max_age", "max_bytes", "size_limit", "count_limit", "age_limit"]
+STATE = [
+    *("generation", "paused", "after", "cursor", "lag", "oldest", "newest"),
+    *("in_flight", "pending", "redelivered", "dead", "gone", "log"),
+]
 TAIL_WAIT_MS = 5_000
 
 
@@ -50,6 +54,7 @@ class Session:
         self._calls = calls
         self._timeout_ms = job["timeout_ms"]
         self._parts: dict[int, str] = {}
+        self._has_joined = False
 
     def make(self, given: Given) -> Given:
         """Make a call, and return its result as the player reads it."""
@@ -208,6 +213,92 @@ class Session:
     def _abort(self, given: Given) -> Given:
         return self._transaction(given, "abort")
 
+    # -- groups ---------------------------------------------------------------------------------------------
+
+    def _state(self, call: str, given: Given, *words: object) -> Given:
+        """Make a call that prints the state of a group."""
+        found, settings, problem, *_ = self._ask(call, spaceless(given["topic"]), given["group"], *words)
+        state = dict(zip(STATE, found[1:], strict=True))
+        return {
+            **state,
+            "paused": state["paused"] == "1",
+            "problem": " ".join(problem[1:]),
+            "mode": settings[1],
+        }
+
+    def _group(self, given: Given) -> Given:
+        return self._state("group", given, given.get("start", 0), *group_settings(given))
+
+    def _group_update(self, given: Given) -> Given:
+        return self._state("group_update", given, *group_settings(given))
+
+    def _group_info(self, given: Given) -> Given:
+        return self._state(given["call"], given)
+
+    _group_pause = _group_resume = _group_delete = _group_info
+
+    def _group_seek(self, given: Given) -> Given:
+        return self._state("group_seek", given, given["to"])
+
+    def _group_commit(self, given: Given) -> Given:
+        self._state("group_commit", given, given["pointer"])
+        return {}
+
+    def _list_groups(self, given: Given) -> Given:
+        return {"names": [" ".join(line[1:]) for line in self._ask("groups", given["topic"])]}
+
+    def _group_pending(self, given: Given) -> Given:
+        lines = self._ask("group_pending", given["topic"], given["group"])
+        ranges = [dict(zip(("first", "last", "attempts"), line[1:], strict=False)) for line in lines]
+        return {
+            "ranges": [{**one, "member": " ".join(line[5:])} for one, line in zip(ranges, lines, strict=True)]
+        }
+
+    def _group_fetch(self, given: Given) -> Given:
+        if not self._has_joined:
+            self._ask("group_join", given["topic"], given["group"], given["limit"], 0)
+        self._has_joined = True
+        lines = self._ask("group_fetch", given.get("wait_ms", 0))
+        found = self._found([" ".join(["record", line[1], line[3]]) for line in lines if line[0] == "leased"])
+        attempts = [line[2] for line in lines if line[0] == "leased"]
+        gaps = self._found([" ".join(line) for line in lines if line[0] == "gap"])["gaps"]
+        records = zip(found["records"], attempts, strict=True)
+        return {"records": [{**record, "attempts": count} for record, count in records], "gaps": gaps}
+
+    def _settle(self, given: Given, *words: object) -> Given:
+        self._ask(given["call"], given["pointer"], *words)
+        return {}
+
+    def _group_ack(self, given: Given) -> Given:
+        return self._settle(given)
+
+    def _group_nack(self, given: Given) -> Given:
+        return self._settle(given, given.get("delay_ms", -1), hexed(given.get("reason")))
+
+    def _group_extend(self, given: Given) -> Given:
+        return self._settle(given, given["lease_ms"])
+
+    def _group_term(self, given: Given) -> Given:
+        return self._settle(given, hexed(given.get("reason")))
+
+
+def group_settings(given: Given) -> list[str]:
+    """Return the settings of a group as the program reads them."""
+
+    def shown(value: Any) -> str:
+        return (
+            ",".join(map(str, value))
+            if isinstance(value, list)
+            else str(int(value) if value is True else value)
+        )
+
+    return [f"{name}={shown(value)}" for name, value in given.get("settings", {}).items()]
+
+
+def hexed(reason: str | None) -> str:
+    """Return a text as the program reads it, if there is one."""
+    return "~" if reason is None else as_bytes(reason.encode().hex())
+
 
 def spaceless(topic: str) -> str:
     """Return a topic's name as a word of the program, which reads "%20" as a space."""
@@ -224,10 +315,7 @@ def headers_of(encoded: str | None) -> Given:
 
 
 def play(program: Path, job: Given) -> Given:
-    """Make the calls of a session, and return its result. The library has no groups."""
-    missing = [one["call"] for one in job["calls"] if not hasattr(Session, f"_{one['call']}")]
-    if missing:
-        return {"session": job["session"], "unsupported": missing[0]}
+    """Make the calls of a session, and return its result."""
     calls = Calls(program, job["url"], str(job["timeout_ms"]), str(job["resend_ms"]))
     try:
         if calls.greeting:

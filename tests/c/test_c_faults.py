@@ -37,6 +37,8 @@ CALLS = (
     ["read", "t", 0, 0, 0, 0, 0],
     ["produce", "t", 0, 3, 1, 1, TIMEOUT_MS],
     ["abort", "t", "etl", 1],
+    ["group_info", "t", "billing"],
+    ["group_join", "t", "billing", 10, 0],
 )
 
 

@@ -83,7 +83,9 @@ def test_the_header_compiles_alone(compiler: tuple[str, ...], tmp_path: Path) ->
         "int main(void) {\n"
         "    quoth_options a = QUOTH_OPTIONS; quoth_producer_options b = QUOTH_PRODUCER_OPTIONS;\n"
         "    quoth_reader_options c = QUOTH_READER_OPTIONS; quoth_settings d = QUOTH_SETTINGS;\n"
-        "    quoth_record e = QUOTH_RECORD;\n"
+        "    quoth_record e = QUOTH_RECORD; quoth_group_options f = QUOTH_GROUP_OPTIONS;\n"
+        "    quoth_group_settings g = QUOTH_GROUP_SETTINGS;\n"
+        "    if (f.fetch_records + g.backoff_count) return 1;\n"
         "    return (int)(a.timeout_ms + b.linger_ms + c.ordinal + d.durability) + (e.key.data != 0);\n"
         "}\n"
     )

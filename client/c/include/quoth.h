@@ -9,9 +9,9 @@
  *     if (quoth_publish(client, "greetings", &record, 1, QUOTH_DEFAULT, &ack, &error)) return fail(&error);
  *     quoth_close(client);
  *
- * Threads. The library has no global state. A client, a producer, a reader and a part each have a connection of
- * their own and belong to one thread at a time; different ones may be used at the same time. A forked child may
- * not use those of its parent, not even to close them.
+ * Threads. The library has no global state. A client, a producer, a reader, a part and a member of a group each have
+ * a connection of their own and belong to one thread at a time; different ones may be used at the same time. A forked
+ * child may not use those of its parent, not even to close them.
  *
  * Memory. What a function takes is copied before it returns, if it is needed longer. What it gives says at the
  * function how long it is valid. A close function frees its object and takes NULL. An allocation that fails is
@@ -523,6 +523,197 @@ QUOTH_API int quoth_inspect(quoth_client *client, const char *topic, const char 
                             quoth_transaction *transaction, quoth_error *error);
 QUOTH_API int quoth_abort(quoth_client *client, const char *topic, const char *application, uint64_t version,
                           quoth_transaction *transaction, quoth_error *error);
+
+/* ---- consumer groups ---- */
+
+/* A group shares the records of a topic among its members: client/GROUPS.md says what it promises. Calls of a client
+ * create, describe and move groups; a quoth_group is one member. A group's name has 1 to 100 bytes. */
+
+enum { QUOTH_AT_LEAST_ONCE = 1, QUOTH_AT_MOST_ONCE = 2, QUOTH_CURSOR = 3 }; /* modes; 0 is the default, or another */
+
+#define QUOTH_BACKOFF_MAX 32
+
+/* Settings of a group. In those that are given, a number below 0, and 0, QUOTH_DEFAULT or NULL where the comment does
+ * not say otherwise, leave a setting as it is. */
+typedef struct quoth_group_settings {
+    size_t size;             /* sizeof(quoth_group_settings) */
+    int mode;                /* default QUOTH_AT_LEAST_ONCE */
+    double lease_s;          /* for which a member has a record; default 30 */
+    int64_t max_in_flight;   /* records that are handed out and not finished; default 1,000 */
+    int64_t max_attempts;    /* then a record becomes a dead letter; 0: no limit; default 5 */
+    double backoff_s[QUOTH_BACKOFF_MAX]; /* before the second hand-out, the third, ...; the last one repeats */
+    size_t backoff_count;
+    quoth_bytes dead_letter; /* the topic of dead letters; "auto": TOPIC.GROUP.dead; 0 bytes that are not NULL: none */
+    int key_order;           /* 1: of the records with one key, one at a time; 0: all of them */
+    int durability;          /* of acks; QUOTH_DEFAULT: that of the topic */
+} quoth_group_settings;
+
+#define QUOTH_GROUP_SETTINGS {sizeof(quoth_group_settings), 0, -1, -1, -1, {0}, 0, {NULL, 0}, -1, QUOTH_DEFAULT}
+
+typedef struct quoth_group_info {
+    char name[101];
+    uint64_t log, generation;
+    int paused;
+    uint64_t after;  /* all records up to this pointer are finished */
+    uint64_t cursor; /* no record above it was ever handed out */
+    uint64_t lag;    /* records that are not finished */
+    uint64_t oldest; /* the pointer of the first of them, 0 for none */
+    uint64_t newest;
+    uint64_t in_flight, pending;      /* under a lease; handed out and not finished */
+    uint64_t redelivered, dead, gone; /* counted since the group was created */
+    double idle_s;                    /* since the last fetch or commit of a member */
+    char problem[256];                /* why dead letters cannot be written, or empty */
+    quoth_group_settings settings;    /* its bytes are the client's, valid until its next call */
+    quoth_bytes members;              /* for quoth_next_member; the same */
+} quoth_group_info;
+
+typedef struct quoth_member {
+    quoth_bytes name;
+    uint64_t in_flight;
+    double idle_s;
+} quoth_member;
+
+/* Takes the next member off `members`. Returns 1 with a member, 0 at the end. Begin with those of a group and `*left` =
+ * UINT32_MAX. */
+QUOTH_API int quoth_next_member(quoth_bytes *members, uint32_t *left, quoth_member *member);
+
+/* Creates a group that begins above the pointer `start`, QUOTH_OLDEST or QUOTH_NEWEST; finds one that exists. That has
+ * to have the settings that are given, else it is QUOTH_GROUP_EXISTS. info: may be NULL, as in all of these calls. */
+QUOTH_API int quoth_group_create(quoth_client *client, const char *topic, const char *group, uint64_t start,
+                                 const quoth_group_settings *settings, quoth_group_info *info, quoth_error *error);
+QUOTH_API int quoth_group_describe(quoth_client *client, const char *topic, const char *group, quoth_group_info *info,
+                                   quoth_error *error);
+QUOTH_API int quoth_group_update(quoth_client *client, const char *topic, const char *group,
+                                 const quoth_group_settings *settings, quoth_group_info *info, quoth_error *error);
+
+/* Hands out nothing until it is resumed. Leases and settlements go on. */
+QUOTH_API int quoth_group_pause(quoth_client *client, const char *topic, const char *group, quoth_group_info *info,
+                                quoth_error *error);
+QUOTH_API int quoth_group_resume(quoth_client *client, const char *topic, const char *group, quoth_group_info *info,
+                                 quoth_error *error);
+
+/* Goes on above a pointer, QUOTH_OLDEST or QUOTH_NEWEST, in another generation: no earlier lease or ack has an
+ * effect. */
+QUOTH_API int quoth_group_seek(quoth_client *client, const char *topic, const char *group, uint64_t after,
+                               quoth_group_info *info, quoth_error *error);
+
+/* Deletes a group. info: its last state. */
+QUOTH_API int quoth_group_delete(quoth_client *client, const char *topic, const char *group, quoth_group_info *info,
+                                 quoth_error *error);
+
+/* Moves the pointer of a group of mode QUOTH_CURSOR forward, never back. generation: in which the records were read;
+ * another one has no effect; 0 for any. */
+QUOTH_API int quoth_group_commit(quoth_client *client, const char *topic, const char *group, uint64_t pointer,
+                                 uint64_t generation, quoth_group_info *info, quoth_error *error);
+
+/* Calls with the name of each group of a topic, see quoth_list. */
+QUOTH_API int quoth_group_list(quoth_client *client, const char *topic, quoth_on_topic on_group, void *context,
+                               quoth_error *error);
+
+/* Records that were handed out and are not finished. */
+typedef struct quoth_pending {
+    uint64_t first, last; /* pointers */
+    uint64_t attempts;
+    uint64_t milliseconds; /* until their lease ends, or until they are handed out again */
+    quoth_bytes member;    /* who has the lease, valid during the call; of 0 bytes without one */
+} quoth_pending;
+
+/* Called with each range in the order of the pointers. It may not call a function of the client. Returns 0 to go on,
+ * and anything else to end the list. */
+typedef int (*quoth_on_pending)(void *context, const quoth_pending *pending);
+
+QUOTH_API int quoth_group_list_pending(quoth_client *client, const char *topic, const char *group,
+                                       quoth_on_pending on_pending, void *context, quoth_error *error);
+
+/* ---- a member of a group ---- */
+
+/* Fetches records under a lease, and settles them. Settlements are collected and sent together: by the next fetch, by a
+ * flush, or by the next of these calls some milliseconds later. It works in the calls below and has no thread. */
+typedef struct quoth_group quoth_group;
+
+typedef struct quoth_group_options {
+    size_t size;        /* sizeof(quoth_group_options) */
+    const char *member; /* its name, for people, of up to 200 bytes; default CLIENT@HOST:PID */
+    uint64_t start;     /* of a new group, see quoth_group_create; default QUOTH_OLDEST */
+    const quoth_group_settings *settings; /* the same; may be NULL */
+    uint64_t fetch_records; /* the most records of one fetch; default 100 */
+    uint64_t fetch_bytes;   /* the bytes that one fetch asks for; default 1 MiB */
+    int64_t lease_ms;       /* of what it fetches; default that of the group */
+    quoth_on_gap on_gap;    /* records that are gone, or damaged; may be NULL */
+    void *context;
+} quoth_group_options;
+
+#define QUOTH_GROUP_OPTIONS {sizeof(quoth_group_options), NULL, 0, NULL, 0, 0, 0, NULL, NULL}
+
+/* Creates or joins a group. options: NULL for the defaults. QUOTH_GROUP_EXISTS: it has other settings than those that
+ * are given. */
+QUOTH_API int quoth_group_open(quoth_client *client, const char *topic, const char *group,
+                               const quoth_group_options *options, quoth_group **member, quoth_error *error);
+
+/* Records of one lease: what a settlement names. Plain numbers, to be kept as long as needed; `first` of one record and
+ * `last` of a later one with the same token and generation make a range of them. */
+typedef struct quoth_lease {
+    uint64_t first, last; /* pointers */
+    uint64_t token, generation;
+} quoth_lease;
+
+/* A record under a lease. */
+typedef struct quoth_leased {
+    quoth_message message;
+    uint64_t attempts; /* how often it was handed out, this time included */
+    quoth_lease lease;
+} quoth_leased;
+
+/* Fetches the next records, unless some are left. Returns QUOTH_OK once quoth_group_next has at least one.
+ *
+ * wait_ms: how long to wait for records; QUOTH_END after so many milliseconds without one. 0: not at all. QUOTH_NOWAIT:
+ * only what has arrived; QUOTH_END otherwise, while a fetch waits at the broker.
+ *
+ * A broker that does not answer is an error after the client's timeout beyond that. After an error that is retryable,
+ * call again. */
+QUOTH_API int quoth_group_fetch(quoth_group *member, int64_t wait_ms, quoth_error *error);
+
+/* Hands out the next record that was fetched; QUOTH_END at the end. All bytes are valid until the next fetch. A record
+ * whose lease has ended meanwhile is left out. Leases of records that were not handed out yet are extended in time, for
+ * which a call may wait up to a second. */
+QUOTH_API int quoth_group_next(quoth_group *member, quoth_leased *leased);
+
+/* Settles records: ack finishes them. nack gives them back, to be handed out again after `delay_ms`, below 0: after the
+ * group's backoff. extend lets their lease last `lease_ms` from now on, 0: as long as the group's. term makes dead
+ * letters of them. reason: may be NULL; 1,000 characters of it are kept in the dead letter.
+ *
+ * The lease is copied. The outcome is told by quoth_group_flush. An ack also counts after the lease has ended. In a
+ * group of mode QUOTH_AT_MOST_ONCE an ack does nothing, and all else is QUOTH_BAD_REQUEST. While many settlements wait
+ * for answers this waits, too, up to the client's timeout: then it is QUOTH_BUSY, and nothing was settled. */
+QUOTH_API int quoth_group_ack(quoth_group *member, const quoth_lease *lease, quoth_error *error);
+QUOTH_API int quoth_group_nack(quoth_group *member, const quoth_lease *lease, int64_t delay_ms, const char *reason,
+                               quoth_error *error);
+QUOTH_API int quoth_group_extend(quoth_group *member, const quoth_lease *lease, int64_t lease_ms, quoth_error *error);
+QUOTH_API int quoth_group_term(quoth_group *member, const quoth_lease *lease, const char *reason, quoth_error *error);
+
+/* Sends all settlements and waits for their answers, for so many milliseconds at most: then it is QUOTH_TIMED_OUT, and
+ * the rest is still on its way. Returns the first error since the last flush; QUOTH_LEASE_LOST: a settlement had no
+ * effect, because its lease has ended, or the group was moved. */
+QUOTH_API int quoth_group_flush(quoth_group *member, int64_t wait_ms, quoth_error *error);
+
+typedef struct quoth_group_counts {
+    uint64_t fetched;  /* records that were handed out */
+    uint64_t finished; /* by acks of this member */
+    uint64_t late;     /* of them, after their lease had ended */
+    uint64_t lost;     /* settlements without an effect */
+} quoth_group_counts;
+
+QUOTH_API void quoth_group_count(const quoth_group *member, quoth_group_counts *counts);
+
+/* The same for quoth_group_fetch with QUOTH_NOWAIT as quoth_reader_descriptors. */
+QUOTH_API int64_t quoth_group_descriptors(quoth_group *member, int descriptors[2]);
+
+/* Gives back what was fetched and not handed out, to be handed out again at once, and flushes. Call it before you close
+ * a member. */
+QUOTH_API int quoth_group_leave(quoth_group *member, int64_t wait_ms, quoth_error *error);
+
+/* Closes a member. What is not settled is handed out again when its lease has ended. */
+QUOTH_API void quoth_group_close(quoth_group *member);
 
 #ifdef __cplusplus
 }

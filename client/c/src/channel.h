@@ -15,7 +15,7 @@
 #include "link.h"
 
 #define QUOTH_ASKED_MAX 8
-#define QUOTH_ARGUMENTS_MAX 768 /* bytes of arguments: a name of 200 bytes and numbers, or all settings */
+#define QUOTH_ARGUMENTS_MAX 4608 /* bytes of arguments: those of a settlement with a reason of 1,000 characters */
 
 typedef enum quoth_request_state { QUOTH_IDLE, QUOTH_ASKED, QUOTH_SETTLED } quoth_request_state;
 

@@ -12,6 +12,10 @@ enum { TIMEOUT_MS = 10000, RESEND_MS = 5000 };
 
 /* ---- what several files need ---- */
 
+int quoth_is_text(quoth_span span, const char *text) {
+    return span.size == strlen(text) && memcmp(span.bytes, text, span.size) == 0;
+}
+
 quoth_span quoth_span_of(const char *text) { return (quoth_span){(const uint8_t *)text, text ? strlen(text) : 0}; }
 
 int quoth_check_topic(const char *topic, quoth_error *error) {
@@ -28,8 +32,7 @@ quoth_span quoth_durability_text(int durability) {
 
 int quoth_durability_of(quoth_span text) {
     for (int level = QUOTH_SYNCED; level > QUOTH_DEFAULT; level--)
-        if (text.size == strlen(DURABILITIES[level]) && memcmp(text.bytes, DURABILITIES[level], text.size) == 0)
-            return level;
+        if (quoth_is_text(text, DURABILITIES[level])) return level;
     return QUOTH_DEFAULT;
 }
 
@@ -88,16 +91,12 @@ static int take_keys(const quoth_options *options, quoth_shared *shared, quoth_e
 }
 
 static uint64_t number_in(quoth_span map, const char *name, uint64_t missing) {
-    quoth_value key, value;
-    quoth_span ignored;
+    quoth_span key, found;
+    quoth_value value;
     if (!quoth_unpack(&map, &value)) return missing;
-    for (uint64_t left = value.number; left; left--) {
-        if (!quoth_unpack(&map, &key)) return missing;
-        quoth_span rest = map;
-        if (!quoth_skip(&map, 8, UINT32_MAX, &ignored)) return missing;
-        if (key.bytes.size == strlen(name) && memcmp(key.bytes.bytes, name, key.bytes.size) == 0)
-            return quoth_unpack(&rest, &value) && value.kind == QUOTH_UNSIGNED ? value.number : missing;
-    }
+    for (uint64_t left = value.number; left && quoth_pair_next(&map, &key, &found); left--)
+        if (quoth_is_text(key, name))
+            return quoth_unpack(&found, &value) && value.kind == QUOTH_UNSIGNED ? value.number : missing;
     return missing;
 }
 

@@ -5,6 +5,7 @@
 #include "bytes.h"
 
 /* First bytes. Those of a type with a length have 1, 2, 4 bytes of it, or 2 and 4. */
+enum { PAIR_LEVELS = 8 };
 enum { FIXMAP = 0x80, FIXLIST = 0x90, FIXTEXT = 0xa0, NIL = 0xc0, NO = 0xc2, YES = 0xc3,
        BINARY8 = 0xc4, FLOAT32 = 0xca, FLOAT64 = 0xcb, UNSIGNED8 = 0xcc, SIGNED8 = 0xd0,
        TEXT8 = 0xd9, LIST16 = 0xdc, MAP16 = 0xde, NEGATIVE = 0xe0 };
@@ -224,4 +225,11 @@ int quoth_skip(quoth_span *from, unsigned levels, uint32_t elements_max, quoth_s
     if (!skip_value(from, levels, elements_max)) return 0;
     *whole = (quoth_span){begin, (size_t)(from->bytes - begin)};
     return 1;
+}
+
+int quoth_pair_next(quoth_span *pairs, quoth_span *name, quoth_span *value) {
+    quoth_value key;
+    if (!quoth_unpack(pairs, &key) || key.kind != QUOTH_TEXT) return 0;
+    *name = key.bytes;
+    return quoth_skip(pairs, PAIR_LEVELS, UINT32_MAX, value);
 }

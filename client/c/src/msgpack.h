@@ -61,6 +61,10 @@ int quoth_unpack(quoth_span *from, quoth_value *value);
  * binary. `whole` receives its bytes. */
 int quoth_skip(quoth_span *from, unsigned levels, uint32_t elements_max, quoth_span *whole);
 
+/* Takes the next pair off a map whose head was read. value: all its bytes. Returns 0 at the end, and for a name that is
+ * no text. */
+int quoth_pair_next(quoth_span *pairs, quoth_span *name, quoth_span *value);
+
 #ifdef __cplusplus
 }
 #endif

@@ -315,20 +315,8 @@ static int open_answer(quoth_reader *reader, int64_t wait_ms) {
 
 /* ---- reading ---- */
 
-/* Without a call where the batch has no such column. */
-static quoth_bytes content(const quoth_batch *batch, int column, uint32_t record) {
-    if (!batch->columns[column].offsets) return (quoth_bytes){NULL, 0};
-    quoth_span found = quoth_batch_record(batch, column, record);
-    return (quoth_bytes){found.bytes, found.size};
-}
-
 static void hand_out(quoth_reader *reader, quoth_message *message) {
-    const quoth_batch *batch = &reader->batch;
-    uint32_t record = reader->record++;
-    message->pointer = batch->header.base + record;
-    message->value = content(batch, QUOTH_VALUES, record);
-    message->key = content(batch, QUOTH_KEYS, record);
-    message->headers = content(batch, QUOTH_HEADERS, record);
+    quoth_message_of(&reader->batch, reader->record++, message);
     reader->left--;
 }
 

@@ -1,4 +1,5 @@
-/* A batch that is being filled: columns that grow, from which its bytes are written. */
+/* A batch that is being filled: columns that grow, from which its bytes are written. And records of one that was
+ * parsed. */
 
 #ifndef QUOTH_RECORDS_H
 #define QUOTH_RECORDS_H
@@ -36,5 +37,22 @@ int quoth_records_write(const quoth_records *records, unsigned flags, uint64_t p
 /* Removes all records and keeps the memory; frees it. */
 void quoth_records_clear(quoth_records *records);
 void quoth_records_free(quoth_records *records);
+
+/* ---- a batch that was parsed ---- */
+
+/* Without a call where the batch has no such column. */
+static inline quoth_bytes quoth_content_of(const quoth_batch *batch, int column, uint32_t record) {
+    if (!batch->columns[column].offsets) return (quoth_bytes){NULL, 0};
+    quoth_span found = quoth_batch_record(batch, column, record);
+    return (quoth_bytes){found.bytes, found.size};
+}
+
+/* A record of a batch as it is handed out. */
+static inline void quoth_message_of(const quoth_batch *batch, uint32_t record, quoth_message *message) {
+    message->pointer = batch->header.base + record;
+    message->value = quoth_content_of(batch, QUOTH_VALUES, record);
+    message->key = quoth_content_of(batch, QUOTH_KEYS, record);
+    message->headers = quoth_content_of(batch, QUOTH_HEADERS, record);
+}
 
 #endif

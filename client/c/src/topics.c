@@ -47,33 +47,27 @@ static quoth_span pack_settings(const quoth_settings *given, uint8_t *buffer) {
     return (quoth_span){buffer, (size_t)(packer.at - buffer)};
 }
 
-static int is_named(quoth_span name, const char *other) {
-    return name.size == strlen(other) && memcmp(name.bytes, other, name.size) == 0;
-}
-
 static void take_setting(quoth_settings *settings, quoth_span name, const quoth_value *value) {
     int64_t number = value->kind == QUOTH_UNSIGNED ? (int64_t)value->number : -1;
     double seconds = value->kind == QUOTH_FLOAT ? value->real : (double)number;
-    if (is_named(name, "durability")) settings->durability = quoth_durability_of(value->bytes);
-    if (is_named(name, "max_age")) settings->max_age_s = seconds;
-    if (is_named(name, "max_bytes")) settings->max_bytes = number;
-    if (is_named(name, "size_limit")) settings->size_limit = number;
-    if (is_named(name, "count_limit")) settings->count_limit = number;
-    if (is_named(name, "age_limit")) settings->age_limit_s = seconds;
+    if (quoth_is_text(name, "durability")) settings->durability = quoth_durability_of(value->bytes);
+    if (quoth_is_text(name, "max_age")) settings->max_age_s = seconds;
+    if (quoth_is_text(name, "max_bytes")) settings->max_bytes = number;
+    if (quoth_is_text(name, "size_limit")) settings->size_limit = number;
+    if (quoth_is_text(name, "count_limit")) settings->count_limit = number;
+    if (quoth_is_text(name, "age_limit")) settings->age_limit_s = seconds;
 }
 
 /* Reads the settings of a reply. Those of a later broker are ignored. */
 static void unpack_settings(quoth_span map, quoth_settings *settings) {
-    quoth_value head, key, value;
-    quoth_span ignored;
+    quoth_value head, value;
+    quoth_span name, found;
     *settings = NO_SETTINGS;
     if (!quoth_unpack(&map, &head)) return;
-    for (uint64_t left = head.number; left; left--) {
-        if (!quoth_unpack(&map, &key)) return;
-        quoth_span rest = map;
-        if (!quoth_skip(&map, 8, UINT32_MAX, &ignored) || !quoth_unpack(&rest, &value)) return;
+    for (uint64_t left = head.number; left && quoth_pair_next(&map, &name, &found); left--) {
+        if (!quoth_unpack(&found, &value)) return;
         if (value.kind != QUOTH_TEXT) value.bytes = (quoth_span){NULL, 0};
-        take_setting(settings, key.bytes, &value);
+        take_setting(settings, name, &value);
     }
 }
 

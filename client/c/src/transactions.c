@@ -285,9 +285,7 @@ static int ask_transaction(quoth_client *client, unsigned operation, const char 
                                        found->count,              found->parts,   found->batches,
                                        found->records,            found->bytes,   found->newest_version};
     for (int state = 0; state < 3; state++)
-        if (found->state.size == strlen(STATES[state])
-            && memcmp(found->state.bytes, STATES[state], found->state.size) == 0)
-            transaction->state = state;
+        if (quoth_is_text(found->state, STATES[state])) transaction->state = state;
     return QUOTH_OK;
 }
 

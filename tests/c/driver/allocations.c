@@ -87,6 +87,26 @@ static void stage(quoth_client *client, const char *topic) {
     quoth_part_close(part);
 }
 
+static void consume(quoth_client *client, const char *topic) {
+    quoth_group *member;
+    quoth_group_options options = QUOTH_GROUP_OPTIONS;
+    quoth_leased leased;
+    quoth_error error;
+    int left = BATCH, code;
+    options.fetch_records = 10;
+    code = quoth_group_open(client, topic, "allocations", &options, &member, &error);
+    check("join", code, &error);
+    if (code) return;
+    while (left > 0 && (!(code = quoth_group_fetch(member, 0, &error)) || code == QUOTH_OUT_OF_MEMORY))
+        for (; !quoth_group_next(member, &leased); left--) {
+            check("extend", quoth_group_extend(member, &leased.lease, 1000, &error), &error);
+            check("ack", quoth_group_ack(member, &leased.lease, &error), &error);
+        }
+    check("group fetch", code, &error);
+    check("leave", quoth_group_leave(member, 10000, &error), &error);
+    quoth_group_close(member);
+}
+
 int main(int count, char **arguments) {
     quoth_client *client;
     quoth_error error;
@@ -101,6 +121,7 @@ int main(int count, char **arguments) {
         produce(client, arguments[2]);
         read_all(client, arguments[2]);
         stage(client, arguments[2]);
+        consume(client, arguments[2]);
         quoth_close(client);
     } while (allocations >= failing);
     printf("%ld allocations\n", failing - 1);

@@ -2,7 +2,8 @@
  *
  *     calls URL [TIMEOUT_MS [RESEND_MS [SERVER_KEY PUBLIC_KEY SECRET_KEY]]]
  *
- * A line with a dot ends what a call prints; the first one says that it is connected.  * Bytes are hex, "-" for none of them, "~" for absent ones. A call that fails prints "error", the name of its code,
+ * A line with a dot ends what a call prints; the first one says that it is connected.
+ * Bytes are hex, "-" for none of them, "~" for absent ones. A call that fails prints "error", the name of its code,
  * whether the outcome is unknown, and the text. */
 
 #include <inttypes.h>
@@ -11,27 +12,27 @@
 #include <string.h>
 #include <time.h>
 
-#include "quoth.h"
+#include "calls.h"
 #include "records_by_number.h"
 
 enum { WORDS_MAX = 20000, LINE_BYTES_MAX = 40 << 20, PARTS_MAX = 10000 };
 
-static char *words[WORDS_MAX + 1];
-static size_t word_count;
-static quoth_client *client;
-static quoth_error error;
+char *words[WORDS_MAX + 1];
+size_t word_count;
+quoth_client *client;
+quoth_error error;
 
-static uint64_t number(size_t word) { return word < word_count ? strtoull(words[word], NULL, 10) : 0; }
+uint64_t number(size_t word) { return word < word_count ? strtoull(words[word], NULL, 10) : 0; }
 
 /* A name; %20 stands for a space. */
-static const char *text(size_t word) {
+const char *text(size_t word) {
     for (char *space; (space = strstr(words[word], "%20")); *space = ' ') memmove(space + 1, space + 3, strlen(space + 2));
     return strcmp(words[word], "-") == 0 ? "" : words[word];
 }
 
 /* ---- hex ---- */
 
-static quoth_bytes from_hex(const char *hex) {
+quoth_bytes from_hex(const char *hex) {
     size_t size = *hex == '-' || *hex == '~' ? 0 : strcspn(hex, ":") / 2;
     uint8_t *bytes = *hex == '~' ? NULL : malloc(size + 1);
     for (size_t i = 0; i < size; i++) {
@@ -41,9 +42,9 @@ static quoth_bytes from_hex(const char *hex) {
     return (quoth_bytes){bytes, size};
 }
 
-static void release(quoth_bytes bytes) { free((void *)(uintptr_t)bytes.data); }
+void release(quoth_bytes bytes) { free((void *)(uintptr_t)bytes.data); }
 
-static void print_hex(quoth_bytes bytes) {
+void print_hex(quoth_bytes bytes) {
     const uint8_t *at = bytes.data;
     if (!at) putchar('~');
     if (at && !bytes.size) putchar('-');
@@ -52,7 +53,7 @@ static void print_hex(quoth_bytes bytes) {
 
 /* ---- results ---- */
 
-static int is_ok(int code) {
+int is_ok(int code) {
     if (code > 0) printf("error %s %d %s\n", error.name, error.outcome_unknown, error.text);
     return !code;
 }
@@ -164,7 +165,7 @@ static void produce(void) {
 
 /* ---- reading ---- */
 
-static void print_gap(void *context, const quoth_gap *gap) {
+void print_gap(void *context, const quoth_gap *gap) {
     (void)context;
     printf("gap %d %" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 "\n", gap->reason, gap->after, gap->next, gap->records,
            gap->ordinal);
@@ -184,14 +185,18 @@ static quoth_reader *open_reader(void) {
     return is_ok(quoth_reader_open(client, text(1), &options, &reader, &error)) ? reader : NULL;
 }
 
-static void print_message(const quoth_message *message) {
-    printf("record %" PRIu64 " ", message->pointer);
+void print_content(const quoth_message *message) {
     print_hex(message->value);
     putchar(':');
     print_hex(message->key);
     putchar(':');
     print_hex(message->headers);
     putchar('\n');
+}
+
+static void print_message(const quoth_message *message) {
+    printf("record %" PRIu64 " ", message->pointer);
+    print_content(message);
 }
 
 /* read TOPIC AFTER SINCE UNTIL LIMIT WAIT_MS [FETCH_BYTES [LOG ORDINAL]]: waits for the first record */
@@ -466,9 +471,11 @@ int main(int count, char **arguments) {
                 words[word_count++] = word;
             for (size_t row = 0; row < sizeof CALLS / sizeof CALLS[0]; row++)
                 if (strcmp(CALLS[row].name, words[0]) == 0) CALLS[row].run();
+            make_group_call();
             printf(".\n");
             fflush(stdout);
         }
+        end_group_calls();
         quoth_close(client);
     }
     free(line);
