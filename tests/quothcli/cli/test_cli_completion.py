@@ -69,6 +69,14 @@ def test_topics_and_contexts_are_completed(quoth: Command) -> None:
     assert candidates(asked, "quoth --ctx shop read orders:") == ["orders:eu"]
 
 
+def test_groups_are_completed_as_arguments_and_behind_an_option(quoth: Command, client: Client) -> None:
+    client.publish("invoices", b"x")
+    client.group("invoices", "billing").info()
+    asked = quoth.prepared(PATIENT)
+    for line in ("quoth group info invoices b", "quoth consume invoices --group b"):
+        assert candidates(asked, line) == ["billing"], line
+
+
 def test_groups_of_a_source_that_is_forwarded_are_completed(quoth: Command, client: Client) -> None:
     client.publish("readings", b"x")
     for name in ("copy", "other"):

@@ -33,9 +33,10 @@ def topic_names(context: Context, incomplete: str) -> list[str]:
 
 def group_names(context: Context, incomplete: str) -> list[str]:
     """List the groups of the typed topic that begin like this, for completion; as `topic_names`."""
-    topic = context.params.get("topic")
+    # Behind an option without its value no argument is parsed yet.
+    topic = context.params.get("topic") or next(iter(context.args), "")
     with suppress(Exception), _session_of_line(context).connect() as client:
-        return [one.group for one in client.groups(topic or "") if one.group.startswith(incomplete)]
+        return [one.group for one in client.groups(topic) if one.group.startswith(incomplete)]
     return []
 
 
