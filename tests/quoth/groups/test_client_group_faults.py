@@ -267,7 +267,7 @@ def test_a_fetch_whose_answer_is_lost_is_sent_again(impatient: Client, meddler: 
         return is_first
 
     meddler.on_reply = lose
-    with impatient.group(topic, "g", lease=0.2, **QUICK) as group:
+    with impatient.group(topic, "g", **QUICK) as group:
         found = group.fetch(3)
         assert sorted(values_of(found)) == numbered(3)
         assert {message.attempts for message in found} == {2}
