@@ -105,7 +105,7 @@ def info(group: GroupWork) -> ClientCall[GroupInfo]:
 def lag(group: GroupWork) -> ClientCall[GroupLag]:
     """Return how many records are not finished, and the age of the oldest of them."""
     found = yield from info(group)
-    return GroupLag(found.lag, max(0.0, (now() - found.oldest) / 1e6) if found.oldest else 0.0)
+    return GroupLag(found.lag, max(0.0, (now() - found.oldest) / 1e6) if found.lag else 0.0)
 
 
 def checkpoint(group: GroupWork) -> ClientCall[int]:
