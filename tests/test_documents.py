@@ -33,6 +33,7 @@ DOCUMENTS = (
     "README.md",
     "broker/DESIGN.md",
     "broker/FORMAT.md",
+    "broker/quothrules/RULES.md",
     "client/CONCEPTS.md",
     "client/GROUPS.md",
     "client/PROTOCOL.md",

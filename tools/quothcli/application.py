@@ -44,6 +44,7 @@ COMMANDS = {
             "commands.broker.transaction",
             "Show and abort transactions, which a topic gets whole or not.",
         ),
+        ("rule", "commands.rules.rule", "Routing rules: try, add, list, show and remove them."),
         ("status", "commands.broker.status", "Show all topics in a table: what each holds and keeps."),
         ("ping", "commands.broker.status", "Measure one round trip to the broker."),
         ("top", "commands.broker.top", "Watch the broker and its busiest topics, until Ctrl-C."),

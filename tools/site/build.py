@@ -24,6 +24,7 @@ DOCUMENTS = {
     "README.md": "Start",
     "client/CONCEPTS.md": "Concepts",
     "systemd/OPERATIONS.md": "Operations",
+    "broker/quothrules/RULES.md": "Rules",
     "client/python/quoth/spark/README.md": "Spark",
     "client/python/quoth/spark/archive/README.md": "Archives",
     "client/c/README.md": "C",

@@ -3,8 +3,9 @@
 key       the name of the rule set
 value     the rule file, as it was written; empty if the rule set is removed
 headers   action: set or remove
-          from: where the rules begin, a pointer in digits, or 0 for the oldest record; without it a new
-                rule set begins behind this record, and another version of it goes on where it is
+          from: where the rules begin: above a pointer in digits, 0 for the oldest record, or `end`, behind
+                this record. Without it a new rule set begins there, too, and another version of it goes on
+                where it is
           author: the person who has made the change
 """
 
@@ -15,15 +16,17 @@ from typing import NamedTuple
 
 from quothwire.errors import error
 from quothwire.pointer import check_pointer
+from quothwire.protocol.group_messages import END
 
+_END = b"end"
 SET, REMOVE = ACTIONS = ("set", "remove")
 
 
 class RuleChange(NamedTuple):
     """A rule file that is set, or the removal of a rule set.
 
-    pointer: of the record; 0 before it is written. begin: the pointer above which the rules begin, None for
-    where they are.
+    pointer: of the record; 0 before it is written. begin: the pointer above which the rules begin, `END` for
+    that of the record, None for where they are.
     """
 
     name: str
@@ -38,7 +41,7 @@ class RuleChange(NamedTuple):
         """The headers of its record."""
         headers = {"action": self.action.encode()}
         if self.begin is not None:
-            headers["from"] = b"%d" % self.begin
+            headers["from"] = _END if self.begin == END else b"%d" % self.begin
         if self.author:
             headers["author"] = self.author.encode("utf-8", "replace")
         return headers
@@ -52,7 +55,7 @@ def change_of(pointer: int, key: bytes | None, value: bytes, headers: Mapping[st
         raise error("bad_setting", text, "quoth rule add and quoth rule rm write such records")
     try:
         begin = headers.get("from")
-        place = None if begin is None else check_pointer(int(begin))
+        place = None if begin is None else END if begin == _END else check_pointer(int(begin))
         author = headers.get("author", b"").decode("utf-8", "replace")
         return RuleChange(key.decode(), value.decode(), action, place, author, pointer)
     except ValueError:  # also of text that is not UTF-8

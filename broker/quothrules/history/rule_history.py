@@ -14,6 +14,7 @@ from quothrules.file.rule_file import parse_rule_file
 from quothrules.history.change import REMOVE, RuleChange, change_of
 from quothrules.rule import RuleSet
 from quothwire.errors import QuothError
+from quothwire.protocol.group_messages import END
 
 
 class RuleVersion(NamedTuple):
@@ -56,7 +57,7 @@ class RuleHistory:
                 problem = wrong.text
         begins = self.current is None or change.begin is not None
         run = (last.run if last is not None else 0) + (begins and rules is not None)
-        begin = change.pointer if change.begin is None else change.begin
+        begin = change.pointer if change.begin is None or change.begin == END else change.begin
         number = 1 + (last.number if last is not None else 0)
         self.versions.append(RuleVersion(number, run, begin, change, rules, problem))
 

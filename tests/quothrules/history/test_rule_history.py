@@ -39,6 +39,8 @@ CASES = [
     ([begun("a*", 3), file()], [("rules.set", 0, 3)], set()),
     ([file(), begun("a*", 0)], [("rules.set~2", 0, 0)], {"rules.set"}),
     ([file(), begun("a*", 0), begun("a*", 7)], [("rules.set~3", 0, 7)], {"rules.set", "rules.set~2"}),
+    ([begun("a*", -1)], [("rules.set", 0, 10)], set()),
+    ([file(), begun("a*", -1)], [("rules.set~2", 0, 20)], {"rules.set"}),
     ([file(), REMOVED], [], {"rules.set"}),
     ([file(), REMOVED, file()], [("rules.set~2", 0, 30)], {"rules.set"}),
     ([REMOVED, REMOVED, file()], [("rules.set", 0, 30)], set()),

@@ -26,7 +26,7 @@ a person notices."""
 
 def topic_names(context: Context, incomplete: str) -> list[str]:
     """List the broker's topics that begin like this, for completion; none if it does not answer at once."""
-    with suppress(Exception), _session_of_line(context).connect() as client:
+    with suppress(Exception), session_of_line(context).connect() as client:
         return [name for name in client.topics() if name.startswith(incomplete)]
     return []
 
@@ -35,12 +35,12 @@ def group_names(context: Context, incomplete: str) -> list[str]:
     """List the groups of the typed topic that begin like this, for completion; as `topic_names`."""
     # Behind an option without its value no argument is parsed yet.
     topic = context.params.get("topic") or next(iter(context.args), "")
-    with suppress(Exception), _session_of_line(context).connect() as client:
-        return [one.group for one in client.groups(topic) if one.group.startswith(incomplete)]
+    with suppress(Exception), session_of_line(context).connect() as client:
+        return [one.group for one in client.groups(topic or "") if one.group.startswith(incomplete)]
     return []
 
 
-def _session_of_line(context: Context) -> Session:
+def session_of_line(context: Context) -> Session:
     """Make a session for the broker that a line names, as far as it is typed."""
     typed = [one.params for one in (context, context.find_root())]
     url, ctx = (next((one[name] for one in typed if one.get(name)), None) for name in ("url", "ctx"))

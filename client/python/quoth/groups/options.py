@@ -95,13 +95,17 @@ def place(where: Timestamp) -> int:
     return max(0, as_pointer(where) - 1)
 
 
-def default_member() -> str:
-    """Return ``user@host:pid-number``; the number counts the members of this process."""
+def default_author() -> str:
+    """Return ``user@host`` of this process."""
     user = str(os.getuid())
     with suppress(KeyError, OSError):  # no such user in the system's table
         user = getpass.getuser()
-    user, host = user[:_NAME_CHARACTERS_MAX], socket.gethostname()[:_NAME_CHARACTERS_MAX]
-    return f"{user}@{host}:{os.getpid()}-{next(_members)}"
+    return f"{user[:_NAME_CHARACTERS_MAX]}@{socket.gethostname()[:_NAME_CHARACTERS_MAX]}"
+
+
+def default_member() -> str:
+    """Return ``user@host:pid-number``; the number counts the members of this process."""
+    return f"{default_author()}:{os.getpid()}-{next(_members)}"
 
 
 def as_milliseconds(given: float, what: str) -> int:

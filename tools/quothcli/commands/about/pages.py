@@ -18,6 +18,7 @@ from quothwire.text.suggestion import nearest
 _DOCUMENTS = {
     "concepts": ("client/CONCEPTS.md", "topic, pointer, batch, durability, transaction"),
     "operations": ("systemd/OPERATIONS.md", "operate, monitor, back up, upgrade, size, secure"),
+    "rules": ("broker/quothrules/RULES.md", "routing rules: files, conditions, templates, what they promise"),
     "protocol": ("client/PROTOCOL.md", "the wire contract, with every error code and limit"),
     "format": ("broker/FORMAT.md", "the bytes on disk, and what is done about damage"),
     "design": ("broker/DESIGN.md", "threads, the way of a publish and of a read"),

@@ -18,10 +18,9 @@ from quothcli.commands.groups import dead
 from quothcli.groups.settings import GroupSettingsTyped, parsed_settings, settings_in_words
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import progress
+from quothcli.printing.table import print_table
 from quothcli.printing.text import (
-    cells_of,
     counted,
-    padded,
     printable,
     records_text,
     span_text,
@@ -227,15 +226,9 @@ def _object(topic: str, info: GroupInfo) -> dict[str, Any]:
 
 def _print_table(printer: Printer, rows: Sequence[tuple[str, GroupInfo]], *, with_topic: bool) -> None:
     """Print a line for each group, below the headings; nothing if there is none."""
-    lines = [_HEADINGS, *(_columns(topic, info) for topic, info in rows)] if rows else []
-    columns = [column for column in zip(*lines, strict=True) if with_topic or column[0] != "TOPIC"]
-    widths = [max(map(cells_of, column)) for column in columns]
-    for row in zip(*columns, strict=True):
-        cells = [
-            " " * (width - len(cell)) + cell if column[0] in _RIGHT else padded(cell, width)
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        ]
-        printer.line("  ".join(cells).rstrip())
+    skipped = 0 if with_topic else 1
+    lines = [_columns(topic, info)[skipped:] for topic, info in rows]
+    print_table(printer, _HEADINGS[skipped:], lines, _RIGHT)
 
 
 def _columns(topic: str, info: GroupInfo) -> tuple[str, ...]:
