@@ -16,6 +16,9 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
+from quothlog.groups.span_list import SpanList
+from quothwire.pointer import POINTER_MAX
+
 PART_OF = 4
 """A span that needs less than this part of the extents that it shares with others gets its own."""
 
@@ -169,8 +172,7 @@ class SpanTable:
 
     known: int = 0
     unknown: int = 0
-    _spans: list[Span] = field(default_factory=list)
-    _untils: list[int] = field(default_factory=list)
+    _spans: SpanList = field(default_factory=SpanList)
 
     def __len__(self) -> int:
         return len(self._spans)
@@ -186,21 +188,21 @@ class SpanTable:
     @property
     def first(self) -> Span | None:
         """The span with the lowest pointers."""
-        return self._spans[0] if self._spans else None
+        return self._spans.first
 
     def above(self, pointer: int, limit: int) -> list[Span]:
         """Return spans with records above a pointer."""
-        row = bisect_left(self._untils, pointer + 1)
-        first = self._spans[row] if row < len(self._spans) else None
+        spans = self._spans.between(pointer, POINTER_MAX, limit + 1)
+        first = spans[0] if spans else None
         if first is not None and first.extents is not None and not first.extents.count(pointer, first.until):
-            row += 1
-        return self._spans[row : row + limit]
+            del spans[0]
+        return spans[:limit]
 
     def append(self, span: Span) -> None:
         """Add a span behind all others."""
-        assert not self._spans or self._untils[-1] <= span.after, "spans do not overlap"
+        last = self._spans.last
+        assert last is None or last.until <= span.after, "spans do not overlap"
         self._spans.append(span)
-        self._untils.append(span.until)
         self._count(span, 1)
 
     def know(self, span: Span, extents: Extents) -> None:
@@ -213,9 +215,7 @@ class SpanTable:
 
     def replace(self, span: Span, parts: Sequence[Span]) -> None:
         """Replace a span by others that cover its records."""
-        row = bisect_left(self._untils, span.until)
-        self._spans[row : row + 1] = parts
-        self._untils[row : row + 1] = [part.until for part in parts]
+        self._spans.replace(self._spans.place(span.until), 1, parts)
         self._count(span, -1)
         for part in parts:
             self._count(part, 1)
@@ -227,34 +227,20 @@ class SpanTable:
         A span stays the same one, with narrower bounds, if only one of its parts has records, as far as that
         is known.
         """
-        row = bisect_left(self._untils, after + 1)
         inside: list[Span] = []
         made: list[Span] = []
-        while row < len(self._spans) and self._spans[row].after < until:
-            span = self._spans[row]
+        for span in self.overlapping(after, until):
             if after <= span.after and span.until <= until:
                 inside.append(span)
-                row += 1
                 continue
-            parts = self._split(row, max(span.after, after), min(span.until, until))
+            parts = self._split(span, max(span.after, after), min(span.until, until))
             inside += [part for part in parts if after <= part.after and part.until <= until]
             made += [part for part in parts if part is not span]
-            row += len(parts)
         return Cut(inside, made)
 
     def remove(self, spans: Sequence[Span]) -> None:
         """Remove spans that follow each other in the table, perhaps with finished records in between."""
-        if not spans:
-            return
-        low = bisect_left(self._untils, spans[0].until)
-        high = bisect_left(self._untils, spans[-1].until) + 1
-        if high - low == len(spans):
-            del self._spans[low:high], self._untils[low:high]
-        else:
-            removed = set(map(id, spans))
-            kept = [span for span in self._spans[low:high] if id(span) not in removed]
-            self._spans[low:high] = kept
-            self._untils[low:high] = [span.until for span in kept]
+        self._spans.remove(spans)
         for span in spans:
             self._count(span, -1)
             span.state = SpanState.GONE
@@ -266,9 +252,8 @@ class SpanTable:
         else:
             self.known += sign * records
 
-    def _split(self, row: int, after: int, until: int) -> list[Span]:
+    def _split(self, span: Span, after: int, until: int) -> list[Span]:
         """Cut a span at two pointers within it, and return its parts; a numbered one stays."""
-        span = self._spans[row]
         if span.number:
             return [span]
         bounds = [
@@ -278,13 +263,13 @@ class SpanTable:
         ]
         if len(bounds) > 1 and (after, until) not in bounds:
             return [span]
+        place = self._spans.place(span.until)
         if len(bounds) == 1:
             ((span.after, span.until),) = bounds
-            self._untils[row] = span.until
+            self._spans.replace(place, 1, [span])
             return [span]
         parts = [span.part(*each) for each in bounds]
-        self._spans[row : row + 1] = parts
-        self._untils[row : row + 1] = [part.until for part in parts]
+        self._spans.replace(place, 1, parts)
         if span.lease is not None:
             span.lease.spans += len(parts) - 1
         if span.extents is None:
@@ -294,8 +279,4 @@ class SpanTable:
 
     def overlapping(self, after: int, until: int) -> list[Span]:
         """Return the spans with pointers in (after, until]."""
-        row = bisect_left(self._untils, after + 1)
-        end = row
-        while end < len(self._spans) and self._spans[end].after < until:
-            end += 1
-        return self._spans[row:end]
+        return self._spans.between(after, until)
