@@ -55,6 +55,7 @@ def test_the_tour_of_the_readme_runs_with_what_is_installed(
         "value 0",
         "read 1002 records",
         "nothing new",
+        "finished 1002 records",
     ]
 
 

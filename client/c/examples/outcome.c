@@ -11,8 +11,10 @@ static int status_of(int code) {
     case QUOTH_OK: return DONE;
     case QUOTH_BAD_REQUEST:
     case QUOTH_BAD_TOPIC:
+    case QUOTH_BAD_GROUP:
     case QUOTH_BAD_POINTER: return USAGE;
-    case QUOTH_UNKNOWN_TOPIC: return NOT_FOUND;
+    case QUOTH_UNKNOWN_TOPIC:
+    case QUOTH_UNKNOWN_GROUP: return NOT_FOUND;
     case QUOTH_TIMED_OUT:
     case QUOTH_DISCONNECTED: return TIMED_OUT;
     }

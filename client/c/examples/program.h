@@ -29,6 +29,9 @@ extern volatile sig_atomic_t end_signal, signals_count;
 /* Returns an exit status. */
 int install_signal_handlers(void);
 
+/* Lets the end of a child be a signal, too, which ends nothing. Returns an exit status. */
+int notice_children(void);
+
 /* A descriptor that is readable after a signal. */
 int wakeup(void);
 void clear_wakeup(void);

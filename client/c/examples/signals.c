@@ -12,8 +12,10 @@ static int wakeup_pipe[2]; /* for a signal between a check of the flag and the p
 
 static void handle_signal(int number) {
     int before = errno;
-    end_signal = number;
-    signals_count++;
+    if (number != SIGCHLD) {
+        end_signal = number;
+        signals_count++;
+    }
     if (write(wakeup_pipe[1], "", 1) < 0) { /* it is full, and readable */ }
     errno = before;
 }
@@ -33,6 +35,14 @@ int install_signal_handlers(void) {
         if (sigaction(numbers[row], NULL, &found) == 0 && found.sa_handler != SIG_IGN) /* nohup ignores some */
             sigaction(numbers[row], &action, NULL);
     return DONE;
+}
+
+int notice_children(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = handle_signal;
+    return sigaction(SIGCHLD, &action, NULL) < 0 ? report(QUOTH_SYSTEM, "%s", strerror(errno)) : DONE;
 }
 
 int wakeup(void) { return wakeup_pipe[0]; }

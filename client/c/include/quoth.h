@@ -682,7 +682,7 @@ QUOTH_API int quoth_group_next(quoth_group *member, quoth_leased *leased);
  * group's backoff. extend lets their lease last `lease_ms` from now on, 0: as long as the group's. term makes dead
  * letters of them. reason: may be NULL; 1,000 characters of it are kept in the dead letter.
  *
- * The lease is copied. The outcome is told by quoth_group_flush. An ack also counts after the lease has ended. In a
+ * The lease is copied. quoth_group_flush reports the outcome. An ack also counts after the lease has ended. In a
  * group of mode QUOTH_AT_MOST_ONCE an ack does nothing, and all else is QUOTH_BAD_REQUEST. While many settlements wait
  * for answers this waits, too, up to the client's timeout: then it is QUOTH_BUSY, and nothing was settled. */
 QUOTH_API int quoth_group_ack(quoth_group *member, const quoth_lease *lease, quoth_error *error);
