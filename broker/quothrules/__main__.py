@@ -23,7 +23,7 @@ CONNECT_S = 30.0
 
 
 def main() -> None:
-    """Run until the process is told to end."""
+    """Run until the process is to end."""
     arguments = [one for one in sys.argv[1:] if one != "--supervised"]
     url = arguments[0] if arguments else DEFAULT_URL
     service: RulesService | None = None

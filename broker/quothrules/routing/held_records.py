@@ -17,7 +17,7 @@ EXTEND_S = LEASE_S / 3
 STOPPED = "the rules process was stopped"
 
 
-class Stopped(Exception):
+class WorkerStopped(Exception):
     """The worker is to end."""
 
 
@@ -33,9 +33,9 @@ class HeldRecords:
         self._extend_at = time.monotonic() + EXTEND_S
 
     def keep(self) -> None:
-        """Extend the leases if it is time. Raises `Stopped`, or ``lease_lost`` if the group was moved."""
+        """Extend the leases if it is time. Raises `WorkerStopped`, or ``lease_lost`` if the group was moved."""
         if self._stopping.is_set():
-            raise Stopped
+            raise WorkerStopped
         if time.monotonic() < self._extend_at:
             return
         self._extend_at = time.monotonic() + EXTEND_S

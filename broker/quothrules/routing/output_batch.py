@@ -1,4 +1,4 @@
-"""What the rules write to one topic for one record: a batch that is stored once, whatever happens.
+"""The outputs of one record for one topic: a batch that is stored once, whatever happens.
 
 The producer id is a hash of the group, the source log, and the target; the sequence is the pointer of the
 source record. So a second attempt, by this process or by the one after it, is recognised by the broker.

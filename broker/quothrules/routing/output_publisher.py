@@ -9,7 +9,7 @@
 Sequences of a sparse producer may have holes, so a batch that was refused for a moment, or lost with a
 connection, may be overtaken. The broker remembers the last 64 results of a producer, and no more batches are
 ever unfinished at once: so it knows for certain that an overtaken one was not stored. A producer that the
-topic may not know sends its first batch alone, because what overtakes that one could not be told from it.
+topic may not know sends its first batch alone, because what overtakes that one could not be distinguished from it.
 """
 
 from __future__ import annotations

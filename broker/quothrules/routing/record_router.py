@@ -84,7 +84,7 @@ class RecordRouter(Closeable):
         self._publisher.close()
 
     def route(self, held: HeldRecords) -> None:
-        """Route all records in hand. Raises `Stopped`, ``lease_lost``, and errors that have no end."""
+        """Route all records in hand. Raises `WorkerStopped`, ``lease_lost``, and errors that have no end."""
         while held.left:
             self._await_due(held)
             active = self.active

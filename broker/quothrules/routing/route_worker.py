@@ -11,7 +11,7 @@ from quoth.message import Message
 from quoth.timestamps import now
 from quothrules.evaluator.evaluator import History
 from quothrules.history.rule_history import GroupPlace
-from quothrules.routing.held_records import LEASE_S, STOPPED, HeldRecords, Stopped
+from quothrules.routing.held_records import LEASE_S, STOPPED, HeldRecords, WorkerStopped
 from quothrules.routing.record_router import BACKOFF_S, ActiveRules, RecordRouter, RouteSource
 from quothrules.routing.route_counts import RouteCounts
 from quothwire.errors import NotFound, QuothError
@@ -89,7 +89,7 @@ class RouteWorker:
         while not self._stopping.is_set():
             try:
                 self._serve()
-            except Stopped:
+            except WorkerStopped:
                 return
             except NotFound as problem:
                 if problem.code == "unknown_topic":
@@ -142,7 +142,7 @@ class RouteWorker:
         """Wait until all that a process before this one has begun can be handed out: it comes first."""
         while waits := [one.seconds for one in group.pending() if one.seconds and one.member != group.member]:
             if self._stopping.wait(min(min(waits) + 0.01, FETCH_S)):
-                raise Stopped
+                raise WorkerStopped
 
 
 def history_of(client: Client) -> History:

@@ -1,4 +1,4 @@
-"""What the rules process reports: lines for the log, and the state of each rule set in a topic."""
+"""Reports of the rules process: lines for the log, and the state of each rule set in a topic."""
 
 from __future__ import annotations
 

@@ -103,9 +103,10 @@ ASKING = (
     "pub t x", "tail t --no-wait", "read t", "get t 1", "count t", "split t --parts 2", "status", "ping",
     "top", "topic ls", "topic info t", "topic create t", "topic set t --max-age 1d", "topic rm t --yes",
     "topic trim t --before 1 --yes", "topic roll t", "transaction status t a 1", "transaction abort t a 1",
+    "rule ls", "rule show x", "rule rm x --yes", "rule stats",
 )  # fmt: skip
-WITHOUT_ONE = {"doctor", "forward", "pipeline", "bench"}
-"""Commands that ask a broker, too, and do something without one."""
+WITHOUT_ONE = {"doctor", "forward", "pipeline", "bench", "test", "add"}
+"""Commands that ask a broker, too, and do something without one. `rule test` and `rule add` read a file."""
 
 
 def asking(command: Any, words: str = "") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What rules write is stored once, whatever happens to requests, replies, producers and publishers."""
+"""The outputs of rules are stored once, whatever happens to requests, replies, producers and publishers."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_a_record_that_fails_has_its_attempts_and_dies(
 
 
 def test_a_record_that_cannot_be_stored_dies(client: Client, start_worker: StartWorker, topic: str) -> None:
-    """Those behind it were published with it, and are not published again."""
+    """The records behind it were published with it, and are not published again."""
     client.publish(topic, [b"1", b"\0" * 9_000_000, b"2"], key=[b"a", b"b", b"c"])
     twice = f"{COPY}\ncontinue = true\n[[rule]]\nto = '{{topic}}.copy'\nset_headers.a = 'b'"
     start_worker(f"attempts = 2\n{twice}")
@@ -230,7 +230,7 @@ def test_records_that_come_again_are_not_written_again(
 def test_a_worker_waits_for_the_leases_of_another_member(
     client: Client, start_worker: StartWorker, topic: str
 ) -> None:
-    """What a process before this one has begun comes first."""
+    """Records that a process before this one has begun come first."""
     client.publish(topic, [b"1", b"2", b"3"])
     with client.group(topic, "rules.test", start=0, lease=0.5, backoff=[0], member="former") as former:
         assert len(former.fetch(2)) == 2

@@ -132,7 +132,8 @@ def test_a_missing_function_lets_the_version_before_go_on(
     comes(admin, "copy", b"1")
     add_rules(admin, "shop", 'topics = "orders.*"\n[[rule]]\ncall = "missing"')
     state = eventually(
-        lambda: (found := saved_states(admin).get("shop", {})).get("problem") and found, "the problem is told"
+        lambda: (found := saved_states(admin).get("shop", {})).get("problem") and found,
+        "the problem is saved",
     )
     assert state
     assert "no function 'missing'" in state["problem"]
@@ -159,7 +160,7 @@ def test_counts_go_on_in_another_process(own: BrokerProcess, admin: Client, star
 def test_the_process_ends_with_its_parent_and_leaves_nothing(
     own: BrokerProcess, admin: Client, start_rules: StartRules, by_signal: bool
 ) -> None:
-    """What it has in hand is given back at once, and its own processes end."""
+    """Records in hand are given back at once, and its own processes end."""
     process = start_rules(own)
     add_rules(admin, "shop", file("copy"), begin=0)
     admin.publish("orders.a", b"1")
