@@ -1,9 +1,11 @@
 // The driver of this client for the conformance kit, see tests/vectors/README.md: a session a line in, its results a
-// line out. `node driver.mjs batches FILE` checks the batches of tests/vectors/batches.json instead.
+// line out. `node driver.mjs batches FILE` checks the batches of tests/vectors/batches.json instead, and `node driver.mjs
+// settlements FILE` the rows of tests/vectors/settlements.json.
 import { Buffer } from "node:buffer";
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { decodeBody, encodeBatch, parseHeader } from "./batch.mjs";
+import { encodeSettlements } from "./group.mjs";
 import { connect, QuothError } from "./quoth.mjs";
 
 const unhex = (digits) => (digits === null ? null : Buffer.from(digits, "hex"));
@@ -17,10 +19,10 @@ const described = ({ values, keys, headers }) => values.map((value, row) => (
 const numbers = (call, ...names) => Object.fromEntries(names.map((name) => [name, BigInt(call[name])]));
 
 // Asks for page after page, and joins what `part` takes of each.
-async function pages(client, operation, part) {
+async function pages(client, operation, part, topic = "") {
   let all = [], reply, first, more;
   do {
-    reply = await client.ask(operation, "", { after: all.at(-1)?.[0] ?? "" });
+    reply = await client.ask(operation, topic, { after: all.at(-1)?.[0] ?? "" });
     first ??= reply;
     more = part(reply);
     all = all.concat(more);
@@ -56,10 +58,54 @@ const CALLS = {
   advance: (client, call) => client.ask("advance", call.topic, numbers(call, "after", "records_max", "bytes_max")),
   split: (client, call) => client.ask("split", call.topic, numbers(call, "after", "until", "parts")),
   count: (client, call) => client.ask("count", call.topic, numbers(call, "after", "until")),
+
+  group: (client, call) => member(client, call).open(),
+  group_info: (client, call) => member(client, call).info(),
+  group_seek: (client, call) => member(client, call).seek(place(call.to)),
+  group_update: (client, call) => member(client, call).update(call.settings),
+  group_pause: (client, call) => member(client, call).pause(),
+  group_resume: (client, call) => member(client, call).resume(),
+  group_delete: (client, call) => member(client, call).delete(),
+  group_commit: (client, call) => member(client, call).commit(BigInt(call.pointer)),
+  group_pending: async (client, call) => ({ ranges: await member(client, call).pending() }),
+  async list_groups(client, { topic }) {
+    const [, groups] = await pages(client, "list_groups", (reply) => reply.groups.map(({ group }) => [group]), topic);
+    return { names: groups.flat() };
+  },
+  async group_fetch(client, call, partial) {
+    const group = member(client, call);
+    group.onGap = (gap) => partial.gaps.push(gap);
+    const found = await group.fetch({ limit: call.limit, waitMs: call.wait_ms });
+    for (const record of found) group.held.set(String(record.pointer), record);
+    partial.records = found.map((record) => ({ ...recordOf(record), attempts: record.attempts }));
+  },
+  group_ack: (client, call) => settled(client, call, (group, record) => group.ack(record)),
+  group_nack: (client, call) => settled(client, call, (group, record) => (
+    group.nack(record, { delayMs: call.delay_ms, reason: call.reason }))),
+  group_extend: (client, call) => settled(client, call, (group, record) => group.extend(record, call.lease_ms)),
+  group_term: (client, call) => settled(client, call, (group, record) => group.term(record, { reason: call.reason })),
 };
 
+const place = (where = "0") => (where === "end" ? -1n : BigInt(where));
+
+// The member of a session in a group, made with the settings of its first call; `held` has what it has fetched.
+function member(client, { topic, group, start, settings }) {
+  client.members ??= new Map();
+  const name = JSON.stringify([topic, group]);
+  if (!client.members.has(name)) {
+    const made = client.group(topic, group, { start: place(start), settings });
+    client.members.set(name, Object.assign(made, { held: new Map() }));
+  }
+  return client.members.get(name);
+}
+
+function settled(client, call, settle) {
+  const group = member(client, call);
+  return settle(group, group.held.get(String(call.pointer)));
+}
+
 async function make(client, call) {
-  const partial = call.call === "read" || call.call === "tail" ? { records: [], gaps: [] } : {};
+  const partial = ["read", "tail", "group_fetch"].includes(call.call) ? { records: [], gaps: [] } : {};
   try {
     const { payload, ...result } = (await CALLS[call.call](client, call, partial)) ?? {};
     return { ...partial, ...result };
@@ -109,8 +155,12 @@ async function wrongBatches({ accepted, read_only, refused }) {
   return wrong;
 }
 
-if (process.argv[2] === "batches") {
-  console.log(JSON.stringify(await wrongBatches(JSON.parse(readFileSync(process.argv[3], "utf8")))));
+const wrongSettlements = ({ accepted }) => (
+  accepted.filter(({ rows, bytes }) => hex(encodeSettlements(rows)) !== bytes).map(({ name }) => name));
+
+const VECTORS = { batches: wrongBatches, settlements: wrongSettlements };
+if (process.argv[2] in VECTORS) {
+  console.log(JSON.stringify(await VECTORS[process.argv[2]](JSON.parse(readFileSync(process.argv[3], "utf8")))));
 } else {
   for await (const line of createInterface({ input: process.stdin })) {
     console.log(JSON.stringify(await play(JSON.parse(line)), digits));

@@ -1,5 +1,6 @@
 // A client of Quoth for Node, written from client/PROTOCOL.md alone. It publishes batches that are stored once,
-// reads and follows topics, checks both checksums, and reports gaps. 64-bit numbers are BigInt.
+// reads and follows topics, is a member of consumer groups, checks both checksums, and reports gaps. 64-bit numbers are
+// BigInt.
 //
 //     const client = await connect("tcp://127.0.0.1:5555");
 //     const { first } = await client.publish("greetings", [{ value: Buffer.from("hello") }]);
@@ -10,11 +11,14 @@ import { randomBytes } from "node:crypto";
 import { decode, encode } from "@msgpack/msgpack";
 import { Dealer } from "zeromq";
 import { decodeBody, encodeBatch, parseHeader, QuothError } from "./batch.mjs";
+import { Group } from "./group.mjs";
 
 export { QuothError };
 const OPERATIONS = [
   "", "hello", "ping", "publish", "fetch", "list", "describe", "create", "update", "delete", "trim", "roll", "status",
-  "advance", "split", "count",
+  "advance", "split", "count", "stage", "publish_staged", "abort", "transaction", "open_group", "group_fetch",
+  "group_settle", "describe_group", "list_groups", "update_group", "seek_group", "delete_group", "list_pending",
+  "commit_cursor",
 ];
 const REFUSED_FOR_NOW = new Set(["busy", "recovering", "stopping", "disk_low"]);
 const NOTHING_STORED = new Set(["bad_request", "bad_topic", "bad_batch", "too_large", "topics_max", ...REFUSED_FOR_NOW]);
@@ -24,6 +28,7 @@ const BIG = { useBigInt64: true };
 // With BigInt msgpack encodes a number above 2^32 as a float, which the broker refuses where an integer is due.
 function widened(value) {
   if (Number.isInteger(value) && Math.abs(value) >= 2 ** 32) return BigInt(value);
+  if (Array.isArray(value)) return value.map(widened);
   if (typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, widened(inner)]));
 }
@@ -117,8 +122,9 @@ class Client {
     }
     if (typeof fields !== "object" || fields === null) return;
     request.copies--;
-    if (header[4] === 1) return request.resolve({ ...fields, payload: payload ?? Buffer.alloc(0) });
-    request.refused = new QuothError(fields.code, fields.text, fields.hint);
+    const unanswered = request.copies; // each of which may have had its effect
+    if (header[4] === 1) return request.resolve({ ...fields, payload: payload ?? Buffer.alloc(0), unanswered });
+    request.refused = Object.assign(new QuothError(fields.code, fields.text, fields.hint), { unanswered });
     if (!REFUSED_FOR_NOW.has(fields.code)) return request.reject(request.refused);
     clearTimeout(request.again);
     request.again = setTimeout(() => this.#send(request), request.pauseMs);
@@ -146,6 +152,11 @@ class Client {
       if (NOTHING_STORED.has(problem.code)) this.#producers.set(topic, producer);
       throw problem;
     }
+  }
+
+  // A member of a consumer group, see group.mjs.
+  group(topic, name, options) {
+    return new Group(this, topic, name, options);
   }
 
   // Reads up to `limit` records above the pointer `after`, and waits for the first one. onGap: see Reader.

@@ -12,6 +12,7 @@ import pytest
 
 import quoth
 from kit.client.conformance import PLAYER, play
+from kit.deadlines import eventually
 from kit.machine.commands import COMMAND_S
 from kit.machine.processes import shared
 from quothd import Broker
@@ -27,7 +28,7 @@ INSTALL = (
     "--prefer-offline",
     "--loglevel=error",
 )
-UNSUPPORTED = ("produce: ", "transactions: ", "groups: ")
+UNSUPPORTED = ("produce: ", "transactions: ")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +53,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["node", str(folder / "driver.mjs")]
 
 
-def test_node_client_reads_writes_and_refuses_the_batches_of_the_vectors(driver: list[str]) -> None:
-    command = [*driver, "batches", str(PLAYER.parent / "batches.json")]
+@pytest.mark.parametrize("vectors", ["batches", "settlements"])
+def test_node_client_reads_writes_and_refuses_what_the_vectors_have(driver: list[str], vectors: str) -> None:
+    command = [*driver, vectors, str(PLAYER.parent / f"{vectors}.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert (done.stderr, json.loads(done.stdout)) == ("", [])
 
@@ -96,6 +98,37 @@ def test_node_and_python_read_what_the_other_has_published(driver: list[str], tm
     assert [one["headers"] for one in read["records"]] == hexed["headers"]
     assert [bytes.fromhex(one["value"]) for one in followed["records"]] == many
     assert read["gaps"] == followed["gaps"] == []
+
+
+def test_node_and_python_share_the_records_of_a_group(driver: list[str], tmp_path: Path) -> None:
+    group = {"topic": "jobs", "group": "g"}
+    with Broker(tmp_path, host="127.0.0.1") as broker, quoth.connect(broker) as client:
+        ack = client.publish("jobs", [b"one", b"two", b"three"], key=[None, b"k", b""])
+        last = str(ack.last)
+        _, fetched, *settled, info = made(
+            driver,
+            broker.url,
+            {"call": "group", **group, "settings": {"backoff": [0.5, 60], "max_attempts": 2}},
+            {"call": "group_fetch", **group, "limit": 10},
+            {"call": "group_ack", **group, "pointer": str(ack.first)},
+            {"call": "group_term", **group, "pointer": last, "reason": "é"},
+            {"call": "group_nack", **group, "pointer": str(ack.first + 1), "delay_ms": 0, "reason": "later"},
+            {"call": "group_info", **group},
+        )
+        assert [(one["key"], one["attempts"]) for one in fetched["records"]] == [
+            (None, "1"),
+            ("6b", "1"),
+            ("", "1"),
+        ]
+        assert settled == [{}, {}, {}]
+        assert info["lag"] <= 2
+        with client.group("jobs", "g") as python:
+            (message,) = python.fetch()
+            assert (message.value, message.attempts) == (b"two", 2)
+            message.ack()
+            assert eventually(lambda: python.lag().records == 0, "the letter is stored")
+        (letter,) = client.read("jobs.g.dead")
+        assert (letter.value, letter.headers["quoth-reason"].decode()) == (b"three", "é")
 
 
 def made(driver: list[str], url: str, *calls: dict[str, Any]) -> list[dict[str, Any]]:
