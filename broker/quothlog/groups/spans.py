@@ -16,7 +16,7 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
-from quothlog.groups.span_list import SpanList
+from quothlog.groups.range_list import RangeList
 from quothwire.pointer import POINTER_MAX
 
 PART_OF = 4
@@ -172,7 +172,7 @@ class SpanTable:
 
     known: int = 0
     unknown: int = 0
-    _spans: SpanList = field(default_factory=SpanList)
+    _spans: RangeList[Span] = field(default_factory=RangeList)
 
     def __len__(self) -> int:
         return len(self._spans)

@@ -44,6 +44,7 @@ def _publish(client: quoth.Client, topic: str, messages: int) -> None:
 
 
 def send(client: quoth.Client, topic: str, messages: int) -> None:
+    """Send messages one by one, and wait until all are stored."""
     with client.producer(topic) as producer:
         for _ in range(messages):
             producer.send(VALUE)

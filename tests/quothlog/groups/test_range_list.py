@@ -1,4 +1,4 @@
-"""A list of spans in small blocks, against a plain list."""
+"""A list of ranges in small blocks, against a plain list."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.scale import times
-from quothlog.groups.span_list import SpanList
+from quothlog.groups.range_list import RangeList
 from quothlog.groups.spans import Span
 from quothwire.pointer import POINTER_MAX
 
@@ -14,7 +14,7 @@ LENGTH = 10
 """Pointers of a span that is appended."""
 
 
-def check(spans: SpanList, expected: list[Span]) -> None:
+def check(spans: RangeList[Span], expected: list[Span]) -> None:
     """The list has these spans, and finds each of them."""
     assert [*spans] == expected
     assert len(spans) == len(expected)
@@ -28,7 +28,7 @@ def check(spans: SpanList, expected: list[Span]) -> None:
 @settings(max_examples=times(300, 3_000), deadline=None)
 @given(st.data(), st.integers(2, 5))
 def test_blocks_are_one_list(data: st.DataObject, block_max: int) -> None:
-    spans, expected = SpanList(block_max), list[Span]()
+    spans, expected = RangeList[Span](block_max), list[Span]()
     row = st.integers(0, 2**16)
     for number in range(data.draw(st.integers(1, 40))):
         match (
@@ -59,7 +59,7 @@ def test_blocks_are_one_list(data: st.DataObject, block_max: int) -> None:
 
 
 def test_spans_between_two_pointers_overlap_them() -> None:
-    spans = SpanList(2)
+    spans = RangeList[Span](2)
     made = [Span(after, after + 5, 1) for after in range(0, 100, 10)]
     for span in made:
         spans.append(span)
