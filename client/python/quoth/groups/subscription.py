@@ -111,10 +111,10 @@ class SubscriptionRun:
             with _stopped_by_signals(self.stop):
                 while not self._is_stopping:
                     select([self._wakeup.fd], [], [])
+            for thread in threads:  # not after an interrupt: handlers may never end
+                thread.join()
         finally:
             self._is_stopping = True
-            for thread in threads:
-                thread.join()
         if self._problem is not None:
             raise self._problem
         return [one.counts for one in self._subscriptions]
