@@ -22,7 +22,7 @@ from quothrules.evaluator.frames import Frame
 from quothrules.failure import RuleFailure
 from quothrules.rule import RuleSet
 from quothwire.closing import Closeable
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 
 START_S = 30.0
 """Seconds in which the process has to begin and to load its functions."""
@@ -99,6 +99,8 @@ class Evaluator(Closeable):
                         self._seen[message.topic] = message.pointer
                         keep()
             except RuleFailure as failure:
+                if self._is_closed:
+                    raise _closed() from None
                 return Evaluated(outcomes, failure)
             except BaseException:  # its pipe may have answers that are for no one any more
                 self._end()
@@ -106,9 +108,12 @@ class Evaluator(Closeable):
         return Evaluated(outcomes, None)
 
     def close(self) -> None:
-        """Kill the process. Does nothing the second time."""
+        """Kill the process, also while another thread waits for it. Does nothing the second time."""
+        self._is_closed = True
+        process = self._process
+        if process is not None:
+            process.kill()
         with self._lock:
-            self._is_closed = True
             self._end()
             self._rule.close()
 
@@ -152,7 +157,7 @@ class Evaluator(Closeable):
 
     def _start(self) -> None:
         if self._is_closed:
-            raise error("closed", "the evaluator was closed")
+            raise _closed()
         if self._process is not None:
             return
         command = [sys.executable, "-P", "-m", "quothrules.evaluator.evaluator_process"]
@@ -247,6 +252,10 @@ class Evaluator(Closeable):
             process.kill()
             with process:  # closes the pipes, and waits
                 pass
+
+
+def _closed() -> QuothError:
+    return error("closed", "the evaluator was closed")
 
 
 def _chunks(messages: Iterable[Message]) -> Iterator[list[Message]]:

@@ -33,7 +33,7 @@ class HeldRecords:
         self._extend_at = time.monotonic() + EXTEND_S
 
     def keep(self) -> None:
-        """Extend the leases if it is time. Raises `WorkerStopped`, or ``lease_lost`` if the group was moved."""
+        """Extend the leases if it is time. Raises `WorkerStopped`, and ``lease_lost`` if there is none."""
         if self._stopping.is_set():
             raise WorkerStopped
         if time.monotonic() < self._extend_at:

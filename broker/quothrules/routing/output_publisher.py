@@ -6,10 +6,12 @@
        └──────────────────┼── out_of_sequence: it was overtaken; under the producer id of the next level
                           └── forgotten_sequence: the topic itself shows whether it is stored
 
-Sequences of a sparse producer may have holes, so a batch that was refused for a moment, or lost with a
-connection, may be overtaken. The broker remembers the last 64 results of a producer, and no more batches are
-ever unfinished at once: so it knows for certain that an overtaken one was not stored. A producer that the
-topic may not know sends its first batch alone, because what overtakes that one could not be distinguished from it.
+A connection that is lost is not made again by itself: what it had not sent is gone, and all that is not done
+is sent again in order, over another one. A batch that was refused for a moment may be overtaken all the same,
+since sequences of a sparse producer may have holes. The broker remembers the last 64 results of a producer,
+and no more batches are ever unfinished at once: so it knows for certain that an overtaken one was not stored.
+A producer that the topic may not know sends its first batch alone: if that one was overtaken, the broker
+would take it for one that is forgotten.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ KNOWN_MAX = 10_000
 CLOCK_US = 60_000_000
 """A target may have pointers that are so much behind those of its source, whose records came faster than one
 in a microsecond."""
-HEAR_S = 1.0
+HEAR_S = 0.1
+"""Within this time a lost connection is noticed."""
 
 
 class OutputPublisher(Closeable):
@@ -60,7 +63,7 @@ class OutputPublisher(Closeable):
         Raises the error of a broker that is away or cannot store anything now. Then the batches that are not
         done are to be published again.
         """
-        channel = self._channel = self._channel or self._client._requests()
+        channel = self._channel = self._channel or self._client._requests(once=True)
         order = {batch: number for number, batch in enumerate(batches)}
         pending = deque(batch for batch in batches if not batch.is_done)
         sent: dict[RequestState, OutputBatch] = {}
@@ -73,6 +76,8 @@ class OutputPublisher(Closeable):
                     for request, answer in (channel.hear(HEAR_S) if sent else ())
                     if not self._settle(batch := sent.pop(request), answer)
                 ]
+                if channel.link.connected is False:
+                    raise error("disconnected", "the connection was lost")
                 if again:
                     pending = deque(sorted((*again, *pending), key=order.__getitem__))
         except BaseException:

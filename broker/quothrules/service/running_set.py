@@ -48,6 +48,8 @@ class RunningSet:
         self._try_at = 0
         """The version that cannot run, and the time, as a pointer, of the next attempt."""
         self._active: dict[int, ActiveRules] = {}
+        self._endings: dict[Evaluator, tuple[int, int]] = {}
+        """The processes that were killed, or ended, as far as they are counted."""
         self._workers: dict[tuple[str, str], RouteWorker] = {}
         self._clean: set[str] = set()
         """Topics without groups of former versions."""
@@ -117,6 +119,11 @@ class RunningSet:
         self._version = current
         self._clean.clear()
         self._end(former)
+        self._endings = {
+            one.evaluator: self._endings[one.evaluator]
+            for one in self._active.values()
+            if one.evaluator in self._endings
+        }
         self._report("rules_changed", rules=self._history.name, version=current.number if current else 0)
 
     def _start(self, rules: RuleSet) -> dict[int, ActiveRules]:
@@ -139,11 +146,10 @@ class RunningSet:
 
     def _count_endings(self, active: dict[int, ActiveRules]) -> None:
         for one in active.values():
-            killed, ended = one.evaluator.killed, one.evaluator.ended
-            one.evaluator.killed -= killed
-            one.evaluator.ended -= ended
-            self._counts.add("killed", killed)
-            self._counts.add("ended", ended)
+            killed, ended = self._endings.get(one.evaluator, (0, 0))
+            now = self._endings[one.evaluator] = one.evaluator.killed, one.evaluator.ended
+            self._counts.add("killed", now[0] - killed)
+            self._counts.add("ended", now[1] - ended)
 
     # -- topics ---------------------------------------------------------------------------------------------
 

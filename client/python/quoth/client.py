@@ -239,11 +239,14 @@ class Client(ClientState, Closeable):
         """Return a connection for many requests in flight, which the caller closes."""
         return Link(self._pool.context, self.url, silence)
 
-    def _requests(self) -> Channel:
-        """Return a connection for requests that are answered in any order, which the caller closes."""
+    def _requests(self, *, once: bool = False) -> Channel:
+        """Return a connection for requests that are answered in any order, which the caller closes.
+
+        once: see `Link`.
+        """
         from quoth.connection.channel import Channel
 
-        return Channel(self._pool.context, self.url, self._timing)
+        return Channel(self._pool.context, self.url, self._timing, once=once)
 
     def _follow(self, tail: TailState) -> Generator[Iterable[Message], None, None]:
         """Yield the messages of one batch after the other."""

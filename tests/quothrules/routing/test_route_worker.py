@@ -145,6 +145,26 @@ def test_a_record_that_fails_has_its_attempts_and_dies(
     assert totals == {"records": 3, "written": 3, "failed": 4, "dead": 2}
 
 
+def test_a_slow_rule_slows_nothing_but_itself(client: Client, start_worker: StartWorker, topic: str) -> None:
+    """Its topic takes records, and readers and other rules get them, while an expression runs for ever."""
+    slow = RouteCounts()
+    worker = start_worker(FAILING.replace("100ms", "60s"), counts=slow)
+    client.publish(topic, b"a" * 60 + b"!")
+    client.publish(f"{topic}-2", b"first")
+    group = client.group(topic, "rules.test", create=False)
+    eventually(lambda: group.info().in_flight, "the expression runs")
+    start_worker(COPY, of=f"{topic}-2")
+    sent = [b"%d" % number for number in range(300)]
+    for value in sent:
+        client.publish(topic, value)
+        client.publish(f"{topic}-2", value)
+    assert values(client, topic)[1:] == sent
+    comes(client, f"{topic}-2.copy", 301)
+    assert not slow.to_map()["totals"].get("failed"), "it still runs"
+    worker._active.evaluator.close()
+    eventually(lambda: "closed" in worker.problem, "that ends it")
+
+
 def test_a_record_that_cannot_be_stored_dies(client: Client, start_worker: StartWorker, topic: str) -> None:
     """The records behind it were published with it, and are not published again."""
     client.publish(topic, [b"1", b"\0" * 9_000_000, b"2"], key=[b"a", b"b", b"c"])

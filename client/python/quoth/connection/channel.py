@@ -83,10 +83,15 @@ class LinkRequests:
 
 
 class Channel(LinkRequests, Closeable):
-    """A link for the requests of one thread at a time, with the producer ids that its publishes carry."""
+    """A link for the requests of one thread at a time, with the producer ids that its publishes carry.
 
-    def __init__(self, context: Context, url: str, timing: Timing | None = None) -> None:
-        super().__init__(Link(context, url))
+    once: see `Link`.
+    """
+
+    def __init__(
+        self, context: Context, url: str, timing: Timing | None = None, *, once: bool = False
+    ) -> None:
+        super().__init__(Link(context, url, once=once))
         self.sequences = Sequences()
         self._timing = timing or Timing()
         self._correlation = int.from_bytes(os.urandom(4))

@@ -64,10 +64,17 @@ Context = zmq.Context[zmq.Socket[bytes]]
 class Link:
     """A DEALER with its monitor. `connected` is None until the first handshake."""
 
-    def __init__(self, context: Context, url: str, silence: float = HEARTBEAT_TIMEOUT_S) -> None:
-        """silence: seconds without a whole message after which the connection is given up."""
+    def __init__(
+        self, context: Context, url: str, silence: float = HEARTBEAT_TIMEOUT_S, *, once: bool = False
+    ) -> None:
+        """silence: seconds without a whole message after which the connection is given up.
+
+        once: do not connect again. What is on its way when the connection is lost is never sent then, as it
+        would be by the next connection, in front of what was lost.
+        """
         self.url = url
         self._silence = silence
+        self._once = once
         self.reconnects = 0
         self.connected: bool | None = True if url.startswith("inproc:") else None
         try:
@@ -186,7 +193,7 @@ class Link:
         monitor: zmq.Socket[bytes] | None = None
         try:
             self.socket.set(zmq.LINGER, 0)
-            self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+            self.socket.set(zmq.RECONNECT_IVL, -1 if self._once else RECONNECT_MS)
             self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
             self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
             self.socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
