@@ -83,8 +83,7 @@ class GroupStore:
         if self.metadata.groups is None:
             assert self._group_log is not None, "it was opened"
             self.metadata.groups = self._group_log.load()
-            for group in self.metadata.groups:
-                self._check_ordinal(group)
+            self._check_ordinals(self.metadata.groups)
             if self._group_log.lost:
                 note("group_events_lost", topic=self.topic, events=self._group_log.lost)
         return self.metadata.groups
@@ -262,12 +261,14 @@ class GroupStore:
         except QuothError as problem:
             note("sync_failed", topic=self.topic, problem=problem)
 
-    def _check_ordinal(self, group: GroupState) -> None:
-        """Correct the ordinal at a group's cursor if a power cut took records, whose ordinals come again."""
-        if group.ordinal >= 0 and group.settings.mode != CURSOR:
-            newest = self.log.newest
-            above = self.log.survey(group.cursor).count(group.cursor, newest)[0].records
-            group.ordinal = min(group.ordinal, self.log.end_ordinal - above)
+    def _check_ordinals(self, table: GroupTable) -> None:
+        """Correct the ordinals at cursors if a power cut took records, whose ordinals come again."""
+        survey = self.log.survey(0)
+        for group in table:
+            if group.ordinal >= 0 and group.settings.mode != CURSOR:
+                is_behind = group.cursor < survey.newest
+                above = survey.count(group.cursor, survey.newest)[0].records if is_behind else 0
+                group.ordinal = min(group.ordinal, survey.end - above)
 
     def _begin(self) -> GroupTable:
         """Return the groups, whose log is begun if there is none yet."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -164,6 +165,12 @@ class Replay:
             yield group
 
 
+@lru_cache
+def _settings_of(*items: tuple[str, Any]) -> GroupSettings:
+    """Return the settings with some values, which many groups share."""
+    return GroupSettings.of(dict(items))
+
+
 def _restored(
     number: int,
     name: str,
@@ -176,8 +183,16 @@ def _restored(
     used: int,
     spans: Iterable[tuple[Any, ...]],
 ) -> GroupState:
-    kept = GroupSettings.of({**settings, "backoff": list(settings["backoff"])})
-    group = GroupState(number, name, kept, cursor, ordinal, generation, is_paused, GroupCounts(*counts))
+    group = GroupState(
+        number,
+        name,
+        _settings_of(*settings.items()),
+        cursor,
+        ordinal,
+        generation,
+        is_paused,
+        GroupCounts(*counts),
+    )
     group.used = used
     for after, until, attempts, *dead in spans:
         span = Span(after, until, attempts)

