@@ -43,15 +43,21 @@ class Kind(IntEnum):
 
 def snapshot(group: GroupState) -> bytes:
     """Encode all that survives a restart of one group."""
-    spans = [
-        [span.after, span.until, span.attempts]
-        + ([span.number, span.reason, span.member] if span.state is SpanState.DYING else [])
-        for span in group.spans
-    ]
-    return _pack(
+    fields = (
         Kind.SNAPSHOT, group.number, group.name, group.settings.to_map(), group.generation, group.is_paused,
-        group.cursor, group.ordinal, astuple(group.counts), group.used, spans,
+        group.cursor, group.ordinal, astuple(group.counts), group.used,
     )  # fmt: skip
+    packer = msgpack.Packer()
+    pack = packer.pack  # span by span: rows of all of them at once would be much work for the collector
+    packed = [packer.pack_array_header(len(fields) + 1), *map(pack, fields)]
+    packed.append(packer.pack_array_header(len(group.spans)))
+    packed += [pack(_row(span)) for span in group.spans]
+    return b"".join(packed)
+
+
+def _row(span: Span) -> tuple[Any, ...]:
+    row = span.after, span.until, span.attempts
+    return (*row, span.number, span.reason, span.member) if span.state is SpanState.DYING else row
 
 
 def settled(group: GroupState, spans: Iterable[Span]) -> bytes:

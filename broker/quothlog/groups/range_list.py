@@ -85,11 +85,14 @@ class RangeList(Generic[R]):
 
     def append(self, last: R) -> None:
         """Add a range behind all others."""
-        if self._blocks:
-            end = len(self._blocks) - 1
-            self.replace(RangePlace(end, len(self._blocks[end])), 0, [last])
+        if not self._blocks or len(self._blocks[-1]) >= self._block_max:
+            self._blocks.append([last])
+            self._untils.append([last.until])
+            self._lasts.append(last.until)
         else:
-            self._blocks, self._untils, self._lasts = [[last]], [[last.until]], [last.until]
+            self._blocks[-1].append(last)
+            self._untils[-1].append(last.until)
+            self._lasts[-1] = last.until
 
     def replace(self, place: RangePlace, count: int, ranges: Sequence[R]) -> None:
         """Replace so many ranges of a block, from a place on, by others: also the same with other bounds."""
