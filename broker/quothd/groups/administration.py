@@ -75,14 +75,15 @@ class Administration:
         return self._info(store.group(name), now), last
 
     def _describe(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
-        return self._info(self._store.group(request.decode().group), now), 0
+        return self._info(self._current(request.decode().group, now), now), 0
 
-    def _list(self, request: PendingRequest, _now: float) -> tuple[Reply, int]:
+    def _list(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         asked: ListGroups = request.decode()
         groups = self._store.table().by_name
         names = sorted(groups, key=str.encode)
         start = bisect_right(names, asked.after.encode(), key=str.encode) if asked.after else 0
-        rows = [self._row(groups[name]) for name in names[start : start + asked.limit]]
+        listed = names[start : start + asked.limit]
+        rows = [self._row(self._current(name, now)) for name in listed]
         return Groups(rows), 0
 
     def _update(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
@@ -123,7 +124,7 @@ class Administration:
 
     def _pending(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         asked: ListPending = request.decode()
-        spans = self._store.group(asked.group).spans.above(asked.after, asked.limit)
+        spans = self._current(asked.group, now).spans.above(asked.after, asked.limit)
         leases = [span.lease.member if span.lease is not None else "" for span in spans]
         return Pending([_pending_row(span, now) for span in spans], leases), 0
 
@@ -138,6 +139,13 @@ class Administration:
             self._store.change([events.committed(group, pointer)], now)
             group.cursor, group.ordinal = pointer, -1
         return self._info(group, now), self._store.end if self._store.is_synced(group) else 0
+
+    def _current(self, name: str, now: float) -> GroupState:
+        """Return a group without the leases that have expired."""
+        group = self._store.group(name)
+        group.expire(now)
+        self._letters.take(group, now)
+        return group
 
     # -- inside ---------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 from kit.broker.peers import FastPeer
 from kit.deadlines import eventually
 from quothwire.protocol.group_messages import (
+    DescribeGroup,
     GroupFetch,
     GroupFetched,
     GroupSettle,
@@ -82,3 +83,13 @@ def test_what_is_gone_is_told_in_the_next_reply_also_after_a_wait(fast: FastPeer
     assert isinstance(reply, GroupFetched)
     assert (reply.gone, len(reply.leases)) == (2, 1)
     assert fetch(fast, topic).gone == 0
+
+
+def test_an_expired_lease_is_not_shown_any_more_before_the_next_fetch(fast: FastPeer, topic: str) -> None:
+    fast.publish(topic, [b"x"])
+    fast.call(OpenGroup("g", settings={"lease": 0.02, "backoff": [60.0]}), topic)
+    assert fast.call(GroupFetch("g", "m"), topic).leases
+    eventually(lambda: not fast.call(DescribeGroup("g"), topic).in_flight, "the lease expires")
+    pending = fast.call(ListPending("g"), topic)
+    assert pending.members == [""]
+    assert [row[4] for row in pending.ranges] == [0]

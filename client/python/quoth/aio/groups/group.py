@@ -129,7 +129,7 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch]):
         await self._end(value)
 
     async def close(self) -> None:
-        """Acknowledge the record in hand, give back those behind it: see `quoth.ConsumerGroup.close`."""
+        """Acknowledge the record in hand, and give back those behind it."""
         await self._end(sys.exception())
 
     def __aiter__(self) -> GroupIteration[GroupMessage]:
