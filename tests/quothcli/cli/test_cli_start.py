@@ -64,6 +64,7 @@ _ASYNCIO = {"asyncio", "concurrent", "logging", "ssl"}
 INSTRUMENTS: dict[str, set[str]] = {
     "bench api": _ASYNCIO,
     "bench peers": _ASYNCIO,
+    "bench group": {*_ASYNCIO, "quothlog"},
     "bench memory": {"quothlog"},
 }
 """More of them, for the instruments, beside client, codec and several processes."""
