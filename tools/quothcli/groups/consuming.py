@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from quoth import ConsumerGroup, GroupMessage, Message
 
 
+CLOSING_S = 2.5
+"""Time after which the end of a member says what it waits for. It takes a second where a broker is there."""
+
+
 class Consumption:
     """The work of one member, until it is asked to stop, or has had as many records as it may.
 
@@ -46,6 +51,7 @@ class Consumption:
         self._stop = stop
         self._left = math.inf if limit is None else limit
         self._until_empty = until_empty
+        self._is_stop_reported = False
         self._within = ExitStack()
 
     def __enter__(self) -> Self:
@@ -68,7 +74,16 @@ class Consumption:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._within.__exit__(kind, value, trace)
+        waits = threading.Timer(
+            CLOSING_S,
+            say,
+            ("quoth: waits until the broker has taken what was acknowledged; Ctrl-C ends that",),
+        )
+        waits.start()
+        try:
+            self._within.__exit__(kind, value, trace)
+        finally:
+            waits.cancel()
 
     @property
     def _goes_on(self) -> bool:
@@ -102,9 +117,11 @@ class Consumption:
             self._handle(command, records, is_batch=batch is not None)
 
         size = batch or 1
-        with CommandPool(concurrency, handle, command.kill) as pool:
+        with CommandPool(concurrency, handle, command.kill, self._report_stop) as pool:
             while self._goes_on:
                 room, was_idle = pool.room(), pool.is_idle
+                if not self._goes_on:
+                    break
                 found = self._taken(room * size)
                 for begin in range(0, len(found), size):
                     pool.start(found[begin : begin + size])
@@ -151,6 +168,12 @@ class Consumption:
             self._member.give_back(records, reason, at_once=command.is_killed)
         what = verdict.value if self._member.lease else "not handed out again, as its group is at_most_once"
         say(f"quoth: {_range_text(records)}: {reason}: {what}")
+
+    def _report_stop(self) -> None:
+        """Say once, after a request to stop, what is waited for."""
+        if self._stop.status is not None and not self._is_stop_reported:
+            self._is_stop_reported = True
+            say("quoth: waits for the commands that run; a second signal ends them")
 
     def _report_lost(self, records: Sequence[GroupMessage]) -> None:
         say(f"quoth: {_range_text(records)}: the lease is lost, another member may get it, too")

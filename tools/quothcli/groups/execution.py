@@ -22,10 +22,9 @@ from quothwire.text.variables import HEADER_PREFIX
 if TYPE_CHECKING:
     from quoth import GroupMessage
 
-VARIABLE_BYTES_MAX = 100_000
-"""Bytes of one variable; Linux takes 128 KiB."""
-VARIABLES_BYTES_MAX = 512 * 2**10
-"""Bytes of all variables with headers of a record; Linux takes 2 MiB with all others."""
+KEY_BYTES_MAX = 90_000
+"""Bytes of a key in a variable; Linux takes 128 KiB. All headers of a record together have at most 64 KiB."""
+LOOK_S = 0.2
 KILLED_S = 2.0
 """Time that a command has to end after SIGTERM."""
 
@@ -47,7 +46,7 @@ command."""
 def variables_of(message: GroupMessage, group: str) -> dict[bytes, bytes]:
     """Return the variables that tell a command about a record.
 
-    Left out is what no variable can hold: a key or header with a NUL, or too long. Such a key is in
+    Left out is what no variable can hold: a header with a NUL, a key that is too long. A key with a NUL is in
     QUOTH_KEY_BASE64.
     """
     found = {
@@ -56,20 +55,17 @@ def variables_of(message: GroupMessage, group: str) -> dict[bytes, bytes]:
         b"QUOTH_POINTER": b"%d" % message.pointer,
         b"QUOTH_ATTEMPTS": b"%d" % message.attempts,
     }
-    if message.key is not None:
-        if b"\0" not in message.key:
-            found[b"QUOTH_KEY"] = message.key
+    key = message.key
+    if key is not None and len(key) <= KEY_BYTES_MAX:
+        if b"\0" not in key:
+            found[b"QUOTH_KEY"] = key
         else:
-            found[b"QUOTH_KEY_BASE64"] = base64.b64encode(message.key)
+            found[b"QUOTH_KEY_BASE64"] = base64.b64encode(key)
     for header, value in message.headers.items():
         name = HEADER_PREFIX + re.sub(r"[^A-Z0-9_]", "_", header.upper())
-        found.setdefault(name.encode(), value)
-    size, kept = 0, {}
-    for variable, value in found.items():
-        size += len(variable) + len(value) + 2
-        if b"\0" not in value and len(value) <= VARIABLE_BYTES_MAX and size <= VARIABLES_BYTES_MAX:
-            kept[variable] = value
-    return kept
+        if b"\0" not in value:
+            found.setdefault(name.encode(), value)
+    return found
 
 
 class ShellCommand:
@@ -132,7 +128,7 @@ class CommandPool:
     """Threads that handle records, one piece of work each.
 
     handle: called in a thread; an error of it is raised by the main thread's next call. kill: ends what runs
-    when the main thread is interrupted, called with the signal.
+    when the main thread is interrupted, called with the signal. look: called now and then while that waits.
     """
 
     def __init__(
@@ -140,10 +136,12 @@ class CommandPool:
         size: int,
         handle: Callable[[Sequence[GroupMessage]], None],
         kill: Callable[[signal.Signals], None],
+        look: Callable[[], None],
     ) -> None:
         self._size = size
         self._handle = handle
         self._kill = kill
+        self._look = look
         self._threads = ThreadPoolExecutor(size, "quoth-exec")
         self._changed = threading.Condition()
         self._running = 0
@@ -200,9 +198,12 @@ class CommandPool:
             self._problem = self._problem or problem
             self._changed.notify_all()
 
-    def _wait(self, is_done: Callable[[], bool], seconds: float | None = None) -> None:
-        with self._changed:
-            self._changed.wait_for(is_done, seconds)
+    def _wait(self, is_done: Callable[[], bool]) -> None:
+        while True:
+            with self._changed:
+                if self._changed.wait_for(is_done, LOOK_S):
+                    return
+            self._look()
 
     def _raise_problem(self) -> None:
         if self._problem is not None:
@@ -214,4 +215,5 @@ class CommandPool:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._running:
                 self._kill(number)
-                self._wait(lambda: not self._running, KILLED_S)
+                with self._changed:
+                    self._changed.wait_for(lambda: not self._running, KILLED_S)

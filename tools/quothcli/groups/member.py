@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quoth.core.request_state import passes_soon
 from quothcli.cli.exit_status import say
-from quothcli.groups.stopping import Stopped, StopRequest
+from quothcli.groups.stopping import StoppedWaiting, StopRequest
 from quothwire.errors import QuothError
 from quothwire.protocol.group_settings import AT_MOST_ONCE
 from quothwire.protocol.settlement import Settle
@@ -53,7 +53,7 @@ class PatientMember:
         try:
             with self._stop.waiting():
                 found = self._group.fetch(count, 0.0 if self._until_empty else LOOK_S)
-        except Stopped:
+        except StoppedWaiting:
             return []
         except QuothError as problem:
             self._pass(problem)

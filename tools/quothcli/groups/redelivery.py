@@ -21,7 +21,7 @@ from quothcli.cli.exit_status import Refused
 from quothcli.groups.letters import LetterBox, StoredLetter
 from quothwire import batch
 from quothwire.batch import Flag
-from quothwire.errors import Conflict, NotFound
+from quothwire.errors import Conflict, Damaged, NotFound
 from quothwire.protocol.messages import Publish, Published
 
 CHUNK = 32
@@ -100,10 +100,10 @@ class Redelivery:
         return xxh3_64_intdigest(named.encode()) or 1
 
     def _whole(self, letter: StoredLetter) -> Message:
-        """Read the record of a letter without content: it was empty, or left no room for the headers."""
+        """Read the record of a letter without content: it was empty, too large for a letter, or damaged."""
         try:
             return self._client.get(self._box.topic, letter.original)
-        except NotFound:
-            text = f"the letter {letter.pointer} has no content, and its record is gone"
-            hint = "the record was empty, or too large for a letter: drop the letter"
+        except (Damaged, NotFound):
+            text = f"the letter {letter.pointer} has no content, and its record cannot be read any more"
+            hint = "`quoth group dead drop` lets the others be retried"
             raise Refused("not_retried", text, hint) from None

@@ -5,16 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+from quoth.timestamps import as_pointer
 from quothcli.cli.command import SharedOptions, as_typed, option
 from quothcli.printing.text import printable
 from quothwire.errors import QuothError, error
-from quothwire.protocol.group_settings import AUTO, GroupSettings, as_sent
 from quothwire.text.quantity import format_span
+from quothwire.text.suggestion import nearest
 
 Mode = Literal["at_least_once", "at_most_once", "cursor"]
 NONE = "none"
 """Typed for no dead-letter topic."""
 
+PLACES = ("begin", "end")
+_HINTS = {
+    "lease": "like 30s or 5m, at most 12h",
+    "max_in_flight": "like 1000",
+    "max_attempts": "like 5; 0: no limit",
+    "backoff": "like 1,5,30 or 500ms,10s,5m; each at most 12h",
+    "durability": "written or synced",
+}
+
+
+def place_typed(text: str) -> int | str:
+    """Parse the place of a group: begin, end, or a time or pointer, whose record is the first one to come.
+
+    Raises `RequestError` ``bad_pointer``.
+    """
+    if text in PLACES:
+        return text
+    try:
+        return max(0, as_pointer(text) - 1)
+    except QuothError as problem:
+        near = nearest(text, PLACES)
+        hint = f"did you mean {near}?" if near else f"begin, end, or a time or pointer {problem.hint}"
+        raise error(problem.code, problem.text, hint) from None
+
+
+Start = Annotated[
+    Any,
+    option(
+        "--start WHERE",
+        "Where a new group begins: begin, end, or a time or pointer as for --since (default: begin).",
+        parser=place_typed,
+    ),
+]
 _OPTIONS: dict[str, Any] = {
     "mode": Annotated[
         Mode | None,
@@ -54,7 +88,7 @@ _OPTIONS: dict[str, Any] = {
         str | None,
         option(
             "--dead-letter TOPIC",
-            f"The topic of the dead letters; {AUTO}: TOPIC.GROUP.dead (the default); {NONE}: there is none.",
+            f"The topic of the dead letters; auto: TOPIC.GROUP.dead (the default); {NONE}: there is none.",
         ),
     ],
     "key_order": Annotated[
@@ -77,6 +111,8 @@ GroupSettingsTyped = Annotated[dict[str, Any], SharedOptions(_OPTIONS, as_typed)
 
 def parsed_settings(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Parse the settings that were typed. Raises `RequestError` ``bad_setting``, which names the option."""
+    from quothwire.protocol.group_settings import GroupSettings, as_sent
+
     found: dict[str, Any] = {}
     for name, value in typed.items():
         if value is None:
@@ -88,13 +124,15 @@ def parsed_settings(typed: Mapping[str, Any]) -> dict[str, Any]:
             text = problem.text.removeprefix("lease or backoff: ").removeprefix(f"{name}: ")
             known = text.removeprefix(f"{name} is ")
             text = f"{_option(name)} is {known}" if known != text else f"{_option(name)}: {text}"
-            raise error(problem.code, text, problem.hint) from None
+            raise error(problem.code, text, _HINTS.get(name, problem.hint)) from None
         found |= sent
     return found
 
 
 def settings_in_words(topic: str, group: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """Format the settings of a group for people; unknown ones as they are."""
+    from quothwire.protocol.group_settings import GroupSettings
+
     known = {name: value for name, value in settings.items() if name in _OPTIONS}
     target = GroupSettings.of(known).dead_letter_topic(topic, group)
     words = {name: str(value) for name, value in settings.items()}
@@ -119,7 +157,7 @@ def _parsed(name: str, value: Any) -> Any:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise error("bad_setting", f"{text!r} is no number", "like 100")
+        raise error("bad_setting", f"{text!r} is no number")
     return int(text)
 
 

@@ -16,7 +16,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WAIT, _RESULT = threading.Condition.wait.__code__, Future.result.__code__
 
 
-class Stopped(KeyboardInterrupt):
+class StoppedWaiting(KeyboardInterrupt):
     """Raised by the first signal in a wait for the broker."""
 
 
@@ -48,7 +48,7 @@ class StopRequest:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Let the first signal raise `Stopped` while an answer of the broker is waited for inside."""
+        """Let the first signal raise `StoppedWaiting` while an answer of the broker is waited for inside."""
         self._is_waiting = True
         try:
             yield
@@ -60,7 +60,7 @@ class StopRequest:
         if self.status is None:
             self.status = status
             if self._is_waiting and _waits(frame):
-                raise Stopped
+                raise StoppedWaiting
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         status = CommandStatus.DONE if number == signal.SIGINT else 128 + number

@@ -12,13 +12,13 @@ from quothcli.cli.command import command, group, option
 from quothcli.cli.exit_status import CommandStatus, say, terminable
 from quothcli.cli.options import Limit, Pointers, Template, Topic, Wait, WithBroker, group_names
 from quothcli.cli.session import Session
-from quothcli.groups.settings import GroupSettingsTyped, parsed_settings
+from quothcli.groups.settings import GroupSettingsTyped, Start, parsed_settings
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.record_printer import GapReporter, end_with_reader
 from quothcli.printing.rows import line_of
 from quothcli.printing.template import template_of
+from quothcli.printing.text import time_or_dash
 from quothwire.errors import NotFound
-from quothwire.protocol.group_settings import CURSOR
 from quothwire.text.suggestion import nearest
 
 if TYPE_CHECKING:
@@ -71,13 +71,6 @@ _Member = Annotated[
     str | None,
     option("--member NAME", "The name that `quoth group info` shows (default: user@host:pid-number)."),
 ]
-_Start = Annotated[
-    str | None,
-    option(
-        "--start WHERE",
-        "Where a new group begins: begin, end, or a time or pointer as for --since (default: begin).",
-    ),
-]
 
 
 app = group()
@@ -88,7 +81,7 @@ app = group()
     "consume",
     "quoth consume orders --group billing",
     "quoth consume orders --group billing --until-empty --format json | jq .value",
-    "quoth consume orders --group billing --exec './bill --customer \"$QUOTH_KEY\"' --concurrency 4",
+    "quoth consume orders --group billing --exec './bill \"$QUOTH_KEY\"' --concurrency 4",
     "quoth consume orders --group index --batch 500 --exec './index-lines' --lease 5m",
 )
 def consume(
@@ -102,41 +95,56 @@ def consume(
     limit: Limit = None,
     until_empty: _UntilEmpty = False,
     member: _Member = None,
-    start: _Start = None,
+    start: Start = None,
     wait: Wait = True,
     pointers: Pointers = False,
     template: Template = None,
 ) -> int:
+    """Print or handle the records of a group, until Ctrl-C.
+
+    Each record of the topic goes to one member of the group: start this command as often as you like. A
+    record is acknowledged once it was printed, or once its command has ended with status 0. What is not
+    acknowledged, because a member dies, is handed out again after its lease.
+
+    A command finds QUOTH_TOPIC, QUOTH_GROUP, QUOTH_POINTER, QUOTH_ATTEMPTS, QUOTH_KEY and, for each header,
+    QUOTH_HEADER_NAME in its environment; with --batch QUOTH_TOPIC, QUOTH_GROUP and QUOTH_RECORDS, their
+    number. A `quoth` in it asks the same broker. The lease is extended while it runs. If it cannot be
+    started, status 126 or 127, the record is given back and this command ends.
+
+    Ctrl-C and SIGTERM let it finish what it is at; a second signal ends the commands, too. The exit status is
+    1 if a command has failed.
+    """
     from quothcli.groups.consuming import Consumption
     from quothcli.groups.execution import ShellCommand
     from quothcli.groups.stopping import StopRequest
+    from quothwire.protocol.group_settings import CURSOR
 
     printer = _printer(session, line, batch, concurrency, template)
     wanted = parsed_settings(settings)
     if wanted.get("mode") == CURSOR:
         raise BadParameter("a cursor has no members, see `quoth group create`", param_hint="--mode")
+    is_plain = session.form is not None or template is not None or batch is not None
+    shown = line_of(printer, in_columns=not is_plain and sys.stdout.isatty(), pointers=pointers)
     gaps, stop = GapReporter(), StopRequest()
     try:
         with terminable(), session.connect(wait=wait and not until_empty) as client, stop:
-            _report_new(client, topic, name, start)
             group = client.group(topic, name, start=start or "begin", member=member, on_gap=gaps, **wanted)
+            notice = _notice(client, topic, name, start)
             with Consumption(group, stop, limit, until_empty=until_empty) as work:
+                if notice:
+                    say(notice)
                 if line is not None:
                     work.execute(ShellCommand(line, client.url), batch, concurrency)
                 else:
-                    in_columns = (
-                        session.form is None and (template, batch) == (None, None) and sys.stdout.isatty()
-                    )
                     end_with_reader(stop.ask)
-                    work.print(
-                        line_of(printer, in_columns=in_columns, pointers=pointers), batch or PRINTED_MAX
-                    )
+                    work.print(shown, batch or PRINTED_MAX)
     except KeyboardInterrupt:
-        if stop.status is not None:  # the second one
+        if stop.status is not None or until_empty:  # the second one, or it was to end by itself
             raise
         return CommandStatus.DONE
     if stop.status is not None:
-        return stop.status
+        is_cut = until_empty and stop.status == CommandStatus.DONE
+        return CommandStatus.INTERRUPTED if is_cut else stop.status
     return CommandStatus.FAILED if work.failures else gaps.status
 
 
@@ -157,18 +165,18 @@ def _printer(
     return Printer(Format.JSON)
 
 
-def _report_new(client: Client, topic: str, name: str, start: str | None) -> None:
-    """Say on stderr that a group is not there yet, since its name may be a mistake."""
+def _notice(client: Client, topic: str, name: str, start: int | str | None) -> str:
+    """Return what a person is to know of the group, empty for nothing: a new one may be a mistake."""
     try:
         client.group(topic, name, create=False).info()
     except NotFound:
         near = None
         with suppress(NotFound):
             near = nearest(name, [one.group for one in client.groups(topic)])
-        begins = {None: "its oldest record", "begin": "its oldest record", "end": "what comes now"}
-        where = begins.get(start, start)
-        text = f"quoth: made group {name!r} of topic {topic!r}, beginning with {where}"
-        say(text + (f"; did you mean {near!r}?" if near else ""))
-    else:
-        if start is not None:
-            say(f"quoth: group {name!r} goes on where it is; --start says where a new one begins")
+        begins = {None: "the oldest record", "begin": "the oldest record", "end": "what comes now"}
+        where = time_or_dash(start + 1) if isinstance(start, int) else begins[start]
+        text = f"quoth: made group {name!r} of topic {topic!r}, which begins with {where}"
+        return text + (f"; did you mean {near!r}?" if near else "")
+    if start is not None:
+        return f"quoth: group {name!r} goes on where it is; --start says where a new one begins"
+    return ""

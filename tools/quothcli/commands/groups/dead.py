@@ -108,7 +108,7 @@ def retry(
 
     gaps = GapReporter()
     with _box(session, topic, name, gaps) as box, progress("retrying", counts=True) as advance:
-        chosen, handled = _chosen(box, pointers, every=every)
+        chosen, handled = _selected(box, pointers, every=every)
         letters = Redelivery(box)
         for part in _reported(chosen, CHUNK, letters.retry, "retried"):
             advance(len(part), sum(len(one.message.value) for one in part))
@@ -139,7 +139,7 @@ def drop(
     gaps = GapReporter()
     dropped = 0
     with _box(session, topic, name, gaps) as box, progress("dropping", counts=True) as advance:
-        chosen, handled = _chosen(box, pointers, every=every)
+        chosen, handled = _selected(box, pointers, every=every)
         for part in _reported(chosen, _DROPPED, box.finish, "dropped"):
             dropped += len(part)
             advance(len(part), 0)
@@ -160,7 +160,9 @@ def _box(session: Session, topic: str, name: str, gaps: GapReporter) -> Iterator
         yield LetterBox(client, topic, name, gaps)
 
 
-def _chosen(box: LetterBox, pointers: list[int] | None, *, every: bool) -> tuple[Iterable[StoredLetter], int]:
+def _selected(
+    box: LetterBox, pointers: list[int] | None, *, every: bool
+) -> tuple[Iterable[StoredLetter], int]:
     """Return the letters that were typed and are left, in their order, and how many of them are not left.
 
     Raises `BadParameter` unless either pointers or --all are typed, `NotFound` for one that is no letter.
@@ -178,7 +180,7 @@ def _chosen(box: LetterBox, pointers: list[int] | None, *, every: bool) -> tuple
 def _reported(
     letters: Iterable[StoredLetter], size: int, work: Callable[[list[StoredLetter]], None], done: str
 ) -> Iterator[list[StoredLetter]]:
-    """Do work with some letters at a time, and yield them. An error reports how many are done."""
+    """Execute work for some letters at a time, and yield them. An error reports how many are done."""
     count = 0
     rows = iter(letters)
     try:

@@ -15,7 +15,13 @@ from quothcli.cli.exit_status import say
 from quothcli.cli.options import GroupName, Topic, WithBroker, Yes, topic_names
 from quothcli.cli.questions import confirm
 from quothcli.commands.groups import dead
-from quothcli.groups.settings import GroupSettingsTyped, parsed_settings, settings_in_words
+from quothcli.groups.settings import (
+    GroupSettingsTyped,
+    Start,
+    parsed_settings,
+    place_typed,
+    settings_in_words,
+)
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import progress
 from quothcli.printing.table import print_table
@@ -35,14 +41,6 @@ if TYPE_CHECKING:
 
 _SomeTopic = Annotated[
     str | None, argument("TOPIC", "The topic's name; without it, all topics.", autocompletion=topic_names)
-]
-_Start = Annotated[
-    str,
-    option(
-        "--start WHERE",
-        "Where a new group begins: begin, end, or a time or pointer as for --since (default: begin).",
-        show_default=False,
-    ),
 ]
 _HEADINGS = ("TOPIC", "GROUP", "MODE", "LAG", "BEHIND", "IN FLIGHT", "DEAD", "IDLE", "PROBLEM")
 _RIGHT = {"LAG", "BEHIND", "IN FLIGHT", "DEAD", "IDLE"}
@@ -75,7 +73,7 @@ def ls(session: WithBroker, topic: _SomeTopic = None) -> None:
 
 @command(app, "info", "quoth group info orders billing")
 def info(session: WithBroker, topic: Topic, name: GroupName) -> None:
-    """Show everything about one group: its members, its lag, its settings."""
+    """Show everything about one group: members, lag, settings."""
     with session.connect() as client:
         found = client.group(topic, name, create=False)
         _print(session.printer, topic, found.info(), found.pending())
@@ -88,7 +86,7 @@ def info(session: WithBroker, topic: Topic, name: GroupName) -> None:
     "quoth group create orders audit --start -7d --backoff 1,5,30,5m --dead-letter audit.failed",
 )
 def create(
-    session: WithBroker, topic: Topic, name: GroupName, settings: GroupSettingsTyped, start: _Start = "begin"
+    session: WithBroker, topic: Topic, name: GroupName, settings: GroupSettingsTyped, start: Start = None
 ) -> None:
     """Make a group; a topic that does not exist is made, too.
 
@@ -97,7 +95,7 @@ def create(
     """
     wanted = parsed_settings(settings)
     with session.connect() as client:
-        made = client.group(topic, name, start=start, **wanted)  # it checks names and start first
+        made = client.group(topic, name, start=start or "begin", **wanted)  # it checks the names first
         with suppress(NotFound):
             client.group(topic, name, create=False).info()
             raise error("group_exists", f"topic {topic!r} has a group {name!r}")
@@ -127,8 +125,12 @@ def seek(
     topic: Topic,
     name: GroupName,
     to: Annotated[
-        str,
-        option("--to WHERE", "begin, end, or a time or pointer as for --since: the first record to come."),
+        Any,
+        option(
+            "--to WHERE",
+            "begin, end, or a time or pointer as for --since: its record is the first one to come.",
+            parser=place_typed,
+        ),
     ],
 ) -> None:
     """Let a group go on at another place.
