@@ -41,6 +41,9 @@ def candidates(command: Command, line: str) -> list[str]:
 LINES = {
     "quoth re": ["read", "reference", "restore"],
     "quoth topic r": ["rm", "roll"],
+    "quoth group p": ["pause", "pending"],
+    "quoth group dead s": ["show"],
+    "quoth consume t --mode at_": ["at_least_once", "at_most_once"],
     "quoth --url tcp://a:1 pi": ["ping", "pipeline"],
     "quoth read orders --si": ["--since"],
     "quoth read --ct": ["--ctx"],
@@ -73,8 +76,9 @@ def test_groups_are_completed_as_arguments_and_behind_an_option(quoth: Command, 
     client.publish("invoices", b"x")
     client.group("invoices", "billing").info()
     asked = quoth.prepared(PATIENT)
-    for line in ("quoth group info invoices b", "quoth consume invoices --group b"):
-        assert candidates(asked, line) == ["billing"], line
+    for line in ("group info invoices b", "group dead retry invoices b", "consume invoices --group b"):
+        assert candidates(asked, f"quoth {line}") == ["billing"], line
+    assert candidates(asked, "quoth consume nowhere -g b") == []
 
 
 def test_groups_of_a_source_that_is_forwarded_are_completed(quoth: Command, client: Client) -> None:

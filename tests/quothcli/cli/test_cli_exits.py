@@ -21,8 +21,10 @@ from quothcli.cli.exit_status import CommandStatus, guarded, status_of
 from quothwire.errors import CODES, error
 
 STATUSES = {
-    **dict.fromkeys(("bad_request", "bad_topic", "bad_pointer", "bad_setting"), CommandStatus.USAGE),
-    **dict.fromkeys(("unknown_topic", "unknown_record"), CommandStatus.NOT_FOUND),
+    **dict.fromkeys(
+        ("bad_request", "bad_topic", "bad_group", "bad_pointer", "bad_setting"), CommandStatus.USAGE
+    ),
+    **dict.fromkeys(("unknown_topic", "unknown_group", "unknown_record"), CommandStatus.NOT_FOUND),
     **dict.fromkeys(("timed_out", "disconnected", "closed"), CommandStatus.TIMED_OUT),
 }
 
@@ -63,8 +65,8 @@ def test_group_alone_prints_its_help_and_fails(alone: Command) -> None:
 
 PRINTING = (
     "", "--version", "topic", "pub --help", "read TOPIC", "tail TOPIC --after 0 --limit 1",
-    "topic info TOPIC", "status", "ping", "errors --format json", "log dump DIR",
-    "top --count 1 --interval 0.1",
+    "topic info TOPIC", "group create TOPIC g", "group ls", "consume TOPIC -g g --until-empty", "status",
+    "ping", "errors --format json", "log dump DIR", "top --count 1 --interval 0.1",
 )  # fmt: skip
 
 
@@ -103,6 +105,10 @@ ASKING = (
     "pub t x", "tail t --no-wait", "read t", "get t 1", "count t", "split t --parts 2", "status", "ping",
     "top", "topic ls", "topic info t", "topic create t", "topic set t --max-age 1d", "topic rm t --yes",
     "topic trim t --before 1 --yes", "topic roll t", "transaction status t a 1", "transaction abort t a 1",
+    "consume t -g g --no-wait", "group ls", "group info t g", "group create t g", "group set t g --lease 5",
+    "group seek t g --to end", "group pause t g", "group resume t g", "group rm t g --yes",
+    "group pending t g", "group dead ls t g", "group dead show t g 1", "group dead retry t g 1",
+    "group dead drop t g --all",
     "rule ls", "rule show x", "rule rm x --yes", "rule stats",
 )  # fmt: skip
 WITHOUT_ONE = {"doctor", "forward", "pipeline", "bench", "test", "add"}
