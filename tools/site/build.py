@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = {
     "README.md": "Start",
     "client/CONCEPTS.md": "Concepts",
+    "client/GROUPS.md": "Groups",
     "systemd/OPERATIONS.md": "Operations",
     "broker/quothrules/RULES.md": "Rules",
     "client/python/quoth/spark/README.md": "Spark",

@@ -17,6 +17,7 @@ from quothwire.text.suggestion import nearest
 
 _DOCUMENTS = {
     "concepts": ("client/CONCEPTS.md", "topic, pointer, batch, durability, transaction"),
+    "groups": ("client/GROUPS.md", "consumer groups: promises, leases, order, dead letters, commands"),
     "operations": ("systemd/OPERATIONS.md", "operate, monitor, back up, upgrade, size, secure"),
     "rules": ("broker/quothrules/RULES.md", "routing rules: files, conditions, templates, what they promise"),
     "protocol": ("client/PROTOCOL.md", "the wire contract, with every error code and limit"),
