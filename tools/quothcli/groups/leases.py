@@ -88,7 +88,7 @@ class LeaseExtender:
         milliseconds = round(self._seconds * 1_000)
         left = [one for one in records if not one.is_settled]
         sent = [
-            (one, one.settle(Settle.EXTEND, milliseconds, waiter=one._queue.new_waiter())) for one in left
+            (one, one._settle(Settle.EXTEND, milliseconds, waiter=one._queue.new_waiter())) for one in left
         ]
         try:
             for one, waiter in sent:

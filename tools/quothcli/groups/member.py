@@ -66,17 +66,17 @@ class PatientMember:
     def ack(self, records: Sequence[GroupMessage]) -> None:
         """Finish records."""
         for record in records:
-            record.settle(Settle.ACK)
+            record._settle(Settle.ACK)
 
     def give_back(self, records: Sequence[GroupMessage], reason: str, *, at_once: bool = False) -> None:
         """Let records be handed out again, after the group's backoff or at once."""
         for record in records:
-            record.settle(Settle.NACK, GIVEN_BACK_MS if at_once else 0, reason)
+            record._settle(Settle.NACK, GIVEN_BACK_MS if at_once else 0, reason)
 
     def reject(self, records: Sequence[GroupMessage], reason: str) -> None:
         """Make dead letters of records."""
         for record in records:
-            record.settle(Settle.TERM, reason=reason)
+            record._settle(Settle.TERM, reason=reason)
 
     # -- inside -----------------------------------------------------------------------------------------
 
