@@ -78,7 +78,7 @@ class Report:
 
 
 def machine() -> dict[str, str]:
-    """Return the conditions that every figure depends on: processor, system, versions."""
+    """Return the conditions that every figure depends on: processor, system, versions, other load."""
     from importlib.metadata import version  # loads much of Python's email, which --help does not need
 
     versions = ", ".join(f"{name} {version(name)}" for name in ("quoth", "pyzmq", "msgpack", "xxhash"))
@@ -87,6 +87,7 @@ def machine() -> dict[str, str]:
         "versions": f"{versions}, libzmq {zmq.zmq_version()}",
         "python": f"{platform.python_version()}, {_python_build()}",
         "hot_path": implementation(),
+        "system_load": ", ".join(f"{load:.1f}" for load in os.getloadavg()) + " in 1, 5, 15 minutes",
     }
 
 
