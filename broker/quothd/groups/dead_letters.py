@@ -1,9 +1,9 @@
 """Writes the records that no member could process to another topic, then finishes them.
 
 A dead letter has the value and the key of its record, and headers that say where it comes from. It gets a
-number, which is in the log of the groups before the record leaves: the letter is published by the group as a
-producer with that number as its sequence, so it is stored once, whatever dies in between. One letter of a
-group is on its way at a time. While its topic refuses it, the records stay where they are.
+number, which is in the log of the groups, synced, before the record leaves: the letter is published by the
+group as a producer with that number as its sequence, so it is stored once, whatever dies in between. One
+letter of a group is on its way at a time. While its topic refuses it, the records stay where they are.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ class _Letter(NamedTuple):
     until: int
 
 
+_NOWHERE = _Letter(0, 0, 0)
+
+
 class DeadLetters:
     """The dead letters of the groups of one topic. Owned by the topic."""
 
@@ -57,6 +60,8 @@ class DeadLetters:
         self._on_way: dict[str, _Letter] = {}
         self._problems: dict[str, QuothError] = {}
         self._retry_at: dict[str, float] = {}
+        self._unsynced: list[tuple[int, DeadLetter]] = []
+        """Letters that leave once the log of the groups is synced up to a pointer."""
 
     @property
     def is_at_work(self) -> bool:
@@ -88,6 +93,25 @@ class DeadLetters:
         else:
             if group.name not in self._on_way:
                 self._problems.pop(group.name, None)
+
+    @property
+    def wait_for_sync(self) -> bool:
+        """True while a letter waits for an fsync of the log of the groups."""
+        return bool(self._unsynced)
+
+    def leave(self, now: float) -> None:
+        """Send the letters whose numbers are synced. None leaves from a log that fails."""
+        unsynced, self._unsynced = self._unsynced, []
+        for last, letter in unsynced:
+            if letter.number != self._on_way.get(letter.group, _NOWHERE).number:
+                continue
+            if last <= self._store.synced:
+                self._store.events.add(letter)
+            elif (failure := self._store.failure) is not None:
+                del self._on_way[letter.group]
+                self._delay(letter.group, failure, now)
+            else:
+                self._unsynced.append((last, letter))
 
     def tick(self, now: float) -> None:
         """Send again what was refused."""
@@ -151,7 +175,7 @@ class DeadLetters:
         if letter is None:
             raise error("too_large", f"dead letter {span.number} of group {group.name!r}")
         self._on_way[group.name] = _Letter(span.number, span.after, span.until)
-        self._store.events.add(DeadLetter(group.name, span.number, target, letter))
+        self._unsynced.append((self._store.end, DeadLetter(group.name, span.number, target, letter)))
 
     def _composed(self, group: GroupState, span: Span) -> tuple[ChosenRecords | None, bytes | None]:
         """Choose as many of the first records of a span as fit into a letter; returns them and the letter.

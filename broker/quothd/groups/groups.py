@@ -123,15 +123,18 @@ class TopicGroups:
         self._store.compact()
 
     def settle(self, now: float) -> None:
-        """Begin a due fsync, and answer the requests that one has reached."""
-        self._store.settle(now)
+        """Begin a due fsync; answer the requests and send the dead letters that one has reached."""
+        self._store.settle(now, is_urgent=self._letters.wait_for_sync)
+        self._letters.leave(now)
 
     def configure(self, config: Config) -> None:
         """Apply another configuration."""
         self._store.configure(config)
 
     def close(self, now: float) -> None:
-        """Sync and close their log, and answer the requests that waited for that."""
+        """Sync and close their log, answer the requests and send the dead letters that waited for that."""
+        self._store.sync_last(now)
+        self._letters.leave(now)
         self._store.close(now)
 
     def discard(self) -> None:

@@ -57,6 +57,12 @@ class _Hand:
     step: HandOut | None = None
     origin: tuple[int, int] | None = None
 
+    @property
+    def is_full(self) -> bool:
+        """True if the fetch gets no more."""
+        is_alone = self.step is not None and self.step.is_alone and bool(self.spans)
+        return is_alone or self.records_left <= 0 or self.bytes_left <= 0 or len(self.spans) >= LEASES_MAX
+
     def take(self, spans: list[Span], chosen: ChosenRecords) -> None:
         """Add spans that are handed out, and the batches in which their records lie."""
         self.spans += spans
@@ -142,8 +148,9 @@ class HandOuts:
     def _go_on(self, hand: _Hand, now: float) -> None:
         """Hand out until the fetch has what it asks for, or a reader thread has to read for it."""
         group, log = hand.group, self._store.log
-        while hand.records_left > 0 and hand.bytes_left > 0 and len(hand.spans) < LEASES_MAX:
-            step = group.next_hand_out(hand.records_left, self._store.config.group_pending_max, now)
+        while not hand.is_full:
+            most = self._store.config.group_pending_max
+            step = group.next_hand_out(hand.records_left, most, now, self._store.count)
             if step is None or (step.is_alone and hand.spans):
                 break
             hand.step = step
@@ -160,7 +167,7 @@ class HandOuts:
                 self._reading[group.name] = hand
                 self._submit(hand.request, request)
                 return
-            if not self._take(hand, request, found, now) or (step.is_alone and hand.spans):
+            if not self._take(hand, request, found, now):
                 break
         self._answer(hand, now)
 

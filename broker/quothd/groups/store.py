@@ -143,6 +143,16 @@ class GroupStore:
         """The pointer of the last event in the log of the groups, 0 without any."""
         return self._group_log.log.appender.active.end.pointer if self._group_log is not None else 0
 
+    @property
+    def synced(self) -> int:
+        """The pointer of the last event that survives a power cut."""
+        return self._syncing.synced_pointer if self._syncing is not None else 0
+
+    @property
+    def failure(self) -> QuothError | None:
+        """The reason for which the log of the groups takes no more events, None if it does."""
+        return self._group_log.log.failure if self._group_log is not None else None
+
     def count(self, spans: Sequence[Span]) -> int:
         """Count the records of some spans, in order; an upper bound if many of them are unknown.
 
@@ -201,12 +211,12 @@ class GroupStore:
         if self._group_log is not None and self._group_log.log.unsynced_bytes:
             self._group_log.log.sync()
 
-    def settle(self, now: float) -> None:
-        """Begin a due fsync, and answer the requests that one has reached."""
+    def settle(self, now: float, *, is_urgent: bool = False) -> None:
+        """Begin an fsync if it is due, or urgent, and answer the requests that one has reached."""
         syncing = self._syncing
         if syncing is None:
             return
-        syncing.begin_if_due(now)
+        syncing.begin_if_due(now, is_urgent=is_urgent)
         if syncing.waiting:
             syncing.answer_reached(self.events)
 
@@ -227,14 +237,20 @@ class GroupStore:
         if self._syncing is not None:
             self._syncing.config = config
 
-    def close(self, now: float) -> None:
-        """Sync and close the log of the groups. The table stays while members hold leases."""
+    def sync_last(self, now: float) -> None:
+        """Sync the log before it is closed. A failure refuses the requests that wait for that."""
         log = self._group_log
+        if log is not None and log.log.failure is None:
+            try:
+                log.log.sync()
+            except QuothError as problem:
+                note("sync_failed", topic=self.topic, problem=problem)
+        self.settle(now)
+
+    def close(self, now: float) -> None:
+        """Close the log of the groups, after `sync_last`. The table stays while members hold leases."""
+        log, self._group_log = self._group_log, None
         if log is not None:
-            if log.log.failure is None:
-                self._sync_last(log)
-            self.settle(now)
-            self._group_log = None
             log.close()
             self.metadata.groups_failure = log.log.failure
         table = self.metadata.groups
@@ -253,13 +269,6 @@ class GroupStore:
         self._group_log = self.metadata.groups = None
 
     # -- inside ---------------------------------------------------------------------------------------------
-
-    def _sync_last(self, log: GroupLog) -> None:
-        """Sync the log before it is closed. A failure refuses the requests that wait for that."""
-        try:
-            log.log.sync()
-        except QuothError as problem:
-            note("sync_failed", topic=self.topic, problem=problem)
 
     def _check_ordinals(self, table: GroupTable) -> None:
         """Correct the ordinals at cursors if a power cut took records, whose ordinals come again."""

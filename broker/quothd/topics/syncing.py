@@ -86,8 +86,8 @@ class Syncing:
         self._unsynced_since = math.inf
         self.measure(now)
 
-    def begin_if_due(self, now: float) -> None:
-        """Give the fsync thread a request if one is due."""
+    def begin_if_due(self, now: float, *, is_urgent: bool = False) -> None:
+        """Give the fsync thread a request if one is due. is_urgent: more than the replies wait for it."""
         if self.is_running or self._unsynced_since == math.inf:
             return
         appender = self._appender
@@ -95,7 +95,7 @@ class Syncing:
             self._unsynced_since = math.inf
             return
         is_long = now - self._unsynced_since >= self.config.sync_interval
-        if is_long or self.waiting or self.share > SHARE_SOON:
+        if is_long or is_urgent or self.waiting or self.share > SHARE_SOON:
             request = appender.begin_sync()
             self._unsynced_since = math.inf
             self._running = request

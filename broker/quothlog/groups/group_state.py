@@ -8,7 +8,7 @@ finished is handed out again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -102,10 +102,13 @@ class GroupState:
 
     # -- handing out ----------------------------------------------------------------------------------------
 
-    def next_hand_out(self, records: int, in_flight_max: int, now: float) -> HandOut | None:
+    def next_hand_out(
+        self, records: int, in_flight_max: int, now: float, count: Callable[[list[Span]], int] = len
+    ) -> HandOut | None:
         """Return what to hand out next to a member that asks for so many records; None for nothing now.
 
-        in_flight_max: the bound of the broker. Call `expire` first.
+        in_flight_max: the bound of the broker. count: counts the records of unknown spans; without it one for
+        each, which lets more be handed out. Call `expire` first.
         """
         if self.is_paused:
             return None
@@ -114,7 +117,9 @@ class GroupState:
                 records = self._scanned(records)
             alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
             return HandOut(span.after, span.until, 1 if alone else records, span, alone)
-        room = min(self.settings.max_in_flight, in_flight_max) - self.spans.records_min
+        room = min(self.settings.max_in_flight, in_flight_max) - self.spans.known
+        if self.spans.unknown:
+            room -= count([span for span in self.spans if span.extents is None])
         if room <= 0:
             return None
         most = min(self._scanned(records), room)

@@ -181,11 +181,6 @@ class SpanTable:
         return iter(self._spans)
 
     @property
-    def records_min(self) -> int:
-        """The number of records, of which those in unknown spans count as one for each."""
-        return self.known + self.unknown
-
-    @property
     def first(self) -> Span | None:
         """The span with the lowest pointers."""
         return self._spans.first

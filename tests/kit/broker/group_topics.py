@@ -90,6 +90,7 @@ class GroupTopic:
         self._config = config
         self._topics: dict[str, OpenTopic] = {}
         self._seen = 0
+        self._was_closed = True
         self.open(TopicMetadata(self._path(NAME), TopicFile(NAME, LOG_ID, settings or TopicSettings())))
 
     # -- a life ---------------------------------------------------------------------------------------------
@@ -100,6 +101,7 @@ class GroupTopic:
 
     def stop(self) -> None:
         """Close the topics, all of them synced."""
+        self._was_closed |= self.topic.topic.groups.is_quick
         for topic in (self.topic, *self._topics.values()):
             topic.handle(Close())
             topic.deliver()
@@ -113,6 +115,7 @@ class GroupTopic:
             topic.topic.groups.discard()
         self._topics.clear()
         self.letters.clear()
+        self._was_closed = False
 
     def restart(self) -> None:
         """Open the topic that has ended as another process."""
@@ -121,6 +124,7 @@ class GroupTopic:
 
     def hibernate(self) -> None:
         """Close the topic and open it again in the same process."""
+        self._was_closed |= self.topic.topic.groups.is_quick
         self.topic.handle(Close())
         self.topic.deliver()
         self.open(self.topic.metadata)
@@ -228,6 +232,18 @@ class GroupTopic:
         groups = self.topic.metadata.groups
         assert groups is not None
         return groups.by_name[name]
+
+    @property
+    def is_synced(self) -> bool:
+        """True if no power cut takes anything from the log of the groups."""
+        log = self.topic.topic.groups._store._group_log
+        return self._was_closed if log is None else not log.log.unsynced_bytes
+
+    def numbered(self, pointers: Iterable[int], group: str = "g") -> set[int]:
+        """The records among these whose dead letter is on its way."""
+        self.info(group)
+        spans = [span for span in self.group(group).spans if span.number]
+        return {one for one in pointers if any(span.after < one <= span.until for span in spans)}
 
     def dead(self, group: str = "g") -> list[Record]:
         """The dead letters of a group that are stored."""
