@@ -120,16 +120,14 @@ class GroupState:
         room = min(self.settings.max_in_flight, in_flight_max) - self.spans.known
         if self.spans.unknown:
             room -= count([span for span in self.spans if span.extents is None])
-        if room <= 0:
-            return None
         most = min(self._scanned(records), room)
-        return HandOut(self.cursor, POINTER_MAX, most, None, is_alone=False)
+        return HandOut(self.cursor, POINTER_MAX, most, None, is_alone=False) if room > 0 else None
 
     def is_next(self, step: HandOut) -> bool:
         """Return False if a hand-out must not be done any more, since the group has changed meanwhile."""
-        span = step.span
-        if self.is_paused or span is None:
+        if self.is_paused or step.span is None:
             return not self.is_paused and step.after == self.cursor
+        span = step.span
         return span.state is SpanState.FREE and (span.after, span.until) == (step.after, step.until)
 
     def waits_until(self, now: float) -> float:
@@ -165,9 +163,8 @@ class GroupState:
         that has these records, None for new ones. keys: the hash of the key of each record. Returns the spans
         that are handed out.
         """
-        parts, leased = self._keys.divide(
-            chosen.extents, keys, wanted, span.attempts if span is not None else 0
-        )
+        attempts = span.attempts if span is not None else 0
+        parts, leased = self._keys.divide(chosen.extents, keys, wanted, attempts)
         last, skipped = parts[-1].until, chosen.records - len(parts)
         if span is None:
             self.cursor, self.ordinal = last, chosen.ordinal - skipped

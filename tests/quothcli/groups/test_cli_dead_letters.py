@@ -146,7 +146,7 @@ def test_groups_may_share_a_topic_for_their_letters(
 def test_letter_of_a_large_record_is_retried_whole(
     quoth: Command, client: Client, topic: str, left: Callable[[], list[int]]
 ) -> None:
-    """It has no room for the headers, so the letter has no value."""
+    """A record that leaves no room for the headers gives a letter without a value."""
     large = bytes(batch.BATCH_BYTES_MAX - 200)
     stamp = client.publish(topic, large).first
     with client.group(topic, "g") as member:

@@ -105,9 +105,9 @@ class GroupMachine(RuleBasedStateMachine):
         self.held: list[Held] = []
         self.paused: set[str] = set()
 
-    @initialize(chosen=st.sets(st.sampled_from([*GROUPS]), min_size=1, max_size=2))
-    def begin(self, chosen: set[str]) -> None:
-        for name in sorted(chosen):
+    @initialize(names=st.sets(st.sampled_from([*GROUPS]), min_size=1, max_size=2))
+    def begin(self, names: set[str]) -> None:
+        for name in sorted(names):
             self.topic.make_group(name, **GROUPS[name])
             kept = GroupSettings.of(GROUPS[name])
             self.models[name] = ConsumerGroupModel(name, kept, kept.durability == "synced")
@@ -147,7 +147,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert model.unfinished(self.letters_of(name)) <= model.settings.max_in_flight
 
     def settle(self, lease: int, low: int, high: int, kind: Settle, milliseconds: int) -> None:
-        held = self.chosen(lease)
+        held = self.held_at(lease)
         if held is None:
             return
         low, high = sorted((low % len(held.pointers), high % len(held.pointers)))
@@ -249,7 +249,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def acknowledge_and_lose_power(self, lease: int, seed: int) -> None:
         """An ack that is answered counts, although its fsync may not have been executed."""
-        held = self.chosen(lease)
+        held = self.held_at(lease)
         if held is None:
             return
         model = self.models[held.group]
@@ -304,7 +304,7 @@ class GroupMachine(RuleBasedStateMachine):
     def name_of(self, group: int) -> str:
         return [*self.models][group % len(self.models)]
 
-    def chosen(self, lease: int) -> Held | None:
+    def held_at(self, lease: int) -> Held | None:
         return self.held[-1 - lease % min(len(self.held), LEASES)] if self.held else None
 
     def letters_of(self, name: str) -> Counter[int]:
