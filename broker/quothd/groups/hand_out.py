@@ -34,6 +34,9 @@ from quothwire.topic import check_size
 LEASES_MAX = 1_000
 """Leases in one reply."""
 MEMBER_BYTES_MAX = 200
+AT_HAND_BYTES = 2 * 2**20
+"""What is read from memory without a reader thread: 10,000 records of 100 bytes, which a member asks for, are
+a little more than a MiB. The way through a thread costs a fifth of the processor time of such a fetch."""
 _COUNTER_BITS = 32
 
 
@@ -272,7 +275,7 @@ def _read_quickly(request: ReadRequest | None) -> Extract | None:
     """Read what needs no disk, and the active segment. Raises OSError."""
     if request is None:
         return None
-    return request.read_at_hand() if request.sealed else request.read()
+    return request.read_at_hand(AT_HAND_BYTES) if request.sealed else request.read()
 
 
 def _rows(spans: list[Span], group: GroupState) -> list[list[int]]:
