@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kit.broker.group_topics import GroupTopic
 from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.groups.group_topics import GroupTopic
 
 
 @pytest.fixture

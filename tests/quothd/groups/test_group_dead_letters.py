@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from kit.broker.group_topics import GroupTopic, code
 from kit.clocks import DAY
 from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.groups.group_topics import GroupTopic, code
 from quothd.groups.dead_letters import RETRY_S
 from quothwire.protocol.group_messages import DeleteGroup, UpdateGroup
 from quothwire.protocol.settlement import Settle, Settlement

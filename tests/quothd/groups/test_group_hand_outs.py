@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kit.broker.group_topics import GroupTopic, code
 from kit.broker.open_topic import pending
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import encoded, put
+from kit.groups.group_topics import GroupTopic, code
 from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import selection
 from quothwire.protocol.group_messages import DeleteGroup, GroupFetch, GroupSettle, SeekGroup, UpdateGroup

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kit.broker.group_model import ConsumerGroupModel, ModelRecord
-from kit.broker.group_topics import GroupTopic
 from kit.disk.logs import salvaged
+from kit.groups.group_model import ConsumerGroupModel, ModelRecord
+from kit.groups.group_topics import GroupTopic
 from kit.scale import times
 from quothd.groups.dead_letters import RETRY_S
 from quothwire.protocol.group_messages import GroupSettle, UpdateGroup

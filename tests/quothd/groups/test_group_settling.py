@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kit.broker.group_topics import GroupTopic, code
 from kit.broker.open_topic import pending
 from kit.disk.doubles import FaultyDisk
+from kit.groups.group_topics import GroupTopic, code
 from quothd.requests.events import Close, GroupReady
 from quothd.requests.pending_request import PendingRequest
 from quothwire.protocol.group_messages import (

@@ -1,0 +1,1 @@
+"""Topics with consumer groups in memory, and a model of them."""
