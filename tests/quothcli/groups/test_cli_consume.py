@@ -127,7 +127,7 @@ def test_signal_ends_it_with_all_that_was_printed_acknowledged(
     assert path.read_bytes().splitlines() == numbered(count), "each once, in their order"
 
 
-def test_interrupt_of_one_that_waits_is_quick_and_of_one_that_would_end_by_itself_is_told(
+def test_interrupt_is_success_for_one_that_follows_and_not_for_one_that_was_to_end(
     quoth: Command, client: Client, topic: str
 ) -> None:
     consume = quoth.start("consume", topic, "-g", "g", "--format", "raw")

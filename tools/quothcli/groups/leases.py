@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from quoth.groups.group import extend_all
 from quothwire.errors import Conflict, QuothError
-from quothwire.protocol.settlement import Settle
 
 if TYPE_CHECKING:
     from quoth import GroupMessage
@@ -84,15 +84,9 @@ class LeaseExtender:
         return None
 
     def _extend(self, records: Sequence[GroupMessage]) -> None:
-        """Extend the leases of records, all in one request. What is settled meanwhile needs none."""
-        milliseconds = round(self._seconds * 1_000)
-        left = [one for one in records if not one.is_settled]
-        sent = [
-            (one, one._settle(Settle.EXTEND, milliseconds, waiter=one._queue.new_waiter())) for one in left
-        ]
+        """Extend the leases of records. What is settled meanwhile needs none."""
         try:
-            for one, waiter in sent:
-                one._finish(waiter)
+            extend_all([one for one in records if not one.is_settled], self._seconds)
         except Conflict:
             if not any(one.is_settled for one in records):
                 with self._changed:

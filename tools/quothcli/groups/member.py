@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from quoth.core.request_state import passes_soon
+from quoth.groups.leased import settle_all
+from quoth.groups.stock import GIVEN_BACK_MS
 from quothcli.cli.exit_status import say
 from quothcli.groups.stopping import StoppedWaiting, StopRequest
 from quothwire.errors import QuothError
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """The longest wait for records: then a request to stop is noticed."""
-GIVEN_BACK_MS = 1
-"""In a row: handed out again at once; 0 stands for the backoff of the group."""
 AWAY_S = 0.5
 """Time between two attempts while no broker is there."""
 
@@ -65,18 +65,15 @@ class PatientMember:
 
     def ack(self, records: Sequence[GroupMessage]) -> None:
         """Finish records."""
-        for record in records:
-            record._settle(Settle.ACK)
+        settle_all(records, Settle.ACK)
 
     def give_back(self, records: Sequence[GroupMessage], reason: str, *, at_once: bool = False) -> None:
         """Let records be handed out again, after the group's backoff or at once."""
-        for record in records:
-            record._settle(Settle.NACK, GIVEN_BACK_MS if at_once else 0, reason)
+        settle_all(records, Settle.NACK, GIVEN_BACK_MS if at_once else 0, reason)
 
     def reject(self, records: Sequence[GroupMessage], reason: str) -> None:
         """Make dead letters of records."""
-        for record in records:
-            record._settle(Settle.TERM, reason=reason)
+        settle_all(records, Settle.TERM, reason=reason)
 
     # -- inside -----------------------------------------------------------------------------------------
 

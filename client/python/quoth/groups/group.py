@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
@@ -69,6 +69,15 @@ class GroupBatch(Settleable, LeasedBatch):
     """Consecutive records of a `ConsumerGroup`: a `Batch` under a lease, settled as one."""
 
     __slots__ = ()
+
+
+def extend_all(records: Sequence[GroupMessage], seconds: float) -> None:
+    """Extend the leases of records, in as few requests as possible.
+
+    Raises the first error, as `extend` does. An error of an earlier ack is left to a call of the group.
+    """
+    for one, waiter in zip(records, leased.extend_all(records, seconds), strict=True):
+        one._finish(waiter)
 
 
 class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):

@@ -6,6 +6,7 @@ A client makes methods of the calls, which return a waiter for the outcome.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Self, TypeAlias
 
 from quoth.batch import Batch
@@ -112,6 +113,24 @@ def term(leased: Leased, reason: str = "") -> SettleCall:
     Raises `Conflict` ``lease_lost`` if the member does not have the lease any more.
     """
     return leased._wait_for(Settle.TERM, reason=reason)
+
+
+# -- several at once ----------------------------------------------------------------------------------------
+
+
+def settle_all(records: Iterable[Leased], kind: Settle, milliseconds: int = 0, reason: str = "") -> None:
+    """Settle records in as few requests as possible, without waiting for an answer.
+
+    What has no lease needs nothing. An error is raised by a later call of the group, or at its end.
+    """
+    for one in records:
+        one._settle(kind, milliseconds, reason)
+
+
+def extend_all(records: Iterable[Leased], seconds: float) -> list[SettleCall]:
+    """Extend the leases of records in as few requests as possible; returns a waiter for each."""
+    milliseconds = as_milliseconds(seconds, "seconds")
+    return [one._settle(Settle.EXTEND, milliseconds, waiter=one._queue.new_waiter()) for one in records]
 
 
 class LeasedMessage(Leased, Message):
