@@ -25,7 +25,7 @@ COMMANDS = {
             "peers.comparison",
             "Compare with Redis Streams, RabbitMQ Streams and Poe, in turn.",
         ),
-        "group": ("groups.command", "Measure members of consumer groups, beside readers and other systems."),
+        "group": ("groups.command", "Measure members of groups beside readers and other systems."),
     }.items()
 }
 """The module and the purpose of each command."""

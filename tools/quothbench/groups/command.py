@@ -86,7 +86,7 @@ def measure_groups(
     groups: Annotated[int, options.number("groups", "Groups of a topic that a broker starts with.")] = 10_000,
     directory: options.Directory = None,
 ) -> int:
-    """Measure members of consumer groups, beside readers and other systems.
+    """Measure members of groups beside readers and other systems.
 
     Records a second of several members, each a process, until all records are acknowledged, in batches and
     message by message: in turn with one plain reader of the same topic, with as many consumers of a group of
