@@ -187,13 +187,13 @@ class Administration:
             "dead": dead,
             "gone": gone,
             "idle": idle,
-            "problem": self._letters.problem(group.name) or self._unused(idle),
+            "problem": self._letters.problem(group.name) or self._unused(group, idle),
         }
 
-    def _unused(self, idle: float) -> str:
-        """Return the problem of a group that was not used for too long, empty for any other one."""
-        limit = self._store.config.group_idle
-        return f"not used for {format_span(int(idle))}" if limit and idle > limit else ""
+    def _unused(self, group: GroupState, idle: float) -> str:
+        """Return the problem of a group that has left records for too long, empty for any other one."""
+        limit, has_lag = self._store.config.group_idle, group.after < self._store.log.newest
+        return f"not used for {format_span(int(idle))}" if limit and has_lag and idle > limit else ""
 
     def _behind(self, group: GroupState) -> int:
         """Count the records above the cursor."""

@@ -35,7 +35,8 @@ class GroupInfo(Value):
     records that were handed out and are not finished. redelivered, dead, gone: counted since the group was
     created; gone are those that retention removed, or damage, before they were finished. members: for each a
     map of its name, the records in flight and the seconds since its last request. idle: seconds since any
-    request. problem: the reason for which dead letters cannot be written, empty for none.
+    request. problem: the reason for which dead letters cannot be written, or how long the group was not used
+    although it has lag; empty for none.
     """
 
     log: Number
