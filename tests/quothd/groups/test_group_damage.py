@@ -20,7 +20,7 @@ from quothlog.groups.group_log import COMPACT_BYTES, FOLDER
 from quothwire.errors import NotFound
 
 RECORDS = 40
-FLIPS, CUTS = times(40, 5_000), times(25, 2_000)
+FLIPS, CUTS = times(25, 5_000), times(12, 2_000)
 """As many places as a log of groups has that was not compacted, in the long form."""
 GROUPS = ("plain", "moved", "cursor")
 
