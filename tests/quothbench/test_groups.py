@@ -37,9 +37,12 @@ def test_every_figure_has_its_rows(alone: Command, tmp_path: Path) -> None:
     conditions, *found = ended.objects
     for name in ("redis", "rabbitmq"):
         assert conditions[name].startswith(f"skipped: {name}-server is not installed")
+    by_processor = [row for row in found if row["unit"] == "per cpu s"]  # the system counts 10 ms, or nothing
+    found = [row for row in found if row not in by_processor]
     assert [(row["figure"], row["unit"], row["how_many"]) for row in found] == [
         ("2 members, batches", "records/s", 5_000),
-        ("2 members, messages", "records/s", 1_000),
+        ("2 members, messages", "records/s", 5_000),
+        ("2 members, single messages", "records/s", 1_000),
         ("publish to a waiting member, p50", "us", 100),
         ("a group whose member waits", "B", 20),
         ("acks in random order", "s", 5_000),
@@ -50,10 +53,12 @@ def test_every_figure_has_its_rows(alone: Command, tmp_path: Path) -> None:
         ("first request after a start", "ms", 30),
         ("  log of the groups", "MB", 30),
     ]
-    batches, messages, latency, *single = found
-    for row in (batches, messages, latency):
+    *rates, latency = found[:4]
+    single = found[4:]
+    for row in (*rates, *by_processor, latency):
         assert row["ratio"]["median"] == pytest.approx(row["quoth"] / row["other"])
-    assert (batches["required"], messages["required"], latency["required"]) == (0.4, None, 2)
+    assert [row["required"] for row in rates] == [0.4, 0.4, None]
+    assert latency["required"] == 2
     assert all(row["quoth"] > 0 and row["beside"] is None for row in single)
     assert 500 < single[0]["quoth"] < 100_000
     assert not list(tmp_path.iterdir())

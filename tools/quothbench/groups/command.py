@@ -75,7 +75,7 @@ def measure_groups(
     ] = None,
     pairs: options.Pairs = options.PAIRS_MIN,
     records: Annotated[
-        int, options.number("records", "Records that members share; message by message a fifth of it.", 5)
+        int, options.number("records", "Records that members share; one by one a fifth of it.", 5)
     ] = 1_000_000,
     acks: Annotated[
         int, options.number("acks", "Records that are acknowledged in random order.", state.BATCH_RECORDS)
@@ -88,10 +88,10 @@ def measure_groups(
 ) -> int:
     """Measure members of groups beside readers and other systems.
 
-    Records a second of several members, each a process, until all records are acknowledged, in batches and
-    message by message: in turn with one plain reader of the same topic, with as many consumers of a group of
-    Redis Streams, and of a quorum queue of RabbitMQ, in each way that may be the fastest. A measurement
-    fails unless each record was delivered once.
+    Records a second of several members, each a process, until all records are acknowledged: batches, batches
+    whose messages are looked at, and messages that are acknowledged one by one. In turn with one plain reader
+    of the same topic, with as many consumers of a group of Redis Streams, and of a quorum queue of RabbitMQ,
+    in each way that may be the fastest. A measurement fails unless each record was delivered once.
 
     Then the time from a publish to a waiting member, in turn with a tail; the memory of groups; the log of a
     group whose records are acknowledged in random order; the first request to a topic with many groups after

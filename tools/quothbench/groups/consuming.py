@@ -24,11 +24,13 @@ class Share(NamedTuple):
 
 
 class RecordUnit(StrEnum):
-    """A member takes, and acknowledges, records in these units."""
+    """A member takes records in these units."""
 
     BATCHES = "batches"
     MESSAGES = "messages"
-    """The value of each is looked at."""
+    """Those of batches: the value of each is looked at, and a batch is acknowledged."""
+    SINGLE = "single messages"
+    """The value of each is looked at, and each is acknowledged."""
 
 
 class ConsumerWay(NamedTuple):

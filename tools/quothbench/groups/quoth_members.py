@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
 from threading import Event
+from typing import NamedTuple
 
 import quoth
 from quoth import NotFound
@@ -23,21 +24,28 @@ LOOK_S = 0.005
 """Pause between two looks whether all records are finished."""
 
 
+class Taken(NamedTuple):
+    """The seconds in which clients have taken all records, and their processor seconds."""
+
+    seconds: float
+    cpu: float
+
+
 def store(url: str, unit: RecordUnit, records: int) -> None:
     """Store the records, sent one by one, in a topic that is named after the unit in which it is read."""
     with quoth.connect(url) as client:
         send(client, unit, records)
 
 
-def read(clients: Clients, url: str, unit: RecordUnit, records: int) -> float:
-    """Read all records with one plain reader; return the seconds."""
+def read(clients: Clients, url: str, unit: RecordUnit, records: int) -> Taken:
+    """Read all records with one plain reader."""
     done = clients.run(_reader, (url, unit))
     check_once(chain.from_iterable(one.result for one in done), records)
-    return elapsed(done)
+    return Taken(elapsed(done), sum(one.cpu for one in done))
 
 
-def consume(clients: Clients, url: str, unit: RecordUnit, records: int) -> float:
-    """Let all clients be members of a new group; return the seconds until it has finished all records.
+def consume(clients: Clients, url: str, unit: RecordUnit, records: int) -> Taken:
+    """Let all clients be members of a new group, until it has finished all records.
 
     The deletion of the group ends its members.
     """
@@ -56,7 +64,7 @@ def consume(clients: Clients, url: str, unit: RecordUnit, records: int) -> float
             stopped.set()
         ended = watching[0].result()
     check_once(chain.from_iterable(one.result for one in done), records)
-    return ended - min(one.began for one in done)
+    return Taken(ended - min(one.began for one in done), sum(one.cpu for one in done))
 
 
 def _finished(group: quoth.ConsumerGroup, stopped: Event) -> float:
@@ -78,22 +86,33 @@ def _member(ready: Ready, url: str, unit: RecordUnit, name: str, member: str) ->
         client.group(unit, name, create=False, member=member) as group,
     ):
         ready()
-        if unit is RecordUnit.BATCHES:
-            for batch in group.batches(RECORDS_MAX):
-                ranges.append((batch.first, batch.last))
-        else:
+        if unit is RecordUnit.SINGLE:
             for message in group:
                 if message.value == VALUE:
                     pointers.append(message.pointer)
+        else:
+            for batch in group.batches(RECORDS_MAX):
+                if unit is RecordUnit.MESSAGES:
+                    _look_at(batch)
+                ranges.append((batch.first, batch.last))
     return ranges or ranges_of(pointers)
 
 
+def _look_at(batch: quoth.Batch) -> None:
+    """Look at the value of each message."""
+    seen = 0
+    for message in batch:
+        seen += message.value == VALUE
+    assert seen == len(batch)
+
+
 def _reader(ready: Ready, url: str, unit: RecordUnit) -> list[NumberRange]:
-    """Read batches; return the ranges of their pointers, or of their messages."""
+    """Read batches; return the ranges of their pointers."""
+    ranges: list[NumberRange] = []
     with quoth.connect(url) as client:
         ready()
-        batches = client.batches(unit)
-        if unit is RecordUnit.BATCHES:
-            return [(batch.first, batch.last) for batch in batches]
-        pointers = [message.pointer for batch in batches for message in batch if message.value == VALUE]
-    return ranges_of(pointers)
+        for batch in client.batches(unit):
+            if unit is not RecordUnit.BATCHES:
+                _look_at(batch)
+            ranges.append((batch.first, batch.last))
+    return ranges

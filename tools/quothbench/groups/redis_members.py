@@ -21,7 +21,12 @@ from quothbench.load.driver import VALUE
 from quothbench.peers.redis import PIPELINES, REDIS, connected
 
 STORED = 300_000
-PAGES = (100, 1_000, 10_000)
+PAGES = {
+    RecordUnit.BATCHES: (100, 1_000, 10_000),
+    RecordUnit.MESSAGES: (100, 1_000, 10_000),
+    RecordUnit.SINGLE: (1_000,),
+}
+"""Sizes of the pages that are read beside each unit of Quoth's members."""
 
 _STREAM = "shared"
 
@@ -84,8 +89,8 @@ def _number(name: bytes) -> int:
 REDIS_CONSUMERS = ConsumerPeer(
     REDIS._replace(store=_store),
     [
-        ConsumerWay(f"COUNT {page:,}", unit, STORED, _consume, (page, unit is RecordUnit.MESSAGES))
-        for unit in RecordUnit
-        for page in PAGES
+        ConsumerWay(f"COUNT {page:,}", unit, STORED, _consume, (page, unit is not RecordUnit.BATCHES))
+        for unit, pages in PAGES.items()
+        for page in pages
     ],
 )
