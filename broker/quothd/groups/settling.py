@@ -48,6 +48,7 @@ class Settling:
         rows = decode_settlements(request.responder.payload(), asked.rows)
         store = self._store
         group = store.group(asked.group)
+        group.expire(now)
         found = self._find(group, rows, asked.generation)
         records = store.count(found.finished)
         changes = [events.settled(group, found.finished)] if found.finished else []
