@@ -106,11 +106,6 @@ def removed(group: GroupState) -> bytes:
     return _pack(Kind.REMOVED, group.number)
 
 
-def is_snapshot(event: bytes) -> bool:
-    """Return True for an encoded snapshot."""
-    return event[1:2] == bytes([Kind.SNAPSHOT])
-
-
 class Replay:
     """Groups as the events in a log give them.
 

@@ -25,8 +25,10 @@ from quothwire.errors import QuothError
 
 FOLDER = "groups"
 COMPACT_BYTES = 2**20
-"""The log is compacted when it has grown by so much, or by `COMPACT_FACTOR` times its last snapshot."""
+"""The log is compacted when it has so much, and `COMPACT_FACTOR` times what its groups need now."""
 COMPACT_FACTOR = 8
+_GROUP_BYTES, _SPAN_BYTES = 512, 64
+"""What a snapshot needs at most for a group, and for each of its spans, both copies together."""
 _SNAPSHOT_BATCH_BYTES = 2**20
 _COPIES = 2
 _SEGMENT_BYTES = 2**40
@@ -56,8 +58,9 @@ class GroupLog(Closeable):
     def __init__(self, log: Log) -> None:
         self.log = log
         self.lost = 0
-        self._snapshot_bytes = 0
         self._bytes = log.info().bytes
+        self._compacted = 0
+        """Its bytes after it was compacted."""
 
     @classmethod
     def open(
@@ -84,7 +87,7 @@ class GroupLog(Closeable):
     def load(self) -> GroupTable:
         """Read the groups. What is damaged is passed over. Raises OSError."""
         replay = Replay()
-        after, ordinal, is_begun = 0, self.log.first_ordinal, False
+        after, ordinal = 0, self.log.first_ordinal
         while (found := self.log.fetch(after)) is not None:
             self.lost += max(0, found.ordinal - ordinal)
             for raw in batch.split(found.data, self.log.log_id):
@@ -95,9 +98,6 @@ class GroupLog(Closeable):
                 except QuothError:
                     self.lost += header.records
                     continue
-                is_begun = is_begun or not all(map(events.is_snapshot, values))
-                if not is_begun:
-                    self._snapshot_bytes += header.size
                 for event in values:
                     replay.apply(event, header.base)
             after = found.next
@@ -125,17 +125,17 @@ class GroupLog(Closeable):
 
         Raises `QuothError`, or OSError.
         """
-        if self._bytes < max(COMPACT_BYTES, COMPACT_FACTOR * self._snapshot_bytes):
+        needed = sum(_GROUP_BYTES + _SPAN_BYTES * len(group.spans) for group in table)
+        if self._bytes < max(COMPACT_BYTES, COMPACT_FACTOR * needed, 2 * self._compacted):
             return False
         self.log.roll()
-        first, size = 0, self._bytes
+        first = 0
         for changes in _in_batches(map(events.snapshot, table)):
             last = self.append(changes, twice=True)
             first = first or last - _COPIES * len(changes) + 1
         self.log.sync()
-        self._snapshot_bytes = self._bytes - size
         self.log.trim(first or self.log.newest + 1)
-        self._bytes = self.log.info().bytes
+        self._bytes = self._compacted = self.log.info().bytes
         return True
 
     def close(self) -> None:
