@@ -62,22 +62,24 @@ class Settled(NamedTuple):
 
 
 def measure_memory(directory: Path, rows: GroupRows, groups: int) -> None:
-    """Measure the memory of a group with a member that waits, among many of one topic."""
+    """Measure the memory of a group, and of its member that waits, among many of one topic."""
     warm = min(WARM_MAX, groups)
     settings = {"waits_max": warm + groups, "groups_max": warm + groups}
     with new_broker(directory, **settings) as (broker, socket), driver.dealer(broker.url) as waiting:
         driver.keep_window(socket, driver.repeated(TOPIC, [VALUE], 1))
 
         def wait(first: int, end: int) -> None:
-            _open_groups(socket, first, end)
             for number in range(first, end):
                 request = GroupFetch(_name(number), "member", wait_ms=WAIT_MS_MAX)
                 waiting.send_multipart(driver.numbered(request, TOPIC, 1)[0])
             wait_until(socket, lambda status: status.waits >= end, "all members wait")
 
+        _open_groups(socket, 0, warm)
         wait(0, warm)
-        grown = growth(broker, lambda: wait(warm, warm + groups))
-    rows.single("a group whose member waits", "B", groups, None if grown is None else grown / groups)
+        opened = growth(broker, lambda: _open_groups(socket, warm, warm + groups))
+        waited = growth(broker, lambda: wait(warm, warm + groups))
+    for figure, grown in (("a group", opened), ("  its member, which waits", waited)):
+        rows.single(figure, "B", groups, None if grown is None else grown / groups)
 
 
 # -- acks in random order -----------------------------------------------------------------------------------
