@@ -14,7 +14,7 @@ import zmq
 
 from quothbench import options
 from quothbench.groups.rows import GroupRows
-from quothbench.instruments.memory import growth, new_broker, wait_until
+from quothbench.instruments.memory import growth, new_broker, parts_of, wait_until
 from quothbench.load import driver
 from quothbench.load.driver import VALUE
 from quothbench.load.servers import own_broker, private_bytes
@@ -37,6 +37,8 @@ from quothwire.protocol.settlement import ROWS_MAX, Settle, Settlement, encode_s
 
 WARM_MAX = 100
 """Groups before the measurement: the first ones pay for what all of them share."""
+BURST = 500
+"""Fetches that are sent at once: less than a topic may have in work."""
 BATCH_RECORDS = 1_000
 TOPIC = "shared"
 FOLDER = "topics/*/groups"
@@ -69,10 +71,12 @@ def measure_memory(directory: Path, rows: GroupRows, groups: int) -> None:
         driver.keep_window(socket, driver.repeated(TOPIC, [VALUE], 1))
 
         def wait(first: int, end: int) -> None:
-            for number in range(first, end):
-                request = GroupFetch(_name(number), "member", wait_ms=WAIT_MS_MAX)
-                waiting.send_multipart(driver.numbered(request, TOPIC, 1)[0])
-            wait_until(socket, lambda status: status.waits >= end, "all members wait")
+            for size in parts_of(end - first, BURST):
+                for number in range(first, first + size):
+                    request = GroupFetch(_name(number), "member", wait_ms=WAIT_MS_MAX)
+                    waiting.send_multipart(driver.numbered(request, TOPIC, 1)[0])
+                first += size
+                _wait_for(socket, first)
 
         _open_groups(socket, 0, warm)
         wait(0, warm)
@@ -80,6 +84,11 @@ def measure_memory(directory: Path, rows: GroupRows, groups: int) -> None:
         waited = growth(broker, lambda: wait(warm, warm + groups))
     for figure, grown in (("a group", opened), ("  its member, which waits", waited)):
         rows.single(figure, "B", groups, None if grown is None else grown / groups)
+
+
+def _wait_for(socket: zmq.Socket[bytes], members: int) -> None:
+    """Wait until so many members wait."""
+    wait_until(socket, lambda status: status.waits >= members, "all members wait")
 
 
 # -- acks in random order -----------------------------------------------------------------------------------
