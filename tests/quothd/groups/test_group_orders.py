@@ -67,7 +67,7 @@ class Members:
         self._b = 0
 
     def act(self, name: str) -> None:
-        """Do one thing, and compare its outcome."""
+        """Act once, and compare the outcome."""
         match name:
             case "ack":
                 assert self._ack(self._a) == self._rules.ack("a")
@@ -87,7 +87,7 @@ class Members:
                 self._b = rows[0][0] if rows else self._b
 
     def end(self) -> None:
-        """Whatever happened: the record is finished, a dead letter, or handed out again."""
+        """Check the end: the record is finished, a dead letter, or handed out again."""
         self._topic.pass_time(2 * LONG_MS / 1_000)
         rules = self._rules
         is_left = not rules.is_finished and not rules.is_dead
