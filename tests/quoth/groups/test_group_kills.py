@@ -1,4 +1,4 @@
-"""Members and the broker are killed at any instant, and each promise of groups holds, record by record.
+"""Members, the broker and the process of rules are killed at any instant; each promise holds for each record.
 
 QUOTH_LONG=1 kills 200 times; QUOTH_SEED repeats a series that failed.
 """
@@ -12,6 +12,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.client.group_members import TIMEOUT_S, GroupAccount
 from kit.deadlines import eventually, pause
 from kit.machine.forkserver import start
-from kit.machine.processes import python_of
+from kit.machine.processes import children, needs_proc, python_of
+from kit.rules import add_rules
 from kit.scale import times
 from quoth import Client, Message
 
@@ -34,6 +36,7 @@ SETTINGS = {
     "letters": {"max_attempts": 6},
     "once": {"mode": "at_most_once"},
 }
+COPY = 'topics = ["t"]\n[[rule]]\nto = "copied"'
 TESTS = Path(__file__).parents[2]
 
 
@@ -49,10 +52,15 @@ class Team:
         }
 
     def kill_one(self) -> None:
-        """Kill the broker or a member, and start it again."""
-        if self._chance.random() < 0.4:
+        """Kill the broker, a member, or the process of the rules. The broker starts the last one again."""
+        if (draw := self._chance.random()) < 0.4:
             self.broker.kill()
             self.broker.restart()
+            return
+        if draw < 0.5:
+            for process in children(self.broker.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             return
         key = self._chance.choice([*self._members])
         self._end(self._members[key])
@@ -113,12 +121,13 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(start_broker: StartBroker) -> Iterator[tuple[BrokerProcess, Client]]:
-    broker = start_broker()
+    broker = start_broker(scrub_interval=0)
     with quoth.connect(broker.url, timeout=TIMEOUT_S) as client:
         yield broker, client
 
 
-@pytest.mark.timeout(times(120, 1_200))
+@needs_proc
+@pytest.mark.timeout(times(300, 1_800))
 def test_every_promise_of_groups_holds_through_kills_of_members_and_broker(
     client: tuple[BrokerProcess, Client], folder: Path, seed: int
 ) -> None:
@@ -131,6 +140,7 @@ def test_every_promise_of_groups_holds_through_kills_of_members_and_broker(
     }
     for group in groups.values():
         group.info()
+    add_rules(publisher, "copy", COPY, begin=0)
     team = Team(broker, folder, chance)
     stream = Stream(publisher, chance)
     try:
@@ -140,6 +150,7 @@ def test_every_promise_of_groups_holds_through_kills_of_members_and_broker(
         published = stream.stop()
         for group in groups.values():
             eventually(lambda group=group: not group.lag().records, f"{group.name} is done", 90)  # type: ignore[misc]
+        eventually(lambda: publisher.count("copied").records >= published, "the rule has routed all", 120)
     finally:
         team.close()
     _check(team, publisher, published)
@@ -167,6 +178,8 @@ def _check(team: Team, client: Client, published: int) -> None:
     dead = [int(letter.headers["quoth-pointer"]) for letter in _all(client, "t.letters.dead")]
     assert len(dead) == len({*dead}), "each dead letter is stored once"
     assert {*dead} == poison, "what no member could process, and nothing else"
+    copied = [message.value.decode() for message in _all(client, "copied")]
+    assert copied == [*records.values()], "a rule routes each record once, in order"
     print(f"{published} records, {sum(map(len, work.got.values()))} hand-outs for work, {len(dead)} dead")
 
 
