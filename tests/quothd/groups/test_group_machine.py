@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -18,6 +19,7 @@ from kit.groups.group_model import ConsumerGroupModel, ModelRecord
 from kit.groups.group_topics import GroupTopic
 from kit.scale import times
 from quothd.groups.dead_letters import RETRY_S
+from quothlog.groups import group_log
 from quothwire.protocol.group_messages import GroupSettle, UpdateGroup
 from quothwire.protocol.group_settings import AT_MOST_ONCE, GroupSettings
 from quothwire.protocol.messages import RollTopic
@@ -68,7 +70,8 @@ ACTS = [
     Act(3, "publish", {"records": (1, 2, 3, 4), "synced": FLAGS}),
     Act(8, "fetch", {"group": SMALL, "records": (1, 2, 3, 6), "lease_ms": (0, 0, 2_500)}),
     Act(9, "settle", {
-        "lease": SMALL, "low": SMALL, "high": SMALL, "milliseconds": (0, 1, 1, 1_500, 40_000),
+        "lease": SMALL, "low": SMALL, "high": SMALL, "every": (1, 1, 2),
+        "milliseconds": (0, 1, 1, 1_500, 40_000),
         "kind": (Settle.ACK, Settle.NACK, Settle.NACK, Settle.EXTEND, Settle.TERM),
     }),
     Act(4, "pass_time", {"seconds": (0.1, 1.0, 3.0, RETRY_S, 11.0, 30.0)}),
@@ -78,6 +81,7 @@ ACTS = [
     Act(1, "refuse_letters", {"code": ("", "", "busy", "disk_low")}),
     Act(1, "hold_letters", {"holds": FLAGS}),
     Act(1, "store_a_letter_without_an_outcome", {}),
+    Act(1, "compact", {}),
     Act(1, "hibernate", {}),
     Act(1, "stop", {}),
     Act(1, "kill", {}),
@@ -146,18 +150,20 @@ class GroupMachine(RuleBasedStateMachine):
                 self.held.append(Held(name, found.reply.generation, token, within))
         assert model.unfinished(self.letters_of(name)) <= model.settings.max_in_flight
 
-    def settle(self, lease: int, low: int, high: int, kind: Settle, milliseconds: int) -> None:
+    def settle(self, lease: int, low: int, high: int, every: int, kind: Settle, milliseconds: int) -> None:
+        """Settle a part of a lease with one row, or every second record of it with a row for each."""
         held = self.held_at(lease)
         if held is None:
             return
         low, high = sorted((low % len(held.pointers), high % len(held.pointers)))
-        pointers = held.pointers[low : high + 1]
+        pointers = held.pointers[low : high + 1 : every]
         model = self.models[held.group]
         numbered, letters = self.topic.numbered(pointers, held.group), self.letters_of(held.group)
         model.expire(self.now)  # the group was described
         is_sure = model.is_certain(pointers)
-        row = Settlement(kind, pointers[0], pointers[-1], held.token, milliseconds)
-        done = self.topic.settle(row, group=held.group, generation=held.generation)
+        ends = [(pointers[0], pointers[-1])] if every == 1 else [(one, one) for one in pointers]
+        rows = [Settlement(kind, *each, held.token, milliseconds) for each in ends]
+        done = self.topic.settle(*rows, group=held.group, generation=held.generation)
         if kind is Settle.ACK:
             finished = model.settled(pointers, numbered, letters)
             late = [one for one in finished if model.records[one].token != held.token]
@@ -224,6 +230,13 @@ class GroupMachine(RuleBasedStateMachine):
         if not self.topic.refuses and (letter := self.topic.take_letter()) is not None:
             self.topic.store_letter(letter)
             self.kill()
+
+    def compact(self) -> None:
+        """Compact the log of the groups, however small it is."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(group_log, "COMPACT_BYTES", 0)
+            patch.setattr(group_log, "COMPACT_FACTOR", 0)
+            self.topic.topic.topic.groups.compact()
 
     # -- deaths ---------------------------------------------------------------------------------------------
 
