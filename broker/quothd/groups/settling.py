@@ -51,11 +51,10 @@ class Settling:
         group.expire(now)
         found = self._find(group, rows, asked.generation)
         records = store.count(found.finished)
-        changes = [events.settled(group, found.finished)] if found.finished else []
-        reason = asked.reason or TERMINATED
-        changes += [events.dying(group, span, 0, reason) for span in found.terminated]
-        if changes:
-            store.change(changes, now)
+        if found.finished or found.terminated:
+            reason = asked.reason or TERMINATED
+            dying = [events.dying(group, span, 0, reason) for span in found.terminated]
+            store.change([events.settled(group, found.finished), *dying], now)
         group.finish(found.finished)
         for row, held in found.held:
             self._apply(group, row, held, asked.reason, now)

@@ -125,7 +125,7 @@ class Replay:
             self._apply(Kind(kind), number, fields)
             if kind != Kind.SNAPSHOT and number in self.groups:
                 self.groups[number].used = at
-        except (QuothError, ValueError, TypeError, KeyError, AssertionError):
+        except (QuothError, ValueError, TypeError, KeyError, AttributeError, AssertionError):
             self.failed += 1
 
     def _apply(self, kind: Kind, number: int, fields: list[Any]) -> None:
