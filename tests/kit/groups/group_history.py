@@ -48,7 +48,7 @@ class GroupHistory:
         cut = [(max(first, after + 1), min(last, until)) for first, last in self.batches]
         return [(first, last) for first, last in cut if first <= last]
 
-    def chosen(self, after: int, until: int) -> ChosenRecords:
+    def records_in(self, after: int, until: int) -> ChosenRecords:
         rows = self.records(after, until)
         count = sum(last - first + 1 for first, last in rows)
         below = sum(last - first + 1 for first, last in self.records(0, rows[-1][1]))
@@ -56,7 +56,7 @@ class GroupHistory:
         return ChosenRecords(count, rows[-1][1], below, extents, [])
 
     def act(self, name: str, *arguments: int) -> list[bytes]:
-        """Do one thing; returns the events that are logged of it, a snapshot only once."""
+        """Act once; returns the events that are logged of it, a snapshot only once."""
         before = len(self.logged)
         getattr(self, name)(*arguments)
         return [*dict.fromkeys(self.logged[before:])]
@@ -66,14 +66,14 @@ class GroupHistory:
     def hand_out_new(self, records: int) -> None:
         first = (self.batches[-1][1] if self.batches else 0) + GAP
         self.batches.append((first, first + records - 1))
-        self.group.lease_new(self.chosen(self.group.cursor, first + records - 1), self.lease())
+        self.group.lease_new(self.records_in(self.group.cursor, first + records - 1), self.lease())
 
     def hand_out_again(self, row: int) -> None:
         free = [span for span in self.group.spans if span.state is SpanState.FREE]
         if free:
             span = free[row % len(free)]
             again = self.group.lease_again(
-                span, span.until, self.chosen(span.after, span.until), self.lease()
+                span, span.until, self.records_in(span.after, span.until), self.lease()
             )
             self.logged += [events.attempted(self.group, [again]), events.settled(self.group, [])]
 
@@ -96,7 +96,7 @@ class GroupHistory:
     def send_letter(self) -> None:
         span = self.group.next_dying()
         if span is not None and not span.number:
-            span = self.group.cut_dying(span, span.until, self.chosen(span.after, span.until))
+            span = self.group.cut_dying(span, span.until, self.records_in(span.after, span.until))
             number = self.group.counts.letters + 1
             self.logged += [
                 events.settled(self.group, []),
@@ -120,7 +120,7 @@ class GroupHistory:
     # -- its records ----------------------------------------------------------------------------------------
 
     def states(self, group: GroupState) -> dict[int, tuple[object, ...]]:
-        """What a restart has to leave of each record that was handed out and is not finished."""
+        """Return the state that a restart leaves of each record that is handed out and not finished."""
         found: dict[int, tuple[object, ...]] = {}
         for span in group.spans:
             dying = (span.number, span.reason) if span.state is SpanState.DYING else ()

@@ -29,6 +29,7 @@ from quothwire import batch, pointer
 from quothwire.protocol.messages import Publish
 
 QUOTHD = Path(log_events.__file__).parents[1]
+QUOTHRULES = QUOTHD.with_name("quothrules")
 LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) (?P<level>\w+) event=(?P<event>\w+)( |$)"
 )
@@ -38,14 +39,18 @@ LINE = re.compile(
 
 
 def test_the_table_lists_exactly_the_events_of_the_code() -> None:
-    """Except for the event of other libraries. The code has no other call of logging."""
+    """Except for the event of other libraries. The code has no other call of logging.
+
+    The process of the rules has its broker log what it reports.
+    """
     texts = {path.name: path.read_text() for path in QUOTHD.rglob("*.py")}
     ours = [text for name, text in texts.items() if name not in ("log_events.py", "log_handler.py")]
     assert not any(re.search(r"^(import|from) logging", text, re.MULTILINE) for text in ours)
     noted = {name for text in ours for name in re.findall(r'\bnote\(\s*"(\w+)"', text)}
     assert noted <= set(EVENTS)
+    reported = [path.read_text() for path in QUOTHRULES.rglob("*.py")]
     for name in set(EVENTS) - noted - {log_handler.FOREIGN}:
-        assert any(f'"{name}"' in text for text in ours), name
+        assert any(f'"{name}"' in text for text in (*ours, *reported)), name
     for name, event in EVENTS.items():
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
         assert event.meaning

@@ -62,7 +62,7 @@ def test_without_any_one_event_nothing_more_is_finished(calls: list[GroupCall]) 
 @settings(max_examples=times(100, 5_000), deadline=None)
 @given(st.lists(acts, max_size=25))
 def test_the_ordinal_at_the_cursor_is_known_after_a_restart(calls: list[GroupCall]) -> None:
-    """So what retention has removed is counted exactly."""
+    """Retention is counted exactly by that."""
     history = history_of(calls)
     found = replayed(history.logged)
     assert found is not None
