@@ -72,9 +72,12 @@ class GroupLog(Closeable):
         """
         options = LogOptions(size_limit=_SEGMENT_BYTES, disk_free_min=disk_free_min)
         own_id = group_log_id(log_id)
-        return cls(
-            Log.open(topic / FOLDER, options=options, log_id=own_id, filesystem=filesystem, clock=clock)
-        )
+        log = Log.open(topic / FOLDER, options=options, log_id=own_id, filesystem=filesystem, clock=clock)
+        try:
+            return cls(log)
+        except BaseException:
+            log.discard()
+            raise
 
     @staticmethod
     def exists(topic: Path, filesystem: FileSystem) -> bool:
