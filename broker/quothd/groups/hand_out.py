@@ -44,7 +44,8 @@ _COUNTER_BITS = 32
 class _Hand:
     """The state of one fetch. token: of its leases. bytes_left, records_left: of what it asks for.
 
-    origin: the cursor and its ordinal before this fetch got new records, None if it has none.
+    again: the spans that were not new. origin: the cursor and its ordinal before this fetch got new records,
+    None if it has none.
     """
 
     request: PendingRequest
@@ -66,10 +67,10 @@ class _Hand:
         is_alone = self.step is not None and self.step.is_alone and bool(self.spans)
         return is_alone or self.records_left <= 0 or self.bytes_left <= 0 or len(self.spans) >= LEASES_MAX
 
-    def take(self, spans: list[Span], chosen: ChosenRecords) -> None:
+    def take(self, spans: list[Span], chosen: ChosenRecords, *, is_new: bool) -> None:
         """Add spans that are handed out, and the batches in which their records lie."""
         self.spans += spans
-        self.again += [span for span in spans if span.attempts > 1]
+        self.again += spans if not is_new else []
         if not spans:
             return
         self.batches += chosen.batches
@@ -137,7 +138,7 @@ class HandOuts:
         if self._store.group(hand.group.name) is not hand.group:
             self.fetch(hand.request, now)
             return
-        if hand.group.is_next(hand.step):
+        if hand.step.is_next(hand.group):
             self._take(hand, done.query, done.found, now)
         self._go_on(hand, now)
 
@@ -209,7 +210,7 @@ class HandOuts:
             spans = [group.lease_new(chosen, lease)]
         else:
             spans = [group.lease_again(span, until, chosen, lease)]
-        hand.take(spans, chosen)
+        hand.take(spans, chosen, is_new=span is None)
 
     def _pass_over(self, hand: _Hand, span: Span, until: int) -> bool:
         """Finish the part of a span up to a pointer, which holds no record any more."""
@@ -243,19 +244,22 @@ class HandOuts:
             store.events.reply(request, self._reply(hand, []))
 
     def _log(self, hand: _Hand, now: float) -> int:
-        """Log what has to be durable before the hand-out; returns the pointer to wait for.
+        """Log a hand-out before it is done; returns the pointer to wait for.
 
-        If that fails, the records are free again, as if they had not been read.
+        A first hand-out need not be synced: after a power cut no record had to do with it. If logging
+        fails, the records are free again, as if they had not been read.
         """
         group = hand.group
         finished = [*hand.passed]
         if group.settings.mode == AT_MOST_ONCE:
             finished += hand.spans
-        if not finished and not hand.again:
+        if not finished and not hand.spans:
             return 0
-        changes = [events.attempted(group, hand.again)] if hand.again else []
+        attempted = hand.spans if group.settings.key_order else hand.again
+        changes = [events.attempted(group, attempted)] if attempted else []
         try:
-            return self._store.change([*changes, events.settled(group, finished)], now)
+            last = self._store.change([*changes, events.settled(group, finished)], now)
+            return last if finished or hand.again else 0
         except BaseException:
             group.take_back(hand.again)
             if hand.origin is not None:

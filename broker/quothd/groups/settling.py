@@ -1,4 +1,4 @@
-"""Settlement of records by members: acks, nacks, extensions, terminations."""
+"""Settlement of records by members: acks, nacks, extensions, terminations, releases."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Outcome:
     lost: list[list[int]] = field(default_factory=list)
     late: int = 0
 
-    @property
-    def terminated(self) -> list[Span]:
-        return [span for row, spans in self.held if row.kind is Settle.TERM for span in spans]
+    def held_by(self, kind: Settle) -> list[Span]:
+        """Return the spans of the rows of one kind."""
+        return [span for row, spans in self.held if row.kind is kind for span in spans]
 
 
 class Settling:
@@ -51,10 +51,12 @@ class Settling:
         group.expire(now)
         found = self._find(group, rows, asked.generation)
         records = store.count(found.finished)
-        if found.finished or found.terminated:
-            reason = asked.reason or TERMINATED
-            dying = [events.dying(group, span, 0, reason) for span in found.terminated]
-            store.change([events.settled(group, found.finished), *dying], now)
+        terminated, released = found.held_by(Settle.TERM), found.held_by(Settle.RELEASE)
+        if found.finished or terminated or released:
+            changes = [events.settled(group, found.finished)]
+            changes += [events.dying(group, span, 0, asked.reason or TERMINATED) for span in terminated]
+            changes += [events.attempted(group, released, -1)] if released else []
+            store.change(changes, now)
         group.finish(found.finished)
         for row, held in found.held:
             self._apply(group, row, held, asked.reason, now)
@@ -93,11 +95,13 @@ class Settling:
             for span in held:
                 seconds = (row.milliseconds - 1) / 1_000
                 delay = seconds if row.milliseconds else group.settings.delay(span.attempts)
-                group.release([span], reason or NACKED, now + delay)
+                group.retry([span], reason or NACKED, now + delay)
         elif row.kind is Settle.EXTEND:
             seconds = row.milliseconds / 1_000 if row.milliseconds else group.settings.lease
             for lease in {id(span.lease): span.lease for span in held}.values():
                 group.extend([span for span in held if span.lease is lease], now + seconds)
+        elif row.kind is Settle.RELEASE:
+            group.release(held)
         else:
             group.terminate(held, reason or TERMINATED)
 

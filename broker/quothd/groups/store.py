@@ -82,7 +82,7 @@ class GroupStore:
             self._open(path)
         if self.metadata.groups is None:
             assert self._group_log is not None, "it was opened"
-            self.metadata.groups = self._group_log.load()
+            self.metadata.groups = self._group_log.load(self._clock.monotonic())
             self._check_ordinals(self.metadata.groups)
             if self._group_log.lost:
                 note("group_events_lost", topic=self.topic, events=self._group_log.lost)

@@ -87,9 +87,9 @@ def _bounds(spans: Iterable[Span]) -> list[int]:
     return bounds
 
 
-def attempted(group: GroupState, spans: Iterable[Span]) -> bytes:
-    """Encode how often the records of some spans were handed out."""
-    rows = [number for span in spans for number in (span.after, span.until, span.attempts)]
+def attempted(group: GroupState, spans: Iterable[Span], more: int = 0) -> bytes:
+    """Encode how often the records of some spans were handed out. more: added to what the spans say."""
+    rows = [number for span in spans for number in (span.after, span.until, span.attempts + more)]
     return _pack(Kind.ATTEMPTED, group.number, group.generation, rows)
 
 
@@ -159,10 +159,10 @@ class Replay:
                 span.state, span.number = SpanState.DYING, letter
                 span.attempts, span.reason, span.member = attempts, reason, member
 
-    def finish(self) -> Iterator[GroupState]:
-        """Yield the groups, with their spans ready to be handed out."""
+    def finish(self, now: float) -> Iterator[GroupState]:
+        """Yield the groups, with their spans ready to be handed out from a monotonic time on."""
         for group in self.groups.values():
-            group.add_all()
+            group.begin(now)
             yield group
 
 

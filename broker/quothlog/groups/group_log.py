@@ -87,8 +87,8 @@ class GroupLog(Closeable):
         except FileNotFoundError:
             return False
 
-    def load(self) -> GroupTable:
-        """Read the groups. What is damaged is passed over. Raises OSError."""
+    def load(self, now: float) -> GroupTable:
+        """Read the groups, which go on at a monotonic time, without what is damaged. Raises OSError."""
         replay = Replay()
         after, ordinal = 0, self.log.first_ordinal
         while (found := self.log.fetch(after)) is not None:
@@ -105,7 +105,7 @@ class GroupLog(Closeable):
                     replay.apply(event, header.base)
             after = found.next
         self.lost += replay.failed
-        table = GroupTable(replay.finish())
+        table = GroupTable(replay.finish(now))
         table.last_number = max(table.last_number, replay.last_number)
         return table
 

@@ -42,6 +42,13 @@ class HandOut(NamedTuple):
     span: Span | None
     is_alone: bool
 
+    def is_next(self, group: GroupState) -> bool:
+        """Return False if it must not be done any more, since the group has changed meanwhile."""
+        if group.is_paused or self.span is None:
+            return not group.is_paused and self.after == group.cursor
+        span = self.span
+        return span.state is SpanState.FREE and (span.after, span.until) == (self.after, self.until)
+
 
 class GivenLease(NamedTuple):
     """A lease to give. deadline: monotonic time."""
@@ -98,7 +105,7 @@ class GroupState:
     @property
     def is_idle(self) -> bool:
         """True if the group holds nothing that a reload from its log would lose."""
-        return not (self.in_flight or self._queue.has_delayed or self.members)
+        return not (self._queue.has_leases or self._queue.has_delayed or self.members)
 
     # -- handing out ----------------------------------------------------------------------------------------
 
@@ -122,13 +129,6 @@ class GroupState:
             room -= count([span for span in self.spans if span.extents is None])
         most = min(self._scanned(records), room)
         return HandOut(self.cursor, POINTER_MAX, most, None, is_alone=False) if room > 0 else None
-
-    def is_next(self, step: HandOut) -> bool:
-        """Return False if a hand-out must not be done any more, since the group has changed meanwhile."""
-        if self.is_paused or step.span is None:
-            return not self.is_paused and step.after == self.cursor
-        span = step.span
-        return span.state is SpanState.FREE and (span.after, span.until) == (step.after, step.until)
 
     def waits_until(self, now: float) -> float:
         """Return the monotonic time at which there may be something to hand out again; infinity for never.
@@ -177,14 +177,10 @@ class GroupState:
             self._hand_out(part, lease)
         return leased
 
-    def take_back(self, spans: Iterable[Span]) -> None:
+    def take_back(self, spans: Sequence[Span]) -> None:
         """Undo the hand-out of spans, which no member has got."""
-        for span in spans:
-            self._unlease(span)
-            span.attempts -= 1
-            self.counts.redelivered -= span.records if span.attempts else 0
-            span.state = SpanState.FREE
-            self._queue.add(span)
+        self.counts.redelivered -= sum(span.records for span in spans if span.attempts > 1)
+        self.release(spans)
 
     def take_back_new(self, cursor: int, ordinal: int) -> None:
         """Undo the hand-out of all that was new above a former cursor, with that of its ordinal."""
@@ -216,7 +212,7 @@ class GroupState:
                 self._queue.add(following)
         self.spans.remove(spans)
 
-    def release(self, spans: Iterable[Span], reason: str, due: float) -> None:
+    def retry(self, spans: Iterable[Span], reason: str, due: float) -> None:
         """Take spans from their member, to be handed out again at a time.
 
         Those that were handed out too often become dead letters instead.
@@ -226,6 +222,12 @@ class GroupState:
             span.reason = reason
             span.state, span.due = SpanState.FREE, due
             self._add(span)
+
+    def release(self, spans: Iterable[Span]) -> None:
+        """Take spans from their member as if they had not been handed out."""
+        for span in spans:
+            span.attempts -= 1
+            self.retry([span], span.reason, 0.0)
 
     def terminate(self, spans: Iterable[Span], reason: str) -> None:
         """Make dead letters of the records of some spans."""
@@ -238,21 +240,16 @@ class GroupState:
         """Give spans, which have one lease, another deadline."""
         lease = spans[0].lease
         assert lease is not None, "they have a lease"
-        if len(spans) < lease.spans:
-            lease.spans -= len(spans)
-            bounds = spans[0].after, spans[-1].until
-            lease = Lease(lease.token, lease.member, deadline, *bounds, len(spans))
-            for span in spans:
-                span.lease = lease
-        lease.deadline = deadline
-        self._queue.plan(lease)
+        part = lease.part(spans)
+        part.deadline = deadline
+        self._queue.plan(part)
 
     def expire(self, now: float) -> None:
         """Release the spans whose lease has expired."""
         for lease in self._queue.take_expired(now):
             for span in self.spans.overlapping(lease.after, lease.until):
                 if span.lease is lease:
-                    self.release([span], EXPIRED, now + self.settings.delay(span.attempts))
+                    self.retry([span], EXPIRED, now + self.settings.delay(span.attempts))
 
     # -- the whole group ------------------------------------------------------------------------------------
 
@@ -271,10 +268,19 @@ class GroupState:
         for span in filter(self._is_exhausted, self.spans):
             self._add(span)
 
-    def add_all(self) -> None:
-        """Put all spans where they wait for what comes next, after they were read from the log."""
+    def begin(self, now: float) -> None:
+        """Put all spans where they wait for what comes next, after they were read from the log.
+
+        The members may still work on those that were handed out as often as allowed: for one more lease
+        their acks are waited for.
+        """
         for span in self.spans:
-            self._add(span)
+            if self._is_exhausted(span):
+                span.state = SpanState.LEASED
+                span.lease = Lease(0, span.member, now + self.settings.lease, span.after, span.until)
+                self._queue.plan(span.lease)
+            else:
+                self._queue.add(span)
 
     def lose(self, records: int, damaged: int) -> None:
         """Count records that were gone, or damaged, before they could be handed out."""
@@ -343,7 +349,7 @@ class GroupState:
         if lease is None:
             return
         lease.spans -= 1
-        records = span.records
+        records = max(0, span.records)
         self.in_flight -= records
         self.members.add(lease.member, -records)
 

@@ -60,6 +60,11 @@ class SpanQueue:
                 yield lease
 
     @property
+    def has_leases(self) -> bool:
+        """True if a span is under a lease."""
+        return self._leases.first() is not None
+
+    @property
     def has_delayed(self) -> bool:
         """True if a span is to be handed out at a later time."""
         return self._later.first() is not None

@@ -112,6 +112,17 @@ class Lease:
     spans: int = 1
     planned: float = inf
 
+    def part(self, spans: Sequence[Span]) -> Lease:
+        """Return a lease for some of the spans that have this one, and for no others; it itself for all."""
+        if len(spans) == self.spans:
+            return self
+        self.spans -= len(spans)
+        bounds = spans[0].after, spans[-1].until
+        part = Lease(self.token, self.member, self.deadline, *bounds, len(spans))
+        for span in spans:
+            span.lease = part
+        return part
+
 
 @dataclass(slots=True, eq=False)
 class Span:

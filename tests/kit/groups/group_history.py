@@ -26,7 +26,7 @@ def replayed(logged: Iterable[bytes]) -> GroupState | None:
     replay = Replay()
     for event in logged:
         replay.apply(event, 1)
-    return next(replay.finish(), None)
+    return next(replay.finish(0.0), None)
 
 
 @dataclass
@@ -67,6 +67,7 @@ class GroupHistory:
         first = (self.batches[-1][1] if self.batches else 0) + GAP
         self.batches.append((first, first + records - 1))
         self.group.lease_new(self.records_in(self.group.cursor, first + records - 1), self.lease())
+        self.logged.append(events.settled(self.group, []))
 
     def hand_out_again(self, row: int) -> None:
         free = [span for span in self.group.spans if span.state is SpanState.FREE]
@@ -83,9 +84,13 @@ class GroupHistory:
             self.logged.append(events.settled(self.group, spans))
             self.group.finish(spans)
 
+    def nack(self, first: int, last: int) -> None:
+        self.group.retry(self.held(first, last), "a reason", 0.0)
+
     def release(self, first: int, last: int) -> None:
         held = self.held(first, last)
-        self.group.release(held, "a reason", 0.0)
+        self.logged += [events.settled(self.group, []), events.attempted(self.group, held, -1)]
+        self.group.release(held)
 
     def terminate(self, first: int, last: int) -> None:
         held = self.held(first, last)

@@ -17,8 +17,9 @@ Stage = Literal["new", "leased", "free", "dying", "finished"]
 class ModelRecord:
     """One record for one group.
 
-    low, high: the attempts are between them. logged: those that a restart leaves. is_sure: False if a power
-    cut may have undone the stage. is_synced: no power cut undoes it any more.
+    low, high: the attempts are between them. logged: those that a restart leaves. peak: those of the last
+    hand-out, which a power cut may leave of a release. is_sure: False if a power cut may have undone the
+    stage. is_synced: no power cut undoes it any more.
     """
 
     stage: Stage = "new"
@@ -28,6 +29,7 @@ class ModelRecord:
     low: int = 0
     high: int = 0
     logged: int = 0
+    peak: int = 0
     is_sure: bool = True
     is_synced: bool = True
 
@@ -65,22 +67,28 @@ class ConsumerGroupModel:
             )
             assert attempts <= (self.settings.max_attempts or attempts)
             one.low = one.high = attempts
-            one.logged = attempts if attempts > 1 else 0
+            one.logged = one.peak = attempts
             one.token, one.deadline, one.due = token, deadline, 0.0
             one.become("finished" if self.settings.mode == AT_MOST_ONCE else "leased")
 
     def expire(self, now: float) -> None:
         for one in self.records.values():
             if one.stage == "leased" and one.deadline <= now:
-                self.release(one, now + self.settings.delay(one.high))
+                self.retry(one, now + self.settings.delay(one.high))
 
-    def release(self, one: ModelRecord, due: float) -> None:
+    def retry(self, one: ModelRecord, due: float) -> None:
         """A lease ends without an ack."""
         one.token, one.due = 0, due
         if 0 < self.settings.max_attempts <= one.high:
             self.die(one)
         else:
             one.become("free")
+
+    def release(self, one: ModelRecord) -> None:
+        """A member has not begun with a record."""
+        one.token, one.due = 0, 0.0
+        one.low = one.high = one.logged = one.high - 1
+        one.become("free")
 
     def finish(self, pointers: Iterable[int]) -> None:
         for pointer in pointers:
@@ -95,28 +103,28 @@ class ConsumerGroupModel:
     def pointer_of(self, one: ModelRecord) -> int:
         return next(pointer for pointer, other in self.records.items() if other is one)
 
-    def restart(self) -> None:
+    def restart(self, now: float) -> None:
         """The broker has died: leases and delays are gone, what was logged is there."""
         for one in self.records.values():
             if one.stage in ("leased", "free"):
                 one.stage, one.token, one.due, one.low = "free", 0, 0.0, one.logged
                 if 0 < self.settings.max_attempts <= one.low:
-                    self.die(one)
+                    one.stage, one.deadline = "leased", now + self.settings.lease
                 elif 0 < self.settings.max_attempts <= one.high:
                     one.is_sure = False  # its last attempts may be forgotten
                     self.perhaps[self.pointer_of(one)] += 1
 
-    def lose_power(self, left: set[int]) -> None:
+    def lose_power(self, left: set[int], now: float) -> None:
         """A power cut: what was not synced may be there or not. left: the pointers that are in the topic."""
         for one in self.records.values():
-            if not self.is_synced:
+            if not self.is_synced or one.logged == 1:
                 one.logged = 0
             if not one.is_synced:
                 one.is_sure = False
-                one.due, one.low = 0.0, one.logged
+                one.due, one.low, one.high = 0.0, one.logged, max(one.high, one.peak)
                 if 0 < self.settings.max_attempts <= one.high and one.stage == "finished":
                     self.perhaps[self.pointer_of(one)] += 1  # the ack is lost, but not its last attempt
-        self.restart()
+        self.restart(now)
         self.lost |= self.records.keys() - left
 
     def seek(self, after: int, letters: Counter[int]) -> None:

@@ -134,6 +134,7 @@ def test_every_promise_of_groups_holds_through_kills_of_members_and_broker(
     broker, publisher = client
     chance = random.Random(seed)
     publisher.create_topic("t", size_limit="100kB")
+    publisher.create_topic("copied")
     groups = {
         name: publisher.group("t", name, lease=2.0, backoff=(0.0,), **settings)  # type: ignore[arg-type]
         for name, settings in SETTINGS.items()

@@ -10,7 +10,7 @@ import pytest
 from quoth import Gap, GroupBatch, GroupMessage
 from quoth.groups.lot import Lot
 from quoth.groups.settlements import SettlementQueue
-from quoth.groups.stock import GIVEN_BACK_MS, LeasedStock
+from quoth.groups.stock import LeasedStock
 from quothwire import batch
 from quothwire.batch import HEADER_BYTES
 from quothwire.protocol.binary_codec import Answer
@@ -18,7 +18,7 @@ from quothwire.protocol.group_messages import GroupFetched, GroupSettle
 from quothwire.protocol.settlement import Settle, Settlement, decode_settlements
 
 LOG = 99
-ACK, NACK, EXTEND, _ = Settle
+ACK, NACK, EXTEND, _, RELEASE = Settle
 
 
 class Queue(SettlementQueue):
@@ -77,15 +77,15 @@ def test_records_and_batches_come_in_turn(queue: Queue) -> None:
     assert queue.sent() == [Settlement(ACK, 11, 12, 1)]
 
 
-def test_what_was_not_handed_out_is_given_back_at_once(queue: Queue) -> None:
+def test_what_was_not_handed_out_is_released(queue: Queue) -> None:
     stock = stock_of(queue)
     pointers(stock, 1)
-    stock.give_back()
+    stock.release()
     assert not stock
-    assert stock.given_back == 7
+    assert stock.released == 7
     assert queue.sent() == [
-        Settlement(NACK, 11, 12, 1, GIVEN_BACK_MS),
-        Settlement(NACK, 20, 24, 2, GIVEN_BACK_MS),
+        Settlement(RELEASE, 11, 12, 1),
+        Settlement(RELEASE, 20, 24, 2),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -98,10 +99,10 @@ def test_info_has_members_and_what_is_pending(quoth: Command, client: Client, to
         assert (oldest["first"], oldest["attempts"], oldest["member"]) == (stamps[0], 1, "")
         shown = quoth("group", "info", topic, "g").out.decode()
         assert "worker-7: 1 record in flight, seen " in shown
-        assert f"; the oldest is {stamps[0]}: 1 attempt, handed out again in 4m59s" in shown
+        assert re.search(rf"; the oldest is {stamps[0]}: 1 attempt, handed out again in 4m[45]\ds", shown)
         lines = quoth("group", "pending", topic, "g").lines
-        assert lines[0].startswith(f"{stamps[0]} {stamps[0]}  1 attempt, handed out again in 4m59s")
-        assert lines[1].startswith(f"{stamps[1]} {stamps[1]}  1 attempt, worker-7 has it for 9m59s")
+        assert re.match(rf"{stamps[0]} {stamps[0]}  1 attempt, handed out again in 4m[45]\ds", lines[0])
+        assert re.match(rf"{stamps[1]} {stamps[1]}  1 attempt, worker-7 has it for 9m[45]\ds", lines[1])
         rows = quoth("group", "pending", topic, "g", "--format", "json").objects
         assert [(row["first"], row["last"], row["member"]) for row in rows] == [
             (stamps[0], stamps[0], ""), (stamps[1], stamps[1], "worker-7"),

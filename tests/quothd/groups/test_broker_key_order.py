@@ -18,6 +18,7 @@ from quothwire.record import Record, records_of
 
 RECORDS = 1_500
 KEYS = 25
+GIVEN_BACK = (Settle.NACK, Settle.RELEASE)
 SETTINGS = {"key_order": True, "backoff": [0.0], "max_attempts": 0, "max_in_flight": 100}
 
 
@@ -78,12 +79,12 @@ class Workers:
         return got
 
     def settle(self, fast: FastPeer, least: int) -> None:
-        """Acknowledge some of what is held and give some back, until no more than so many are held."""
+        """Acknowledge, give back and release what is held, until no more than so many are held."""
         self.chance.shuffle(self.held)
         rows = []
         while len(self.held) > least:
             one = self.held.pop()
-            kind = Settle.ACK if self.chance.random() < 0.8 else Settle.NACK
+            kind = Settle.ACK if self.chance.random() < 0.8 else self.chance.choice(GIVEN_BACK)
             if kind is Settle.ACK:
                 self.todo[one.record.key].remove(one.number)
             pointer, delay = one.record.pointer, 1 if kind is Settle.NACK else 0

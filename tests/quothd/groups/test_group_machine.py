@@ -72,7 +72,7 @@ ACTS = [
     Act(9, "settle", {
         "lease": SMALL, "low": SMALL, "high": SMALL, "every": (1, 1, 2),
         "milliseconds": (0, 1, 1, 1_500, 40_000),
-        "kind": (Settle.ACK, Settle.NACK, Settle.NACK, Settle.EXTEND, Settle.TERM),
+        "kind": (Settle.ACK, Settle.NACK, Settle.NACK, Settle.EXTEND, Settle.TERM, Settle.RELEASE),
     }),
     Act(4, "pass_time", {"seconds": (0.1, 1.0, 3.0, RETRY_S, 11.0, 30.0)}),
     Act(1, "seek", {"group": SMALL, "record": SMALL}),
@@ -176,9 +176,11 @@ class GroupMachine(RuleBasedStateMachine):
         for one in (model.records[pointer] for pointer in mine):
             if kind is Settle.NACK:
                 delay = (milliseconds - 1) / 1_000 if milliseconds else model.settings.delay(one.high)
-                model.release(one, self.now + delay)
+                model.retry(one, self.now + delay)
             elif kind is Settle.EXTEND:
                 one.deadline = self.now + (milliseconds / 1_000 or model.settings.lease)
+            elif kind is Settle.RELEASE:
+                model.release(one)
             else:
                 model.die(one)
 
@@ -248,13 +250,13 @@ class GroupMachine(RuleBasedStateMachine):
         self.synced_changes_are_noted()
         self.topic.restart()
         for model in self.models.values():
-            model.restart()
+            model.restart(self.now)
 
     def kill(self) -> None:
         self.topic.kill()
         self.topic.restart()
         for model in self.models.values():
-            model.restart()
+            model.restart(self.now)
 
     def lose_power(self, seed: int) -> None:
         self.synced_changes_are_noted()
@@ -267,6 +269,7 @@ class GroupMachine(RuleBasedStateMachine):
             return
         model = self.models[held.group]
         numbered, letters = self.topic.numbered(held.pointers, held.group), self.letters_of(held.group)
+        model.expire(self.now)
         self.synced_changes_are_noted()
         row = Settlement(Settle.ACK, held.pointers[0], held.pointers[-1], held.token)
         request = GroupSettle(held.group, 1, held.generation)
@@ -282,7 +285,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.topic.lose_power(random.Random(seed))
         left = {one.pointer for one in salvaged(self.topic.topic.topic._log)}
         for model in self.models.values():
-            model.lose_power(left)
+            model.lose_power(left, self.now)
 
     # -- what holds always ----------------------------------------------------------------------------------
 

@@ -44,7 +44,6 @@ def restarted(topic: GroupTopic) -> None:
 
 
 def test_an_ack_counts_for_records_that_were_handed_out_before_a_restart(open_groups: Open) -> None:
-    """Although the log does not tell how far the group was: a hand-out writes nothing."""
     topic = open_groups()
     pointers = topic.publish(b"a", b"b", b"c")
     (lease,) = topic.fetch(3).rows
@@ -53,6 +52,27 @@ def test_an_ack_counts_for_records_that_were_handed_out_before_a_restart(open_gr
     assert (settled.records, settled.late) == (1, 1)
     restarted(topic)
     assert topic.fetch(3).values == [b"a", b"c"]
+
+
+def test_a_release_does_not_count_as_an_attempt(open_groups: Open) -> None:
+    """Neither at once nor after a restart: however often it happens, no record becomes a dead letter."""
+    topic = open_groups(max_attempts=2, backoff=[1_000.0])
+    (pointer,) = topic.publish(b"a")
+    for _ in range(3):
+        ((token, attempts, *_),) = topic.fetch().rows
+        assert attempts == 1
+        row = Settlement(Settle.RELEASE, pointer, pointer, token)
+        assert topic.settle(row).lost == []
+        assert topic.settle(row).lost == [[pointer, pointer]], "it is no more under the lease"
+    topic.nack(topic.fetch().rows)
+    topic.pass_time(1_000.0)
+    for _ in range(3):
+        ((token, attempts, *_),) = topic.fetch().rows
+        assert attempts == 2
+        topic.settle(Settlement(Settle.RELEASE, pointer, pointer, token))
+        restarted(topic)
+    assert topic.info().redelivered == 3
+    assert topic.dead_pointers() == []
 
 
 def test_an_ack_does_not_reach_what_is_not_there(open_groups: Open) -> None:

@@ -44,5 +44,5 @@ def test_a_million_acks_in_any_order_leave_a_small_log(tmp_path: Path, rng: rand
         assert log.compact(table), "what it has is far more than an empty group needs"
         assert log.log.info().bytes < 10_000
     with _opened(tmp_path) as log:
-        (found,) = log.load()
+        (found,) = log.load(0.0)
         assert (found.after, found.cursor, len(found.spans)) == (RECORDS, RECORDS, 0)

@@ -48,7 +48,7 @@ class Life(PowerCuts):
         self.log = GroupLog(self.opened_on(self.disk, self.clock, self.directory))
 
     def act(self, name: str, *arguments: int) -> None:
-        """Do one thing, and log it. The group is ahead of the log meanwhile."""
+        """Act once, and log that. The group is ahead of the log meanwhile."""
         if logged := self.history.act(name, *arguments):
             self.log.append(logged, twice=name == "snapshot")
         self.fail_here()
@@ -72,7 +72,7 @@ class Life(PowerCuts):
         for is_first in (True, False):
             with reopened() as log:
                 opened = GroupLog(log)
-                groups = [*opened.load()]
+                groups = [*opened.load(0.0)]
                 assert groups or not self.is_made, "a group that was made is there"
                 for group in groups:
                     self.check_group(group)
@@ -94,11 +94,11 @@ class Life(PowerCuts):
 
 BEFORE: list[GroupCall] = [
     ("hand_out_new", (6,)), ("ack", (12, 12)), ("hand_out_new", (3,)), ("ack", (10, 11)),
-    ("release", (13, 15)), ("hand_out_again", (0,)), ("terminate", (25, 25)), ("send_letter", ()),
+    ("nack", (13, 15)), ("hand_out_again", (0,)), ("terminate", (25, 25)), ("send_letter", ()),
     ("ack", (24, 24)),
 ]  # fmt: skip
 AFTER: list[GroupCall] = [
-    ("finish_letter", ()), ("hand_out_new", (4,)), ("ack", (13, 14)), ("release", (26, 26)), ("snapshot", ()),
+    ("finish_letter", ()), ("hand_out_new", (4,)), ("ack", (13, 14)), ("nack", (26, 26)), ("snapshot", ()),
     ("hand_out_again", (0,)), ("ack", (36, 39)),
 ]  # fmt: skip
 

@@ -104,7 +104,7 @@ class Consumption:
                     with self._extender.held(found):
                         printer.take(found)
                 except BaseException:
-                    self._member.give_back(found, "its line could not be printed", at_once=True)
+                    self._member.release(found)
                     raise
                 self._member.ack(found)
 
@@ -155,7 +155,7 @@ class Consumption:
             if verdict is Verdict.NOT_STARTED:
                 raise not_started(command.line, f"status {status}")
         except BaseException:
-            self._member.give_back(records, "its command could not be started", at_once=True)
+            self._member.release(records)
             raise
         if verdict is Verdict.ACK:
             self._member.ack(records)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quoth.core.request_state import passes_soon
 from quoth.groups.leased import settle_all
-from quoth.groups.stock import GIVEN_BACK_MS
+from quoth.groups.settlements import GIVEN_BACK_MS
 from quothcli.cli.exit_status import say
 from quothcli.groups.stopping import StoppedWaiting, StopRequest
 from quothwire.errors import QuothError
@@ -70,6 +70,10 @@ class PatientMember:
     def give_back(self, records: Sequence[GroupMessage], reason: str, *, at_once: bool = False) -> None:
         """Let records be handed out again, after the group's backoff or at once."""
         settle_all(records, Settle.NACK, GIVEN_BACK_MS if at_once else 0, reason)
+
+    def release(self, records: Sequence[GroupMessage]) -> None:
+        """Let records with which no work has begun be handed out again at once."""
+        settle_all(records, Settle.RELEASE)
 
     def reject(self, records: Sequence[GroupMessage], reason: str) -> None:
         """Make dead letters of records."""

@@ -15,8 +15,8 @@ from quoth.core.options import deadline_in
 from quoth.core.request_state import ClientCall, RequestState
 from quoth.groups.member import GroupMember
 from quoth.groups.options import GroupOptions, place
-from quoth.groups.settlements import GroupCall
-from quoth.groups.stock import GIVEN_BACK_MS, B, M
+from quoth.groups.settlements import GIVEN_BACK_MS, GroupCall
+from quoth.groups.stock import B, M
 from quoth.reader import FETCH_BYTES, RECORDS_MAX
 from quoth.timestamps import Timestamp, now
 from quothwire.errors import NotFound, error
@@ -242,7 +242,7 @@ class ConsumerWork(GroupWork, Generic[M, B]):
         for message in self._fetched:
             if not message.is_settled:
                 message._settle(Settle.NACK, GIVEN_BACK_MS, UNSETTLED)
-        self._member.stock.give_back()
+        self._member.stock.release()
 
     def _note_fetched(self, found: list[M]) -> None:
         now = time.monotonic()

@@ -57,6 +57,7 @@ class Settleable(Leased):
 
     ack = method_of(leased.ack, _finish, "None")
     nack = method_of(leased.nack, _finish, "None")
+    release = method_of(leased.release, _finish, "None")
     extend = method_of(leased.extend, _finish, "None")
     term = method_of(leased.term, _finish, "None")
 

@@ -25,7 +25,7 @@ _NOTHING: dict[str, bytes] = {}
 class Leased:
     """Records under a lease: those above the pointer `_after` of it, up to `_until`.
 
-    is_settled: it was acknowledged, given back or rejected here.
+    is_settled: it was acknowledged, given back, released or rejected here.
     """
 
     __slots__ = ()
@@ -96,6 +96,15 @@ def nack(leased: Leased, delay: float | None = None, *, reason: str = "") -> Set
     """
     milliseconds = 0 if delay is None else 1 + as_milliseconds(delay, "delay")
     return leased._wait_for(Settle.NACK, milliseconds, reason)
+
+
+def release(leased: Leased) -> SettleCall:
+    """Give the records back with which no work has begun, to be handed out again at once.
+
+    This hand-out does not count as one of their attempts. Raises `Conflict` ``lease_lost`` if the member does
+    not have the lease any more.
+    """
+    return leased._wait_for(Settle.RELEASE)
 
 
 def extend(leased: Leased, seconds: float) -> SettleCall:

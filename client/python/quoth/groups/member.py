@@ -18,8 +18,8 @@ from quoth.core.request_state import RequestState
 from quoth.groups.leased import Leased
 from quoth.groups.lot import Lot, LotSize
 from quoth.groups.options import GroupOptions
-from quoth.groups.settlements import GroupCall, SettlementQueue, Wait, Waiter
-from quoth.groups.stock import GIVEN_BACK_MS, LeasedStock
+from quoth.groups.settlements import GIVEN_BACK_MS, GroupCall, SettlementQueue, Wait, Waiter
+from quoth.groups.stock import LeasedStock
 from quoth.message import Gap, Reason
 from quoth.reader import log_gap
 from quothwire.errors import QuothError
@@ -210,7 +210,7 @@ class GroupMember:
             yield Wait(self.begin_fetch(records, bytes_max).sent, SENT_S)
 
     def drained(self, seconds: float) -> GroupCall[None]:
-        """Wait for a fetch that is in flight, and give its records back."""
+        """Wait for a fetch that is in flight, and release its records."""
         fetch = self._fetch
         if fetch is None or not (yield Wait(fetch.waiter, seconds)):
             return
@@ -218,7 +218,7 @@ class GroupMember:
             self._open(fetch)
         except QuothError:
             return
-        self.stock.give_back()
+        self.stock.release()
 
     # -- inside -----------------------------------------------------------------------------------------
 

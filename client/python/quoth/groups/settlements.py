@@ -24,6 +24,8 @@ from quothwire.protocol.group_messages import GroupSettle, GroupSettled
 from quothwire.protocol.settlement import ROWS_MAX, Settle, Settlement, encode_settlements
 
 T = TypeVar("T")
+GIVEN_BACK_MS = 1
+"""In a nack: the records may be handed out again at once."""
 FLUSH_S = 0.005
 """Seconds for which a row that nothing waits for is kept, to be sent with others."""
 REASON_CHARACTERS_MAX = 1_000
@@ -123,7 +125,7 @@ class _Packed:
         assert isinstance(outcome, Answer), "it is no error"
         assert isinstance(outcome.reply, GroupSettled)
         lost = {(first, last) for first, last in outcome.reply.lost}
-        may_be_done = (Settle.NACK, Settle.TERM) if request.unanswered > 0 else ()
+        may_be_done = (Settle.NACK, Settle.TERM, Settle.RELEASE) if request.unanswered > 0 else ()
         for row, waiter in waited:
             is_lost = (row.after + 1, row.until) in lost and row.kind not in may_be_done
             is_lost = self.is_outdated_by(outcome) if row.kind is Settle.ACK else is_lost

@@ -12,20 +12,17 @@ from quothwire.protocol.settlement import Settle
 
 M = TypeVar("M", bound=LeasedMessage)
 B = TypeVar("B", bound=LeasedBatch)
-GIVEN_BACK_MS = 1
-"""In a row: the records may be handed out again at once."""
-NOT_BEGUN = "its member has not begun with it"
 UNREADABLE = "a batch in the answer of the broker does not check"
 
 
 class LeasedStock:
     """Records of one lot. Belongs to one thread at a time.
 
-    handed_out: the number of those handed out. given_back: the number of records of all lots that were not.
+    handed_out: the number of those handed out. released: the number of records of all lots that were not.
     """
 
     def __init__(self, queue: SettlementQueue) -> None:
-        self.handed_out = self.given_back = 0
+        self.handed_out = self.released = 0
         self._queue = queue
         self._lot: Lot | None = None
         self._part: LeasedPart | None = None
@@ -63,13 +60,13 @@ class LeasedStock:
                 return kind(self._queue, part)
         return None
 
-    def give_back(self) -> None:
-        """Give all of it back."""
+    def release(self) -> None:
+        """Give all of it back, as if it had not been handed out."""
         while (part := self._next_part()) is not None:
             records = LeasedRange(part.lease, self._after(part), part.until)
             if records.lease.token:
-                self._queue.put(Settle.NACK, records, milliseconds=GIVEN_BACK_MS, reason=NOT_BEGUN)
-            self.given_back += len(part.batch.values) - self._row
+                self._queue.put(Settle.RELEASE, records)
+            self.released += len(part.batch.values) - self._row
             self._part = None
 
     def keep(self, seconds_max: float) -> float:

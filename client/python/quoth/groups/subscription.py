@@ -124,7 +124,7 @@ class SubscriptionRun:
         try:
             with self._group_of(subscription.group) as group:
                 self._hand_out(subscription, group)
-            subscription.left = group._member.stock.given_back
+            subscription.left = group._member.stock.released
         except BaseException as problem:
             self._problem = self._problem or problem
             self.stop()

@@ -1,7 +1,7 @@
 """Settlement of leased records: the payload of group_settle.
 
 row, 40 bytes each, little-endian
-0   kind            1     1 ack, 2 nack, 3 extend, 4 term
+0   kind            1     1 ack, 2 nack, 3 extend, 4 term, 5 release
 1   zeros           7
 8   first pointer   8
 16  last pointer    8     the row is about all records from the first to the last pointer
@@ -40,6 +40,7 @@ class Settle(IntEnum):
     NACK = 2
     EXTEND = 3
     TERM = 4
+    RELEASE = 5
 
 
 class Settlement(NamedTuple):

@@ -59,6 +59,7 @@ class Settleable(Leased):
 
     ack = coroutine_of(leased.ack, _finish, "None")
     nack = coroutine_of(leased.nack, _finish, "None")
+    release = coroutine_of(leased.release, _finish, "None")
     extend = coroutine_of(leased.extend, _finish, "None")
     term = coroutine_of(leased.term, _finish, "None")
 

@@ -12,7 +12,7 @@ from inspect import isawaitable
 from quoth.aio.groups.group import ConsumerGroup, GroupMessage
 from quoth.groups.calls import taken
 from quoth.groups.options import GroupOptions
-from quoth.groups.stock import GIVEN_BACK_MS
+from quoth.groups.settlements import GIVEN_BACK_MS
 from quoth.groups.subscription import FREE_S, SIGNALS, Subscription, SubscriptionCounts, begun
 from quothwire.protocol.settlement import Settle
 
@@ -52,7 +52,7 @@ class SubscriptionRun:
         try:
             async with self._group_of(subscription.group) as group:
                 await self._hand_out(subscription, group)
-            subscription.left = group._member.stock.given_back
+            subscription.left = group._member.stock.released
         finally:
             self.stop()
 
