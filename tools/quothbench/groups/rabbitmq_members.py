@@ -29,8 +29,9 @@ RECORDS = 40_000
 PREFETCH = (100, 1_000, 10_000)
 ACKS_OF_PREFETCH = 4
 """Acks for each time as many records as are fetched ahead, so that further ones are always on their way."""
-IDLE_S = 1.0
-"""A member without a record for so long has finished."""
+IDLE_S = 0.5
+IDLE_ROUNDS = 2
+"""A member has finished once so many waits have brought nothing, and nothing is left in the queue."""
 PUBLISH_S = 120.0
 PAUSE_S = 0.02
 
@@ -72,10 +73,16 @@ def _publish(channel: Any, queue: str, records: int) -> None:
     for number in range(records):
         channel.basic_publish("", queue, number.to_bytes(_NUMBER_BYTES) + VALUE[_NUMBER_BYTES:])
     until = time.monotonic() + PUBLISH_S
-    while channel.queue_declare(queue, passive=True).method.message_count < records:
+    while _waiting(channel, queue) < records:
         if time.monotonic() > until:
             raise error("timed_out", f"rabbitmq: not all of {records:,} records are in the queue")
         time.sleep(PAUSE_S)
+
+
+def _waiting(channel: Any, queue: str) -> int:
+    """Return the number of messages in a queue that were not delivered."""
+    count: int = channel.queue_declare(queue, passive=True).method.message_count
+    return count
 
 
 def _member(ready: Ready, port: int, queue: str, prefetch: int) -> Share:
@@ -102,10 +109,13 @@ def _member(ready: Ready, port: int, queue: str, prefetch: int) -> Share:
         ready()
         ended = time.monotonic()
         channel.basic_consume(queue, take)
-        while time.monotonic() - ended < IDLE_S:
-            connection.process_data_events(IDLE_S / 10)
+        idle = 0
+        while idle < IDLE_ROUNDS:
+            before = len(numbers)
+            connection.process_data_events(IDLE_S)
             if tag > acked:
                 acknowledge()
+            idle = idle + 1 if len(numbers) == before and not _waiting(channel, queue) else 0
     return Share(ranges_of(numbers), ended)
 
 
