@@ -30,6 +30,11 @@ from quothlog.groups.spans import Span, SpanState
 from quothwire.errors import QuothError
 from quothwire.protocol.group_settings import GroupSettings
 
+SPANS_BYTES_MAX = 8 * 2**20
+"""If the spans of a snapshot need more, as many rejected records without a dead-letter topic may, it is
+without their reasons and members: a batch has to take it."""
+ROW_FIELDS_KEPT = 4
+
 
 class Kind(IntEnum):
     """The kind of an event."""
@@ -51,8 +56,10 @@ def snapshot(group: GroupState) -> bytes:
     pack = packer.pack  # span by span: rows of all of them at once would be much work for the collector
     packed = [packer.pack_array_header(len(fields) + 1), *map(pack, fields)]
     packed.append(packer.pack_array_header(len(group.spans)))
-    packed += [pack(_row(span)) for span in group.spans]
-    return b"".join(packed)
+    rows = [pack(_row(span)) for span in group.spans]
+    if sum(map(len, rows)) > SPANS_BYTES_MAX:
+        rows = [pack(_row(span)[:ROW_FIELDS_KEPT]) for span in group.spans]
+    return b"".join([*packed, *rows])
 
 
 def _row(span: Span) -> tuple[Any, ...]:
@@ -199,7 +206,7 @@ def _restored(
         span = Span(after, until, attempts)
         if dead:
             span.state = SpanState.DYING
-            span.number, span.reason, span.member = dead
+            span.number, span.reason, span.member = (*dead, "", "")[:3]
         group.spans.append(span)
     return group
 

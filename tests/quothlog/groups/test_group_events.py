@@ -102,3 +102,14 @@ def test_an_event_that_means_nothing_costs_no_other_one(event: bytes) -> None:
     assert replay.failed == 1
     (found,) = replay.finish(0.0)
     assert history.unfinished(found) == history.unfinished(history.group)
+
+
+def test_a_snapshot_that_is_too_large_leaves_reasons_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the records, nor the numbers of their letters."""
+    history = history_of([("terminate", (10, 12)), ("send_letter", ())])
+    monkeypatch.setattr(events, "SPANS_BYTES_MAX", 10)
+    found = replayed([events.snapshot(history.group)])
+    assert found is not None
+    kept = {at: (row[0], *row[1:2]) for at, row in history.states(history.group).items()}
+    assert {at: (row[0], *row[1:2]) for at, row in history.states(found).items()} == kept
+    assert {row[2] for row in history.states(found).values() if len(row) > 1} == {""}
