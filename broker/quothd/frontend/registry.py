@@ -30,7 +30,10 @@ CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE, Operation.OPEN
 
 STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
 """Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
-SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "quarantined_bytes", "unknown_files")
+SUMS = (
+    "clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "quarantined_bytes", "unknown_files",
+    "dead_letters_delayed",
+)  # fmt: skip
 """Counters and gauges of topics that the status sums up."""
 
 

@@ -72,6 +72,11 @@ class DeadLetters:
         """Return the monotonic time of the next call of `tick`."""
         return min(self._retry_at.values(), default=math.inf)
 
+    @property
+    def delayed(self) -> int:
+        """The number of groups of which letters cannot be written."""
+        return len(self._problems)
+
     def problem(self, group: str) -> str:
         """Return the reason for which letters of a group cannot be written, empty for none."""
         found = self._problems.get(group)

@@ -68,6 +68,11 @@ class TopicGroups:
         return self._letters.is_at_work
 
     @property
+    def delayed(self) -> int:
+        """The number of groups whose dead letters cannot be written."""
+        return self._letters.delayed
+
+    @property
     def is_syncing(self) -> bool:
         """True while the fsync thread has a request of the log of the groups."""
         return self._store.is_syncing

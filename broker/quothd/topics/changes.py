@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from quothd.config.config import Config
 from quothd.datadir import catalog
+from quothd.groups.groups import TopicGroups
 from quothd.requests.events import Deleted, EventList, Informed
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
@@ -26,8 +27,8 @@ RETRY_US = 10_000_000
 class Changes:
     """The operations that describe or change the topic itself. Owned by the topic.
 
-    actions: the method for each operation; it returns the reply. finished: returns the pointer up to which
-    all groups have finished all records.
+    actions: the method for each operation; it returns the reply. groups: of the topic, for what they have
+    finished.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Changes:
         events: EventList,
         transactions: LogTransactions,
         clock: Clock,
-        finished: Callable[[], int],
+        groups: TopicGroups,
     ) -> None:
         self.config = config
         self.actions: dict[Operation, Callable[[PendingRequest], Reply]] = {
@@ -53,7 +54,7 @@ class Changes:
         self._events = events
         self._transactions = transactions
         self._clock = clock
-        self._finished = finished
+        self._groups = groups
         self._is_retained = False
 
     def configure(self, config: Config) -> None:
@@ -65,7 +66,11 @@ class Changes:
         """The state of the log, with counters since the start of this process."""
         info, before = self._log.info(), self._metadata.counted
         counters = {name: before.get(name, 0) + number for name, number in info.counters.items()}
-        gauges = {**info.gauges, "staged_bytes": self._transactions.staged_bytes}
+        gauges = {
+            **info.gauges,
+            "staged_bytes": self._transactions.staged_bytes,
+            "dead_letters_delayed": self._groups.delayed,
+        }
         return replace(info, counters=counters, gauges=gauges)
 
     def inform(self) -> None:
@@ -83,7 +88,7 @@ class Changes:
                 about = {"application": f"{application:016x}", "version": version, **amount._asdict()}
                 note("staged_expired", topic=topic, **about)
             is_bound = self._metadata.topic.settings.retention == "until_acked"
-            records, size = self._log.retain(self._finished() if is_bound else 0)
+            records, size = self._log.retain(self._groups.finished() if is_bound else 0)
         except (OSError, QuothError) as problem:
             note("retention_delayed", topic=topic, problem=problem)
             return

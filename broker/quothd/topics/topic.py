@@ -98,7 +98,7 @@ class Topic:
         self.groups = TopicGroups(log, metadata, config, *ways)
         self._transactions = Transactions(log, services.step)
         staged = self._transactions.log_transactions
-        about = self._events, staged, clock, self.groups.finished
+        about = self._events, staged, clock, self.groups
         self._changes = Changes(log, metadata, config, *about)
         self._actions: dict[Operation, Callable[[PendingRequest], Reply | None]] = {
             **self._changes.actions,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.deadlines import DEADLINE_S
+from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.commands import Command, Ended
 from kit.machine.ports import free_port
 from kit.machine.processes import listing, needs_proc
@@ -153,6 +153,26 @@ def test_descriptors_are_those_of_the_broker(alone: Command, start_broker: Start
     assert finding["verdict"] == "warn"
     assert f"process {broker.pid} may open 200 files" in finding["text"]
     assert "--workers-max 33" in finding["advice"]
+
+
+def test_dead_letters_that_cannot_be_written_are_a_warning(alone: Command, start_broker: StartBroker) -> None:
+    """In `doctor` and `status`, until there is room for the topic of the letters."""
+    broker = start_broker(topics_max=1, check_interval=0.1)
+    with quoth_connect(broker.url) as client, client.group("t", "g", max_attempts=1) as group:
+        client.publish("t", b"value")
+        assert doctor(alone, "--url", broker.url)[1]["its groups"]["verdict"] == "ok"
+        group.fetch(1)[0].term("bad")
+        counted = "dead_letters_delayed"
+        eventually(
+            lambda: client.status().counters[counted] == client.topic("t").counters[counted] == 1, "it is"
+        )
+        status, findings = doctor(alone, "--url", broker.url)
+        assert (status, findings["its groups"]["verdict"]) == (0, "warn")
+        assert "the dead letters of 1 group cannot be written" in findings["its groups"]["text"]
+        assert "cannot be written; `quoth group ls` tells why" in alone("status", "--url", broker.url).err
+        assert "there are 1 topics already" in alone("group", "ls", "--url", broker.url).out.decode()
+        client.group("t", "g").update(dead_letter=None)
+        eventually(lambda: client.status().counters[counted] == 0, "the record is finished")
 
 
 def test_torn_bytes_of_the_broker_are_a_warning_and_its_lock_is_free_after_a_kill(

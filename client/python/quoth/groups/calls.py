@@ -38,10 +38,14 @@ UNSETTLED = "its member has ended without settling it"
 
 
 class GroupLag(NamedTuple):
-    """The records that a group has not finished. seconds: the age of the oldest, 0 without any."""
+    """The records that a group has not finished. seconds: the age of the oldest, 0 without any.
+
+    gone: those that retention, a trim or damage took from the group since it was created.
+    """
 
     records: int
     seconds: float
+    gone: int
 
 
 class PendingRange(NamedTuple):
@@ -103,9 +107,10 @@ def info(group: GroupWork) -> ClientCall[GroupInfo]:
 
 
 def lag(group: GroupWork) -> ClientCall[GroupLag]:
-    """Return how many records are not finished, and the age of the oldest of them."""
+    """Return how many records are not finished, the age of the oldest of them, and how many are gone."""
     found = yield from info(group)
-    return GroupLag(found.lag, max(0.0, (now() - found.oldest) / 1e6) if found.lag else 0.0)
+    seconds = max(0.0, (now() - found.oldest) / 1e6) if found.lag else 0.0
+    return GroupLag(found.lag, seconds, found.gone)
 
 
 def checkpoint(group: GroupWork) -> ClientCall[int]:

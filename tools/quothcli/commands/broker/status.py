@@ -82,6 +82,8 @@ def status(
     )
     if damage := damage_text(found):
         say(f"quoth: something was damaged: {damage}; `quoth log verify {found.directory}` tells more")
+    if letters := letters_text(found):
+        say(f"quoth: {letters}; `quoth group ls` tells why")
 
 
 def _described(
@@ -118,6 +120,12 @@ def damage_text(found: Status) -> str:
     """List the counters of damage that are not 0."""
     wrong = {name: found.counters.get(name, 0) for name in _WRONG}
     return ", ".join(f"{name} {number:,}" for name, number in wrong.items() if number)
+
+
+def letters_text(found: Status) -> str:
+    """Say of how many groups no dead letters can be written; empty for none."""
+    groups = found.counters.get("dead_letters_delayed", 0)
+    return f"the dead letters of {groups:,} group{'s' * (groups != 1)} cannot be written" if groups else ""
 
 
 @command(app, "ping", "quoth ping", "quoth ping --timeout 1 || quoth serve")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from quothcli.cli.session import DEFAULT, BrokerAddress
-from quothcli.commands.broker.status import damage_text
+from quothcli.commands.broker.status import damage_text, letters_text
 from quothcli.commands.doctor import Finding, Findings, fail, ok, warn
 from quothcli.printing.text import printable
 from quothwire.protocol import announcement
@@ -42,6 +42,11 @@ def answering(client: Client, status: Status) -> Findings:
         yield warn("its disk", damage, f"`quoth log verify {status.directory}` tells more")
     else:
         yield ok("its disk", "nothing torn or damaged since it was started")
+    if letters := letters_text(status):
+        advice = "`quoth group ls` tells why; their records stay in the groups, and it tries again by itself"
+        yield warn("its groups", letters, advice)
+    else:
+        yield ok("its groups", "all dead letters are written")
 
 
 def silent(address: BrokerAddress, problem: Disconnected) -> Findings:

@@ -223,9 +223,9 @@ def lag_line(lag: GroupLagRow) -> str:
     """Format the lag of a group for the user."""
     kind = "cursor" if lag.mode == CURSOR else "group"
     at = pointers.to_text(lag.at // 1_000_000 * 1_000_000).replace(".000000Z", "Z")
-    return (
-        f"{lag.topic}: {kind} {lag.group} is {lag.records:,} records and {lag.seconds:,.1f} s behind at {at}"
-    )
+    behind = f"{lag.records:,} records and {lag.seconds:,.1f} s behind at {at}"
+    gone = f"; {lag.gone:,} records are gone" if lag.gone else ""
+    return f"{lag.topic}: {kind} {lag.group} is {behind}{gone}"
 
 
 def lag_content(lag: GroupLagRow) -> dict[str, Any]:

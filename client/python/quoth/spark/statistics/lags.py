@@ -15,7 +15,7 @@ class GroupLagRow(NamedTuple):
     """The lag of a group, or of a named cursor, whose mode is ``cursor``.
 
     at: the time of the measurement, as a pointer. records: those that it has not finished. seconds: the age
-    of the oldest of them, 0 without any.
+    of the oldest of them, 0 without any. gone: those that retention took from it since it was created.
     """
 
     topic: str
@@ -24,6 +24,7 @@ class GroupLagRow(NamedTuple):
     at: int
     records: int
     seconds: float
+    gone: int
 
 
 def group_lags(broker: Client, topics: Iterable[str]) -> list[GroupLagRow]:
