@@ -206,7 +206,7 @@ class Dispatcher:
                 self._announce(entry.name, event.newest)
                 self._resume_fetches(entry, now)
             case GroupReady():
-                self._resume(self.pending_fetches.take_group(entry.name, event.group, event.at, now), now)
+                self._resume(self.pending_fetches.take_group(entry.name, event, now), now)
             case DeadLetter():
                 self._resume([publish_of(entry.name, event)], now)
             case Released():

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Generic, TypeVar
 
+from quothd.requests.events import GroupReady
 from quothd.requests.pending_request import PendingRequest
 
 Item = TypeVar("Item")
@@ -78,13 +79,15 @@ class PendingFetches:
     One costs about 0.8 KB and no thread; it keeps no topic awake. It ends when something newer is announced,
     when its topic goes, or at its deadline; those that wait for something else are not looked at. Fetches for
     a group wait in a row: one of them goes on when the group may have something, since what it finds is its
-    own.
+    own. When that is, the topic says with each fetch that waits and each change of the group; the last word
+    holds for all of them.
     """
 
     def __init__(self) -> None:
         self._deadlines: Schedule[PendingRequest] = Schedule()
         self._by_topic: defaultdict[str, Schedule[PendingRequest]] = defaultdict(Schedule)
         self._by_group: defaultdict[str, dict[str, dict[PendingRequest, None]]] = defaultdict(dict)
+        self._group_afters: dict[tuple[str, str], int] = {}
         self._retries: Schedule[tuple[str, str]] = Schedule()
 
     def __len__(self) -> int:
@@ -94,8 +97,10 @@ class PendingFetches:
         """Let a fetch wait until its deadline."""
         self._deadlines.plan(request, request.deadline)
         if request.group:
+            key = request.topic, request.group
             self._by_group[request.topic].setdefault(request.group, {})[request] = None
-            self._retries.plan_earlier((request.topic, request.group), request.retry)
+            self._group_afters[key] = request.after
+            self._retries.plan_earlier(key, request.retry)
         else:
             self._by_topic[request.topic].plan(request, request.after)
 
@@ -106,28 +111,29 @@ class PendingFetches:
         """
         order = self._by_topic.get(topic)
         found = order.take_due(newest - 1, most) if order is not None else []
-        for waiting in self._by_group.get(topic, {}).values():
-            request = next(iter(waiting))
-            if request.after < newest and len(found) < most:
-                found.append(request)
+        for group, waiting in self._by_group.get(topic, {}).items():
+            if self._group_afters[topic, group] < newest and len(found) < most:
+                found.append(next(iter(waiting)))
         return self._end(found)
 
-    def take_group(self, topic: str, group: str, at: float, now: float) -> list[PendingRequest]:
-        """Take the fetch of a group that has waited longest, if the group is ready at a monotonic time.
+    def take_group(self, topic: str, ready: GroupReady, now: float) -> list[PendingRequest]:
+        """Take the fetch of a group that has waited longest, if the group is ready by now.
 
-        If that is later, the fetch is taken by then.
+        If it is later, the fetch is taken by then.
         """
-        waiting = self._by_group.get(topic, {}).get(group)
+        waiting = self._by_group.get(topic, {}).get(ready.group)
         if not waiting:
             return []
-        if at > now:
-            self._retries.plan_earlier((topic, group), at)
+        self._group_afters[topic, ready.group] = ready.after
+        if ready.at > now:
+            self._retries.plan_earlier((topic, ready.group), ready.at)
             return []
         return self._end([next(iter(waiting))])
 
     def take_retries(self, now: float) -> list[PendingRequest]:
         """Take a fetch of each group that may have something by now."""
-        return [one for which in self._retries.take_due(now) for one in self.take_group(*which, now, now)]
+        due = self._retries.take_due(now)
+        return self._end([next(iter(self._by_group[topic][group])) for topic, group in due])
 
     def take_all(self, topic: str | None = None) -> list[PendingRequest]:
         """Take all fetches, or all of a topic, the oldest first."""
@@ -160,6 +166,7 @@ class PendingFetches:
         waiting = groups.get(request.group, {})
         waiting.pop(request, None)
         if not waiting and groups.pop(request.group, None) is not None:
+            del self._group_afters[request.topic, request.group]
             self._retries.cancel((request.topic, request.group))
             if not groups:
                 del self._by_group[request.topic]

@@ -25,7 +25,6 @@ from quothlog.reading.read_request import ReadRequest
 from quothlog.reading.segment_reader import Extract
 from quothwire.batch import Bytes
 from quothwire.errors import error
-from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.group_messages import GroupFetch, GroupFetched, OpenGroup
 from quothwire.protocol.group_settings import AT_MOST_ONCE, CURSOR
 from quothwire.protocol.messages import FETCH_BYTES_MAX
@@ -236,8 +235,7 @@ class HandOuts:
             self.found_bytes = len(payload)
             store.answer(request, reply, last, store.is_synced(group), payload)
         elif request.deadline > now:
-            step = group.next_hand_out(1, store.config.group_pending_max, now)
-            request.after = POINTER_MAX if step is None else max(group.cursor, store.log.newest)
+            _, request.after = store.next_hand_out(group, now)
             request.retry = group.waits_until(now)
             store.events.wait(request)
         else:

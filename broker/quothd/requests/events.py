@@ -12,6 +12,7 @@ from quothlog.appender import SyncRequest
 from quothlog.transactions.commit import Commit
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError
+from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.messages import Reply
 from quothwire.protocol.value import Value
@@ -81,10 +82,14 @@ class Waiting(NamedTuple):
 
 
 class GroupReady(NamedTuple):
-    """A group may have something to hand out from a monotonic time on."""
+    """A group may have something to hand out from a monotonic time on.
+
+    after: or as soon as the topic has records above this pointer.
+    """
 
     group: str
     at: float
+    after: int = POINTER_MAX
 
 
 class DeadLetter(NamedTuple):

@@ -133,7 +133,8 @@ class Guard:
 class MemoryBroker:
     """The dispatcher of a broker with all its topics, on a clock and a disk of the test.
 
-    answers: of each request its codes, "" for a reply. newest: the announced pointers.
+    answers: of each request its codes, "" for a reply. frames: of its last answer. newest: the announced
+    pointers.
     """
 
     def __init__(self, directory: Path, disk: FaultyDisk | None = None, **settings: Any) -> None:
@@ -147,6 +148,7 @@ class MemoryBroker:
         doubles: Any = self.work, self.work, self.guard, SteppedThread
         self.shared = Shared(directory, self.disk, self.clock, self.outbox, *doubles)
         self.answers: dict[PendingRequest, list[str]] = {}
+        self.frames: dict[PendingRequest, Frames] = {}
         self.newest: dict[str, int] = {}
         self._by_route: dict[bytes, PendingRequest] = {}
         ways = self._send, self.newest.__setitem__
@@ -192,4 +194,6 @@ class MemoryBroker:
         self.dispatcher.tick(self.clock.monotonic())
 
     def _send(self, frames: Frames) -> None:
-        self.answers[self._by_route[bytes(frames[0])]].append(code_of_answer(frames))
+        request = self._by_route[bytes(frames[0])]
+        self.answers[request].append(code_of_answer(frames))
+        self.frames[request] = frames
