@@ -297,6 +297,10 @@ int quoth_group_nack(quoth_group *member, const quoth_lease *lease, int64_t dela
     return settle(member, QUOTH_SETTLE_NACK, lease, delay_ms < 0 ? 0 : (uint64_t)delay_ms + 1, reason, error);
 }
 
+int quoth_group_release(quoth_group *member, const quoth_lease *lease, quoth_error *error) {
+    return settle(member, QUOTH_SETTLE_RELEASE, lease, 0, NULL, error);
+}
+
 int quoth_group_extend(quoth_group *member, const quoth_lease *lease, int64_t lease_ms, quoth_error *error) {
     return settle(member, QUOTH_SETTLE_EXTEND, lease, lease_ms < 0 ? 0 : (uint64_t)lease_ms, NULL, error);
 }
@@ -327,9 +331,9 @@ void quoth_group_count(const quoth_group *member, quoth_group_counts *counts) { 
 int quoth_group_leave(quoth_group *member, int64_t wait_ms, quoth_error *error) {
     int64_t until = quoth_later(quoth_now(), wait_ms);
     quoth_error ignored;
-    quoth_lot_give_back(&member->lot);
+    quoth_lot_release(&member->lot);
     while (member->fetch.state == QUOTH_ASKED && quoth_now() < until) turn(member, until);
-    if (member->fetch.state == QUOTH_SETTLED && !open_answer(member, &ignored)) quoth_lot_give_back(&member->lot);
+    if (member->fetch.state == QUOTH_SETTLED && !open_answer(member, &ignored)) quoth_lot_release(&member->lot);
     int64_t left = until - quoth_now();
     return quoth_group_flush(member, left > 0 ? left : 0, error);
 }

@@ -12,7 +12,7 @@
 import { Buffer } from "node:buffer";
 import { decodeBody, parseHeader, QuothError } from "./batch.mjs";
 
-const ACK = 1, NACK = 2, EXTEND = 3, TERM = 4, ROW_BYTES = 40;
+const ACK = 1, NACK = 2, EXTEND = 3, TERM = 4, RELEASE = 5, ROW_BYTES = 40;
 const HOLD_MS = 1_000; // for which the broker holds a fetch: what it brings to a dead member waits for the lease
 const REASON_MAX = 1_000;
 const UNREADABLE = "a batch in the answer of the broker does not check";
@@ -183,6 +183,11 @@ export class Group {
   // Gives a record back, for so many milliseconds, by default for the backoff of the group.
   nack({ lease }, { delayMs, reason = "" } = {}) {
     return this.#settle(NACK, [lease], { milliseconds: delayMs === undefined ? 0 : delayMs + 1, reason });
+  }
+
+  // Gives a record back with which no work has begun, to be handed out again at once: this hand-out is no attempt.
+  release({ lease }) {
+    return this.#settle(RELEASE, [lease]);
   }
 
   // Lets the lease last from now on, 0: as long as the group's.

@@ -122,6 +122,18 @@ def test_a_rejected_record_becomes_a_dead_letter(calls: Calls, broker: BrokerPro
     assert letter.headers["quoth-member"] == b"worker"
 
 
+def test_a_release_does_not_count_as_an_attempt(calls: Calls, broker: BrokerProcess, topic: str) -> None:
+    pointers = publish(broker, topic, 3)
+    join(calls, topic, "max_attempts=2", "backoff=600")
+    for _ in range(3):
+        assert leased(calls("group_fetch", 0)) == [(pointer, 1) for pointer in pointers]
+        calls("group_release_only", pointers[0])
+        calls("group_release_only", pointers[2])
+        assert calls("group_release", pointers[1]) == ["ok"]
+    assert calls("group_release", pointers[1])[0].startswith("error lease_lost 0 release of ")
+    assert state(calls, topic) | {"redelivered": 0, "dead": 0, "in_flight": 0} == state(calls, topic)
+
+
 def test_leases_of_what_was_not_handed_out_are_extended(
     calls: Calls, broker: BrokerProcess, topic: str
 ) -> None:
@@ -164,7 +176,12 @@ def test_at_most_once_has_no_lease(calls: Calls, broker: BrokerProcess, topic: s
     join(calls, topic, "mode=at_most_once")
     assert leased(calls("group_fetch", 0)) == [(pointer, 1)]
     assert calls("group_ack", pointer) == ["ok"]
-    for words in (["group_nack", pointer, 0], ["group_extend", pointer, 5], ["group_term", pointer]):
+    for words in (
+        ["group_nack", pointer, 0],
+        ["group_release", pointer],
+        ["group_extend", pointer, 5],
+        ["group_term", pointer],
+    ):
         assert calls(*words)[0].startswith("error bad_request 0 ")
     assert state(calls, topic)["lag"] == 0
 
@@ -179,7 +196,7 @@ def test_wrong_settlements_are_refused(calls: Calls, broker: BrokerProcess, topi
     assert calls("group_ack", pointer) == ["ok"]
 
 
-def test_a_member_that_leaves_gives_its_records_back(
+def test_a_member_that_leaves_releases_its_records(
     make_calls: MakeCalls, broker: BrokerProcess, topic: str
 ) -> None:
     pointers = publish(broker, topic, 5)
@@ -189,7 +206,7 @@ def test_a_member_that_leaves_gives_its_records_back(
     assert leased(leaving("group_fetch", 0, 2)) == [(pointer, 1) for pointer in pointers[:2]]
     leaving("group_ack_only", pointers[0])
     assert leaving("group_leave") == ["ok"]
-    assert leased(staying("group_fetch", 0)) == [(pointer, 2) for pointer in pointers[2:]]
+    assert leased(staying("group_fetch", 0)) == [(pointer, 1) for pointer in pointers[2:]]
 
 
 def test_what_is_gone_is_reported(calls: Calls, broker: BrokerProcess, topic: str) -> None:

@@ -239,6 +239,10 @@ class Calls:
         await settled(self._leased[int(given["pointer"])].nack(delay, reason=given.get("reason", "")))
         return {}
 
+    async def _group_release(self, given: Given, _partial: Given) -> Given:
+        await settled(self._leased[int(given["pointer"])].release())
+        return {}
+
     async def _group_extend(self, given: Given, _partial: Given) -> Given:
         await settled(self._leased[int(given["pointer"])].extend(given["lease_ms"] / 1_000))
         return {}
