@@ -127,13 +127,13 @@ static void ask(quoth_group *member, int64_t hold_ms) {
     quoth_channel_ask(&member->channel, request);
 }
 
-/* Takes what has arrived, until a time at the latest, and sends what is due. */
+/* Takes what has arrived, until a time at the latest, and sends the next settlements: a wait gathers no others. */
 static void turn(quoth_group *member, int64_t until) {
     quoth_channel_turn(&member->channel, until);
-    quoth_settling_send(&member->settling, 0);
+    quoth_settling_send(&member->settling, 1);
 }
 
-/* The same, without waiting. all: everything is due. */
+/* Takes what has arrived, and sends what is due. all: everything is. */
 static void push(quoth_group *member, int all) {
     const quoth_rows *oldest = member->settling.oldest;
     if (oldest && oldest->request.state == QUOTH_ASKED) quoth_channel_turn(&member->channel, 0);

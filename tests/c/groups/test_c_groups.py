@@ -109,6 +109,17 @@ def test_settlements_in_any_order_have_their_effect(calls: Calls, broker: Broker
     ]
 
 
+def test_a_fetch_does_not_keep_settlements_back(calls: Calls, broker: BrokerProcess, topic: str) -> None:
+    """The ack overlaps the extension, so it takes another request, and the fetch waits for the room of it."""
+    pointers = publish(broker, topic, 4)
+    join(calls, topic, "max_in_flight=1")
+    for pointer in pointers:
+        assert leased(calls("group_fetch", WAIT_MS // 20)) == [(pointer, 1)]
+        calls("group_extend_only", pointer, 60_000)
+        calls("group_ack_only", pointer)
+    assert calls("group_flush", WAIT_MS) == ["ok"]
+
+
 def test_a_rejected_record_becomes_a_dead_letter(calls: Calls, broker: BrokerProcess, topic: str) -> None:
     (pointer,) = publish(broker, topic, 1)
     join(calls, topic)
