@@ -132,7 +132,8 @@ export class Group {
       try {
         header = await parseHeader(rest, BigInt(reply.log));
       } catch {
-        await this.#settle(NACK, leases.filter((lease) => lease.after < lease.last), { reason: UNREADABLE });
+        const unread = leases.filter((lease) => lease.token && lease.after < lease.last);
+        await this.#settle(NACK, unread, { reason: UNREADABLE }).catch(() => {}); // else their leases end by themselves
         break;
       }
       await this.#take(found, rest, header, leases);
