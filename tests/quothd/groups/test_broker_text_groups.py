@@ -143,6 +143,16 @@ def test_an_extension_lasts_as_long_as_the_fetch_has_asked_for(
     assert 390_000 < left_ms <= 400_000, "the lease of the group is 30 s"
 
 
+def test_a_release_does_not_count_as_an_attempt(worker: Worker, fast: FastPeer, topic: str) -> None:
+    fast.call(OpenGroup("g", settings={"max_attempts": 2, "backoff": [600.0]}), topic)
+    fast.publish(topic, [b"x", b"y"])
+    for _ in range(3):
+        found = worker.fetch()
+        assert [(attempts, value) for _, attempts, value in found.rows] == [(1, b"x"), (1, b"y")]
+        assert worker.settle("release", found) == 2
+    assert worker.settle("release", found) == 0, "the lease has ended"
+
+
 def test_a_terminated_record_becomes_a_dead_letter(worker: Worker, fast: FastPeer, topic: str) -> None:
     fast.publish(topic, [b"x", b"y"])
     found = worker.fetch()
@@ -169,7 +179,7 @@ def test_a_late_ack_finishes_records_and_a_late_nack_does_nothing(
     late = worker.fetch(100, 0, 1)
     again = worker.fetch(100, WAIT_MS)
     assert [attempts for _, attempts, _ in again.rows] == [2, 2]
-    for word in ("nack", "extend", "term"):
+    for word in ("nack", "release", "extend", "term"):
         assert worker.settle(word, late) == 0
     assert worker.settle("ack", late, late.pointers[0]) == 1
     assert worker.settle("nack", again) == 1, "the other one"
@@ -180,7 +190,7 @@ def test_a_seek_ends_every_lease(worker: Worker, fast: FastPeer, topic: str) -> 
     fast.publish(topic, [b"x", b"y"])
     before = worker.fetch()
     fast.call(SeekGroup("g", 0), topic)
-    for word in ("ack", "nack", "extend", "term"):
+    for word in ("ack", "nack", "release", "extend", "term"):
         assert worker.settle(word, before) == 0
     assert worker.fetch().values == [b"x", b"y"]
 
