@@ -22,7 +22,7 @@ from quothwire.protocol.group_messages import (
     OpenGroup,
     SeekGroup,
 )
-from quothwire.protocol.messages import Publish
+from quothwire.protocol.messages import Publish, Published
 
 WAIT_MS = 20_000
 AT_ONCE = {"backoff": [0.0]}
@@ -285,18 +285,24 @@ def test_a_reply_has_no_record_whose_key_another_member_has(
     assert worker.fetch().values == [b"2"]
 
 
+def damaged_broker(
+    broker_of: Callable[..., Broker], peers: Peers, tmp_path: Path
+) -> tuple[Broker, Published, Published]:
+    """Start a broker with a damaged batch of two records in the topic ``t``, and a sound one behind it."""
+    broker = broker_of()
+    fast = peers.fast(broker)
+    damaged, sound = fast.publish("t", [b"one", b"two"]), fast.publish("t", [b"three"])
+    broker.stop()
+    stored, *_ = stored_batches(tmp_path / "data" / "topics", damaged.log)
+    flip(stored.path, stored.end - 1)
+    return broker_of(), damaged, sound
+
+
 def test_damaged_records_are_told_once_nothing_else_is_left(
     broker_of: Callable[..., Broker], peers: Peers, tmp_path: Path
 ) -> None:
     """The frames of the error settle them; as dead letters they have no value."""
-    broker = broker_of()
-    fast = peers.fast(broker)
-    damaged = fast.publish("t", [b"one", b"two"])
-    sound = fast.publish("t", [b"three"])
-    broker.stop()
-    stored, *_ = stored_batches(tmp_path / "data" / "topics", damaged.log)
-    flip(stored.path, stored.end - 1)
-    broker = broker_of()
+    broker, damaged, sound = damaged_broker(broker_of, peers, tmp_path)
     fast, worker = peers.fast(broker), Worker(peers.simple(broker, zmq.REQ), "t")
     fast.call(OpenGroup("g", settings=AT_ONCE), "t")
     assert worker.fetch(100, 0, 1).rows == [(sound.first, 1, b"three")]
@@ -306,3 +312,17 @@ def test_damaged_records_are_told_once_nothing_else_is_left(
     assert worker.peer.call("group.term", "t", "g", lease, pointers[1]) == [b"1"]
     letter = letter_in(fast, "t.g.dead")
     assert (letter.value, letter.headers["quoth-pointer"]) == (b"", pointers[1])
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_damaged_records_of_a_group_that_hands_out_once_do_not_come_again(
+    broker_of: Callable[..., Broker], peers: Peers, tmp_path: Path, limit: int
+) -> None:
+    broker, damaged, sound = damaged_broker(broker_of, peers, tmp_path)
+    peers.fast(broker).call(OpenGroup("g", settings={"mode": "at_most_once"}), "t")
+    worker = Worker(peers.simple(broker, zmq.REQ), "t")
+    if limit == 2:
+        status, code, _, _, *pointers = worker.peer.ask("group.fetch", "t", "g", limit)
+        assert (status, code, [*map(int, pointers)]) == (b"error", b"damaged", [damaged.first, damaged.last])
+    assert worker.fetch(limit).rows == [(sound.first, 1, b"three")]
+    assert worker.fetch().rows == []
