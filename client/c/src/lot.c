@@ -72,7 +72,7 @@ static void settle_left(quoth_lot *lot, uint8_t kind, uint64_t milliseconds, con
 }
 
 void quoth_lot_release(quoth_lot *lot) {
-    settle_left(lot, QUOTH_SETTLE_RELEASE, 0, "");
+    if (quoth_now() < lot->deadline) settle_left(lot, QUOTH_SETTLE_RELEASE, 0, "");
     quoth_lot_close(lot);
 }
 

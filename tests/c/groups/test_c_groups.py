@@ -220,6 +220,19 @@ def test_a_member_that_leaves_releases_its_records(
     assert leased(staying("group_fetch", 0)) == [(pointer, 1) for pointer in pointers[2:]]
 
 
+def test_a_member_that_leaves_after_its_leases_have_ended_has_nothing_to_release(
+    calls: Calls, broker: BrokerProcess, topic: str
+) -> None:
+    first, second = publish(broker, topic, 2)
+    join(calls, topic, "backoff=0", lease_ms=50)
+    assert leased(calls("group_fetch", 0, 1)) == [(first, 1)]
+    eventually(lambda: calls("group_pending", topic, GROUP)[0].split()[4] == "0", "the lease ends")
+    hold(lambda: calls("group_pending", topic, GROUP)[0].split()[4] == "0", "the member sees it later", 0.3)
+    assert calls("group_leave") == ["ok"]
+    assert calls("group_count") == ["ok 1 0 0 0"]
+    assert leased(calls("group_fetch", WAIT_MS)) == [(first, 2), (second, 2)]
+
+
 def test_what_is_gone_is_reported(calls: Calls, broker: BrokerProcess, topic: str) -> None:
     pointers = publish(broker, topic, 5)
     join(calls, topic)
