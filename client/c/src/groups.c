@@ -23,7 +23,8 @@ struct quoth_group {
     uint64_t fetch_records, fetch_bytes, lease_ms;
     int64_t timeout_ms;
     int64_t handed_out_at; /* when the last record was handed out */
-    uint64_t seen; /* all records up to this pointer were handed out to some member */
+    uint64_t seen; /* all records up to this pointer were handed out to some member, in this generation */
+    uint64_t generation;
     quoth_settling settling;
     quoth_lot lot;
 };
@@ -71,7 +72,10 @@ static int join(quoth_group *member, const quoth_group_options *options, quoth_e
     int code = quoth_group_place(options->start, &open->start, error);
     if (!code) code = quoth_pack_group_settings(options->settings, buffer, &open->settings, error);
     if (!code) code = quoth_channel_settle(&member->channel, request, error);
-    if (!code) member->seen = request->message.group_info.cursor;
+    if (!code) {
+        member->seen = request->message.group_info.cursor;
+        member->generation = request->message.group_info.generation;
+    }
     quoth_request_end(request);
     return code;
 }
@@ -176,6 +180,8 @@ static void report(const quoth_group *member, uint64_t next, uint64_t records, i
 /* Reports records that no member of the group can get any more: they lie in front of the first new one. */
 static void report_gone(quoth_group *member, const quoth_msg_group_fetched *fetched) {
     const quoth_lot *lot = &member->lot;
+    if (fetched->generation && fetched->generation != member->generation) member->seen = 0; /* the group was moved */
+    if (fetched->generation) member->generation = fetched->generation;
     uint64_t next = UINT64_MAX, last = member->seen;
     for (size_t row = 0; row < lot->count; row++) {
         uint64_t first = lot->held[row].after + 1;

@@ -224,7 +224,8 @@ class Calls:
         return {"names": [one.group for one in await self._ask("groups", given)]}
 
     async def _group_fetch(self, given: Given, partial: Given) -> Given:
-        group, partial["gaps"] = self._group_of(given), self._gaps
+        group = self._group_of(given)
+        self._gaps = partial["gaps"] = []
         found = await settled(group.fetch(given["limit"], timeout=given.get("wait_ms", 0) / 1_000))
         self._leased |= {message.pointer: message for message in found}
         records = [{**record(message), "attempts": str(message.attempts)} for message in found]
