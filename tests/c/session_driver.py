@@ -275,6 +275,9 @@ class Session:
     def _group_nack(self, given: Given) -> Given:
         return self._settle(given, given.get("delay_ms", -1), hexed(given.get("reason")))
 
+    def _group_release(self, given: Given) -> Given:
+        return self._settle(given)
+
     def _group_extend(self, given: Given) -> Given:
         return self._settle(given, given["lease_ms"])
 

@@ -3,8 +3,8 @@
      quoth-work [-e] [-l SECONDS] [-t SECONDS] URL TOPIC GROUP COMMAND [ARGUMENT ...]
 
    The command has the value as its input, and the record in QUOTH_TOPIC, QUOTH_GROUP, QUOTH_POINTER and QUOTH_ATTEMPTS.
-   Its exit status 0 acknowledges the record, 65 makes a dead letter of it, any other one gives it back. Its lease (-l,
-   default 30 s) is extended while it runs. Start as many workers as you like: each record goes to one of them. A group
+   Its exit status 0 acknowledges the record, 65 makes a dead letter of it, any other one gives it back. If the command
+   cannot be started, the record is released, and the worker ends. Its lease (-l, default 30 s) is extended while it runs. Start as many workers as you like: each record goes to one of them. A group
    that does not exist is created at the beginning of the topic. The worker goes on through any outage of the broker; -t
    says how long it waits for the broker at first. A signal ends it behind the command that runs. -e: it ends when there
    is nothing to hand out.
@@ -26,7 +26,7 @@
 
 #include "program.h"
 
-enum { TIMEOUT_S = 10, LEASE_S = 30, SECONDS_MAX = 43200, REJECTED = 65, AT_ONCE = 0, BACKOFF = -1 };
+enum { TIMEOUT_S = 10, LEASE_S = 30, SECONDS_MAX = 43200, REJECTED = 65, BACKOFF = -1 };
 
 extern char **environ;
 
@@ -132,7 +132,7 @@ static int handle(struct worker *worker, const quoth_leased *leased) {
     pid_t pid;
     int problem = start(worker->command, leased, &pid);
     if (problem) {
-        quoth_group_nack(worker->member, &leased->lease, AT_ONCE, "its command cannot be started", NULL);
+        quoth_group_release(worker->member, &leased->lease, NULL);
         return report(QUOTH_SYSTEM, "%s: %s", worker->command[0], strerror(problem));
     }
     int code = settle(worker, &leased->lease, wait_for(worker, pid, &leased->lease), &error);

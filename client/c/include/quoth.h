@@ -679,8 +679,9 @@ QUOTH_API int quoth_group_fetch(quoth_group *member, int64_t wait_ms, quoth_erro
 QUOTH_API int quoth_group_next(quoth_group *member, quoth_leased *leased);
 
 /* Settles records: ack finishes them. nack gives them back, to be handed out again after `delay_ms`, below 0: after the
- * group's backoff. extend lets their lease last `lease_ms` from now on, 0: as long as the group's. term makes dead
- * letters of them. reason: may be NULL; 1,000 characters of it are kept in the dead letter.
+ * group's backoff. release gives back records with which no work has begun: they are handed out again at once, and this
+ * hand-out does not count as one of their attempts. extend lets their lease last `lease_ms` from now on, 0: as long as
+ * the group's. term makes dead letters of them. reason: may be NULL; 1,000 characters of it are kept in the dead letter.
  *
  * The lease is copied. quoth_group_flush reports the outcome. An ack also counts after the lease has ended. In a
  * group of mode QUOTH_AT_MOST_ONCE an ack does nothing, and all else is QUOTH_BAD_REQUEST. While many settlements wait
@@ -688,6 +689,7 @@ QUOTH_API int quoth_group_next(quoth_group *member, quoth_leased *leased);
 QUOTH_API int quoth_group_ack(quoth_group *member, const quoth_lease *lease, quoth_error *error);
 QUOTH_API int quoth_group_nack(quoth_group *member, const quoth_lease *lease, int64_t delay_ms, const char *reason,
                                quoth_error *error);
+QUOTH_API int quoth_group_release(quoth_group *member, const quoth_lease *lease, quoth_error *error);
 QUOTH_API int quoth_group_extend(quoth_group *member, const quoth_lease *lease, int64_t lease_ms, quoth_error *error);
 QUOTH_API int quoth_group_term(quoth_group *member, const quoth_lease *lease, const char *reason, quoth_error *error);
 
@@ -708,8 +710,7 @@ QUOTH_API void quoth_group_count(const quoth_group *member, quoth_group_counts *
 /* The same for quoth_group_fetch with QUOTH_NOWAIT as quoth_reader_descriptors. */
 QUOTH_API int64_t quoth_group_descriptors(quoth_group *member, int descriptors[2]);
 
-/* Gives back what was fetched and not handed out, to be handed out again at once, and flushes. Call it before you close
- * a member. */
+/* Releases what was fetched and not handed out, and flushes. Call it before you close a member. */
 QUOTH_API int quoth_group_leave(quoth_group *member, int64_t wait_ms, quoth_error *error);
 
 /* Closes a member. What is not settled is handed out again when its lease has ended. */

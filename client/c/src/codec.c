@@ -267,7 +267,7 @@ int quoth_settlement_read(const void *from, quoth_settlement *row) {
 }
 
 quoth_settlement_problem quoth_settlement_check(const quoth_settlement *row) {
-    if (row->kind < QUOTH_SETTLE_ACK || row->kind > QUOTH_SETTLE_TERM) return QUOTH_SETTLEMENT_BAD;
+    if (row->kind < QUOTH_SETTLE_ACK || row->kind > QUOTH_SETTLE_RELEASE) return QUOTH_SETTLEMENT_BAD;
     if (row->last > QUOTH_BATCH_POINTER_MAX) return QUOTH_SETTLEMENT_POINTER;
     if (!row->first || row->first > row->last) return QUOTH_SETTLEMENT_BAD;
     if (row->milliseconds > QUOTH_SETTLE_MS_MAX) return QUOTH_SETTLEMENT_LARGE;

@@ -355,7 +355,7 @@ int quoth_row_next(quoth_span *rows, unsigned count, uint64_t *numbers);
  *
  * Rows are in the order of their pointers and do not overlap. */
 
-enum { QUOTH_SETTLE_ACK = 1, QUOTH_SETTLE_NACK, QUOTH_SETTLE_EXTEND, QUOTH_SETTLE_TERM };
+enum { QUOTH_SETTLE_ACK = 1, QUOTH_SETTLE_NACK, QUOTH_SETTLE_EXTEND, QUOTH_SETTLE_TERM, QUOTH_SETTLE_RELEASE };
 
 typedef struct quoth_settlement {
     uint8_t kind;

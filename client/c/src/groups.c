@@ -23,7 +23,8 @@ struct quoth_group {
     uint64_t fetch_records, fetch_bytes, lease_ms;
     int64_t timeout_ms;
     int64_t handed_out_at; /* when the last record was handed out */
-    uint64_t seen; /* all records up to this pointer were handed out to some member */
+    uint64_t seen; /* all records up to this pointer were handed out to some member, in this generation */
+    uint64_t generation;
     quoth_settling settling;
     quoth_lot lot;
 };
@@ -71,7 +72,10 @@ static int join(quoth_group *member, const quoth_group_options *options, quoth_e
     int code = quoth_group_place(options->start, &open->start, error);
     if (!code) code = quoth_pack_group_settings(options->settings, buffer, &open->settings, error);
     if (!code) code = quoth_channel_settle(&member->channel, request, error);
-    if (!code) member->seen = request->message.group_info.cursor;
+    if (!code) {
+        member->seen = request->message.group_info.cursor;
+        member->generation = request->message.group_info.generation;
+    }
     quoth_request_end(request);
     return code;
 }
@@ -127,13 +131,13 @@ static void ask(quoth_group *member, int64_t hold_ms) {
     quoth_channel_ask(&member->channel, request);
 }
 
-/* Takes what has arrived, until a time at the latest, and sends what is due. */
+/* Takes what has arrived, until a time at the latest, and sends the next settlements: a wait gathers no others. */
 static void turn(quoth_group *member, int64_t until) {
     quoth_channel_turn(&member->channel, until);
-    quoth_settling_send(&member->settling, 0);
+    quoth_settling_send(&member->settling, 1);
 }
 
-/* The same, without waiting. all: everything is due. */
+/* Takes what has arrived, and sends what is due. all: everything is. */
 static void push(quoth_group *member, int all) {
     const quoth_rows *oldest = member->settling.oldest;
     if (oldest && oldest->request.state == QUOTH_ASKED) quoth_channel_turn(&member->channel, 0);
@@ -176,6 +180,8 @@ static void report(const quoth_group *member, uint64_t next, uint64_t records, i
 /* Reports records that no member of the group can get any more: they lie in front of the first new one. */
 static void report_gone(quoth_group *member, const quoth_msg_group_fetched *fetched) {
     const quoth_lot *lot = &member->lot;
+    if (fetched->generation && fetched->generation != member->generation) member->seen = 0; /* the group was moved */
+    if (fetched->generation) member->generation = fetched->generation;
     uint64_t next = UINT64_MAX, last = member->seen;
     for (size_t row = 0; row < lot->count; row++) {
         uint64_t first = lot->held[row].after + 1;
@@ -297,6 +303,10 @@ int quoth_group_nack(quoth_group *member, const quoth_lease *lease, int64_t dela
     return settle(member, QUOTH_SETTLE_NACK, lease, delay_ms < 0 ? 0 : (uint64_t)delay_ms + 1, reason, error);
 }
 
+int quoth_group_release(quoth_group *member, const quoth_lease *lease, quoth_error *error) {
+    return settle(member, QUOTH_SETTLE_RELEASE, lease, 0, NULL, error);
+}
+
 int quoth_group_extend(quoth_group *member, const quoth_lease *lease, int64_t lease_ms, quoth_error *error) {
     return settle(member, QUOTH_SETTLE_EXTEND, lease, lease_ms < 0 ? 0 : (uint64_t)lease_ms, NULL, error);
 }
@@ -327,9 +337,9 @@ void quoth_group_count(const quoth_group *member, quoth_group_counts *counts) { 
 int quoth_group_leave(quoth_group *member, int64_t wait_ms, quoth_error *error) {
     int64_t until = quoth_later(quoth_now(), wait_ms);
     quoth_error ignored;
-    quoth_lot_give_back(&member->lot);
+    quoth_lot_release(&member->lot);
     while (member->fetch.state == QUOTH_ASKED && quoth_now() < until) turn(member, until);
-    if (member->fetch.state == QUOTH_SETTLED && !open_answer(member, &ignored)) quoth_lot_give_back(&member->lot);
+    if (member->fetch.state == QUOTH_SETTLED && !open_answer(member, &ignored)) quoth_lot_release(&member->lot);
     int64_t left = until - quoth_now();
     return quoth_group_flush(member, left > 0 ? left : 0, error);
 }

@@ -5,11 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AT_ONCE_MS = 1 }; /* of a nack, which counts from 1 */
-
 #define NOT_KNOWN (-1)
 
-static const char NOT_BEGUN[] = "its member has not begun with it";
 static const char UNREADABLE[] = "a batch in the answer of the broker does not check";
 
 /* ---- opening ---- */
@@ -74,8 +71,8 @@ static void settle_left(quoth_lot *lot, uint8_t kind, uint64_t milliseconds, con
         if (held->after < held->until) settle(lot, kind, held->token, held->after + 1, held->until, milliseconds, reason);
 }
 
-void quoth_lot_give_back(quoth_lot *lot) {
-    settle_left(lot, QUOTH_SETTLE_NACK, AT_ONCE_MS, NOT_BEGUN);
+void quoth_lot_release(quoth_lot *lot) {
+    if (quoth_now() < lot->deadline) settle_left(lot, QUOTH_SETTLE_RELEASE, 0, "");
     quoth_lot_close(lot);
 }
 

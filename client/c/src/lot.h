@@ -50,7 +50,7 @@ int quoth_lot_has_record(quoth_lot *lot);
 /* Hands out that record. */
 void quoth_lot_hand_out(quoth_lot *lot, quoth_leased *leased);
 
-/* Gives back all records that were not handed out, at once, and closes the lot. */
-void quoth_lot_give_back(quoth_lot *lot);
+/* Releases all records that were not handed out, unless their leases have ended, and closes the lot. */
+void quoth_lot_release(quoth_lot *lot);
 
 #endif

@@ -127,7 +127,7 @@ static void note(quoth_settling *settling, const quoth_error *failure) {
 }
 
 static void lose(quoth_settling *settling, const quoth_settlement *row) {
-    static const char *const KINDS[] = {"", "ack", "nack", "extend", "term"};
+    static const char *const KINDS[] = {"", "ack", "nack", "extend", "term", "release"};
     quoth_error lost;
     settling->counts.lost++;
     quoth_fail(&lost, QUOTH_LEASE_LOST, NULL, "%s of %" PRIu64 " to %" PRIu64 ": the member has no lease of it now",
@@ -135,8 +135,8 @@ static void lose(quoth_settling *settling, const quoth_settlement *row) {
     note(settling, &lost);
 }
 
-/* Counts the rows without an effect. An ack has none if the group was moved, and then no row has. A nack or a term that
- * the answer to one of several copies calls lost may have been executed by an earlier copy. */
+/* Counts the rows without an effect. An ack has none if the group was moved, and then no row has. A nack, a term or a
+ * release that the answer to one of several copies calls lost may have been executed by an earlier copy. */
 static void take_lost(quoth_settling *settling, const quoth_rows *rows, quoth_span lost) {
     quoth_value head;
     uint64_t range[2];

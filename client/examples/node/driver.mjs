@@ -82,6 +82,7 @@ const CALLS = {
   group_ack: (client, call) => settled(client, call, (group, record) => group.ack(record)),
   group_nack: (client, call) => settled(client, call, (group, record) => (
     group.nack(record, { delayMs: call.delay_ms, reason: call.reason }))),
+  group_release: (client, call) => settled(client, call, (group, record) => group.release(record)),
   group_extend: (client, call) => settled(client, call, (group, record) => group.extend(record, call.lease_ms)),
   group_term: (client, call) => settled(client, call, (group, record) => group.term(record, { reason: call.reason })),
 };

@@ -12,7 +12,7 @@
 import { Buffer } from "node:buffer";
 import { decodeBody, parseHeader, QuothError } from "./batch.mjs";
 
-const ACK = 1, NACK = 2, EXTEND = 3, TERM = 4, ROW_BYTES = 40;
+const ACK = 1, NACK = 2, EXTEND = 3, TERM = 4, RELEASE = 5, ROW_BYTES = 40;
 const HOLD_MS = 1_000; // for which the broker holds a fetch: what it brings to a dead member waits for the lease
 const REASON_MAX = 1_000;
 const UNREADABLE = "a batch in the answer of the broker does not check";
@@ -42,7 +42,8 @@ function merged(rows) {
 
 // start: a pointer, or -1 for the end. settings: of a new group; one that exists has to have them. onGap: as of a read.
 export class Group {
-  #seen = 0n; // all records up to this pointer were handed out to some member
+  #seen = 0n; // all records up to this pointer were handed out to some member, in this generation
+  #generation = 0n;
   #opened;
 
   constructor(client, topic, name, { start = 0n, settings = {}, member = `node:${process.pid}`, onGap = console.warn } = {}) {
@@ -55,11 +56,12 @@ export class Group {
 
   // Creates the group, unless it exists, before anything else is done with it.
   async open() {
-    this.#opened ??= this.#ask("open_group", { start: this.start, settings: this.settings });
-    try {
-      const info = await this.#opened;
-      if (BigInt(info.cursor) > this.#seen) this.#seen = BigInt(info.cursor);
+    this.#opened ??= this.#ask("open_group", { start: this.start, settings: this.settings }).then((info) => {
+      this.#enter(BigInt(info.generation), BigInt(info.cursor));
       return info;
+    });
+    try {
+      return await this.#opened;
     } catch (problem) {
       this.#opened = undefined;
       throw problem;
@@ -132,7 +134,8 @@ export class Group {
       try {
         header = await parseHeader(rest, BigInt(reply.log));
       } catch {
-        await this.#settle(NACK, leases.filter((lease) => lease.after < lease.last), { reason: UNREADABLE });
+        const unread = leases.filter((lease) => lease.token && lease.after < lease.last);
+        await this.#settle(NACK, unread, { reason: UNREADABLE }).catch(() => {}); // else their leases end by themselves
         break;
       }
       await this.#take(found, rest, header, leases);
@@ -160,8 +163,15 @@ export class Group {
     }
   }
 
+  // A group that was moved hands out records again. generation: 0 in a reply that does not tell.
+  #enter(generation, seen = 0n) {
+    if (generation && generation !== this.#generation) this.#seen = seen;
+    this.#generation = generation || this.#generation;
+  }
+
   // Records that no member can get any more lie in front of the first one that is new.
-  #reportGone({ gone, damaged, newest }, leases) {
+  #reportGone({ generation, gone, damaged, newest }, leases) {
+    this.#enter(BigInt(generation));
     const before = this.#seen, fresh = leases.map((lease) => lease.after + 1n).filter((first) => first > before);
     const least = (one, other) => (one < other ? one : other), most = (one, other) => (one > other ? one : other);
     const next = fresh.length ? fresh.reduce(least) : most(BigInt(newest), before) + 1n;
@@ -183,6 +193,11 @@ export class Group {
   // Gives a record back, for so many milliseconds, by default for the backoff of the group.
   nack({ lease }, { delayMs, reason = "" } = {}) {
     return this.#settle(NACK, [lease], { milliseconds: delayMs === undefined ? 0 : delayMs + 1, reason });
+  }
+
+  // Gives a record back with which no work has begun, to be handed out again at once: this hand-out is no attempt.
+  release({ lease }) {
+    return this.#settle(RELEASE, [lease]);
   }
 
   // Lets the lease last from now on, 0: as long as the group's.

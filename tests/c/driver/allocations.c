@@ -100,9 +100,13 @@ static void consume(quoth_client *client, const char *topic) {
     while (left > 0 && (!(code = quoth_group_fetch(member, 0, &error)) || code == QUOTH_OUT_OF_MEMORY))
         for (; !quoth_group_next(member, &leased); left--) {
             check("extend", quoth_group_extend(member, &leased.lease, 1000, &error), &error);
-            check("ack", quoth_group_ack(member, &leased.lease, &error), &error);
+            if (left % 10 == 5)
+                check("release", quoth_group_release(member, &leased.lease, &error), &error);
+            else
+                check("ack", quoth_group_ack(member, &leased.lease, &error), &error);
         }
     check("group fetch", code, &error);
+    check("fetch to release", quoth_group_fetch(member, 0, &error), &error);
     check("leave", quoth_group_leave(member, 10000, &error), &error);
     quoth_group_close(member);
 }

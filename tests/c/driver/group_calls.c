@@ -170,8 +170,8 @@ static void flush(void) {
         printf("ok\n");
 }
 
-/* group_ack FIRST [LAST], group_nack POINTER DELAY_MS REASON, group_extend POINTER LEASE_MS, group_term POINTER REASON.
- * Waits for the answer; with a name that ends in "_only" it does not. */
+/* group_ack FIRST [LAST], group_nack POINTER DELAY_MS REASON, group_release POINTER, group_extend POINTER LEASE_MS,
+ * group_term POINTER REASON. Waits for the answer; with a name that ends in "_only" it does not. */
 static void settle(void) {
     quoth_lease lease = lease_of(number(1), number(1));
     size_t reason_at = strncmp(words[0], "group_nack", 10) == 0 ? 3 : 2;
@@ -185,6 +185,8 @@ static void settle(void) {
         code = quoth_group_ack(member, &lease, &error);
     } else if (reason_at == 3) {
         code = quoth_group_nack(member, &lease, strtoll(words[2], NULL, 10), given, &error);
+    } else if (strncmp(words[0], "group_release", 13) == 0) {
+        code = quoth_group_release(member, &lease, &error);
     } else if (strncmp(words[0], "group_extend", 12) == 0) {
         code = quoth_group_extend(member, &lease, (int64_t)number(2), &error);
     } else {
@@ -233,8 +235,9 @@ void make_group_call(void) {
                  {"group_resume", resume}, {"group_delete", delete_group}, {"group_seek", seek},
                  {"group_commit", commit}, {"groups", list}, {"group_pending", list_pending}, {"group_join", join},
                  {"group_fetch", fetch}, {"group_flush", flush}, {"group_ack", settle}, {"group_nack", settle},
-                 {"group_extend", settle}, {"group_term", settle}, {"group_ack_only", settle},
-                 {"group_nack_only", settle}, {"group_extend_only", settle}, {"group_term_only", settle},
+                 {"group_release", settle}, {"group_extend", settle}, {"group_term", settle},
+                 {"group_ack_only", settle}, {"group_nack_only", settle}, {"group_release_only", settle},
+                 {"group_extend_only", settle}, {"group_term_only", settle},
                  {"group_count", count}, {"group_leave", leave}, {"group_work", work}};
     for (size_t row = 0; row < sizeof CALLS / sizeof CALLS[0]; row++)
         if (strcmp(CALLS[row].name, words[0]) == 0) CALLS[row].run();

@@ -114,11 +114,9 @@ def test_a_member_reads_no_wrong_byte_of_any_answer(
             for line in calls("group_fetch", 0, *([rng.randrange(5)] if rng.random() < 0.3 else [])):
                 word, pointer, *_ = line.split()
                 records += word == "leased"
-                call = rng.choice(
-                    ["group_ack_only", "group_nack_only", "group_extend_only", "group_term_only"]
-                )
+                kind = rng.choice(["ack", "nack", "release", "extend", "term"])
                 if word == "leased":
-                    calls(call, pointer, rng.randrange(100))
+                    calls(f"group_{kind}_only", pointer, rng.randrange(100))
             if rng.random() < 0.2:
                 calls(rng.choice(["group_flush", "group_leave"]), TIMEOUT_MS)
         assert calls("group_count")[0].split()[1] == str(records)

@@ -109,6 +109,17 @@ def test_settlements_in_any_order_have_their_effect(calls: Calls, broker: Broker
     ]
 
 
+def test_a_fetch_does_not_keep_settlements_back(calls: Calls, broker: BrokerProcess, topic: str) -> None:
+    """The ack overlaps the extension, so it takes another request, and the fetch waits for the room of it."""
+    pointers = publish(broker, topic, 4)
+    join(calls, topic, "max_in_flight=1")
+    for pointer in pointers:
+        assert leased(calls("group_fetch", WAIT_MS // 20)) == [(pointer, 1)]
+        calls("group_extend_only", pointer, 60_000)
+        calls("group_ack_only", pointer)
+    assert calls("group_flush", WAIT_MS) == ["ok"]
+
+
 def test_a_rejected_record_becomes_a_dead_letter(calls: Calls, broker: BrokerProcess, topic: str) -> None:
     (pointer,) = publish(broker, topic, 1)
     join(calls, topic)
@@ -120,6 +131,18 @@ def test_a_rejected_record_becomes_a_dead_letter(calls: Calls, broker: BrokerPro
         (letter,) = client.read(f"{topic}.{GROUP}.dead")
     assert letter.headers["quoth-reason"].decode() == reason[:1_000]
     assert letter.headers["quoth-member"] == b"worker"
+
+
+def test_a_release_does_not_count_as_an_attempt(calls: Calls, broker: BrokerProcess, topic: str) -> None:
+    pointers = publish(broker, topic, 3)
+    join(calls, topic, "max_attempts=2", "backoff=600")
+    for _ in range(3):
+        assert leased(calls("group_fetch", 0)) == [(pointer, 1) for pointer in pointers]
+        calls("group_release_only", pointers[0])
+        calls("group_release_only", pointers[2])
+        assert calls("group_release", pointers[1]) == ["ok"]
+    assert calls("group_release", pointers[1])[0].startswith("error lease_lost 0 release of ")
+    assert state(calls, topic) | {"redelivered": 0, "dead": 0, "in_flight": 0} == state(calls, topic)
 
 
 def test_leases_of_what_was_not_handed_out_are_extended(
@@ -164,7 +187,12 @@ def test_at_most_once_has_no_lease(calls: Calls, broker: BrokerProcess, topic: s
     join(calls, topic, "mode=at_most_once")
     assert leased(calls("group_fetch", 0)) == [(pointer, 1)]
     assert calls("group_ack", pointer) == ["ok"]
-    for words in (["group_nack", pointer, 0], ["group_extend", pointer, 5], ["group_term", pointer]):
+    for words in (
+        ["group_nack", pointer, 0],
+        ["group_release", pointer],
+        ["group_extend", pointer, 5],
+        ["group_term", pointer],
+    ):
         assert calls(*words)[0].startswith("error bad_request 0 ")
     assert state(calls, topic)["lag"] == 0
 
@@ -179,7 +207,7 @@ def test_wrong_settlements_are_refused(calls: Calls, broker: BrokerProcess, topi
     assert calls("group_ack", pointer) == ["ok"]
 
 
-def test_a_member_that_leaves_gives_its_records_back(
+def test_a_member_that_leaves_releases_its_records(
     make_calls: MakeCalls, broker: BrokerProcess, topic: str
 ) -> None:
     pointers = publish(broker, topic, 5)
@@ -189,7 +217,20 @@ def test_a_member_that_leaves_gives_its_records_back(
     assert leased(leaving("group_fetch", 0, 2)) == [(pointer, 1) for pointer in pointers[:2]]
     leaving("group_ack_only", pointers[0])
     assert leaving("group_leave") == ["ok"]
-    assert leased(staying("group_fetch", 0)) == [(pointer, 2) for pointer in pointers[2:]]
+    assert leased(staying("group_fetch", 0)) == [(pointer, 1) for pointer in pointers[2:]]
+
+
+def test_a_member_that_leaves_after_its_leases_have_ended_has_nothing_to_release(
+    calls: Calls, broker: BrokerProcess, topic: str
+) -> None:
+    first, second = publish(broker, topic, 2)
+    join(calls, topic, "backoff=0", lease_ms=50)
+    assert leased(calls("group_fetch", 0, 1)) == [(first, 1)]
+    eventually(lambda: calls("group_pending", topic, GROUP)[0].split()[4] == "0", "the lease ends")
+    hold(lambda: calls("group_pending", topic, GROUP)[0].split()[4] == "0", "the member sees it later", 0.3)
+    assert calls("group_leave") == ["ok"]
+    assert calls("group_count") == ["ok 1 0 0 0"]
+    assert leased(calls("group_fetch", WAIT_MS)) == [(first, 2), (second, 2)]
 
 
 def test_what_is_gone_is_reported(calls: Calls, broker: BrokerProcess, topic: str) -> None:

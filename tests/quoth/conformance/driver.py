@@ -224,7 +224,8 @@ class Calls:
         return {"names": [one.group for one in await self._ask("groups", given)]}
 
     async def _group_fetch(self, given: Given, partial: Given) -> Given:
-        group, partial["gaps"] = self._group_of(given), self._gaps
+        group = self._group_of(given)
+        self._gaps = partial["gaps"] = []
         found = await settled(group.fetch(given["limit"], timeout=given.get("wait_ms", 0) / 1_000))
         self._leased |= {message.pointer: message for message in found}
         records = [{**record(message), "attempts": str(message.attempts)} for message in found]
@@ -237,6 +238,10 @@ class Calls:
     async def _group_nack(self, given: Given, _partial: Given) -> Given:
         delay = given["delay_ms"] / 1_000 if "delay_ms" in given else None
         await settled(self._leased[int(given["pointer"])].nack(delay, reason=given.get("reason", "")))
+        return {}
+
+    async def _group_release(self, given: Given, _partial: Given) -> Given:
+        await settled(self._leased[int(given["pointer"])].release())
         return {}
 
     async def _group_extend(self, given: Given, _partial: Given) -> Given:

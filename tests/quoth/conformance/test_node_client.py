@@ -105,10 +105,12 @@ def test_node_and_python_share_the_records_of_a_group(driver: list[str], tmp_pat
     with Broker(tmp_path, host="127.0.0.1") as broker, quoth.connect(broker) as client:
         ack = client.publish("jobs", [b"one", b"two", b"three"], key=[None, b"k", b""])
         last = str(ack.last)
-        _, fetched, *settled, info = made(
+        _, fetched, released, again, *settled, info = made(
             driver,
             broker.url,
             {"call": "group", **group, "settings": {"backoff": [0.5, 60], "max_attempts": 2}},
+            {"call": "group_fetch", **group, "limit": 10},
+            {"call": "group_release", **group, "pointer": str(ack.first + 1)},
             {"call": "group_fetch", **group, "limit": 10},
             {"call": "group_ack", **group, "pointer": str(ack.first)},
             {"call": "group_term", **group, "pointer": last, "reason": "é"},
@@ -120,6 +122,7 @@ def test_node_and_python_share_the_records_of_a_group(driver: list[str], tmp_pat
             ("6b", "1"),
             ("", "1"),
         ]
+        assert (released, again["records"]) == ({}, [fetched["records"][1]])
         assert settled == [{}, {}, {}]
         assert info["lag"] <= 2
         with client.group("jobs", "g") as python:

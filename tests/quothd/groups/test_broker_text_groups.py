@@ -22,7 +22,7 @@ from quothwire.protocol.group_messages import (
     OpenGroup,
     SeekGroup,
 )
-from quothwire.protocol.messages import Publish
+from quothwire.protocol.messages import Publish, Published
 
 WAIT_MS = 20_000
 AT_ONCE = {"backoff": [0.0]}
@@ -143,6 +143,16 @@ def test_an_extension_lasts_as_long_as_the_fetch_has_asked_for(
     assert 390_000 < left_ms <= 400_000, "the lease of the group is 30 s"
 
 
+def test_a_release_does_not_count_as_an_attempt(worker: Worker, fast: FastPeer, topic: str) -> None:
+    fast.call(OpenGroup("g", settings={"max_attempts": 2, "backoff": [600.0]}), topic)
+    fast.publish(topic, [b"x", b"y"])
+    for _ in range(3):
+        found = worker.fetch()
+        assert [(attempts, value) for _, attempts, value in found.rows] == [(1, b"x"), (1, b"y")]
+        assert worker.settle("release", found) == 2
+    assert worker.settle("release", found) == 0, "the lease has ended"
+
+
 def test_a_terminated_record_becomes_a_dead_letter(worker: Worker, fast: FastPeer, topic: str) -> None:
     fast.publish(topic, [b"x", b"y"])
     found = worker.fetch()
@@ -169,7 +179,7 @@ def test_a_late_ack_finishes_records_and_a_late_nack_does_nothing(
     late = worker.fetch(100, 0, 1)
     again = worker.fetch(100, WAIT_MS)
     assert [attempts for _, attempts, _ in again.rows] == [2, 2]
-    for word in ("nack", "extend", "term"):
+    for word in ("nack", "release", "extend", "term"):
         assert worker.settle(word, late) == 0
     assert worker.settle("ack", late, late.pointers[0]) == 1
     assert worker.settle("nack", again) == 1, "the other one"
@@ -180,7 +190,7 @@ def test_a_seek_ends_every_lease(worker: Worker, fast: FastPeer, topic: str) -> 
     fast.publish(topic, [b"x", b"y"])
     before = worker.fetch()
     fast.call(SeekGroup("g", 0), topic)
-    for word in ("ack", "nack", "extend", "term"):
+    for word in ("ack", "nack", "release", "extend", "term"):
         assert worker.settle(word, before) == 0
     assert worker.fetch().values == [b"x", b"y"]
 
@@ -275,18 +285,24 @@ def test_a_reply_has_no_record_whose_key_another_member_has(
     assert worker.fetch().values == [b"2"]
 
 
+def damaged_broker(
+    broker_of: Callable[..., Broker], peers: Peers, tmp_path: Path
+) -> tuple[Broker, Published, Published]:
+    """Start a broker with a damaged batch of two records in the topic ``t``, and a sound one behind it."""
+    broker = broker_of()
+    fast = peers.fast(broker)
+    damaged, sound = fast.publish("t", [b"one", b"two"]), fast.publish("t", [b"three"])
+    broker.stop()
+    stored, *_ = stored_batches(tmp_path / "data" / "topics", damaged.log)
+    flip(stored.path, stored.end - 1)
+    return broker_of(), damaged, sound
+
+
 def test_damaged_records_are_told_once_nothing_else_is_left(
     broker_of: Callable[..., Broker], peers: Peers, tmp_path: Path
 ) -> None:
     """The frames of the error settle them; as dead letters they have no value."""
-    broker = broker_of()
-    fast = peers.fast(broker)
-    damaged = fast.publish("t", [b"one", b"two"])
-    sound = fast.publish("t", [b"three"])
-    broker.stop()
-    stored, *_ = stored_batches(tmp_path / "data" / "topics", damaged.log)
-    flip(stored.path, stored.end - 1)
-    broker = broker_of()
+    broker, damaged, sound = damaged_broker(broker_of, peers, tmp_path)
     fast, worker = peers.fast(broker), Worker(peers.simple(broker, zmq.REQ), "t")
     fast.call(OpenGroup("g", settings=AT_ONCE), "t")
     assert worker.fetch(100, 0, 1).rows == [(sound.first, 1, b"three")]
@@ -296,3 +312,17 @@ def test_damaged_records_are_told_once_nothing_else_is_left(
     assert worker.peer.call("group.term", "t", "g", lease, pointers[1]) == [b"1"]
     letter = letter_in(fast, "t.g.dead")
     assert (letter.value, letter.headers["quoth-pointer"]) == (b"", pointers[1])
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_damaged_records_of_a_group_that_hands_out_once_do_not_come_again(
+    broker_of: Callable[..., Broker], peers: Peers, tmp_path: Path, limit: int
+) -> None:
+    broker, damaged, sound = damaged_broker(broker_of, peers, tmp_path)
+    peers.fast(broker).call(OpenGroup("g", settings={"mode": "at_most_once"}), "t")
+    worker = Worker(peers.simple(broker, zmq.REQ), "t")
+    if limit == 2:
+        status, code, _, _, *pointers = worker.peer.ask("group.fetch", "t", "g", limit)
+        assert (status, code, [*map(int, pointers)]) == (b"error", b"damaged", [damaged.first, damaged.last])
+    assert worker.fetch(limit).rows == [(sound.first, 1, b"three")]
+    assert worker.fetch().rows == []

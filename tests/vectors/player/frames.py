@@ -110,7 +110,7 @@ COUNTED = {"publish_staged": "parts", "group_settle": "rows"}
 """The operations whose payload is a list, and the field that has its length."""
 PART = struct.Struct("<4Q")
 ROW = struct.Struct("<B7s4Q")
-ACK, NACK, EXTEND, TERM = 1, 2, 3, 4
+ACK, NACK, EXTEND, TERM, RELEASE = 1, 2, 3, 4, 5
 WITHOUT_TOPIC = frozenset(("hello", "ping", "list", "status"))
 
 
@@ -226,7 +226,7 @@ def _decode_rows(payload: bytes, arguments: dict[str, Any]) -> list[dict[str, An
     for kind, zeros, *numbers in ROW.iter_unpack(payload):
         row = dict(zip(names, (kind, *numbers), strict=True))
         is_within = before < row["first"] <= row["last"] <= POINTER_MAX
-        if not is_within or kind not in (ACK, NACK, EXTEND, TERM) or any(zeros):
+        if not is_within or kind not in (ACK, NACK, EXTEND, TERM, RELEASE) or any(zeros):
             raise Deviation(f"a row of a settlement, behind the pointer {before}: {row}")
         if (kind != ACK and not row["token"]) or row["milliseconds"] > LEASE_MS_MAX:
             raise Deviation(f"a row of a settlement without a token, or with a wrong time: {row}")

@@ -67,8 +67,8 @@ class GroupMember:
         self._fetch: FetchInFlight | None = None
         self._opened_at = 0.0
         """The monotonic time at which the lot came to the stock."""
-        self._seen = 0
-        """All records up to this pointer were handed out to some member."""
+        self._seen = self._generation = 0
+        """All records up to this pointer were handed out to some member, in this generation of the group."""
         self._current: Leased | None = None
         """The records that an iteration has handed out last, and whose body may still be executed."""
         self._is_left = False
@@ -150,6 +150,7 @@ class GroupMember:
         settings = info.settings
         limits = settings["max_in_flight"], settings["max_attempts"]
         self.size = LotSize(settings["mode"], settings["lease"], *limits)
+        self._enter(info.generation)
         self._seen = max(self._seen, info.cursor)
 
     def next_size(self) -> int:
@@ -238,6 +239,7 @@ class GroupMember:
 
     def _report_gone(self, reply: GroupFetched) -> None:
         """Report records that no member of the group can get any more."""
+        self._enter(reply.generation)
         before = self._seen
         self._seen = max((before, *(last for *_, last in reply.leases)))
         if not reply.gone:
@@ -248,3 +250,8 @@ class GroupMember:
         for reason, records in counts.items():
             if records:
                 self._on_gap(Gap(self.options.topic, before, following, records, reason))
+
+    def _enter(self, generation: int) -> None:
+        """Begin another generation: a group that was moved hands out records again. 0: it is not known."""
+        if generation not in (0, self._generation):
+            self._seen, self._generation = 0, generation

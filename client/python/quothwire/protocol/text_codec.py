@@ -10,7 +10,8 @@
 
     "group.fetch" TOPIC GROUP [LIMIT [WAIT_MS [LEASE_MS]]]
                                                    "ok" LEASE [POINTER ATTEMPTS VALUE ...]
-    "group.ack" TOPIC GROUP LEASE POINTER [POINTER ...], and so "group.nack", "group.extend", "group.term"
+    "group.ack" TOPIC GROUP LEASE POINTER [POINTER ...], and so "group.nack", "group.release", "group.extend",
+    "group.term"
                                                    "ok" COUNT
     a "group.fetch" of nothing but damage          "error" "damaged" TEXT LEASE POINTER [POINTER ...]
 
