@@ -4,10 +4,10 @@
 
    The command has the value as its input, and the record in QUOTH_TOPIC, QUOTH_GROUP, QUOTH_POINTER and QUOTH_ATTEMPTS.
    Its exit status 0 acknowledges the record, 65 makes a dead letter of it, any other one gives it back. If the command
-   cannot be started, the record is released, and the worker ends. Its lease (-l, default 30 s) is extended while it runs. Start as many workers as you like: each record goes to one of them. A group
-   that does not exist is created at the beginning of the topic. The worker goes on through any outage of the broker; -t
-   says how long it waits for the broker at first. A signal ends it behind the command that runs. -e: it ends when there
-   is nothing to hand out.
+   cannot be started, the record is released, and the worker ends. Its lease (-l, default 30 s) is extended while it
+   runs. Start as many workers as you like: each record goes to one of them. A group that does not exist is created at
+   the beginning of the topic. The worker goes on through any outage of the broker; -t says how long it waits for the
+   broker at first. A signal ends it behind the command that runs. -e: it ends when there is nothing to hand out.
 
    Exit status: 0 nothing is left, 1 failed, 2 wrong usage, 3 the topic or the group is gone, 4 no answer, 128 + N ended
    by signal N. */
