@@ -129,6 +129,17 @@ def test_command_finds_its_record_in_the_environment(quoth: Command, client: Cli
     assert f"POINTER={second}\nATTEMPTS=1\nKEY=none\nKEY_BASE64=YQBi\nHEADER_TRACE_ID=none\n" in found
 
 
+def test_variables_of_another_record_are_not_handed_on(quoth: Command, client: Client, topic: str) -> None:
+    """As a command of `quoth consume --exec` has them that runs `quoth consume --exec`."""
+    names = ("TOPIC", "GROUP", "POINTER", "ATTEMPTS", "KEY", "KEY_BASE64", "RECORDS", "HEADER_TRACE")
+    outer = {f"QUOTH_{name}": "outer" for name in names} | {"OTHER": "kept"}
+    client.publish(topic, b"x")
+    consume = ("consume", topic, "-g", "g", "--limit", "1", "--exec", "env | grep outer; echo $OTHER")
+    assert quoth(*consume, environment=outer).lines == ["kept"]
+    quoth("group", "seek", topic, "g", "--to", "begin")
+    assert quoth(*consume, "--batch", "2", environment=outer).lines == ["kept"]
+
+
 def test_key_that_is_too_long_for_a_variable_is_left_out(quoth: Command, client: Client, topic: str) -> None:
     client.publish(topic, b"x", key=b"k" * 200_000, headers={"long": b"x" * 60_000})
     line = 'echo "${QUOTH_KEY-none} ${#QUOTH_HEADER_LONG}"'
