@@ -278,6 +278,25 @@ def test_ctrl_c_at_a_terminal_does_not_interrupt_the_command(
     assert client.group(topic, "g", create=False).info().lag == 0
 
 
+@pytest.mark.parametrize("options", [(), ("--until-empty",)])
+def test_end_of_the_reader_ends_it(
+    quoth: Command, client: Client, topic: str, gate: Gate, options: tuple[str, ...]
+) -> None:
+    """The command that cannot print has its record released, at the last attempt of it."""
+    client.publish(topic, numbered(3))
+    consume = quoth.start("consume", topic, "-g", "g", "--max-attempts", "1", *options, "--exec", gate.line)
+    assert gate.value_of(consume.line()) == "0"
+    consume.error_line()
+    consume.close_output()
+    gate.open()
+    ended = consume.end()
+    assert ended.status == 0
+    assert "given back" not in ended.err
+    info = client.group(topic, "g", create=False).info()
+    assert (info.lag, info.in_flight, info.dead) == (3, 0, 0)
+    assert quoth("consume", topic, "-g", "g", "--until-empty", "--exec", "cat").out == b"012"
+
+
 NOT_STARTED = {
     "no-such-command-anywhere": "status 127",
     "exec ./no/such/file": "status 127",

@@ -23,7 +23,7 @@ from quothcli.groups.leases import LeaseExtender
 from quothcli.groups.member import PatientMember
 from quothcli.groups.stopping import StopRequest
 from quothcli.printing.output import Format, Printer
-from quothcli.printing.record_printer import OutputBlocked, RecordPrinter
+from quothcli.printing.record_printer import OutputBlocked, RecordPrinter, has_reader
 from quothcli.printing.text import records_text
 from quothwire.errors import error
 from quothwire.protocol.group_settings import CURSOR
@@ -164,6 +164,9 @@ class Consumption:
             raise
         if verdict is Verdict.ACK:
             self._member.ack(records)
+            return
+        if verdict is Verdict.NACK and self._member.lease and not has_reader():
+            self._member.release(records)  # it could not print
             return
         self.failures += 1
         reason = _reason(status)

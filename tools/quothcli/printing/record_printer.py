@@ -221,15 +221,24 @@ def end_with_reader(end: Callable[[FrameType | None], object] | None = None) -> 
 
     end: called then by the handler of a signal, with the frame that it has interrupted; None to exit.
     """
-    try:
-        if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
-            return
-    except OSError:
+    if not _is_pipe():
         return
-    if _end_of_reader().poll(0):
+    if not has_reader():
         raise SystemExit(CommandStatus.DONE)
     signal.signal(signal.SIGPIPE, partial(_end_without_reader, end or _leave))
     threading.Thread(target=_wait_for_reader, daemon=True).start()
+
+
+def has_reader() -> bool:
+    """Return False if the output is a pipe whose reader has ended."""
+    return not (_is_pipe() and _end_of_reader().poll(0))
+
+
+def _is_pipe() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except OSError:
+        return False
 
 
 def _wait_for_reader() -> None:
@@ -246,7 +255,7 @@ def _end_of_reader() -> select.poll:
 def _end_without_reader(
     end: Callable[[FrameType | None], object], number: int, frame: FrameType | None
 ) -> None:
-    if not _end_of_reader().poll(0):
+    if has_reader():
         return  # the reader of another pipe, like that of stderr, has ended
     signal.signal(number, signal.SIG_IGN)  # the cursor is still to be saved
     end(frame)

@@ -133,18 +133,17 @@ def consume(
             with Consumption(group, stop, limit, until_empty=until_empty) as work:
                 if notice:
                     say(notice)
+                end_with_reader(stop.ask)
                 if line is not None:
                     work.execute(ShellCommand(line, client.url), batch, concurrency)
                 else:
-                    end_with_reader(stop.ask)
                     work.print(shown, batch or PRINTED_MAX)
     except KeyboardInterrupt:
         if stop.status is not None or until_empty:  # the second one, or it was to end by itself
             raise
         return CommandStatus.DONE
     if stop.status is not None:
-        is_cut = until_empty and stop.status == CommandStatus.DONE
-        return CommandStatus.INTERRUPTED if is_cut else stop.status
+        return CommandStatus.INTERRUPTED if until_empty and stop.is_interrupted else stop.status
     return CommandStatus.FAILED if work.failures else gaps.status
 
 
