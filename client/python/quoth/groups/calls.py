@@ -327,7 +327,7 @@ def left(group: ConsumerWork[M, B], seconds: float) -> GroupCall[None]:
     is_settled = yield from member.queue.settled(seconds)
     member.queue.check()
     if not is_settled and (acks := member.queue.unanswered):
-        text = f"{acks} acks have no answer in time"
+        text = f"{'1 ack has' if acks == 1 else f'{acks} acks have'} no answer in time"
         raise error("timed_out", text, "records without an ack are handed out again")
 
 
