@@ -128,6 +128,23 @@ def test_seek_moves_to_places(quoth: Command, topic: str, fill: Fill) -> None:
         assert quoth(*consume).lines == values, to
 
 
+WRONG_PLACES = {
+    # --to: the advice
+    "soon": "begin, end, or a time or pointer like ",
+    "ende": "did you mean end?",
+    "+1h": "did you mean -1h?",
+    "9" * 20: "a pointer is an integer from 0 to ",
+}
+
+
+@pytest.mark.parametrize("to", WRONG_PLACES)
+def test_wrong_place_is_answered_with_what_to_type(quoth: Command, topic: str, to: str) -> None:
+    for line in (("seek", topic, "g", "--to", to), ("create", topic, "g", "--start", to)):
+        happened, advice = quoth("group", *line).refused(2)
+        assert happened.startswith("quoth: bad_pointer: ")
+        assert advice.startswith(f"hint: {WRONG_PLACES[to]}")
+
+
 def test_seek_tells_the_way_back(quoth: Command, topic: str, fill: Fill) -> None:
     fill(b"a", b"b", b"c")
     consume = ("consume", topic, "-g", "g", "--until-empty", "--format", "raw")
