@@ -38,6 +38,9 @@ def left(quoth: Command, topic: str) -> Callable[[], list[int]]:
 def test_letters_are_listed_and_shown(quoth: Command, client: Client, topic: str, bury: Bury) -> None:
     assert quoth("group", "create", topic, "g").status == 0
     assert quoth("group", "dead", "ls", topic, "g") == (0, b"", ""), "there is no dead-letter topic yet"
+    for verb, done in (("retry", "retried"), ("drop", "dropped")):
+        found = quoth("group", "dead", verb, topic, "g", "--all")
+        assert found == (0, f"{done} 0 letters of {topic}.g.dead\n".encode(), "")
     letters = bury(b"one", b"two")
     originals = [one.pointer for one in client.read(topic)]
     listed = quoth("group", "dead", "ls", topic, "g")
@@ -95,6 +98,8 @@ def test_drop_hides_letters_and_seek_brings_them_back(
     assert left() == []
     (lag,) = (one["lag"] for one in quoth("group", "ls", f"{topic}.g.dead", "--format", "json").objects)
     assert lag == 0
+    shown = quoth("group", "info", f"{topic}.g.dead", HANDLED).out
+    assert b"  without a name: 0 records in flight, seen " in shown
     assert len(values(client, topic)) == 4, "nothing was published"
     assert quoth("group", "seek", f"{topic}.g.dead", HANDLED, "--to", str(letters[2])).status == 0
     assert left() == [letters[2], later]

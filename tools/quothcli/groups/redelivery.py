@@ -10,6 +10,7 @@ producer again, in which order ever letters are retried, and one that is retried
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from xxhash import xxh3_64_intdigest
 
@@ -57,9 +58,8 @@ class Redelivery:
 
     def __init__(self, box: LetterBox) -> None:
         self.counts = RetryCounts()
-        self._client = client = box.client
+        self._client = box.client
         self._box = box
-        self._log = client.topic(box.letters).log
 
     def retry(self, letters: list[StoredLetter]) -> None:
         """Publish at most `CHUNK` records, and finish their letters once the last one is synced."""
@@ -67,6 +67,11 @@ class Redelivery:
             durability = "synced" if letter is letters[-1] else ""
             self.counts.add(self._client._run(self._publish(letter, durability)))
         self._box.finish(letters)
+
+    @cached_property
+    def _log(self) -> int:
+        """The identity of the log of the letters, whose topic is there once there is a letter."""
+        return self._client.topic(self._box.letters).log
 
     def _publish(self, letter: StoredLetter, durability: str) -> ClientCall[Ack]:
         topic, message = self._box.topic, letter.message

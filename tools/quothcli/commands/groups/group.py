@@ -276,7 +276,8 @@ def _print(printer: Printer, topic: str, info: GroupInfo, pending: Sequence[Pend
         printer.line(f"{name:<{width}}{value}")
     for member in info.members:
         text = f"{records_text(member['in_flight'])} in flight, seen {span_text(member['idle'])} ago"
-        printer.line(f"{'member':<{width}}{printable(member['name'])}: {text}")
+        known = printable(member["name"]) or "without a name"
+        printer.line(f"{'member':<{width}}{known}: {text}")
 
 
 def _lag_text(info: GroupInfo) -> str:
