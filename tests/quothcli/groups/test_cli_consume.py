@@ -186,6 +186,25 @@ def test_signal_ends_it_while_the_reader_takes_nothing(
     assert [(int(one["value"]), one["attempts"]) for one in again] == [(len(whole), 1)]
 
 
+@pytest.mark.parametrize("options", [("--mode", "at_most_once"), ("--max-attempts", "1")])
+def test_one_record_is_in_hand_where_the_death_of_the_member_takes_it_from_the_group(
+    quoth: Command, client: Client, topic: str, options: tuple[str, str]
+) -> None:
+    count = 3_000
+    client.publish(topic, [b"%1000d" % row for row in range(count)])
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as out, os.fdopen(writing, "wb") as end:
+        consume = quoth.start("consume", topic, "-g", "g", *options, "--format", "raw", stdout=end)
+        eventually(lambda: not select.select([], [end], [], 0)[1], "the pipe is full")
+        info = client.group(topic, "g", create=False).info
+        eventually(lambda: info().in_flight <= 1, "the others are acknowledged")
+        consume.end(signal.SIGKILL)
+        end.close()
+        printed = len(out.read().splitlines())
+    group = info()
+    assert printed <= count - (group.lag - group.in_flight) <= printed + 1
+
+
 def test_terminal_shows_columns(quoth: Command, client: Client, topic: str) -> None:
     stamp = client.publish(topic, b"hello", key=b"k").first
     screen = Screen(24, 80)

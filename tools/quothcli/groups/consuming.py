@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from quoth import ConsumerGroup, GroupMessage, Message
 
 
+PRINTED_MAX = 100
+"""Records that are fetched at once to be printed."""
 CLOSING_S = 2.5
 """Time after which the end of a member says what it waits for. It takes a second where a broker is there."""
 
@@ -91,11 +93,13 @@ class Consumption:
 
     # -- printing ---------------------------------------------------------------------------------------
 
-    def print(self, line: Callable[[Message], bytes], size: int) -> None:
-        """Print records, so many at once, and acknowledge them once the system has taken their lines.
+    def print(self, line: Callable[[Message], bytes], batch: int | None) -> None:
+        """Print records, and acknowledge them once the system has taken their lines.
 
-        What the system has not taken, at the end, is released.
+        What the system has not taken, at the end, is released. batch: the number that is fetched at once;
+        None for one where the death of this member would lose what it has not printed.
         """
+        size = batch or (PRINTED_MAX if self._member.may_hold_several else 1)
         printer = RecordPrinter(line, is_stopped=lambda: self._stop.status is not None)
         with suppress(OutputBlocked), printer:
             while self._goes_on:

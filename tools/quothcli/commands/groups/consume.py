@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from quoth import Client
 
 
-PRINTED_MAX = 100
-"""Records that are fetched at once to be printed."""
 CONCURRENCY_MAX = 1_000
 BATCH_MAX = 10_000
 
@@ -137,7 +135,7 @@ def consume(
                 if line is not None:
                     work.execute(ShellCommand(line, client.url), batch, concurrency)
                 else:
-                    work.print(shown, batch or PRINTED_MAX)
+                    work.print(shown, batch)
     except KeyboardInterrupt:
         if stop.status is not None or until_empty:  # the second one, or it was to end by itself
             raise
