@@ -313,7 +313,7 @@ def test_command_that_cannot_be_started_ends_all_and_gives_the_record_back(
     assert ended.status == 1
     happened, advice = ended.err.splitlines()[-2:]
     assert happened == f"quoth: not_started: the command cannot be started: {line}: {NOT_STARTED[line]}"
-    assert advice.startswith("hint: the record is given back")
+    assert advice.startswith("hint: the record is released")
     info = client.group(topic, "g", create=False).info()
     assert (info.lag, info.in_flight, info.pending) == (3, 0, 1)
     assert quoth("consume", topic, "-g", "g", "--until-empty", "--exec", "cat").out == b"012"

@@ -134,7 +134,7 @@ class ShellCommand:
 
 def not_started(line: str, reason: str) -> Refused:
     """Return the error for a command that cannot be started."""
-    hint = "the record is given back; is everything in it installed, and may it be executed?"
+    hint = "the record is released; is everything in it installed, and may it be executed?"
     return Refused("not_started", f"the command cannot be started: {line}: {reason}", hint)
 
 

@@ -107,10 +107,11 @@ def consume(
     A command finds QUOTH_TOPIC, QUOTH_GROUP, QUOTH_POINTER, QUOTH_ATTEMPTS, QUOTH_KEY and, for each header,
     QUOTH_HEADER_NAME in its environment; with --batch QUOTH_TOPIC, QUOTH_GROUP and QUOTH_RECORDS, their
     number. A `quoth` in it asks the same broker. The lease is extended while it runs. If it cannot be
-    started, status 126 or 127, the record is given back and this command ends.
+    started, status 126 or 127, the record is released and this command ends.
 
-    Ctrl-C and SIGTERM let it finish what it is at; a second signal ends the commands, too. The exit status is
-    1 if a command has failed.
+    Ctrl-C and SIGTERM let it finish what it is at, unless the reader of its output takes nothing; a second
+    signal ends the commands, too. The end of that reader ends it, and what is not printed is released. The
+    exit status is 1 if a command has failed.
     """
     from quothcli.groups.consuming import Consumption
     from quothcli.groups.execution import ShellCommand
