@@ -99,7 +99,7 @@ def test_drop_hides_letters_and_seek_brings_them_back(
     (lag,) = (one["lag"] for one in quoth("group", "ls", f"{topic}.g.dead", "--format", "json").objects)
     assert lag == 0
     shown = quoth("group", "info", f"{topic}.g.dead", HANDLED).out
-    assert b"  without a name: 0 records in flight, seen " in shown
+    assert b"  a member without a name: 0 records in flight, seen " in shown
     assert len(values(client, topic)) == 4, "nothing was published"
     assert quoth("group", "seek", f"{topic}.g.dead", HANDLED, "--to", str(letters[2])).status == 0
     assert left() == [letters[2], later]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Peers
 from kit.machine.commands import Command
 from quoth import Client
 from quothcli.groups import settings
@@ -108,6 +110,26 @@ def test_info_has_members_and_what_is_pending(quoth: Command, client: Client, to
             (stamps[0], stamps[0], ""), (stamps[1], stamps[1], "worker-7"),
         ]  # fmt: skip
         second.ack()
+
+
+def test_lease_of_a_worker_without_a_name_is_shown(
+    quoth: Command, broker: BrokerProcess, peers: Peers, topic: str, fill: Fill
+) -> None:
+    """As those that speak the simple protocol are."""
+    stamps = fill(b"a", b"b")
+    assert quoth("group", "create", topic, "g", "--lease", "10m").status == 0
+    lease, *_ = peers.simple(broker).call("group.fetch", topic, "g", 1)
+    (line,) = quoth("group", "pending", topic, "g").lines
+    assert re.match(
+        rf"{stamps[0]} {stamps[0]}  1 attempt, a member without a name has it for 9m[45]\ds", line
+    )
+    (row,) = quoth("group", "pending", topic, "g", "--format", "json").objects
+    assert (row["member"], row["is_leased"]) == ("", True)
+    shown = quoth("group", "info", topic, "g").out.decode()
+    assert "a member without a name: 1 record in flight, seen " in shown
+    peers.simple(broker).call("group.release", topic, "g", lease, stamps[0])
+    (row,) = quoth("group", "pending", topic, "g", "--format", "json").objects
+    assert (row["attempts"], row["is_leased"]) == (0, False)
 
 
 PLACES = {
