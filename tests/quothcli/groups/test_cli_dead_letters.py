@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -130,6 +131,34 @@ def test_record_is_stored_once_however_often_its_letter_is_retried(
     quoth("group", "seek", f"{topic}.g.dead", HANDLED, "--to", "begin")
     assert quoth(*retry, str(letters[-1])).status == 0
     assert Counter(values(client, topic)) == dict.fromkeys(names, 2), "the newest one is known still"
+
+
+OTHER_RETRY = """
+from quothcli.application import run
+from quothcli.groups import redelivery
+retry = redelivery.Redelivery.retry
+
+def retry_after_another_command(self, letters):
+    redelivery.Redelivery.retry = retry
+    assert run(["group", "dead", "retry", TOPIC, "g", "--all"]) == 0
+    retry(self, letters)
+
+redelivery.Redelivery.retry = retry_after_another_command
+"""
+"""Another command retries all letters once this one has listed the first of them."""
+
+
+def test_two_commands_that_retry_at_a_time_store_each_record_once(
+    quoth: Command, client: Client, topic: str, bury: Bury, left: Callable[[], list[int]]
+) -> None:
+    names = [b"%d" % number for number in range(5 * CHUNK)]
+    bury(*names)
+    both = quoth.prepared(OTHER_RETRY.replace("TOPIC", repr(topic)))
+    ended = both("group", "dead", "retry", topic, "g", "--all", "--format", "json")
+    found = json.loads(ended.lines[-1])
+    assert (ended.status, found["retried"], found["handled"]) == (0, 0, len(names))
+    assert left() == []
+    assert Counter(values(client, topic)) == dict.fromkeys(names, 2)
 
 
 def test_groups_may_share_a_topic_for_their_letters(
