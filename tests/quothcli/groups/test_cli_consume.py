@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import quoth as library
 from kit.broker.brokers import StartBroker
 from kit.client.records import numbered
-from kit.deadlines import eventually
+from kit.deadlines import eventually, hold
 from kit.machine.commands import Command
 from kit.machine.ports import free_port
 from kit.machine.screens import Screen
@@ -159,6 +160,49 @@ def test_end_of_the_reader_ends_it(quoth: Command, client: Client, topic: str) -
         ended = consume.end()
         assert (ended.status, ended.err) == (0, "")
         assert client.group(topic, group, create=False).info().in_flight == 0, "what was not printed is free"
+
+
+@pytest.mark.parametrize("number", ENDS)
+@pytest.mark.parametrize("size", [10, 6_000])
+def test_signal_ends_it_while_the_reader_takes_nothing(
+    quoth: Command, client: Client, topic: str, number: signal.Signals, size: int
+) -> None:
+    """Acknowledges what was written to the pipe, and releases everything else."""
+    client.publish(topic, [b"%*d" % (size, row) for row in range(10_000_000 // (size + 1_000))])
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as out, os.fdopen(writing, "wb") as end:
+        consume = quoth.start("consume", topic, "-g", "g", "--format", "raw", stdout=end)
+        eventually(lambda: not select.select([], [end], [], 0)[1], "the pipe is full")
+        hold(lambda: consume.process.poll() is None, "it waits for the reader", 0.3)
+        assert consume.end(number).status == ENDS[number]
+        end.close()
+        printed = out.read().splitlines()
+    whole = [int(line) for line in printed if len(line) == size]
+    info = client.group(topic, "g", create=False).info()
+    assert whole == list(range(len(whole)))
+    assert info.in_flight == 0
+    assert client.count(topic).records - info.lag == len(whole) > 0
+    again = quoth("consume", topic, "-g", "g", "--limit", "1", "--format", "json").objects
+    assert [(int(one["value"]), one["attempts"]) for one in again] == [(len(whole), 1)]
+
+
+@pytest.mark.parametrize("options", [("--mode", "at_most_once"), ("--max-attempts", "1")])
+def test_one_record_is_in_hand_where_the_death_of_the_member_takes_it_from_the_group(
+    quoth: Command, client: Client, topic: str, options: tuple[str, str]
+) -> None:
+    count = 3_000
+    client.publish(topic, [b"%1000d" % row for row in range(count)])
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as out, os.fdopen(writing, "wb") as end:
+        consume = quoth.start("consume", topic, "-g", "g", *options, "--format", "raw", stdout=end)
+        eventually(lambda: not select.select([], [end], [], 0)[1], "the pipe is full")
+        info = client.group(topic, "g", create=False).info
+        eventually(lambda: info().in_flight <= 1, "the others are acknowledged")
+        consume.end(signal.SIGKILL)
+        end.close()
+        printed = len(out.read().splitlines())
+    group = info()
+    assert printed <= count - (group.lag - group.in_flight) <= printed + 1
 
 
 def test_terminal_shows_columns(quoth: Command, client: Client, topic: str) -> None:

@@ -129,6 +129,17 @@ def test_command_finds_its_record_in_the_environment(quoth: Command, client: Cli
     assert f"POINTER={second}\nATTEMPTS=1\nKEY=none\nKEY_BASE64=YQBi\nHEADER_TRACE_ID=none\n" in found
 
 
+def test_variables_of_another_record_are_not_handed_on(quoth: Command, client: Client, topic: str) -> None:
+    """As a command of `quoth consume --exec` has them that runs `quoth consume --exec`."""
+    names = ("TOPIC", "GROUP", "POINTER", "ATTEMPTS", "KEY", "KEY_BASE64", "RECORDS", "HEADER_TRACE")
+    outer = {f"QUOTH_{name}": "outer" for name in names} | {"OTHER": "kept"}
+    client.publish(topic, b"x")
+    consume = ("consume", topic, "-g", "g", "--limit", "1", "--exec", "env | grep outer; echo $OTHER")
+    assert quoth(*consume, environment=outer).lines == ["kept"]
+    quoth("group", "seek", topic, "g", "--to", "begin")
+    assert quoth(*consume, "--batch", "2", environment=outer).lines == ["kept"]
+
+
 def test_key_that_is_too_long_for_a_variable_is_left_out(quoth: Command, client: Client, topic: str) -> None:
     client.publish(topic, b"x", key=b"k" * 200_000, headers={"long": b"x" * 60_000})
     line = 'echo "${QUOTH_KEY-none} ${#QUOTH_HEADER_LONG}"'
@@ -267,6 +278,25 @@ def test_ctrl_c_at_a_terminal_does_not_interrupt_the_command(
     assert client.group(topic, "g", create=False).info().lag == 0
 
 
+@pytest.mark.parametrize("options", [(), ("--until-empty",)])
+def test_end_of_the_reader_ends_it(
+    quoth: Command, client: Client, topic: str, gate: Gate, options: tuple[str, ...]
+) -> None:
+    """The command that cannot print has its record released, at the last attempt of it."""
+    client.publish(topic, numbered(3))
+    consume = quoth.start("consume", topic, "-g", "g", "--max-attempts", "1", *options, "--exec", gate.line)
+    assert gate.value_of(consume.line()) == "0"
+    consume.error_line()
+    consume.close_output()
+    gate.open()
+    ended = consume.end()
+    assert ended.status == 0
+    assert "given back" not in ended.err
+    info = client.group(topic, "g", create=False).info()
+    assert (info.lag, info.in_flight, info.dead) == (3, 0, 0)
+    assert quoth("consume", topic, "-g", "g", "--until-empty", "--exec", "cat").out == b"012"
+
+
 NOT_STARTED = {
     "no-such-command-anywhere": "status 127",
     "exec ./no/such/file": "status 127",
@@ -283,7 +313,7 @@ def test_command_that_cannot_be_started_ends_all_and_gives_the_record_back(
     assert ended.status == 1
     happened, advice = ended.err.splitlines()[-2:]
     assert happened == f"quoth: not_started: the command cannot be started: {line}: {NOT_STARTED[line]}"
-    assert advice.startswith("hint: the record is given back")
+    assert advice.startswith("hint: the record is released")
     info = client.group(topic, "g", create=False).info()
     assert (info.lag, info.in_flight, info.pending) == (3, 0, 1)
     assert quoth("consume", topic, "-g", "g", "--until-empty", "--exec", "cat").out == b"012"

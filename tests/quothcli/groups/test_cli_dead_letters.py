@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -38,6 +39,9 @@ def left(quoth: Command, topic: str) -> Callable[[], list[int]]:
 def test_letters_are_listed_and_shown(quoth: Command, client: Client, topic: str, bury: Bury) -> None:
     assert quoth("group", "create", topic, "g").status == 0
     assert quoth("group", "dead", "ls", topic, "g") == (0, b"", ""), "there is no dead-letter topic yet"
+    for verb, done in (("retry", "retried"), ("drop", "dropped")):
+        found = quoth("group", "dead", verb, topic, "g", "--all")
+        assert found == (0, f"{done} 0 letters of {topic}.g.dead\n".encode(), "")
     letters = bury(b"one", b"two")
     originals = [one.pointer for one in client.read(topic)]
     listed = quoth("group", "dead", "ls", topic, "g")
@@ -95,6 +99,8 @@ def test_drop_hides_letters_and_seek_brings_them_back(
     assert left() == []
     (lag,) = (one["lag"] for one in quoth("group", "ls", f"{topic}.g.dead", "--format", "json").objects)
     assert lag == 0
+    shown = quoth("group", "info", f"{topic}.g.dead", HANDLED).out
+    assert b"  a member without a name: 0 records in flight, seen " in shown
     assert len(values(client, topic)) == 4, "nothing was published"
     assert quoth("group", "seek", f"{topic}.g.dead", HANDLED, "--to", str(letters[2])).status == 0
     assert left() == [letters[2], later]
@@ -125,6 +131,34 @@ def test_record_is_stored_once_however_often_its_letter_is_retried(
     quoth("group", "seek", f"{topic}.g.dead", HANDLED, "--to", "begin")
     assert quoth(*retry, str(letters[-1])).status == 0
     assert Counter(values(client, topic)) == dict.fromkeys(names, 2), "the newest one is known still"
+
+
+OTHER_RETRY = """
+from quothcli.application import run
+from quothcli.groups import redelivery
+retry = redelivery.Redelivery.retry
+
+def retry_after_another_command(self, letters):
+    redelivery.Redelivery.retry = retry
+    assert run(["group", "dead", "retry", TOPIC, "g", "--all"]) == 0
+    retry(self, letters)
+
+redelivery.Redelivery.retry = retry_after_another_command
+"""
+"""Another command retries all letters once this one has listed the first of them."""
+
+
+def test_two_commands_that_retry_at_a_time_store_each_record_once(
+    quoth: Command, client: Client, topic: str, bury: Bury, left: Callable[[], list[int]]
+) -> None:
+    names = [b"%d" % number for number in range(5 * CHUNK)]
+    bury(*names)
+    both = quoth.prepared(OTHER_RETRY.replace("TOPIC", repr(topic)))
+    ended = both("group", "dead", "retry", topic, "g", "--all", "--format", "json")
+    found = json.loads(ended.lines[-1])
+    assert (ended.status, found["retried"], found["handled"]) == (0, 0, len(names))
+    assert left() == []
+    assert Counter(values(client, topic)) == dict.fromkeys(names, 2)
 
 
 def test_groups_may_share_a_topic_for_their_letters(

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Peers
 from kit.machine.commands import Command
 from quoth import Client
 from quothcli.groups import settings
@@ -110,6 +112,26 @@ def test_info_has_members_and_what_is_pending(quoth: Command, client: Client, to
         second.ack()
 
 
+def test_lease_of_a_worker_without_a_name_is_shown(
+    quoth: Command, broker: BrokerProcess, peers: Peers, topic: str, fill: Fill
+) -> None:
+    """As those that speak the simple protocol are."""
+    stamps = fill(b"a", b"b")
+    assert quoth("group", "create", topic, "g", "--lease", "10m").status == 0
+    lease, *_ = peers.simple(broker).call("group.fetch", topic, "g", 1)
+    (line,) = quoth("group", "pending", topic, "g").lines
+    assert re.match(
+        rf"{stamps[0]} {stamps[0]}  1 attempt, a member without a name has it for 9m[45]\ds", line
+    )
+    (row,) = quoth("group", "pending", topic, "g", "--format", "json").objects
+    assert (row["member"], row["is_leased"]) == ("", True)
+    shown = quoth("group", "info", topic, "g").out.decode()
+    assert "a member without a name: 1 record in flight, seen " in shown
+    peers.simple(broker).call("group.release", topic, "g", lease, stamps[0])
+    (row,) = quoth("group", "pending", topic, "g", "--format", "json").objects
+    assert (row["attempts"], row["is_leased"]) == (0, False)
+
+
 PLACES = {
     # --to: the values that come then
     "begin": ["a", "b", "c"],
@@ -126,6 +148,23 @@ def test_seek_moves_to_places(quoth: Command, topic: str, fill: Fill) -> None:
     for to, values in PLACES.items():
         assert quoth("group", "seek", topic, "g", "--to", to.format(*stamps)).status == 0
         assert quoth(*consume).lines == values, to
+
+
+WRONG_PLACES = {
+    # --to: the advice
+    "soon": "begin, end, or a time or pointer like ",
+    "ende": "did you mean end?",
+    "+1h": "did you mean -1h?",
+    "9" * 20: "a pointer is an integer from 0 to ",
+}
+
+
+@pytest.mark.parametrize("to", WRONG_PLACES)
+def test_wrong_place_is_answered_with_what_to_type(quoth: Command, topic: str, to: str) -> None:
+    for line in (("seek", topic, "g", "--to", to), ("create", topic, "g", "--start", to)):
+        happened, advice = quoth("group", *line).refused(2)
+        assert happened.startswith("quoth: bad_pointer: ")
+        assert advice.startswith(f"hint: {WRONG_PLACES[to]}")
 
 
 def test_seek_tells_the_way_back(quoth: Command, topic: str, fill: Fill) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,33 @@ def drained(fd: int) -> bytes:
     except BlockingIOError:
         pass
     return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, {143}), (signal.SIGINT, {0, 130})], ids=["SIGTERM", "SIGINT"]
+)
+@pytest.mark.parametrize("command", ["tail --after 0", "read"])
+def test_signal_ends_it_while_the_reader_takes_nothing(
+    quoth: Command,
+    topic: str,
+    fill: Fill,
+    path: Path,
+    command: str,
+    number: signal.Signals,
+    status: set[int],
+) -> None:
+    fill(*(b"%05d" % row + b"x" * 300 for row in range(3_000)))
+    name, *options = command.split()
+    line = (name, topic, *options, "--cursor", str(path), "--format", "raw")
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as out, os.fdopen(writing, "wb") as end:
+        running = quoth.start(*line, stdout=end)
+        eventually(lambda: not select.select([], [end], [], 0)[1], "the pipe is full")
+        assert running.end(number).status in status
+        end.close()
+        printed = out.read().splitlines()
+    assert [int(row[:5]) for row in printed] == list(range(len(printed)))
+    assert int(quoth(*line, "--limit", "1").out[:5]) == len(printed), "it goes on behind what was written"
 
 
 @pytest.mark.parametrize("command", ["tail --after 0", "read"])

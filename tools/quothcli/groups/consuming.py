@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -23,7 +23,7 @@ from quothcli.groups.leases import LeaseExtender
 from quothcli.groups.member import PatientMember
 from quothcli.groups.stopping import StopRequest
 from quothcli.printing.output import Format, Printer
-from quothcli.printing.record_printer import RecordPrinter
+from quothcli.printing.record_printer import OutputBlocked, RecordPrinter, has_reader
 from quothcli.printing.text import records_text
 from quothwire.errors import error
 from quothwire.protocol.group_settings import CURSOR
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from quoth import ConsumerGroup, GroupMessage, Message
 
 
+PRINTED_MAX = 100
+"""Records that are fetched at once to be printed."""
 CLOSING_S = 2.5
 """Time after which the end of a member says what it waits for. It takes a second where a broker is there."""
 
@@ -91,22 +93,29 @@ class Consumption:
 
     # -- printing ---------------------------------------------------------------------------------------
 
-    def print(self, line: Callable[[Message], bytes], size: int) -> None:
-        """Print records, so many at once, and acknowledge them once the system has taken their lines."""
-        with RecordPrinter(line, None, None) as printer:
+    def print(self, line: Callable[[Message], bytes], batch: int | None) -> None:
+        """Print records, and acknowledge them once the system has taken their lines.
+
+        What the system has not taken, at the end, is released. batch: the number that is fetched at once;
+        None for one where the death of this member would lose what it has not printed.
+        """
+        size = batch or (PRINTED_MAX if self._member.may_hold_several else 1)
+        printer = RecordPrinter(line, is_stopped=lambda: self._stop.status is not None)
+        with suppress(OutputBlocked), printer:
             while self._goes_on:
                 found = self._taken(size)
                 if not found:
                     if self._until_empty and self._member.is_empty:
                         return
                     continue
+                before = printer.written
                 try:
                     with self._extender.held(found):
                         printer.take(found)
-                except BaseException:
-                    self._member.release(found)
-                    raise
-                self._member.ack(found)
+                finally:
+                    count = printer.written - before
+                    self._member.ack(found[:count])
+                    self._member.release(found[count:])
 
     # -- executing --------------------------------------------------------------------------------------
 
@@ -159,6 +168,9 @@ class Consumption:
             raise
         if verdict is Verdict.ACK:
             self._member.ack(records)
+            return
+        if verdict is Verdict.NACK and self._member.lease and not has_reader():
+            self._member.release(records)  # it could not print
             return
         self.failures += 1
         reason = _reason(status)

@@ -29,6 +29,14 @@ KILLED_S = 2.0
 """Time that a command has to end after SIGTERM."""
 
 
+_HEADER = HEADER_PREFIX.encode()
+_ABOUT_RECORDS = frozenset(
+    f"QUOTH_{name}".encode()
+    for name in ("TOPIC", "GROUP", "POINTER", "ATTEMPTS", "KEY", "KEY_BASE64", "RECORDS")
+)
+"""The variables of a command that say what it gets, without those of headers."""
+
+
 class Verdict(Enum):
     """The meaning of an exit status."""
 
@@ -68,6 +76,11 @@ def variables_of(message: GroupMessage, group: str) -> dict[bytes, bytes]:
     return found
 
 
+def _is_about_a_record(variable: bytes) -> bool:
+    """Return True for a variable of an outer `quoth consume --exec`, which is about another record."""
+    return variable in _ABOUT_RECORDS or variable.startswith(_HEADER)
+
+
 class ShellCommand:
     """A command for the shell, run in a process group of its own: Ctrl-C lets it finish. Used by any thread.
 
@@ -79,7 +92,8 @@ class ShellCommand:
         self.is_killed = False
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._environment = dict(os.environb)
+        inherited = os.environb.items()
+        self._environment = {name: value for name, value in inherited if not _is_about_a_record(name)}
         self._environment.pop(CONTEXT_VARIABLE.encode(), None)
         self._environment[URL_VARIABLE.encode()] = url.encode()
 
@@ -120,7 +134,7 @@ class ShellCommand:
 
 def not_started(line: str, reason: str) -> Refused:
     """Return the error for a command that cannot be started."""
-    hint = "the record is given back; is everything in it installed, and may it be executed?"
+    hint = "the record is released; is everything in it installed, and may it be executed?"
     return Refused("not_started", f"the command cannot be started: {line}: {reason}", hint)
 
 

@@ -37,6 +37,8 @@ class PatientMember:
     ) -> None:
         self.lease = 0.0 if info.settings["mode"] == AT_MOST_ONCE else float(info.settings["lease"])
         """Seconds; 0 in a group without leases."""
+        self.may_hold_several = self.lease > 0 and info.settings["max_attempts"] != 1
+        """False if records that are fetched and not begun with are lost, or dead letters, if this dies."""
         self.is_empty = False
         """True if the broker had nothing to hand out, the last time."""
         self._group = group

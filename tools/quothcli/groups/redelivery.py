@@ -4,12 +4,14 @@ The letters of a group are a producer for the topic of their records, and the po
 sequence: a sparse numbering, so the broker takes any higher one, and recognises the last 64 of them for a
 week. A letter below the newest one that was retried is not taken by that producer. It goes to the next one of
 a series: a letter is tried with each of them until one takes it, or recognises it. So a letter finds its
-producer again, in which order ever letters are retried, and one that is retried twice is stored once.
+producer again, in which order ever letters are retried. One that no producer recognises any more may have
+been retried by another command meanwhile: then it is not left, and is skipped.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from xxhash import xxh3_64_intdigest
 
@@ -18,7 +20,7 @@ from quoth.columns import columns
 from quoth.core.options import deadline_in
 from quoth.core.request_state import ClientCall, RequestState
 from quothcli.cli.exit_status import Refused
-from quothcli.groups.letters import LetterBox, StoredLetter
+from quothcli.groups.letters import LetterBox, LettersLeft, StoredLetter
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import Conflict, Damaged, NotFound
@@ -36,11 +38,13 @@ _NOT_TAKEN = ("out_of_sequence", "forgotten_sequence")
 class RetryCounts:
     """The outcome. duplicates: letters that an earlier attempt has published, and that came no second time.
 
-    first, last: the lowest and the highest pointer of the records in their topic, 0 for none.
+    handled: letters that another command has retried or dropped meanwhile. first, last: the lowest and the
+    highest pointer of the records in their topic, 0 for none.
     """
 
     retried: int = 0
     duplicates: int = 0
+    handled: int = 0
     first: int = 0
     last: int = 0
 
@@ -57,18 +61,31 @@ class Redelivery:
 
     def __init__(self, box: LetterBox) -> None:
         self.counts = RetryCounts()
-        self._client = client = box.client
+        self._client = box.client
         self._box = box
-        self._log = client.topic(box.letters).log
+        self._left: LettersLeft | None = None
+        """The letters that were left when one was not taken."""
 
     def retry(self, letters: list[StoredLetter]) -> None:
         """Publish at most `CHUNK` records, and finish their letters once the last one is synced."""
         for letter in letters:
             durability = "synced" if letter is letters[-1] else ""
-            self.counts.add(self._client._run(self._publish(letter, durability)))
+            if self._is_left(letter) and (ack := self._client._run(self._publish(letter, durability))):
+                self.counts.add(ack)
+            else:
+                self.counts.handled += 1
         self._box.finish(letters)
 
-    def _publish(self, letter: StoredLetter, durability: str) -> ClientCall[Ack]:
+    def _is_left(self, letter: StoredLetter) -> bool:
+        return self._left is None or self._left.has(letter.pointer)
+
+    @cached_property
+    def _log(self) -> int:
+        """The identity of the log of the letters, whose topic is there once there is a letter."""
+        return self._client.topic(self._box.letters).log
+
+    def _publish(self, letter: StoredLetter, durability: str) -> ClientCall[Ack | None]:
+        """Publish the record of a letter; return None if it turns out that the letter is not left."""
         topic, message = self._box.topic, letter.message
         headers = letter.headers
         if not (message.value or message.key or headers):
@@ -88,6 +105,10 @@ class Redelivery:
             except Conflict as problem:
                 if problem.code not in _NOT_TAKEN:
                     raise
+                if number == 0:
+                    self._left = self._box.left()
+                    if not self._is_left(letter):
+                        return None
             else:
                 assert isinstance(reply, Published)
                 return Ack.of(reply)

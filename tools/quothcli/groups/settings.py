@@ -37,7 +37,9 @@ def place_typed(text: str) -> int | str:
         return max(0, as_pointer(text) - 1)
     except QuothError as problem:
         near = nearest(text, PLACES)
-        hint = f"did you mean {near}?" if near else f"begin, end, or a time or pointer {problem.hint}"
+        known = problem.hint.startswith("like ")
+        hint = f"begin, end, or a time or pointer {problem.hint}" if known else problem.hint
+        hint = f"did you mean {near}?" if near else hint
         raise error(problem.code, problem.text, hint) from None
 
 

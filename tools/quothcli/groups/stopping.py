@@ -24,12 +24,14 @@ class StopRequest:
     """Takes SIGINT and SIGTERM inside a ``with`` block as a request to stop.
 
     status: the exit status once there is one. The first signal sets it, and ends a wait that `waiting` marks.
+    is_interrupted: True if that was SIGINT.
     It raises at no other place: records that were fetched would be under a lease that no one ends. The second
     signal raises KeyboardInterrupt, or SystemExit, wherever the main thread is.
     """
 
     def __init__(self) -> None:
         self.status: int | None = None
+        self.is_interrupted = False
         self._is_waiting = False
         self._before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
 
@@ -65,6 +67,7 @@ class StopRequest:
     def _take(self, number: int, frame: FrameType | None) -> None:
         status = CommandStatus.DONE if number == signal.SIGINT else 128 + number
         if self.status is None:
+            self.is_interrupted = number == signal.SIGINT
             self.ask(frame, status)
             return
         for one in _SIGNALS:

@@ -1,8 +1,9 @@
 """Prints records, advances a cursor behind them, and reports gaps and delays on stderr.
 
-A record is done when the system has taken its line. A write is never larger than what a pipe takes whole, so
-the cursor stands exactly behind the written records when the pipe's reader or the command ends. It is saved
-once for all records that came together.
+A record is done when the system has taken its line. A write is never larger than what a pipe takes whole, and
+waits until the pipe has room for it. So the cursor stands exactly behind the written records when the pipe's
+reader or the command ends, also while the reader takes nothing. It is saved once for all records that came
+together.
 """
 
 from __future__ import annotations
@@ -35,30 +36,44 @@ SILENT_LOOKS = 2
 """Looks without a record after which the topics are reported that a merge waits for."""
 WRITE_BYTES = select.PIPE_BUF
 """Size of a write that a pipe takes whole or not at all."""
+LOOK_MS = 200
+"""Time between two questions whether to stop, while the output takes nothing."""
+
+
+class OutputBlocked(Exception):
+    """Raised while the reader of the output takes nothing, once a `RecordPrinter` is to stop."""
 
 
 class RecordPrinter:
     """Prints records, up to a number if there is one.
 
     line: formats a record. passes: the filter of the records that are printed; the others count as done, and
-    not for the number. As a context manager it hands on, at the end, what was printed, also when interrupted.
+    not for the number. is_stopped: asked while the output takes nothing; `take` ends then with
+    `OutputBlocked`. written: the number of records that are done.
     """
 
     def __init__(
         self,
         line: Callable[[Message], bytes],
-        cursor: Cursor | None,
-        number: int | None,
+        cursor: Cursor | None = None,
+        number: int | None = None,
         passes: Filter | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.written = 0
         self._line = line
         self._cursor = cursor
         self._left = math.inf if number is None else number
         self._passes = passes
+        self._is_stopped = is_stopped
         # A buffer of its own: stdout has none with PYTHONUNBUFFERED. Its contents are not written yet.
-        out = io.FileIO(sys.stdout.fileno(), "w", closefd=False)
-        self._out = io.BufferedWriter(out, 2 * WRITE_BYTES)
+        self._file = io.FileIO(sys.stdout.fileno(), "w", closefd=False)
+        self._out = io.BufferedWriter(self._file, 2 * WRITE_BYTES)
+        self._room = select.poll()
+        self._room.register(self._file, select.POLLOUT)
         self._bytes = 0
+        self._pending = 0
+        """Records that are done once the buffer is written."""
         self._done: dict[str, Message] = {}
         """The last record of each topic that is not handed on yet."""
 
@@ -69,8 +84,7 @@ class RecordPrinter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None or not issubclass(kind, OSError):
-            self._hand_on()
+        self._file.close()  # what could not be written is discarded: a write might wait for ever
 
     @property
     def is_done(self) -> bool:
@@ -78,21 +92,36 @@ class RecordPrinter:
         return self._left <= 0
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Print records, hand them on, and save the cursor behind them."""
-        for message in messages:
-            if self.is_done:
-                break
-            if self._passes is None or self._passes(message):
-                self._print(self._line(message))
-            self._done[message.topic] = message
-        self._hand_on()
+        """Print records, hand them on, and save the cursor behind them.
+
+        Interrupted, it hands on what is printed, unless it would have to wait for that.
+        """
+        try:
+            for message in messages:
+                if self.is_done:
+                    break
+                if self._passes is None or self._passes(message):
+                    self._print(self._line(message))
+                self._done[message.topic] = message
+                self._pending += 1
+            self._hand_on()
+        except OSError:
+            raise
+        except BaseException:
+            if self._room.poll(0):
+                self._flush()
+            raise
         self._save()
 
     def _print(self, line: bytes) -> None:
         if self._bytes and self._bytes + len(line) > WRITE_BYTES:
             self._hand_on()
-        self._out.write(line)
-        self._bytes += len(line)
+        for begin in range(0, len(line), WRITE_BYTES):
+            if begin:
+                self._hand_on()
+            part = line[begin : begin + WRITE_BYTES]
+            self._out.write(part)
+            self._bytes += len(part)
         self._left -= 1
 
     def _save(self) -> None:
@@ -100,10 +129,18 @@ class RecordPrinter:
             self._cursor.save()
 
     def _hand_on(self) -> None:
+        while not self._room.poll(LOOK_MS):
+            if self._is_stopped():
+                raise OutputBlocked
+        self._flush()
+
+    def _flush(self) -> None:
         self._out.flush()
         if self._cursor is not None:
             for message in self._done.values():
                 self._cursor.advance(message)
+        self.written += self._pending
+        self._pending = 0
         self._done.clear()
         self._bytes = 0
 
@@ -184,15 +221,24 @@ def end_with_reader(end: Callable[[FrameType | None], object] | None = None) -> 
 
     end: called then by the handler of a signal, with the frame that it has interrupted; None to exit.
     """
-    try:
-        if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
-            return
-    except OSError:
+    if not _is_pipe():
         return
-    if _end_of_reader().poll(0):
+    if not has_reader():
         raise SystemExit(CommandStatus.DONE)
     signal.signal(signal.SIGPIPE, partial(_end_without_reader, end or _leave))
     threading.Thread(target=_wait_for_reader, daemon=True).start()
+
+
+def has_reader() -> bool:
+    """Return False if the output is a pipe whose reader has ended."""
+    return not (_is_pipe() and _end_of_reader().poll(0))
+
+
+def _is_pipe() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except OSError:
+        return False
 
 
 def _wait_for_reader() -> None:
@@ -209,7 +255,7 @@ def _end_of_reader() -> select.poll:
 def _end_without_reader(
     end: Callable[[FrameType | None], object], number: int, frame: FrameType | None
 ) -> None:
-    if not _end_of_reader().poll(0):
+    if has_reader():
         return  # the reader of another pipe, like that of stderr, has ended
     signal.signal(number, signal.SIG_IGN)  # the cursor is still to be saved
     end(frame)

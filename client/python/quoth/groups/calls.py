@@ -51,8 +51,8 @@ class GroupLag(NamedTuple):
 class PendingRange(NamedTuple):
     """Records from a first to a last pointer that were handed out and are not finished.
 
-    attempts: how often. member: the one that has their lease; empty if no member has. seconds: until the
-    lease ends, or until the next hand-out.
+    attempts: how often. member: the one that has their lease; empty for none, and for one without a name.
+    seconds: until the lease ends, or until the next hand-out. is_leased: True if a member has them.
     """
 
     first: int
@@ -60,6 +60,7 @@ class PendingRange(NamedTuple):
     attempts: int
     member: str
     seconds: float
+    is_leased: bool
 
 
 class GroupWork:
@@ -134,8 +135,8 @@ def pending(group: GroupWork) -> ClientCall[list[PendingRange]]:
 
 
 def _pending_range(bounds: list[int], member: str) -> PendingRange:
-    first, last, attempts, milliseconds, _ = bounds
-    return PendingRange(first, last, attempts, member, milliseconds / 1_000)
+    first, last, attempts, milliseconds, token = bounds
+    return PendingRange(first, last, attempts, member, milliseconds / 1_000, token != 0)
 
 
 def seek(group: GroupWork, where: Timestamp) -> ClientCall[GroupInfo]:
@@ -327,7 +328,7 @@ def left(group: ConsumerWork[M, B], seconds: float) -> GroupCall[None]:
     is_settled = yield from member.queue.settled(seconds)
     member.queue.check()
     if not is_settled and (acks := member.queue.unanswered):
-        text = f"{acks} acks have no answer in time"
+        text = f"{'1 ack has' if acks == 1 else f'{acks} acks have'} no answer in time"
         raise error("timed_out", text, "records without an ack are handed out again")
 
 

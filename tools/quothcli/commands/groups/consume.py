@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from quoth import Client
 
 
-PRINTED_MAX = 100
-"""Records that are fetched at once to be printed."""
 CONCURRENCY_MAX = 1_000
 BATCH_MAX = 10_000
 
@@ -109,10 +107,11 @@ def consume(
     A command finds QUOTH_TOPIC, QUOTH_GROUP, QUOTH_POINTER, QUOTH_ATTEMPTS, QUOTH_KEY and, for each header,
     QUOTH_HEADER_NAME in its environment; with --batch QUOTH_TOPIC, QUOTH_GROUP and QUOTH_RECORDS, their
     number. A `quoth` in it asks the same broker. The lease is extended while it runs. If it cannot be
-    started, status 126 or 127, the record is given back and this command ends.
+    started, status 126 or 127, the record is released and this command ends.
 
-    Ctrl-C and SIGTERM let it finish what it is at; a second signal ends the commands, too. The exit status is
-    1 if a command has failed.
+    Ctrl-C and SIGTERM let it finish what it is at, unless the reader of its output takes nothing; a second
+    signal ends the commands, too. The end of that reader ends it, and what is not printed is released. The
+    exit status is 1 if a command has failed.
     """
     from quothcli.groups.consuming import Consumption
     from quothcli.groups.execution import ShellCommand
@@ -133,18 +132,17 @@ def consume(
             with Consumption(group, stop, limit, until_empty=until_empty) as work:
                 if notice:
                     say(notice)
+                end_with_reader(stop.ask)
                 if line is not None:
                     work.execute(ShellCommand(line, client.url), batch, concurrency)
                 else:
-                    end_with_reader(stop.ask)
-                    work.print(shown, batch or PRINTED_MAX)
+                    work.print(shown, batch)
     except KeyboardInterrupt:
         if stop.status is not None or until_empty:  # the second one, or it was to end by itself
             raise
         return CommandStatus.DONE
     if stop.status is not None:
-        is_cut = until_empty and stop.status == CommandStatus.DONE
-        return CommandStatus.INTERRUPTED if is_cut else stop.status
+        return CommandStatus.INTERRUPTED if until_empty and stop.is_interrupted else stop.status
     return CommandStatus.FAILED if work.failures else gaps.status
 
 

@@ -98,11 +98,12 @@ def retry(
     """Publish the records of dead letters again, each once.
 
     The record comes at the end of its topic, for all its groups, with its value, key and headers. Then `ls`
-    does not show its letter any more. If the command is killed in between, or there are two at a time, do it
-    again: a letter that was published within a week is recognised, and stored once.
+    does not show its letter any more. If the command is killed in between, do it again within a week: what
+    was published is recognised, and stored once. So are letters that two commands retry at a time.
 
     A log deletes no single record, so the letter stays in its topic. The group `quoth-handled` of that topic
-    acknowledges it; `quoth group seek` moves that back to see letters again that are done.
+    acknowledges it; `quoth group seek` moves that back to see letters again that are done. One that is
+    retried then is stored again, unless it is among the last 64.
     """
     from quothcli.groups.redelivery import CHUNK, Redelivery
 
@@ -113,10 +114,11 @@ def retry(
         for part in _reported(chosen, CHUNK, letters.retry, "retried"):
             advance(len(part), sum(len(one.message.value) for one in part))
     counts = letters.counts
+    handled += counts.handled
     text = _done_text("retried", counts.retried, box, handled)
     if counts.duplicates:
         text += f"; {counted(counts.duplicates, 'record')} of them had been published by an earlier retry"
-    content = {"topic": topic, "group": name, "letters": box.letters, **asdict(counts), "handled": handled}
+    content = {"topic": topic, "group": name, "letters": box.letters, **asdict(counts) | {"handled": handled}}
     session.printer.answer(text, content, counts.retried)
     return gaps.status
 

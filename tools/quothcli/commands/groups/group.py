@@ -276,7 +276,7 @@ def _print(printer: Printer, topic: str, info: GroupInfo, pending: Sequence[Pend
         printer.line(f"{name:<{width}}{value}")
     for member in info.members:
         text = f"{records_text(member['in_flight'])} in flight, seen {span_text(member['idle'])} ago"
-        printer.line(f"{'member':<{width}}{printable(member['name'])}: {text}")
+        printer.line(f"{'member':<{width}}{_member_text(member['name'])}: {text}")
 
 
 def _lag_text(info: GroupInfo) -> str:
@@ -293,6 +293,11 @@ def _pending_text(info: GroupInfo, pending: Sequence[PendingRange]) -> str:
 
 def _state_text(one: PendingRange) -> str:
     attempts = counted(one.attempts, "attempt")
-    if one.member:
-        return f"{attempts}, {printable(one.member)} has it for {span_text(one.seconds)}"
+    if one.is_leased:
+        return f"{attempts}, {_member_text(one.member)} has it for {span_text(one.seconds)}"
     return f"{attempts}, handed out again in {span_text(one.seconds)}" if one.seconds else f"{attempts}, free"
+
+
+def _member_text(name: str) -> str:
+    """Format the name of a member. Workers that speak the simple protocol have none."""
+    return printable(name) or "a member without a name"
