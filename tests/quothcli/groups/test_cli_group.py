@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Peers
 from kit.machine.commands import Command
-from quoth import Client
+from quoth import Client, connect
 from quothcli.groups import settings
 from quothwire import pointer as pointers
 from quothwire.protocol.group_settings import NAMES
@@ -110,6 +110,18 @@ def test_info_has_members_and_what_is_pending(quoth: Command, client: Client, to
             (stamps[0], stamps[0], ""), (stamps[1], stamps[1], "worker-7"),
         ]  # fmt: skip
         second.ack()
+
+
+def test_oldest_pending_record_is_known_after_a_crash(alone: Command, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    alone.url = broker.url
+    with connect(broker.url) as client:
+        stamps = client.publish("t", [b"a", b"b"])
+        client.group("t", "g").fetch(1)
+    broker.kill()
+    broker.restart()
+    shown = alone("group", "info", "t", "g").out.decode()
+    assert f"1 record; the oldest is {stamps.first}: 1 attempt, " in shown
 
 
 def test_lease_of_a_worker_without_a_name_is_shown(

@@ -288,7 +288,10 @@ def _lag_text(info: GroupInfo) -> str:
 
 def _pending_text(info: GroupInfo, pending: Sequence[PendingRange]) -> str:
     text = records_text(info.pending)
-    return f"{text}; the oldest is {pending[0].first}: {_state_text(pending[0])}" if pending else text
+    if not pending:
+        return text
+    first = max(pending[0].first, info.oldest)  # after a crash the range begins in front of its first record
+    return f"{text}; the oldest is {first}: {_state_text(pending[0])}"
 
 
 def _state_text(one: PendingRange) -> str:
