@@ -71,6 +71,23 @@ def test_a_slow_iteration_keeps_the_leases_of_what_waits(client: Client, topic: 
         assert len(found) == len({*found})
 
 
+def test_a_body_that_extends_its_record_keeps_no_expired_ones(client: Client, topic: str) -> None:
+    """Records that wait behind it have the lease of before, and go to another member at its end."""
+    client.publish(topic, numbered(60))
+    with client.group(topic, "g", lease=0.5, backoff=[0.0]) as group, client.group(topic, "g") as other:
+        iterator = iter(group)
+        list(islice(iterator, 10))
+        next(iterator).extend(60)
+        taken: list[GroupMessage] = []
+        while 2 not in {message.attempts for message in taken}:
+            for message in other.fetch(timeout=DEADLINE_S):
+                message.ack()
+                taken.append(message)
+        client.publish(topic, b"last")
+        found = list(iter(lambda: next(iterator).value, b"last"))
+        assert not {*found} & {*values_of(taken)}
+
+
 def test_a_fetch_that_is_given_up_leaves_no_lease_behind(client: Client, topic: str) -> None:
     """The end of a member waits for the fetch that the broker still holds."""
     client.create_topic(topic)

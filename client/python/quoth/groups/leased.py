@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Self, TypeAlias
 
 from quoth.batch import Batch
@@ -52,12 +53,18 @@ class Leased:
         """Set `is_settled`."""
         raise NotImplementedError
 
+    def _note_extended(self, lease: HeldLease) -> None:
+        """Set `_lease`."""
+        raise NotImplementedError
+
     def _settle(
         self, kind: Settle, milliseconds: int = 0, reason: str = "", *, waiter: Waiter | None = None
     ) -> SettleCall:
         """Add a row about them to the queue, unless they have no lease."""
         if kind is Settle.EXTEND:
-            self._lease.deadline = max(self._lease.deadline, time.monotonic() + milliseconds / 1_000)
+            # Other records of the lease are not extended.
+            deadline = max(self._lease.deadline, time.monotonic() + milliseconds / 1_000)
+            self._note_extended(replace(self._lease, deadline=deadline))
         else:
             self._note_settled()
         if not self._lease.token:
@@ -170,6 +177,9 @@ class LeasedMessage(Leased, Message):
     def _note_settled(self) -> None:
         self.is_settled = True
 
+    def _note_extended(self, lease: HeldLease) -> None:
+        self._lease = lease
+
 
 class LeasedBatch(Leased, Batch):
     """Consecutive records under one lease, settled together. Its messages are plain ones."""
@@ -188,3 +198,6 @@ class LeasedBatch(Leased, Batch):
 
     def _note_settled(self) -> None:
         self.is_settled = True
+
+    def _note_extended(self, lease: HeldLease) -> None:
+        self._lease = lease
