@@ -12,11 +12,11 @@ from typing import Self, TypeAlias
 
 from quoth.batch import Batch
 from quoth.groups.lot import LeasedPart
-from quoth.groups.options import as_milliseconds
+from quoth.groups.options import as_milliseconds, as_reason
 from quoth.groups.settlements import HeldLease, LeasedRange, SettlementQueue, Waiter
 from quoth.message import Message
 from quothwire.errors import error
-from quothwire.protocol.settlement import Settle
+from quothwire.protocol.settlement import MILLISECONDS_MAX, Settle
 
 SettleCall: TypeAlias = Waiter | None
 """A waiter for the outcome of a settlement; None for one that is not waited for."""
@@ -101,8 +101,8 @@ def nack(leased: Leased, delay: float | None = None, *, reason: str = "") -> Set
     delay: None for the group's backoff. reason: for the dead letter, if it was their last attempt. Raises
     `Conflict` ``lease_lost`` if the member does not have the lease any more.
     """
-    milliseconds = 0 if delay is None else 1 + as_milliseconds(delay, "delay")
-    return leased._wait_for(Settle.NACK, milliseconds, reason)
+    milliseconds = 0 if delay is None else min(1 + as_milliseconds(delay, "delay"), MILLISECONDS_MAX)
+    return leased._wait_for(Settle.NACK, milliseconds, as_reason(reason))
 
 
 def release(leased: Leased) -> SettleCall:
@@ -120,7 +120,7 @@ def extend(leased: Leased, seconds: float) -> SettleCall:
     Raises `Conflict` ``lease_lost`` if the member does not have it any more: another one may have the
     records now.
     """
-    return leased._wait_for(Settle.EXTEND, as_milliseconds(seconds, "seconds"))
+    return leased._wait_for(Settle.EXTEND, _extension(seconds))
 
 
 def term(leased: Leased, reason: str = "") -> SettleCall:
@@ -128,7 +128,12 @@ def term(leased: Leased, reason: str = "") -> SettleCall:
 
     Raises `Conflict` ``lease_lost`` if the member does not have the lease any more.
     """
-    return leased._wait_for(Settle.TERM, reason=reason)
+    return leased._wait_for(Settle.TERM, reason=as_reason(reason))
+
+
+def _extension(seconds: float) -> int:
+    """Return the milliseconds of an extension; 0 would be the lease of the group."""
+    return max(1, as_milliseconds(seconds, "seconds"))
 
 
 # -- several at once ----------------------------------------------------------------------------------------
@@ -145,7 +150,7 @@ def settle_all(records: Iterable[Leased], kind: Settle, milliseconds: int = 0, r
 
 def extend_all(records: Iterable[Leased], seconds: float) -> list[SettleCall]:
     """Extend the leases of records in as few requests as possible; returns a waiter for each."""
-    milliseconds = as_milliseconds(seconds, "seconds")
+    milliseconds = _extension(seconds)
     return [one._settle(Settle.EXTEND, milliseconds, waiter=one._queue.new_waiter()) for one in records]
 
 
