@@ -17,7 +17,7 @@ from quoth.core.options import Timing
 from quoth.core.request_state import RequestState
 from quoth.groups.leased import Leased
 from quoth.groups.lot import Lot, LotSize
-from quoth.groups.options import GroupOptions
+from quoth.groups.options import GroupOptions, reason_of
 from quoth.groups.settlements import GIVEN_BACK_MS, GroupCall, SettlementQueue, Wait, Waiter
 from quoth.groups.stock import LeasedStock
 from quoth.message import Gap, Reason
@@ -141,7 +141,7 @@ class GroupMember:
         current, self._current = self._current, None
         if current is not None and not current.is_settled:
             milliseconds = 0 if isinstance(problem, Exception) else GIVEN_BACK_MS
-            current._settle(Settle.NACK, milliseconds, f"{type(problem).__name__}: {problem}")
+            current._settle(Settle.NACK, milliseconds, reason_of(problem))
 
     # -- fetching ---------------------------------------------------------------------------------------
 

@@ -121,3 +121,12 @@ def as_reason(given: str) -> str:
     if not isinstance(given, str):
         raise error("bad_request", f"reason is text, not {given!r:.100}")
     return given.encode(errors="backslashreplace").decode()
+
+
+def reason_of(problem: BaseException) -> str:
+    """Return the reason of a nack for an error."""
+    kind = type(problem).__name__
+    try:
+        return as_reason(f"{kind}: {problem}")
+    except Exception:  # of its conversion to text
+        return kind

@@ -21,7 +21,7 @@ from quoth.connection.connection import PipeWakeup
 from quoth.groups.calls import taken
 from quoth.groups.group import ConsumerGroup, GroupMessage
 from quoth.groups.leased import LeasedMessage
-from quoth.groups.options import GroupOptions, SubscriptionOptions
+from quoth.groups.options import GroupOptions, SubscriptionOptions, reason_of
 from quothwire.errors import error
 from quothwire.protocol.settlement import Settle
 
@@ -80,7 +80,7 @@ class Subscription:
         with self._lock:
             self.failed += 1
         if not message.is_settled:
-            message._settle(Settle.NACK, reason=f"{type(problem).__name__}: {problem}")
+            message._settle(Settle.NACK, reason=reason_of(problem))
         text = "a handler has failed topic=%r group=%r pointer=%d attempts=%d"
         values = self.group.topic, self.group.name, message.pointer, message.attempts
         logging.getLogger("quoth").error(text, *values, exc_info=problem)
