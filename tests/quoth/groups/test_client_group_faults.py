@@ -369,6 +369,28 @@ def test_a_member_that_is_dropped_leaves_no_thread(client: Client, topic: str) -
     eventually(lambda: not threads(), "its thread ends")
 
 
+def test_a_closed_member_leaves_no_descriptor_to_the_garbage_collector(client: Client, topic: str) -> None:
+    def consume() -> None:
+        with client.group(topic, "g") as group:
+            group.fetch(timeout=0)
+
+    client.create_topic(topic)
+    consume()  # opens what the client keeps
+    gc.collect()
+    gc.disable()
+    try:
+        before = descriptors()
+        for _ in range(10):
+            consume()
+        eventually(lambda: descriptors() < before + 10, "those of the members are closed")
+    finally:
+        gc.enable()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
 def test_a_client_that_is_closed_ends_its_members(connect: Connect, broker: Any, topic: str) -> None:
     client = connect(broker)
     client.publish(topic, numbered(3))

@@ -271,9 +271,9 @@ class SettlementQueue:
                 waiter.set_result(result)
 
     def end(self, problem: QuothError) -> None:
-        """Give all rows up, and those that come later."""
+        """Give all rows up, and those that come later. Releases the driver."""
         with self._lock:
-            self._end = problem
+            self._end, self.wake = problem, _do_nothing
             self._pack()
             self._leaving, self._due = [], math.inf
             inflight = list(self._inflight)
