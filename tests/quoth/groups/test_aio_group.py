@@ -176,3 +176,21 @@ def test_a_signal_ends_a_run_of_the_main_thread(broker: quoth.client.BrokerLike,
 
     run(main())
     assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == handlers
+
+
+@in_loop
+async def test_a_run_leaves_the_signal_handlers_of_the_loop(client: Client, topic: str) -> None:
+    await brief(client).publish(topic, numbered(1))
+    called = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, called.set)
+
+    @client.subscribe(topic, group="g")
+    def handle(_: GroupMessage) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    await client.run()
+    called.clear()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(called.wait(), DEADLINE_S)
+    assert loop.remove_signal_handler(signal.SIGTERM)

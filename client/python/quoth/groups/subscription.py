@@ -108,7 +108,7 @@ class SubscriptionRun:
         """Execute the handlers until it is stopped. Raises the error that has ended a subscription."""
         threads = [_start("quoth-dispatch", self._dispatch, one) for one in self._subscriptions]
         try:
-            with _stopped_by_signals(self.stop):
+            with stopped_by_signals(self.stop):
                 while not self._is_stopping:
                     select([self._wakeup.fd], [], [])
             for thread in threads:  # not after an interrupt: handlers may never end
@@ -183,7 +183,7 @@ def _start(name: str, target: Callable[..., None], *arguments: object) -> thread
 
 
 @contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Let the first signal stop a run; the next one has its usual effect. In the main thread alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
