@@ -245,8 +245,8 @@ class GroupMember:
             raise outcome.reply
         self._opened_at = time.monotonic()
         assert isinstance(outcome.reply, GroupFetched)
-        self._report_gone(outcome.reply)
         self.stock.open(Lot(self.options.topic, outcome, fetch.answered_at, self._on_gap))
+        self._report_gone(outcome.reply)  # which may raise an error of the application
 
     def _report_gone(self, reply: GroupFetched) -> None:
         """Report records that no member of the group can get any more."""
