@@ -106,8 +106,10 @@ class SubscriptionRun:
 
     def execute(self) -> list[SubscriptionCounts]:
         """Execute the handlers until it is stopped. Raises the error that has ended a subscription."""
-        threads = [_start("quoth-dispatch", self._dispatch, one) for one in self._subscriptions]
+        threads: list[threading.Thread] = []
         try:
+            for one in self._subscriptions:
+                threads.append(_start("quoth-dispatch", self._dispatch, one))
             with stopped_by_signals(self.stop):
                 while not self._is_stopping:
                     select([self._wakeup.fd], [], [])
@@ -133,10 +135,10 @@ class SubscriptionRun:
         """Give records to workers; returns once these have finished."""
         free = threading.Semaphore(subscription.concurrency)
         given: SimpleQueue[GroupMessage | None] = SimpleQueue()
-        workers = [
-            _start("quoth-handler", _work, subscription, given, free) for _ in range(subscription.concurrency)
-        ]
+        workers: list[threading.Thread] = []
         try:
+            for _ in range(subscription.concurrency):
+                workers.append(_start("quoth-handler", _work, subscription, given, free))
             while not self._is_stopping:
                 is_free = free.acquire(timeout=group._member.stock.keep(FREE_S))
                 if is_free and not self._is_stopping:
