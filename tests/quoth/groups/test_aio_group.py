@@ -149,6 +149,19 @@ async def test_a_cancelled_run_gives_the_records_of_its_handlers_back(client: Cl
 
 
 @in_loop
+async def test_a_second_run_beside_the_first_is_refused(client: Client, topic: str) -> None:
+    await brief(client).publish(topic, numbered(8))
+    done: list[GroupMessage] = []
+    client.subscribe(topic, group="g")(done.append)
+    running = asyncio.create_task(client.run())
+    await when(lambda: len(done) == 8, "it is at work")
+    with refused("bad_request"):
+        await asyncio.wait_for(client.run(), 1.0)
+    client.stop()
+    assert await running == [(topic, "g", 8, 0, 0)]
+
+
+@in_loop
 async def test_an_error_of_a_group_ends_a_run(client: Client, topic: str) -> None:
     await brief(client).publish(topic, numbered(8))
     done: list[GroupMessage] = []

@@ -176,6 +176,19 @@ def test_an_error_of_a_group_ends_all_subscriptions(client: Client, filled: str,
     assert not [one.name for one in threading.enumerate() if one.name.startswith("quoth-dispatch")]
 
 
+def test_a_second_run_beside_the_first_is_refused(client: Client, filled: str, begin: Begin) -> None:
+    """The counts and `stop` are those of one run."""
+    done: list[GroupMessage] = []
+    client.subscribe(filled, group="g")(done.append)
+    run = begin()
+    eventually(lambda: len(done) == 20, "all are handled")
+    with refused("bad_request"):
+        client.run()
+    client.stop()
+    assert run.result(DEADLINE_S) == [(filled, "g", 20, 0, 0)]
+    client.stop()
+
+
 @pytest.mark.parametrize("name", ["quoth-dispatch", "quoth-handler"])
 def test_a_run_that_cannot_have_its_threads_leaves_none(
     pooled: Client, filled: str, monkeypatch: pytest.MonkeyPatch, name: str
