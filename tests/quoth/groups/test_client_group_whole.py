@@ -133,6 +133,13 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(client: Client, top
     assert topic not in client.topics()
 
 
+@pytest.mark.parametrize(("name", "wrong"), [("lease", "soon"), ("backoff", ["1s", "soon"])])
+def test_a_span_that_is_refused_is_named(client: Client, topic: str, name: str, wrong: Any) -> None:
+    settings: dict[str, Any] = {"lease": "1m", "backoff": ["1s"], name: wrong}
+    with pytest.raises(RequestError, match=f"^bad_setting: {name}: 'soon'"):
+        client.group(topic, "g", **settings)
+
+
 def test_wrong_arguments_of_calls(client: Client, filled: str) -> None:
     with client.group(filled, "g") as group:
         message = group.fetch(1)[0]
