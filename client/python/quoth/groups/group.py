@@ -119,7 +119,8 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
 
         While an exception is handled it gives the record in hand back, too. Raises the error of an ack that
         was not waited for; while an exception is handled it is logged. Does nothing the second time. A thread
-        that waits for records meanwhile gets ``closed``, and the records are given back.
+        that waits for records meanwhile gets ``closed``, and the records are given back. The record in hand
+        is acknowledged even if another thread still executes its body: let that end first.
         """
         self._end(sys.exception())
 
