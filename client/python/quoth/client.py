@@ -119,6 +119,8 @@ class Client(ClientState, Closeable):
         """
         from quoth.groups.subscription import SubscriptionRun
 
+        if self._running is not None:
+            raise error("bad_request", "the handlers of this client are executed already", "`stop` ends that")
         self._running = SubscriptionRun(self._subscriptions, self._group)
         try:
             return self._running.execute()

@@ -149,6 +149,19 @@ async def test_a_cancelled_run_gives_the_records_of_its_handlers_back(client: Cl
 
 
 @in_loop
+async def test_a_second_run_beside_the_first_is_refused(client: Client, topic: str) -> None:
+    await brief(client).publish(topic, numbered(8))
+    done: list[GroupMessage] = []
+    client.subscribe(topic, group="g")(done.append)
+    running = asyncio.create_task(client.run())
+    await when(lambda: len(done) == 8, "it is at work")
+    with refused("bad_request"):
+        await asyncio.wait_for(client.run(), 1.0)
+    client.stop()
+    assert await running == [(topic, "g", 8, 0, 0)]
+
+
+@in_loop
 async def test_an_error_of_a_group_ends_a_run(client: Client, topic: str) -> None:
     await brief(client).publish(topic, numbered(8))
     done: list[GroupMessage] = []
@@ -176,3 +189,21 @@ def test_a_signal_ends_a_run_of_the_main_thread(broker: quoth.client.BrokerLike,
 
     run(main())
     assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == handlers
+
+
+@in_loop
+async def test_a_run_leaves_the_signal_handlers_of_the_loop(client: Client, topic: str) -> None:
+    await brief(client).publish(topic, numbered(1))
+    called = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, called.set)
+
+    @client.subscribe(topic, group="g")
+    def handle(_: GroupMessage) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    await client.run()
+    called.clear()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(called.wait(), DEADLINE_S)
+    assert loop.remove_signal_handler(signal.SIGTERM)

@@ -252,6 +252,25 @@ def test_the_error_of_a_body_is_the_reason_of_the_dead_letter(client: Client, fi
     assert letter.headers["quoth-reason"] == b"ZeroDivisionError: of the test"
 
 
+class Untold(Exception):
+    """An error that has no text."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"), [(ValueError("file \udcff"), b"ValueError: file \\udcff"), (Untold(), b"Untold")]
+)
+def test_an_error_whose_text_cannot_be_sent_gives_the_record_back(
+    client: Client, filled: str, problem: Exception, reason: bytes
+) -> None:
+    fail_at(b"0", client.group(filled, "g", max_attempts=1), problem)
+    letters = f"{filled}.g.dead"
+    eventually(lambda: letters in client.topics() and client.read(letters), "there is a letter")
+    assert client.read(letters)[0].headers["quoth-reason"] == reason
+
+
 def test_an_interruption_gives_the_record_back_at_once(client: Client, filled: str) -> None:
     fail_at(b"0", client.group(filled, "g", backoff=["1h"]), KeyboardInterrupt("of the test"))
     with client.group(filled, "g") as group:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +65,23 @@ def test_a_slow_iteration_keeps_the_leases_of_what_waits(client: Client, topic: 
                 break
         assert found == sorted(found, key=int)
         assert len(found) == len({*found})
+
+
+def test_a_body_that_extends_its_record_keeps_no_expired_ones(client: Client, topic: str) -> None:
+    """Records that wait behind it have the lease of before, and go to another member at its end."""
+    client.publish(topic, numbered(60))
+    with client.group(topic, "g", lease=0.5, backoff=[0.0]) as group, client.group(topic, "g") as other:
+        iterator = iter(group)
+        list(islice(iterator, 10))
+        next(iterator).extend(60)
+        taken: list[GroupMessage] = []
+        while 2 not in {message.attempts for message in taken}:
+            for message in other.fetch(timeout=DEADLINE_S):
+                message.ack()
+                taken.append(message)
+        client.publish(topic, b"last")
+        found = list(iter(lambda: next(iterator).value, b"last"))
+        assert not {*found} & {*values_of(taken)}
 
 
 def test_a_fetch_that_is_given_up_leaves_no_lease_behind(client: Client, topic: str) -> None:
@@ -307,6 +320,8 @@ def test_a_gap_may_end_the_consumption(client: Client, topic: str) -> None:
     with pytest.raises(ZeroDivisionError):
         group.fetch()
     group.close()
+    with client.group(topic, "g") as other:  # the lease of what was fetched has not to expire
+        assert values_of(other.fetch(timeout=DEADLINE_S)) == [b"b"]
 
 
 def test_a_batch_that_does_not_check_is_reported_and_stepped_over(
@@ -334,67 +349,3 @@ def damaged(broker: BrokerProcess, log_id: int) -> tuple[Any, int]:
     """Return the place of the last byte of a body in the middle."""
     stored = stored_batches(broker.topics_directory, log_id)[1]
     return stored.path, stored.end - 9
-
-
-# -- ends ---------------------------------------------------------------------------------------------------
-
-
-def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("quoth-group")]
-
-
-def test_a_member_that_is_dropped_leaves_no_thread(client: Client, topic: str) -> None:
-    client.publish(topic, numbered(3))
-    group = client.group(topic, "g")
-    assert len(group.fetch()) == 3
-    del group
-    gc.collect()
-    eventually(lambda: not threads(), "its thread ends")
-
-
-def test_a_client_that_is_closed_ends_its_members(connect: Connect, broker: Any, topic: str) -> None:
-    client = connect(broker)
-    client.publish(topic, numbered(3))
-    group = client.group(topic, "g")
-    message = group.fetch(1)[0]
-    client.close()
-    with refused("closed"):
-        message.ack()
-    with refused("closed"):
-        group.fetch()
-    eventually(lambda: not threads(), "its thread ends")
-
-
-def test_a_forked_child_cannot_use_a_member(pooled: Client, topic: str) -> None:
-    pooled.publish(topic, numbered(3))
-    with pooled.group(topic, "g") as group:
-        group.fetch(1)
-        pid = os.fork()
-        if not pid:
-            try:
-                group.fetch(1)
-            except QuothError as problem:
-                os._exit(0 if problem.code == "closed" else 1)
-            os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert values_of(group.fetch(2)) == numbered(2, 1)
-
-
-def test_ctrl_c_while_it_waits_gives_everything_back(pooled: Client, topic: str) -> None:
-    pooled.create_topic(topic)
-
-    def consume() -> None:
-        with pooled.group(topic, "g") as group:
-            timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-            timer.start()
-            next(iter(group))
-
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            consume()
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    pooled.publish(topic, b"a")
-    with pooled.group(topic, "g") as group:
-        assert values_of(group.fetch(timeout=DEADLINE_S)) == [b"a"]

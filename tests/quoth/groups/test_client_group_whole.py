@@ -11,6 +11,7 @@ from kit.client.records import numbered
 from kit.deadlines import DEADLINE_S
 from quoth import Client, ConsumerGroup, GroupMessage, RequestError
 from quothwire.protocol.group_messages import GROUPS_MAX
+from quothwire.protocol.group_settings import LEASE_S_MAX
 
 
 @pytest.fixture
@@ -132,6 +133,13 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(client: Client, top
     assert topic not in client.topics()
 
 
+@pytest.mark.parametrize(("name", "wrong"), [("lease", "soon"), ("backoff", ["1s", "soon"])])
+def test_a_span_that_is_refused_is_named(client: Client, topic: str, name: str, wrong: Any) -> None:
+    settings: dict[str, Any] = {"lease": "1m", "backoff": ["1s"], name: wrong}
+    with pytest.raises(RequestError, match=f"^bad_setting: {name}: 'soon'"):
+        client.group(topic, "g", **settings)
+
+
 def test_wrong_arguments_of_calls(client: Client, filled: str) -> None:
     with client.group(filled, "g") as group:
         message = group.fetch(1)[0]
@@ -146,7 +154,24 @@ def test_wrong_arguments_of_calls(client: Client, filled: str) -> None:
                 message.extend(seconds)  # type: ignore[arg-type]
         with refused("bad_request"):
             message.nack("1")  # type: ignore[arg-type]
+        reasons: list[Any] = [7, None, b"bad"]
+        for reason in reasons:
+            with refused("bad_request"):
+                message.nack(reason=reason)
+            with refused("bad_request"):
+                message.term(reason)
+        assert not message.is_settled
         message.ack()
+
+
+def test_the_longest_delay_and_the_shortest_extension(client: Client, filled: str) -> None:
+    with client.group(filled, "g", backoff=[0.0]) as group:
+        first, second = group.fetch(2)
+        first.nack(LEASE_S_MAX)
+        assert LEASE_S_MAX - 60 < group.pending()[0].seconds <= LEASE_S_MAX
+        second.extend(0)
+        again = [message for message in fetch_all(group, 9) if message.attempts == 2]
+        assert values_of(again) == [second.value]
 
 
 def test_groups_and_cursors_are_listed(client: Client, topic: str) -> None:

@@ -107,6 +107,18 @@ def test_leases_of_records_that_wait_are_extended_when_half_is_left(queue: Queue
     assert len(queue.sent()) == 2
 
 
+def test_an_extended_record_extends_no_other_one_of_its_lease(queue: Queue) -> None:
+    stock = stock_of(queue, age=14.0)
+    first = stock.next_message(GroupMessage)
+    assert first is not None
+    ends = first._lease.deadline
+    first._settle(EXTEND, 3_600_000)
+    assert first._lease.deadline > ends + 3_000
+    rest = stock.next_batch(GroupBatch)
+    assert rest is not None
+    assert rest._lease.deadline == ends
+
+
 def test_leases_of_an_earlier_generation_are_of_no_use(queue: Queue) -> None:
     stock = stock_of(queue)
     assert pointers(stock, 2) == [10, 11]

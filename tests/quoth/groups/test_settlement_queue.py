@@ -171,6 +171,15 @@ def test_acks_of_an_earlier_generation_are_lost_if_something_waits_for_them(queu
     queue.check()  # an iteration goes on behind the new place
 
 
+def test_an_ack_beside_a_row_that_is_lost_in_parts_is_not_lost(queue: Queue) -> None:
+    """Other members have acknowledged two records of the batch late; the group was not moved."""
+    batch, acknowledged = queue.settle(Settle.NACK, 0, 5), queue.settle(Settle.ACK, 8, 9)
+    queue.sent()
+    queue.answer([[2, 2], [4, 4]])
+    assert (batch.result(0), acknowledged.result(0)) == (None, None)
+    assert queue.outdated == 0
+
+
 def test_a_row_that_an_unanswered_copy_may_have_executed_is_not_lost(queue: Queue) -> None:
     nack, extension = queue.settle(Settle.NACK, 1, 2), queue.settle(Settle.EXTEND, 3, 4)
     queue.sent()

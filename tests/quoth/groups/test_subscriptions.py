@@ -176,6 +176,44 @@ def test_an_error_of_a_group_ends_all_subscriptions(client: Client, filled: str,
     assert not [one.name for one in threading.enumerate() if one.name.startswith("quoth-dispatch")]
 
 
+def test_a_second_run_beside_the_first_is_refused(client: Client, filled: str, begin: Begin) -> None:
+    """The counts and `stop` are those of one run."""
+    done: list[GroupMessage] = []
+    client.subscribe(filled, group="g")(done.append)
+    run = begin()
+    eventually(lambda: len(done) == 20, "all are handled")
+    with refused("bad_request"):
+        client.run()
+    client.stop()
+    assert run.result(DEADLINE_S) == [(filled, "g", 20, 0, 0)]
+    client.stop()
+
+
+@pytest.mark.parametrize("name", ["quoth-dispatch", "quoth-handler"])
+def test_a_run_that_cannot_have_its_threads_leaves_none(
+    pooled: Client, filled: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    start, started = threading.Thread.start, []
+
+    def start_two(thread: threading.Thread) -> None:
+        if thread.name == name:
+            started.append(thread)
+            if len(started) == 3:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    for group in ("one", "two", "three"):
+        pooled.subscribe(filled, group=group, concurrency=1 if name == "quoth-dispatch" else 4)(
+            lambda _: None
+        )
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    with pytest.raises(RuntimeError, match="new thread"):
+        pooled.run()
+    for thread in started[:2]:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
 def test_wrong_subscriptions_are_refused(client: Client, topic: str) -> None:
     with refused("bad_request"):
         client.run()

@@ -123,7 +123,7 @@ def parsed_settings(typed: Mapping[str, Any]) -> dict[str, Any]:
             sent = as_sent({name: _parsed(name, value)})
             GroupSettings.of(sent)
         except QuothError as problem:
-            text = problem.text.removeprefix("lease or backoff: ").removeprefix(f"{name}: ")
+            text = problem.text.removeprefix(f"{name}: ")
             known = text.removeprefix(f"{name} is ")
             text = f"{_option(name)} is {known}" if known != text else f"{_option(name)}: {text}"
             raise error(problem.code, text, _HINTS.get(name, problem.hint)) from None

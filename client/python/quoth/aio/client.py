@@ -153,6 +153,8 @@ class Client(ClientState):
 
         A cancelled call cancels the handlers, whose records are given back.
         """
+        if self._running is not None:
+            raise error("bad_request", "the handlers of this client are executed already", "`stop` ends that")
         self._running = SubscriptionRun(self._subscriptions, self._group)
         try:
             return await self._running.execute()

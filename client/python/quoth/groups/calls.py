@@ -218,7 +218,7 @@ class ConsumerWork(GroupWork, Generic[M, B]):
         """Acknowledge the record that was handed out last, and return the next one that is at hand."""
         member = self._member
         member.finish_current()
-        member.queue.check()
+        member.check()
         message = member.stock.next_message(self._message_kind)
         if message is not None:
             member.begin_body(message)
@@ -228,7 +228,7 @@ class ConsumerWork(GroupWork, Generic[M, B]):
         """Acknowledge the batch that was handed out last, and return the next one that is at hand."""
         member = self._member
         member.finish_current()
-        member.queue.check()
+        member.check()
         batch = member.stock.next_batch(self._batch_kind)
         if batch is not None:
             member.begin_body(batch)
@@ -267,7 +267,7 @@ def fetch(group: ConsumerWork[M, B], n: int = 100, timeout: float | None = None)
     deadline = deadline_in(group._client.timeout if timeout is None else timeout)
     member = group._member
     member.finish_left()
-    member.queue.check()
+    member.check()
     while True:
         is_there = yield from member.filled(n, FETCH_BYTES, deadline)
         at_hand = iter(lambda: member.stock.next_message(group._message_kind), None)
@@ -288,7 +288,7 @@ def more(group: ConsumerWork[M, B]) -> GroupCall[M]:
 def taken(group: ConsumerWork[M, B]) -> GroupCall[M | None]:
     """Return the next record, which the caller settles; None after a moment without any."""
     member, wait = group._member, group._member.timing.group_wait
-    member.queue.check()
+    member.check()
     message = member.stock.next_message(group._message_kind)
     while message is None:
         ends = time.monotonic() + wait

@@ -118,7 +118,9 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         """Acknowledge the record in hand, give back those behind it, and wait until all is settled.
 
         While an exception is handled it gives the record in hand back, too. Raises the error of an ack that
-        was not waited for; while an exception is handled it is logged. Does nothing the second time.
+        was not waited for; while an exception is handled it is logged. Does nothing the second time. A thread
+        that waits for records meanwhile gets ``closed``, and the records are given back. The record in hand
+        is acknowledged even if another thread still executes its body: let that end first.
         """
         self._end(sys.exception())
 
@@ -159,14 +161,21 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         thread, self._is_closed = self._thread, True
         if thread is None or not thread.is_running:
             return
+        seconds = self._closing_seconds(problem)
+        self._member.begin_closing()
+        is_alone = False
         try:
+            # Another thread may wait for records, and notices when the broker answers its fetch.
+            is_alone = self._turn.acquire(timeout=min(seconds, 2 * self._member.timing.group_wait))
             self._leave(problem)
-            drive(calls.left(self, self._closing_seconds(problem)))
+            drive(calls.left(self, seconds))
         except QuothError as failure:
             if problem is None:
                 raise
             logging.getLogger("quoth").warning("%r: %s", self, failure)
         finally:
+            if is_alone:
+                self._turn.release()
             thread.stop()
             thread.join()
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Self, TypeAlias
 
 from quoth.batch import Batch
 from quoth.groups.lot import LeasedPart
-from quoth.groups.options import as_milliseconds
+from quoth.groups.options import as_milliseconds, as_reason
 from quoth.groups.settlements import HeldLease, LeasedRange, SettlementQueue, Waiter
 from quoth.message import Message
 from quothwire.errors import error
-from quothwire.protocol.settlement import Settle
+from quothwire.protocol.settlement import MILLISECONDS_MAX, Settle
 
 SettleCall: TypeAlias = Waiter | None
 """A waiter for the outcome of a settlement; None for one that is not waited for."""
@@ -52,12 +53,18 @@ class Leased:
         """Set `is_settled`."""
         raise NotImplementedError
 
+    def _note_extended(self, lease: HeldLease) -> None:
+        """Set `_lease`."""
+        raise NotImplementedError
+
     def _settle(
         self, kind: Settle, milliseconds: int = 0, reason: str = "", *, waiter: Waiter | None = None
     ) -> SettleCall:
         """Add a row about them to the queue, unless they have no lease."""
         if kind is Settle.EXTEND:
-            self._lease.deadline = max(self._lease.deadline, time.monotonic() + milliseconds / 1_000)
+            # Other records of the lease are not extended.
+            deadline = max(self._lease.deadline, time.monotonic() + milliseconds / 1_000)
+            self._note_extended(replace(self._lease, deadline=deadline))
         else:
             self._note_settled()
         if not self._lease.token:
@@ -94,8 +101,8 @@ def nack(leased: Leased, delay: float | None = None, *, reason: str = "") -> Set
     delay: None for the group's backoff. reason: for the dead letter, if it was their last attempt. Raises
     `Conflict` ``lease_lost`` if the member does not have the lease any more.
     """
-    milliseconds = 0 if delay is None else 1 + as_milliseconds(delay, "delay")
-    return leased._wait_for(Settle.NACK, milliseconds, reason)
+    milliseconds = 0 if delay is None else min(1 + as_milliseconds(delay, "delay"), MILLISECONDS_MAX)
+    return leased._wait_for(Settle.NACK, milliseconds, as_reason(reason))
 
 
 def release(leased: Leased) -> SettleCall:
@@ -113,7 +120,7 @@ def extend(leased: Leased, seconds: float) -> SettleCall:
     Raises `Conflict` ``lease_lost`` if the member does not have it any more: another one may have the
     records now.
     """
-    return leased._wait_for(Settle.EXTEND, as_milliseconds(seconds, "seconds"))
+    return leased._wait_for(Settle.EXTEND, _extension(seconds))
 
 
 def term(leased: Leased, reason: str = "") -> SettleCall:
@@ -121,7 +128,12 @@ def term(leased: Leased, reason: str = "") -> SettleCall:
 
     Raises `Conflict` ``lease_lost`` if the member does not have the lease any more.
     """
-    return leased._wait_for(Settle.TERM, reason=reason)
+    return leased._wait_for(Settle.TERM, reason=as_reason(reason))
+
+
+def _extension(seconds: float) -> int:
+    """Return the milliseconds of an extension; 0 would be the lease of the group."""
+    return max(1, as_milliseconds(seconds, "seconds"))
 
 
 # -- several at once ----------------------------------------------------------------------------------------
@@ -138,7 +150,7 @@ def settle_all(records: Iterable[Leased], kind: Settle, milliseconds: int = 0, r
 
 def extend_all(records: Iterable[Leased], seconds: float) -> list[SettleCall]:
     """Extend the leases of records in as few requests as possible; returns a waiter for each."""
-    milliseconds = as_milliseconds(seconds, "seconds")
+    milliseconds = _extension(seconds)
     return [one._settle(Settle.EXTEND, milliseconds, waiter=one._queue.new_waiter()) for one in records]
 
 
@@ -170,6 +182,9 @@ class LeasedMessage(Leased, Message):
     def _note_settled(self) -> None:
         self.is_settled = True
 
+    def _note_extended(self, lease: HeldLease) -> None:
+        self._lease = lease
+
 
 class LeasedBatch(Leased, Batch):
     """Consecutive records under one lease, settled together. Its messages are plain ones."""
@@ -188,3 +203,6 @@ class LeasedBatch(Leased, Batch):
 
     def _note_settled(self) -> None:
         self.is_settled = True
+
+    def _note_extended(self, lease: HeldLease) -> None:
+        self._lease = lease

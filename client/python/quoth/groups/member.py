@@ -17,12 +17,12 @@ from quoth.core.options import Timing
 from quoth.core.request_state import RequestState
 from quoth.groups.leased import Leased
 from quoth.groups.lot import Lot, LotSize
-from quoth.groups.options import GroupOptions
+from quoth.groups.options import GroupOptions, reason_of
 from quoth.groups.settlements import GIVEN_BACK_MS, GroupCall, SettlementQueue, Wait, Waiter
 from quoth.groups.stock import LeasedStock
 from quoth.message import Gap, Reason
 from quoth.reader import log_gap
-from quothwire.errors import QuothError
+from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.group_messages import GroupFetch, GroupFetched, GroupInfo
 from quothwire.protocol.settlement import Settle
@@ -69,6 +69,7 @@ class GroupMember:
         """The monotonic time at which the lot came to the stock."""
         self._seen = self._generation = 0
         """All records up to this pointer were handed out to some member, in this generation of the group."""
+        self._is_closing = False
         self._current: Leased | None = None
         """The records that an iteration has handed out last, and whose body may still be executed."""
         self._is_left = False
@@ -125,6 +126,16 @@ class GroupMember:
         """Take note that the loop of an iteration was left, by a break or by an error."""
         self._is_left = True
 
+    def begin_closing(self) -> None:
+        """Let waits for records fail, so that the end of the member takes what they would have brought."""
+        self._is_closing = True
+
+    def check(self) -> None:
+        """Raise the error of an earlier ack, or ``closed``."""
+        self.queue.check()
+        if self._is_closing:
+            raise error("closed", "the member of the group was closed")
+
     def finish_left(self) -> None:
         """Acknowledge the records in hand unless their body may still be executed."""
         if self._is_left:
@@ -141,7 +152,7 @@ class GroupMember:
         current, self._current = self._current, None
         if current is not None and not current.is_settled:
             milliseconds = 0 if isinstance(problem, Exception) else GIVEN_BACK_MS
-            current._settle(Settle.NACK, milliseconds, f"{type(problem).__name__}: {problem}")
+            current._settle(Settle.NACK, milliseconds, reason_of(problem))
 
     # -- fetching ---------------------------------------------------------------------------------------
 
@@ -173,11 +184,12 @@ class GroupMember:
         patiently: wait also for a broker that is not there. answered: the longest wait for one answer.
         """
         while not self.stock:
-            self.queue.check()
+            self.check()
             wait = min(max(deadline - time.monotonic(), 0.0), self.timing.group_wait)
             fetch = self.begin_fetch(records, bytes_max, wait)
             if not (yield Wait(fetch.waiter, answered)):
                 return False
+            self.check()
             try:
                 self._open(fetch)
             except QuothError as problem:
@@ -234,8 +246,8 @@ class GroupMember:
             raise outcome.reply
         self._opened_at = time.monotonic()
         assert isinstance(outcome.reply, GroupFetched)
-        self._report_gone(outcome.reply)
         self.stock.open(Lot(self.options.topic, outcome, fetch.answered_at, self._on_gap))
+        self._report_gone(outcome.reply)  # which may raise an error of the application
 
     def _report_gone(self, reply: GroupFetched) -> None:
         """Report records that no member of the group can get any more."""

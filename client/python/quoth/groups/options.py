@@ -114,3 +114,19 @@ def as_milliseconds(given: float, what: str) -> int:
     if seconds > LEASE_S_MAX:
         raise error("bad_request", f"{what} is at most {LEASE_S_MAX:.0f} seconds, not {given!r}")
     return round(seconds * 1_000)
+
+
+def as_reason(given: str) -> str:
+    """Return a reason as it is sent: what is no Unicode in it is escaped. Raises ``bad_request``."""
+    if not isinstance(given, str):
+        raise error("bad_request", f"reason is text, not {given!r:.100}")
+    return given.encode(errors="backslashreplace").decode()
+
+
+def reason_of(problem: BaseException) -> str:
+    """Return the reason of a nack for an error."""
+    kind = type(problem).__name__
+    try:
+        return as_reason(f"{kind}: {problem}")
+    except Exception:  # of its conversion to text
+        return kind

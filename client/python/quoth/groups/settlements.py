@@ -107,10 +107,13 @@ class _Packed:
     sent: list[Settlement]
 
     def is_outdated_by(self, outcome: Answer | QuothError) -> bool:
-        """Return True if the group was moved before: then no row has an effect, not even an ack."""
+        """Return True if the group was moved before: then no row has an effect, and an ack is lost, too.
+
+        The number of lost ranges does not show it: a row may be lost in several parts.
+        """
         reply = outcome.reply if isinstance(outcome, Answer) else None
-        has_ack = any(row.kind is Settle.ACK for row in self.sent)
-        return isinstance(reply, GroupSettled) and has_ack and len(reply.lost) == len(self.sent)
+        lost = reply.lost if isinstance(reply, GroupSettled) else []
+        return any(row.kind is Settle.ACK and [row.first, row.last] in lost for row in self.sent)
 
     def outcomes(self, request: RequestState, outcome: Answer | QuothError) -> Iterator[_Outcome]:
         """Yield the waiters with the outcomes of their rows.
@@ -268,9 +271,9 @@ class SettlementQueue:
                 waiter.set_result(result)
 
     def end(self, problem: QuothError) -> None:
-        """Give all rows up, and those that come later."""
+        """Give all rows up, and those that come later. Releases the driver."""
         with self._lock:
-            self._end = problem
+            self._end, self.wake = problem, _do_nothing
             self._pack()
             self._leaving, self._due = [], math.inf
             inflight = list(self._inflight)

@@ -21,7 +21,7 @@ from quoth.connection.connection import PipeWakeup
 from quoth.groups.calls import taken
 from quoth.groups.group import ConsumerGroup, GroupMessage
 from quoth.groups.leased import LeasedMessage
-from quoth.groups.options import GroupOptions, SubscriptionOptions
+from quoth.groups.options import GroupOptions, SubscriptionOptions, reason_of
 from quothwire.errors import error
 from quothwire.protocol.settlement import Settle
 
@@ -80,7 +80,7 @@ class Subscription:
         with self._lock:
             self.failed += 1
         if not message.is_settled:
-            message._settle(Settle.NACK, reason=f"{type(problem).__name__}: {problem}")
+            message._settle(Settle.NACK, reason=reason_of(problem))
         text = "a handler has failed topic=%r group=%r pointer=%d attempts=%d"
         values = self.group.topic, self.group.name, message.pointer, message.attempts
         logging.getLogger("quoth").error(text, *values, exc_info=problem)
@@ -106,9 +106,11 @@ class SubscriptionRun:
 
     def execute(self) -> list[SubscriptionCounts]:
         """Execute the handlers until it is stopped. Raises the error that has ended a subscription."""
-        threads = [_start("quoth-dispatch", self._dispatch, one) for one in self._subscriptions]
+        threads: list[threading.Thread] = []
         try:
-            with _stopped_by_signals(self.stop):
+            for one in self._subscriptions:
+                threads.append(_start("quoth-dispatch", self._dispatch, one))
+            with stopped_by_signals(self.stop):
                 while not self._is_stopping:
                     select([self._wakeup.fd], [], [])
             for thread in threads:  # not after an interrupt: handlers may never end
@@ -133,10 +135,10 @@ class SubscriptionRun:
         """Give records to workers; returns once these have finished."""
         free = threading.Semaphore(subscription.concurrency)
         given: SimpleQueue[GroupMessage | None] = SimpleQueue()
-        workers = [
-            _start("quoth-handler", _work, subscription, given, free) for _ in range(subscription.concurrency)
-        ]
+        workers: list[threading.Thread] = []
         try:
+            for _ in range(subscription.concurrency):
+                workers.append(_start("quoth-handler", _work, subscription, given, free))
             while not self._is_stopping:
                 is_free = free.acquire(timeout=group._member.stock.keep(FREE_S))
                 if is_free and not self._is_stopping:
@@ -183,7 +185,7 @@ def _start(name: str, target: Callable[..., None], *arguments: object) -> thread
 
 
 @contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Let the first signal stop a run; the next one has its usual effect. In the main thread alone."""
     if threading.current_thread() is not threading.main_thread():
         yield

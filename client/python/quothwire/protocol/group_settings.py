@@ -153,16 +153,20 @@ def as_sent(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises `RequestError` ``bad_setting`` that names the setting.
     """
     sent = dict(given)
-    try:
-        if "lease" in sent:
-            sent["lease"] = parse_span(sent["lease"])
-        if isinstance(sent.get("backoff"), (list, tuple)):
-            sent["backoff"] = [parse_span(delay) for delay in sent["backoff"]]
-    except QuothError as problem:
-        raise error(problem.code, f"lease or backoff: {problem.text}", problem.hint) from None
+    if "lease" in sent:
+        sent["lease"] = _seconds("lease", sent["lease"])
+    if isinstance(sent.get("backoff"), (list, tuple)):
+        sent["backoff"] = [_seconds("backoff", delay) for delay in sent["backoff"]]
     if "dead_letter" in sent and sent["dead_letter"] is None:
         sent["dead_letter"] = ""
     return sent
+
+
+def _seconds(name: str, span: object) -> float:
+    try:
+        return parse_span(span)
+    except QuothError as problem:
+        raise error(problem.code, f"{name}: {problem.text}", problem.hint) from None
 
 
 def _check_number(name: str, number: Any, low: float, high: float, *, whole: bool = False) -> None:

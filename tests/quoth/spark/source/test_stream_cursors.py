@@ -15,6 +15,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.spark.sparks import Queries
 from quoth import Client, Conflict, GroupMessage, NotFound
 from quoth.spark.options import parse
+from quoth.spark.source import stream_cursors
 from quoth.spark.source.partitioning import extents_now
 from quoth.spark.source.source import COLUMNS, StreamReader
 
@@ -113,11 +114,20 @@ def test_records_that_retention_took_above_the_cursor_are_a_loss(
     assert opened(failOnDataLoss="false").initialOffset()["topics"][topic]["lost"] == 5
 
 
+@pytest.mark.parametrize("timeout", ["300ms", "20s"])
 def test_commit_to_a_broker_that_is_away_is_logged_and_made_good_by_the_next(
-    own_broker: BrokerProcess, own_client: Client, opened: Open, topic: str, caplog: pytest.LogCaptureFixture
+    own_broker: BrokerProcess,
+    own_client: Client,
+    opened: Open,
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    timeout: str,
 ) -> None:
+    """Reports are given up sooner than reads, so that they may have a client of their own."""
+    monkeypatch.setattr(stream_cursors, "REPORT_S", 0.3)
     own_client.publish(topic, [b"x"] * 5)
-    reader = opened(url=own_broker.url, startingOffsets="earliest", timeout="300ms")
+    reader = opened(url=own_broker.url, startingOffsets="earliest", timeout=timeout)
     end = end_of(reader)
     own_broker.terminate()
     with caplog.at_level(logging.WARNING, "quoth.spark"):

@@ -160,6 +160,7 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch]):
         thread, self._is_closed = self._thread, True
         if thread is None or not thread.is_running:
             return
+        self._member.begin_closing()
         try:
             self._leave(problem)
             await drive(calls.left(self, self._closing_seconds(problem)))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from functools import partial
 from inspect import isawaitable
 
 from quoth.aio.groups.group import ConsumerGroup, GroupMessage
 from quoth.groups.calls import taken
 from quoth.groups.options import GroupOptions
 from quoth.groups.settlements import GIVEN_BACK_MS
-from quoth.groups.subscription import FREE_S, SIGNALS, Subscription, SubscriptionCounts, begun
+from quoth.groups.subscription import (
+    FREE_S,
+    Subscription,
+    SubscriptionCounts,
+    begun,
+    stopped_by_signals,
+)
 from quothwire.protocol.settlement import Settle
 
 
@@ -33,7 +37,9 @@ class SubscriptionRun:
 
     async def execute(self) -> list[SubscriptionCounts]:
         """Execute the handlers until it is stopped. Raises the error that has ended a subscription."""
-        with _stopped_by_signals(self.stop):
+        loop = asyncio.get_running_loop()
+        # Not by `add_signal_handler`, which would remove the handlers that the application has in the loop.
+        with stopped_by_signals(partial(loop.call_soon_threadsafe, self.stop)):
             dispatchers = [asyncio.create_task(self._dispatch(one)) for one in self._subscriptions]
             try:
                 await self._stopping.wait()
@@ -101,29 +107,3 @@ async def _acquired(semaphore: asyncio.Semaphore, seconds: float) -> bool:
             return await semaphore.acquire()
     except TimeoutError:
         return False
-
-
-@contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first signal stop a run; the next one has its usual effect. In the main thread alone."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    previous = {number: signal.getsignal(number) for number in SIGNALS}
-
-    def restore() -> None:
-        for number, handler in previous.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-    def hear() -> None:
-        restore()
-        stop()
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, hear)
-    try:
-        yield
-    finally:
-        restore()

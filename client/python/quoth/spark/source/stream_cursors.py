@@ -43,15 +43,19 @@ class StreamCursors:
         """
         if self._group is None or end.initial:
             return
-        broker = client(self._options.url, min(self._options.timeout, REPORT_S))
         for topic, position in end.topics.items():
-            if topic not in self._cursors:
-                self._cursors[topic] = ReportedCursor(broker, topic, self._group)
             try:
-                self._cursors[topic].report(position.next - 1)
+                self._cursor_of(topic, self._group).report(position.next - 1)
             except QuothError as problem:
                 if problem.code == "group_exists":
                     raise
                 log.warning("cursor %r of topic %r: not committed: %s", self._group, topic, problem)
                 if isinstance(problem, Disconnected):
                     return  # the others would wait as long
+
+    def _cursor_of(self, topic: str, group: str) -> ReportedCursor:
+        """Return the cursor of a topic. Raises `Disconnected` if the first one finds no broker."""
+        if topic not in self._cursors:
+            broker = client(self._options.url, min(self._options.timeout, REPORT_S))
+            self._cursors[topic] = ReportedCursor(broker, topic, group)
+        return self._cursors[topic]
