@@ -77,6 +77,12 @@ def test_frames_keep_outcomes() -> None:
     assert frames.decode_outcome(frames.decode_frame(encoded[4:]), message) == outcome
 
 
+def test_frames_keep_failures_that_are_no_text() -> None:
+    for problem in (ValueError("\ud800"), RuleFailure("ValueError: \ud800", "one")):
+        frame = frames.decode_frame(frames.failure_frame(problem)[4:])
+        assert frame == [frames.FAILURE, r"ValueError: \ud800", getattr(problem, "rule", "")]
+
+
 def test_a_failure_ends_the_row() -> None:
     """The records behind it were not evaluated: they wait for it."""
     with Evaluator(rules_of(RULES)) as evaluator:
