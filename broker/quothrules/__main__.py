@@ -9,10 +9,15 @@ too, at once: its parent is the broker, and there is nothing to give back to.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
+from typing import NamedTuple
+
+import zmq
 
 import quoth
 from quoth.core.options import DEFAULT_URL
@@ -20,6 +25,15 @@ from quothrules.service.rules_service import RulesService
 from quothwire.errors import QuothError
 
 CONNECT_S = 30.0
+FILES_MAX = 262_144
+"""Descriptors that the process asks the system for. A worker takes about eleven."""
+
+
+class _Broker(NamedTuple):
+    """The address of the broker, and the context of all sockets."""
+
+    url: str
+    context: zmq.Context[zmq.Socket[bytes]]
 
 
 def main() -> None:
@@ -37,13 +51,24 @@ def main() -> None:
         signal.signal(number, stop)
     if "--supervised" in sys.argv:
         threading.Thread(target=_watch, name="quoth-rules-parent", daemon=True).start()
+    _raise_limits(context := zmq.Context())
     try:
-        client = quoth.connect(url, wait=CONNECT_S)
+        client = quoth.connect(_Broker(url, context), wait=CONNECT_S)
     except QuothError as problem:
         sys.exit(f"quothrules: {problem}")
     with client:
         service = RulesService(client)
         service.run()
+
+
+def _raise_limits(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    """Allow as many sockets as possible. A context has 1,023 by default: too few for 300 workers."""
+    context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # the system has a limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _watch() -> None:

@@ -20,8 +20,10 @@ class RuleFailure(Exception):
 
 @contextmanager
 def failures_of(rule: str) -> Iterator[None]:
-    """Give the failures inside the block the name of a rule."""
+    """Give the failures inside the block the name of a rule. Any other exception becomes a failure."""
     try:
         yield
     except RuleFailure as failure:
         raise RuleFailure(failure.reason, failure.rule or rule) from failure.__cause__
+    except Exception as problem:
+        raise RuleFailure(f"{type(problem).__name__}: {problem}", rule) from problem

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ from quothwire.errors import QuothError, error
 
 START_S = 30.0
 """Seconds in which the process has to begin and to load its functions."""
+KEEP_S = 1.0
+"""Between two calls of `keep` while nothing comes."""
 CHUNK_RECORDS = 256
 CHUNK_BYTES = 2**20
 """Bytes of values and keys of one frame, and at least one record."""
@@ -85,17 +87,18 @@ class Evaluator(Closeable):
         """Evaluate records of one topic, in the order of their pointers, up to the first failure.
 
         now: the time as a pointer. is_gap: records behind the last one of the topic may have been evaluated
-        elsewhere, before the first of these. keep: called between two records, for what must not wait for all
-        of them. Raises as `start` does, ``closed`` once it is closed, and what `history` raises.
+        elsewhere, before the first of these. keep: called between two records, and every second while a
+        record or another call takes its time, for what must not wait for that; what it raises ends the
+        evaluation. Raises as `start` does, ``closed`` once it is closed, and what `history` raises.
         """
         outcomes: list[RuleOutcome] = []
-        with self._lock:
+        with self._locked(keep):
             try:
                 for chunk in _chunks(messages):
                     self._catch_up(chunk[0], now, is_gap and not outcomes, keep)
                     self._send(frames.records_frame(chunk[0].topic, now, False, chunk))
                     for message in chunk:
-                        outcomes.append(self._outcome(message))
+                        outcomes.append(self._outcome(message, keep))
                         self._seen[message.topic] = message.pointer
                         keep()
             except RuleFailure as failure:
@@ -117,11 +120,21 @@ class Evaluator(Closeable):
             self._end()
             self._rule.close()
 
+    @contextmanager
+    def _locked(self, keep: Callable[[], None]) -> Iterator[None]:
+        """Hold the lock inside the block."""
+        while not self._lock.acquire(timeout=KEEP_S):
+            keep()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
     # -- keys of the past -----------------------------------------------------------------------------------
 
     def _catch_up(self, message: Message, now: int, is_gap: bool, keep: Callable[[], None]) -> None:
         """Let the process see the keys before a record, unless it has seen them."""
-        self._start()
+        self._start(keep)
         topic, pointer = message.topic, message.pointer
         if not self._rules.dedupe_us or self._history is None:
             return
@@ -145,17 +158,17 @@ class Evaluator(Closeable):
         self._send(frames.records_frame(chunk[0].topic, now, True, chunk))
         for message in chunk:
             try:
-                self._receive(self._rules.deadline)
+                self._receive(self._rules.deadline, keep)
                 keep()
             except RuleFailure:
                 self._unlearnable.add((message.topic, message.pointer))
-                self._start()
+                self._start(keep)
                 return False
         return True
 
     # -- the process ----------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self, keep: Callable[[], None] = lambda: None) -> None:
         if self._is_closed:
             raise _closed()
         if self._process is not None:
@@ -173,7 +186,7 @@ class Evaluator(Closeable):
         self._seen.clear()
         try:
             self._send(frames.encode_frame(frames.RULES, self._rules.text, self._origin, self._rules.name))
-            answer = self._receive(START_S)
+            answer = self._receive(START_S, keep)
         except RuleFailure as failure:
             raise error(
                 "unusable_system", f"the process of the rules did not start: {failure.reason}"
@@ -182,10 +195,10 @@ class Evaluator(Closeable):
             self._end()
             raise error(*answer[1:])
 
-    def _outcome(self, message: Message) -> RuleOutcome:
+    def _outcome(self, message: Message, keep: Callable[[], None]) -> RuleOutcome:
         """Receive the outcome of a record. Raises `RuleFailure`."""
         try:
-            answer = self._receive(self._rules.deadline)
+            answer = self._receive(self._rules.deadline, keep)
         except RuleFailure as failure:  # of the process
             raise RuleFailure(failure.reason, self._rules.rules[self._rule.number].name) from None
         if answer[0] == frames.FAILURE:
@@ -201,7 +214,7 @@ class Evaluator(Closeable):
             while view:
                 view = view[os.write(self._process.stdin.fileno(), view) :]
 
-    def _receive(self, seconds: float) -> Frame:
+    def _receive(self, seconds: float, keep: Callable[[], None]) -> Frame:
         """Return the next answer. Without one in time, or if the process has ended, raises `RuleFailure`."""
         assert self._process is not None
         assert self._process.stdout is not None
@@ -210,7 +223,11 @@ class Evaluator(Closeable):
         poll.register(stdout, select.POLLIN)
         due = time.monotonic() + seconds
         while (answer := self._taken()) is None:
-            if not poll.poll(max(0.0, due - time.monotonic()) * 1_000):
+            left = max(0.0, due - time.monotonic())
+            if not poll.poll(min(left, KEEP_S) * 1_000):
+                if left > KEEP_S:
+                    keep()
+                    continue
                 self.killed += 1
                 self._end()
                 raise RuleFailure(f"it took longer than {seconds:g} s and was ended")

@@ -73,9 +73,11 @@ def outcome_frame(outcome: RuleOutcome, message: Message) -> bytes:
 
 def failure_frame(problem: Exception) -> bytes:
     """Encode the failure of a record."""
-    if isinstance(problem, RuleFailure):
-        return encode_frame(FAILURE, problem.reason, problem.rule)
-    return encode_frame(FAILURE, f"{type(problem).__name__}: {problem}", "")
+    failure = (
+        problem if isinstance(problem, RuleFailure) else RuleFailure(f"{type(problem).__name__}: {problem}")
+    )
+    reason = failure.reason.encode("utf-8", "backslashreplace")  # it may quote what is no text
+    return encode_frame(FAILURE, reason.decode(), failure.rule)
 
 
 def decode_outcome(frame: Frame, message: Message) -> RuleOutcome:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from quothrules.matching.expression import Expression
 from quothrules.matching.record_view import RecordView, text_of
 from quothrules.matching.topic_patterns import TopicPatterns
-from quothwire.errors import error
+from quothwire.errors import error, quoted
 
 Condition = Callable[[RecordView], bool]
 ContentTest = Callable[[bytes | None], bool]
@@ -85,8 +85,8 @@ def searches(pattern: str) -> ContentTest:
     """Test for a regular expression of Python that matches somewhere. Raises ``bad_setting``."""
     try:
         search = re.compile(pattern).search
-    except (re.error, RecursionError, OverflowError) as problem:
-        raise error("bad_setting", f"{pattern!r} is no regular expression: {problem}") from None
+    except (re.error, RecursionError, OverflowError, ValueError) as problem:
+        raise error("bad_setting", f"{quoted(pattern)} is no regular expression: {problem}") from None
     return lambda content: content is not None and search(text_of(content)) is not None
 
 

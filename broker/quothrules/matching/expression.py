@@ -6,8 +6,10 @@ from typing import Any
 
 from quothrules.failure import RuleFailure
 from quothrules.matching.record_view import NO_DOCUMENT, RecordView
-from quothwire.errors import error
+from quothwire.errors import error, quoted
 
+_REASON_CHARACTERS = 300
+"""Of an error of the library, which repeats the expression."""
 _FALSE: tuple[Any, ...] = (None, False, "", [], {})
 
 
@@ -23,10 +25,12 @@ class Expression:
         self._errors = JMESPathError
         try:
             self._compiled = jmespath.compile(text)
-        except JMESPathError as problem:
+        except (JMESPathError, RecursionError, ValueError) as problem:  # too deep, or a number too long
             reason = " ".join(str(problem).split())
             raise error(
-                "bad_setting", f"{text!r} is no JMESPath: {reason}", "see https://jmespath.org"
+                "bad_setting",
+                f"{quoted(text)} is no JMESPath: {reason:.{_REASON_CHARACTERS}}",
+                "see https://jmespath.org",
             ) from None
 
     def value(self, view: RecordView) -> Any:

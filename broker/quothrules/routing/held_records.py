@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from quoth.groups.group import GroupMessage
+from quoth.groups.group import GroupMessage, extend_all
 from quothwire.errors import Conflict, QuothError
 
 LEASE_S = 5.0
@@ -39,13 +39,12 @@ class HeldRecords:
         if time.monotonic() < self._extend_at:
             return
         self._extend_at = time.monotonic() + EXTEND_S
-        for message in self.left:
-            try:
-                message.extend(LEASE_S)
-            except Conflict:
-                raise
-            except QuothError:  # without a broker there is no lease, and the records come again
-                return
+        try:
+            extend_all(self.left, LEASE_S)
+        except Conflict:
+            raise
+        except QuothError:  # without a broker there is no lease, and the records come again
+            return
 
     def wait(self, seconds: float) -> None:
         """Wait, and keep the leases meanwhile. Raises as `keep` does."""

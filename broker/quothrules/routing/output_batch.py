@@ -43,6 +43,7 @@ class SourceRecord(NamedTuple):
 class OutputBatch:
     """The outputs of one record for one topic. is_done: it is stored, or has a problem.
 
+    is_absent: the topic does not have it, so it may begin its producer anew.
     level: a higher one names another producer id. A later record was stored under that of the level below,
     which therefore takes this one no more.
     """
@@ -51,8 +52,12 @@ class OutputBatch:
     target: str
     outputs: list[RoutedRecord]
     level: int = 0
+    is_absent: bool = False
     is_done: bool = False
     problem: QuothError | None = None
+
+    def __post_init__(self) -> None:
+        self.is_absent = self.is_absent or self.source.is_fresh
 
     @property
     def producer(self) -> int:

@@ -2,7 +2,7 @@
 
     pending ──sent──► in flight ──stored, or a duplicate──► done
        ▲                  │
-       │                  ├── unknown_producer: it begins the producer anew, alone
+       │                  ├── unknown_producer: unless the topic has it, it begins the producer anew, alone
        └──────────────────┼── out_of_sequence: it was overtaken; under the producer id of the next level
                           └── forgotten_sequence: the topic itself shows whether it is stored
 
@@ -99,7 +99,7 @@ class OutputPublisher(Closeable):
         if not is_known and any(other.producer == producer for other in sent.values()):
             return False
         try:
-            payload = batch.encode(begins=not is_known)
+            payload = batch.encode(begins=not is_known and batch.is_absent)
             check_size(payload, self._client._payload_bytes_max)
         except QuothError as problem:
             batch.problem, batch.is_done = problem, True
@@ -123,14 +123,16 @@ class OutputPublisher(Closeable):
             self._note_stored(batch, is_new=False)
         elif problem.code == "unknown_producer":
             self._known.discard(batch.producer)
-            if not batch.source.is_fresh and self._is_stored(batch):
+            if not batch.is_absent and self._is_stored(batch):
                 self._note_stored(batch, is_new=False)
+            batch.is_absent = True
         elif problem.code == "out_of_sequence":
             self._raise_level(batch)
         elif problem.code == "forgotten_sequence":
             if self._is_stored(batch):
                 self._note_stored(batch, is_new=False)
             else:
+                batch.is_absent = True
                 self._raise_level(batch)
         elif is_outage(problem):
             raise problem

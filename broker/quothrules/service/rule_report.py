@@ -22,8 +22,8 @@ def report(event: str, **fields: Any) -> None:
     os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
 
 
-def save_state(client: Client, name: str, state: Mapping[str, Any]) -> None:
-    """Publish the state of a rule set."""
+def save_state(client: Client, name: str, state: Mapping[str, Any]) -> int:
+    """Publish the state of a rule set; returns its bytes."""
     value = json.dumps(state).encode()
     try:
         client.topic(STATS_TOPIC)
@@ -31,6 +31,7 @@ def save_state(client: Client, name: str, state: Mapping[str, Any]) -> None:
         with suppress(Conflict):  # another client has created it just now
             client.create_topic(STATS_TOPIC, max_bytes=STATS_BYTES, size_limit=STATS_SEGMENT_BYTES)
     client.publish(STATS_TOPIC, value, key=name.encode())
+    return len(value)
 
 
 def saved_states(client: Client) -> dict[str, dict[str, Any]]:

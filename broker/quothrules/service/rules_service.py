@@ -12,7 +12,7 @@ from quoth.client import Client
 from quoth.timestamps import now
 from quothrules.history.rule_history import RuleHistories, RuleHistory
 from quothrules.matching.topic_patterns import RULES_TOPIC
-from quothrules.service.rule_report import report, save_state, saved_states
+from quothrules.service.rule_report import STATS_BYTES, report, save_state, saved_states
 from quothrules.service.running_set import Report, RunningSet
 from quothwire.errors import NotFound, QuothError
 
@@ -20,6 +20,8 @@ POLL_S = 1.0
 """Between two looks for topics. A change of rules is seen at once."""
 SAVE_S = 2.0
 """Between two saves of a state that changes."""
+SAVE_BYTES = STATS_BYTES // 8
+"""A state that does not change is saved again after so many bytes of others, before the topic forgets it."""
 AWAY_S = 1.0
 
 
@@ -37,6 +39,10 @@ class RulesService:
         self._running: dict[str, RunningSet] = {}
         self._saved: dict[str, dict[str, Any]] = {}
         self._save_at = 0.0
+        self._saved_bytes = 0
+        """The bytes of the states that have changed."""
+        self._saved_behind: dict[str, int] = {}
+        """The value of `_saved_bytes` at the last save of each state."""
         self._problem = ""
 
     def stop(self) -> None:
@@ -99,14 +105,16 @@ class RulesService:
         self._pointer = 0
 
     def _save(self) -> None:
-        """Publish the states that have changed."""
+        """Publish the states that have changed, and those that the topic forgets soon."""
         if time.monotonic() < self._save_at:
             return
         for name, running in self._running.items():
             state = running.state()
-            if state != self._saved.get(name):
-                save_state(self._client, name, state)
-                self._saved[name] = state
+            is_changed = state != self._saved.get(name)
+            if is_changed or self._saved_bytes - self._saved_behind.get(name, -SAVE_BYTES) >= SAVE_BYTES:
+                size = save_state(self._client, name, state)
+                self._saved_bytes += size if is_changed else 0
+                self._saved[name], self._saved_behind[name] = state, self._saved_bytes
         self._save_at = time.monotonic() + SAVE_S
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any
 
 from quoth.client import Client
@@ -13,7 +12,7 @@ from quothrules.routing.record_router import ActiveRules
 from quothrules.routing.route_counts import RouteCounts
 from quothrules.routing.route_worker import RouteWorker, history_of
 from quothrules.rule import RuleSet
-from quothwire.errors import NotFound, QuothError
+from quothwire.errors import BrokerFailure, NotFound, QuothError
 
 RETRY_US = 60_000_000
 """Between two attempts to start rules that cannot run: a function may be installed meanwhile."""
@@ -119,6 +118,8 @@ class RunningSet:
         self._version = current
         self._clean.clear()
         self._end(former)
+        if current is None:
+            self._counts = RouteCounts()
         self._endings = {
             one.evaluator: self._endings[one.evaluator]
             for one in self._active.values()
@@ -177,7 +178,11 @@ class RunningSet:
         if topic in self._clean or self._version is not self._history.current:
             return
         for name in self._history.former_groups(topic):
-            with suppress(NotFound):
+            try:
                 self._client.group(topic, name, create=False).delete()
-                self._report("rules_group_deleted", rules=self._history.name, topic=topic, group=name)
+            except NotFound:
+                continue
+            except BrokerFailure:  # of this topic, as of a disk: the others are not to wait for it
+                return
+            self._report("rules_group_deleted", rules=self._history.name, topic=topic, group=name)
         self._clean.add(topic)

@@ -278,7 +278,7 @@ def quoted(value: object) -> str:
     """Format a value of a setting as Python does, or as `shown` does if that is long or impossible."""
     try:
         text = repr(value)
-    except ValueError:  # a number of thousands of digits
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list in a list in a list ...
         return shown(value)
     return text if len(text) <= 2 * SHOWN_MAX else shown(value)
 

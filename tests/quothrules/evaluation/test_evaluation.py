@@ -116,6 +116,11 @@ def test_a_record_is_routed_at_most_so_often(hops: bytes, known: int, refused: b
         ('call = "split"', record(b"none"), "split raised TypeError"),
         ('call = "split"', record(b"topic"), "belongs to the system"),
         ('call = "split"', record(b"headers"), "header"),
+        (
+            'to = "b"\nformat = "msgpack"\nset_headers.x = "{path[@]}"',
+            record(b"\x81\xc4\x01a\x01"),
+            "TypeError: ",
+        ),
     ],
 )
 def test_a_rule_that_fails_says_why(rule: str, message: Message, reason: str) -> None:

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,12 @@ def test_frames_keep_outcomes() -> None:
     encoded = frames.outcome_frame(outcome, message)
     assert encoded.count(b"value") == 0, "a value that is the record's is not sent back"
     assert frames.decode_outcome(frames.decode_frame(encoded[4:]), message) == outcome
+
+
+def test_frames_keep_failures_that_are_no_text() -> None:
+    for problem in (ValueError("\ud800"), RuleFailure("ValueError: \ud800", "one")):
+        frame = frames.decode_frame(frames.failure_frame(problem)[4:])
+        assert frame == [frames.FAILURE, r"ValueError: \ud800", getattr(problem, "rule", "")]
 
 
 def test_a_failure_ends_the_row() -> None:
@@ -238,8 +246,41 @@ def test_records_in_a_gap_are_learned() -> None:
 def test_time_is_given_to_others_between_two_records() -> None:
     kept: list[int] = []
     with Evaluator(rules_of(ONCE), Past(at(second) for second in range(5))) as evaluator:
+        evaluator.start()
         evaluator.evaluate([at(5), at(6)], POINTER, keep=lambda: kept.append(1))
     assert len(kept) == 7
+
+
+class Stop(Exception):
+    """Ends an evaluation."""
+
+
+def stop() -> None:
+    raise Stop
+
+
+def test_time_is_given_to_others_while_a_record_takes_long() -> None:
+    with Evaluator(rules_of(RULES.replace("200ms", "60s"))) as evaluator:
+        evaluator.start()
+        with pytest.raises(Stop):
+            evaluator.evaluate([record(CATASTROPHE)], POINTER, keep=stop)
+        assert evaluator.evaluate(numbered(1), POINTER).failure is None
+        assert evaluator.killed == 0
+
+
+def test_time_is_given_to_others_while_another_call_takes_long() -> None:
+    kept = threading.Event()
+
+    def stop_once_kept() -> None:
+        if kept.is_set():
+            raise Stop
+
+    with Evaluator(rules_of(RULES.replace("200ms", "60s"))) as evaluator, ThreadPoolExecutor() as threads:
+        evaluator.start()
+        first = threads.submit(evaluator.evaluate, [record(CATASTROPHE)], POINTER, keep=stop_once_kept)
+        eventually(evaluator._lock.locked, "the first call has begun")
+        assert evaluator.evaluate(numbered(1), POINTER, keep=kept.set).failure is None
+        assert isinstance(first.exception(), Stop)
 
 
 # -- the end ------------------------------------------------------------------------------------------------
@@ -257,7 +298,7 @@ evaluator = Evaluator(rules_of({RULES!r}))
 evaluator.start()
 print(evaluator._process.pid, flush=True)
 if {is_busy}:
-    evaluator._receive = lambda seconds: sys.stdin.read()
+    evaluator._receive = lambda *_: sys.stdin.read()
     evaluator.evaluate([record({CATASTROPHE!r})], POINTER)
 sys.stdin.read()
 """

@@ -133,6 +133,11 @@ WRONG_RULES = [
     ('to = "b"\n[rule.match]\nage = { least = "1s" }', 5, "no key 'least'"),
     ('to = "b"\n[rule.match]\npath = ["a",\n\n"a |"]', 7, "no JMESPath"),
     ('to = "b"\n[[rule]]\nname = "rule-1"\nto = "b"', 5, "another rule of the name"),
+    (f'to = "b"\nmatch.path = "{"(" * 3_000}"', 4, "no JMESPath"),
+    (f'to = "b"\nmatch.path = "[{"9" * 5_000}]"', 4, "no JMESPath"),
+    (f'to = "b"\nmatch.path = "`{"[" * 100_000}`"', 4, "no JMESPath"),
+    (f'to = "b"\nmatch.regex = "a{{{"9" * 5_000}}}"', 4, "no regular expression"),
+    (f'to = "b"\nname{".a" * 3_000} = 1', 4, "name is a text, not a map"),
 ]
 
 
@@ -143,6 +148,7 @@ def test_an_error_has_the_line_of_what_is_wrong(lines: str, line: int, text: str
         rule_of(lines)
     assert raised.value.code == "bad_setting"
     assert text in str(raised.value)
+    assert len(str(raised.value)) < 1_000
 
 
 WRONG_FILES = [

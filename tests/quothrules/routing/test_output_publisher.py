@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+import quoth
 from kit.broker.proxies import Meddler
+from kit.clocks import DAY, ManualClock
 from quoth import Client
+from quothd import Broker
 from quothrules.evaluation.outcome import RoutedRecord
 from quothrules.routing.output_batch import OutputBatch, SourceRecord, batches_of
 from quothrules.routing.output_publisher import OutputPublisher
@@ -108,6 +112,22 @@ def test_a_batch_that_the_broker_has_forgotten_is_looked_for(client: Client, top
     published(client, rows(topic, [here[0] + 1], is_fresh=False))
     assert published(client, rows(topic, [here[0] + 1], is_fresh=False)) == 1
     assert values(client, topic) == [0, *here, here[0] + 1]
+
+
+def test_a_batch_whose_producer_the_broker_has_forgotten_is_looked_for(tmp_path: Path) -> None:
+    """A producer that was silent for a week is forgotten, and so is what it has stored."""
+    clock = ManualClock(tick=1)
+    for _ in range(2):
+        with Broker(tmp_path, clock=clock) as broker, quoth.connect(broker) as client:
+            if not client.topics():
+                client.create_topic("copy", count_limit=2)
+                published(client, rows("copy", [1, 2]))
+                clock.step(8 * DAY)
+                client.publish("copy", [b"0", b"0"])
+                client.publish("copy", b"0")
+            else:
+                assert published(client, rows("copy", [1, 2, 3, 4], is_fresh=False)) == 2
+                assert values(client, "copy") == [1, 2, 0, 0, 0, 3, 4]
 
 
 def test_a_topic_that_is_made_again_takes_the_next_batch(client: Client, topic: str) -> None:

@@ -12,8 +12,10 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.rules import rules_of
 from quoth import Client, Message, NotFound
+from quothrules.evaluator import evaluator as evaluator_module
 from quothrules.evaluator.evaluator import Evaluator
 from quothrules.history.rule_history import GroupPlace
+from quothrules.routing import held_records
 from quothrules.routing.record_router import ActiveRules
 from quothrules.routing.route_counts import RouteCounts
 from quothrules.routing.route_worker import RouteWorker, history_of
@@ -143,6 +145,21 @@ def test_a_record_that_fails_has_its_attempts_and_dies(
     eventually(lambda: finished(client, topic), "all is finished")
     totals = counts.to_map()["totals"]
     assert totals == {"records": 3, "written": 3, "failed": 4, "dead": 2}
+
+
+def test_a_record_may_take_longer_than_the_lease(
+    client: Client, start_worker: StartWorker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease is extended meanwhile, and an attempt at the deadline is counted."""
+    monkeypatch.setattr(held_records, "LEASE_S", 1.0)
+    monkeypatch.setattr(held_records, "EXTEND_S", 0.2)
+    monkeypatch.setattr(evaluator_module, "KEEP_S", 0.1)
+    client.group(topic, "rules.test", start=0, lease=1.0, max_attempts=0, backoff=[0.0]).info()
+    client.publish(topic, [b"1", b"a" * 60 + b"!", b"2"])
+    start_worker(FAILING.replace("100ms", "2s").replace("attempts = 2", "attempts = 1"))
+    letters = eventually(lambda: dead(client, topic), "it is dead")
+    assert letters[0].headers["quoth-attempts"] == b"1", "it was never lost"
+    comes(client, f"{topic}.copy", 2)
 
 
 def test_a_slow_rule_slows_nothing_but_itself(client: Client, start_worker: StartWorker, topic: str) -> None:
