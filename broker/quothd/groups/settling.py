@@ -11,7 +11,9 @@ from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import events
 from quothlog.groups.group_state import GroupState
 from quothlog.groups.spans import Span
+from quothwire.errors import error
 from quothwire.protocol.group_messages import GroupSettle, GroupSettled
+from quothwire.protocol.group_settings import CURSOR
 from quothwire.protocol.settlement import Settle, Settlement, decode_settlements
 
 NACKED = "a member has given it back"
@@ -48,6 +50,8 @@ class Settling:
         rows = decode_settlements(request.responder.payload(), asked.rows)
         store = self._store
         group = store.group(asked.group)
+        if group.settings.mode == CURSOR:
+            raise error("bad_request", f"{group.name!r} is a cursor: commit it")
         group.expire(now)
         found = self._find(group, rows, asked.generation)
         records = store.count(found.finished)

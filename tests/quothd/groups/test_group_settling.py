@@ -193,6 +193,16 @@ def test_a_cursor_is_after_a_restart_where_it_was(open_groups: Open) -> None:
     assert (before.after, before.lag) == (after.after, after.lag)
 
 
+@pytest.mark.parametrize("kind", Settle)
+def test_a_cursor_takes_no_settlement(open_groups: Open, kind: Settle) -> None:
+    """Records that one left unfinished would hold back its pointer for ever."""
+    topic = open_groups(mode="cursor")
+    pointers = topic.publish(*[b"x"] * 10)
+    assert code(topic.settle, Settlement(kind, pointers[4], pointers[5], 1)) == "bad_request"
+    topic.call(CommitCursor("g", pointers[6]))
+    assert (topic.info().after, topic.info().lag, topic.pending().ranges) == (pointers[6], 3, [])
+
+
 def test_lag_is_exact_after_a_power_cut_that_took_records(open_groups: Open, faulty: FaultyDisk) -> None:
     """Ordinals of lost records come again."""
     topic = open_groups()
