@@ -21,7 +21,7 @@ from quothlog.groups.group_state import GivenLease, GroupState, HandOut
 from quothlog.groups.key_order import hashes_of
 from quothlog.groups.selection import ChosenRecords, select
 from quothlog.groups.spans import Span
-from quothlog.reading.read_request import ReadRequest
+from quothlog.reading.read_request import ReadLoss, ReadRequest
 from quothlog.reading.segment_reader import Extract
 from quothwire.batch import Bytes
 from quothwire.errors import error
@@ -44,7 +44,7 @@ class _Hand:
     """The state of one fetch. token: of its leases. bytes_left, records_left: of what it asks for.
 
     again: the spans that were not new. origin: the cursor and its ordinal before this fetch got new records,
-    None if it has none.
+    None if it has none. lost: the records that were gone, and damaged, in front of these.
     """
 
     request: PendingRequest
@@ -59,6 +59,7 @@ class _Hand:
     batches: list[Bytes] = field(default_factory=list)
     step: HandOut | None = None
     origin: tuple[int, int] | None = None
+    lost: list[ReadLoss] = field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
@@ -200,7 +201,8 @@ class HandOuts:
         span = step.span
         if span is None:
             hand.origin = hand.origin or (group.cursor, group.ordinal)
-            group.lose(*log.loss(step.after, group.ordinal, found))
+            hand.lost.append(log.loss(step.after, group.ordinal, found))
+            group.lose(*hand.lost[-1])
         until = step.until if chosen.is_all and found.next >= step.until else chosen.last
         if group.settings.key_order and (span is None or span.extents is None):
             keys = hashes_of(chosen.batches, log.log_id, chosen.records)
@@ -262,6 +264,8 @@ class HandOuts:
             group.take_back(hand.again)
             if hand.origin is not None:
                 group.take_back_new(*hand.origin)
+            for gone, damaged in hand.lost:
+                group.lose(-gone, -damaged)
             raise
 
     def _reply(self, hand: _Hand, leases: list[list[int]]) -> GroupFetched:
