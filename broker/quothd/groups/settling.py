@@ -22,12 +22,15 @@ TERMINATED = "a member has rejected it"
 
 @dataclass(slots=True)
 class _Outcome:
-    """The effects of the rows of one request. held: the spans that have the lease of each other row."""
+    """The effects of the rows of one request. held: the spans that have the lease of each other row.
+
+    late: the finished spans that were not under the lease of their row.
+    """
 
     finished: list[Span] = field(default_factory=list)
     held: list[tuple[Settlement, list[Span]]] = field(default_factory=list)
     lost: list[list[int]] = field(default_factory=list)
-    late: int = 0
+    late: list[Span] = field(default_factory=list)
 
     def held_by(self, kind: Settle) -> list[Span]:
         """Return the spans of the rows of one kind."""
@@ -54,7 +57,7 @@ class Settling:
             raise error("bad_request", f"{group.name!r} is a cursor: commit it")
         group.expire(now)
         found = self._find(group, rows, asked.generation)
-        records = store.count(found.finished)
+        records, late = store.count(found.finished), store.count(found.late)
         terminated, released = found.held_by(Settle.TERM), found.held_by(Settle.RELEASE)
         if found.finished or terminated or released:
             changes = [events.settled(group, found.finished)]
@@ -67,7 +70,7 @@ class Settling:
         self._letters.take(group, now)
         store.announce(group, now)
         is_synced = store.is_synced(group)
-        reply = GroupSettled(records, found.late, found.lost, "synced" if is_synced else "written")
+        reply = GroupSettled(records, late, found.lost, "synced" if is_synced else "written")
         store.answer(request, reply, store.end, is_synced)
 
     def _find(self, group: GroupState, rows: Sequence[Settlement], generation: int) -> _Outcome:
@@ -80,18 +83,12 @@ class Settling:
             if row.kind is Settle.ACK:
                 spans = group.ack(row.first, row.last, self._store.log.newest)
                 found.finished += spans
-                found.late += self._late(spans, row.token)
+                found.late += _late(spans, row.token) if row.token else []
             else:
                 held = group.find(row.first, row.last, row.token)
                 found.held.append((row, held))
                 found.lost += _without(row, held)
         return found
-
-    def _late(self, spans: Sequence[Span], token: int) -> int:
-        """Count the records of spans that are not under the lease of a token; 0 if the token is not known."""
-        if not token:
-            return 0
-        return self._store.count([one for one in spans if one.lease is None or one.lease.token != token])
 
     def _apply(self, group: GroupState, row: Settlement, held: list[Span], reason: str, now: float) -> None:
         """Apply a row to the spans that have its lease."""
@@ -108,6 +105,11 @@ class Settling:
             group.release(held)
         else:
             group.terminate(held, reason or TERMINATED)
+
+
+def _late(spans: Sequence[Span], token: int) -> list[Span]:
+    """Return the spans that are not under the lease of a token."""
+    return [one for one in spans if one.lease is None or one.lease.token != token]
 
 
 def _without(row: Settlement, held: Sequence[Span]) -> list[list[int]]:

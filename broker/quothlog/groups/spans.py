@@ -131,7 +131,8 @@ class Span:
     attempts: how often they were handed out. due: monotonic time of the next hand-out. extents: None if it is
     not known where the records lie. reason, member: why the last hand-out has failed, and to which member it
     was. number: of a dying span, in the order of the group's dead letters; 0 before it has one. key: hash of
-    the key of its only record, in a group that keeps the order of keys; 0 for none.
+    the key of its only record, in a group that keeps the order of keys; 0 for none. counted: the number of
+    its records, found without their places, -1 if they were not counted.
     """
 
     after: int
@@ -145,6 +146,7 @@ class Span:
     member: str = ""
     number: int = 0
     key: int = 0
+    counted: int = -1
 
     @property
     def records(self) -> int:

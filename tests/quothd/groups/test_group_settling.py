@@ -10,8 +10,10 @@ import pytest
 from kit.broker.open_topic import pending
 from kit.disk.doubles import FaultyDisk
 from kit.groups.group_topics import GroupTopic, code
+from quothd.groups import store
 from quothd.requests.events import Close, GroupReady
 from quothd.requests.pending_request import PendingRequest
+from quothlog.reading.range_query import LogSurvey, RangeCount
 from quothwire.protocol.group_messages import (
     CommitCursor,
     DeleteGroup,
@@ -97,6 +99,31 @@ def test_a_late_ack_counts_records_exactly_after_a_restart(open_groups: Open) ->
     restarted(topic)
     settled = topic.ack(rows)
     assert (settled.records, settled.late) == (3, 3)
+
+
+def test_late_acks_of_many_single_records_are_counted_without_a_read_for_each(
+    open_groups: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row for each record, as members send them that get one at a time."""
+    monkeypatch.setattr(store, "UNKNOWN_COUNTED_MAX", 3)
+    counted: list[int] = []
+    count = LogSurvey.count
+
+    def noted(survey: LogSurvey, after: int, until: int) -> tuple[RangeCount, int]:
+        counted.append(after)
+        return count(survey, after, until)
+
+    monkeypatch.setattr(LogSurvey, "count", noted)
+    topic = open_groups()
+    pointers = topic.publish(*[b"x"] * 40)
+    token = topic.fetch().rows[0][0]
+    restarted(topic)
+    topic.info()
+    counted.clear()
+    settled = topic.ack([[token, 1, one, one] for one in pointers[::2]])
+    assert (settled.records, settled.late) == (20, 20)
+    assert len(counted) <= 2 * (3 + 1)
+    assert topic.info().pending == 20
 
 
 def test_a_repeated_ack_waits_for_the_fsync_of_the_first_one(open_groups: Open) -> None:
