@@ -206,6 +206,10 @@ class SpanTable:
             del spans[0]
         return spans[:limit]
 
+    def dying(self) -> list[Span]:
+        """Return the dying spans, in order."""
+        return [span for span in self._spans if span.state is SpanState.DYING]
+
     def append(self, span: Span) -> None:
         """Add a span behind all others."""
         last = self._spans.last
