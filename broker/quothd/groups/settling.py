@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quothd.groups.dead_letters import DeadLetters
+from quothd.groups.dead_letters import REASON_MAX, DeadLetters
 from quothd.groups.store import GroupStore
 from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import events
@@ -56,17 +56,18 @@ class Settling:
         if group.settings.mode == CURSOR:
             raise error("bad_request", f"{group.name!r} is a cursor: commit it")
         group.expire(now)
+        reason = asked.reason[:REASON_MAX]
         found = self._find(group, rows, asked.generation)
         records, late = store.count(found.finished), store.count(found.late)
         terminated, released = found.held_by(Settle.TERM), found.held_by(Settle.RELEASE)
         if found.finished or terminated or released:
             changes = [events.settled(group, found.finished)]
-            changes += [events.dying(group, span, 0, asked.reason or TERMINATED) for span in terminated]
+            changes += events.terminated(group, terminated, reason or TERMINATED)
             changes += [events.attempted(group, released, -1)] if released else []
             store.change(changes, now)
         group.finish(found.finished)
         for row, held in found.held:
-            self._apply(group, row, held, asked.reason, now)
+            self._apply(group, row, held, reason, now)
         self._letters.take(group, now)
         store.announce(group, now)
         is_synced = store.is_synced(group)

@@ -17,7 +17,7 @@ number is 0 until its letter leaves. Counts are redelivered, dead, gone, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from enum import IntEnum
 from functools import lru_cache
@@ -32,7 +32,7 @@ from quothwire.protocol.group_settings import GroupSettings
 
 SPANS_BYTES_MAX = 8 * 2**20
 """If the spans of a snapshot need more, as many rejected records without a dead-letter topic may, it is
-without their reasons and members: a batch has to take it."""
+without their reasons and members: a batch has to take it. So it is with the reasons of one request."""
 ROW_FIELDS_KEPT = 4
 
 
@@ -106,6 +106,14 @@ def dying(group: GroupState, span: Span, number: int, reason: str) -> bytes:
         Kind.DYING, group.number, group.generation, span.after, span.until, number, span.attempts, reason,
         span.member,
     )  # fmt: skip
+
+
+def terminated(group: GroupState, spans: Sequence[Span], reason: str) -> list[bytes]:
+    """Encode that the records of some spans become dead letters, as so many events that one batch takes."""
+    changes = [dying(group, span, 0, reason) for span in spans]
+    if sum(map(len, changes)) > SPANS_BYTES_MAX:
+        changes = [dying(group, span, 0, "") for span in spans]
+    return changes
 
 
 def removed(group: GroupState) -> bytes:

@@ -23,7 +23,7 @@ from quothwire.protocol.group_messages import (
     UpdateGroup,
 )
 from quothwire.protocol.messages import Request
-from quothwire.protocol.settlement import Settle, Settlement, encode_settlements
+from quothwire.protocol.settlement import ROWS_MAX, Settle, Settlement, encode_settlements
 
 Open = Callable[..., GroupTopic]
 
@@ -218,6 +218,19 @@ def test_a_cursor_is_after_a_restart_where_it_was(open_groups: Open) -> None:
     after = topic.info()
     assert (after.after, after.cursor, after.lag, after.pending) == (pointers[4], pointers[4], 5, 0)
     assert (before.after, before.lag) == (after.after, after.lag)
+
+
+def test_a_long_reason_keeps_no_request_from_being_executed(open_groups: Open) -> None:
+    """The events of its rows fit into one batch."""
+    topic = open_groups(max_in_flight=ROWS_MAX)
+    topic.holds_letters = True
+    pointers = topic.publish(*[b"x"] * ROWS_MAX)
+    token = topic.fetch(ROWS_MAX).rows[0][0]
+    rows = [Settlement(Settle.TERM, one, one, token) for one in pointers]
+    assert topic.settle(*rows, reason="r" * 5_000).lost == []
+    restarted(topic)
+    assert topic.fetch(1).rows == []
+    assert (topic.info().pending, len(topic.group().spans.dying())) == (ROWS_MAX, ROWS_MAX)
 
 
 @pytest.mark.parametrize("kind", Settle)
