@@ -123,6 +123,8 @@ class HandOuts:
         group.used = self._store.now()
         group.expire(now)
         self._letters.take(group, now)
+        if group.settings.key_order and group.spans.unknown:
+            self._read_keys(group)
         size = min(asked.bytes_max, FETCH_BYTES_MAX)
         self._tokens += 1
         self._go_on(_Hand(request, asked, group, self._tokens, asked.records_max, size), now)
@@ -148,6 +150,19 @@ class HandOuts:
         return released
 
     # -- inside ---------------------------------------------------------------------------------------------
+
+    def _read_keys(self, group: GroupState) -> None:
+        """Read the keys of the records that are not free since a restart: they hold up others."""
+        log = self._store.log
+        for span in group.spans.unread():
+            try:
+                found = log.fetch(span.after, 1)
+            except OSError:
+                continue  # it may be handed out before that one is finished, but the group goes on
+            chosen = select(found, log.log_id, span.after, span.until, 1) if found is not None else None
+            if chosen is not None:
+                (key,) = hashes_of(chosen.batches, log.log_id, chosen.records)
+                group.hold(span, chosen, key)
 
     def _go_on(self, hand: _Hand, now: float) -> None:
         """Hand out until the fetch has what it asks for, or a reader thread has to read for it."""

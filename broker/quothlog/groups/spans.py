@@ -210,6 +210,11 @@ class SpanTable:
         """Return the dying spans, in order."""
         return [span for span in self._spans if span.state is SpanState.DYING]
 
+    def unread(self) -> list[Span]:
+        """Return the spans of one record that wait for an ack, or for their letter, since a restart."""
+        waiting = (one for one in self._spans if one.extents is None and one.until - one.after == 1)
+        return [one for one in waiting if one.state in (SpanState.LEASED, SpanState.DYING)]
+
     def append(self, span: Span) -> None:
         """Add a span behind all others."""
         last = self._spans.last

@@ -1,0 +1,54 @@
+"""Order by key after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kit.groups.group_topics import GroupTopic
+from quothd.groups.dead_letters import RETRY_S
+from quothwire import batch
+from quothwire.protocol.messages import Publish
+
+Open = Callable[..., GroupTopic]
+
+
+def publish(topic: GroupTopic, *values: bytes) -> None:
+    """Publish records in a batch, the first byte of each is its key."""
+    topic.call(Publish(), batch.encode(values, [value[:1] for value in values]))
+
+
+def restarted(topic: GroupTopic) -> None:
+    topic.kill()
+    topic.restart()
+
+
+def test_the_last_attempt_of_a_record_holds_up_its_key_after_a_restart(open_groups: Open) -> None:
+    """Its member may still be at work; then the record becomes a dead letter."""
+    topic = open_groups(key_order=True, max_attempts=1, lease=20.0)
+    publish(topic, b"a1", b"a2", b"b1")
+    rows = topic.fetch(1).rows
+    restarted(topic)
+    assert topic.fetch().values == [b"b1"]
+    assert topic.info().in_flight == 2
+    topic.ack(rows)
+    assert topic.info().in_flight == 1
+    assert topic.fetch().values == [b"a2"]
+    restarted(topic)
+    assert topic.fetch().values == []
+    topic.pass_time(20.0)
+    topic.fetch()
+    assert len(topic.dead()) == 2
+    assert (topic.info().in_flight, topic.info().lag) == (0, 0)
+
+
+def test_a_record_whose_letter_is_refused_holds_up_its_key_after_a_restart(open_groups: Open) -> None:
+    topic = open_groups(key_order=True, max_attempts=1)
+    publish(topic, b"a1", b"a2", b"b1")
+    topic.refuses = "busy"
+    topic.nack(topic.fetch(1).rows)
+    restarted(topic)
+    assert topic.fetch(1).values == [b"b1"]
+    assert topic.fetch(1).values == []
+    topic.refuses = ""
+    topic.pass_time(RETRY_S)
+    assert topic.fetch(1).values == [b"a2"]
