@@ -36,6 +36,8 @@ MEMBER_BYTES_MAX = 200
 AT_HAND_BYTES = 2 * 2**20
 """What is read from memory without a reader thread: 10,000 records of 100 bytes, which a member asks for, are
 a little more than a MiB. The way through a thread costs a fifth of the processor time of such a fetch."""
+READS_IN_VAIN_MAX = 30
+"""Reads of one fetch that find only records that are gone, or that an earlier one of their key blocks."""
 _COUNTER_BITS = 32
 
 
@@ -44,7 +46,8 @@ class _Hand:
     """The state of one fetch. token: of its leases. bytes_left, records_left: of what it asks for.
 
     again: the spans that were not new. origin: the cursor and its ordinal before this fetch got new records,
-    None if it has none. lost: the records that were gone, and damaged, in front of these.
+    None if it has none. lost: the records that were gone, and damaged, in front of these. is_cut: it ended
+    before it found all that there is.
     """
 
     request: PendingRequest
@@ -60,6 +63,7 @@ class _Hand:
     step: HandOut | None = None
     origin: tuple[int, int] | None = None
     lost: list[ReadLoss] = field(default_factory=list)
+    is_cut: bool = False
 
     @property
     def is_full(self) -> bool:
@@ -165,9 +169,17 @@ class HandOuts:
                 group.hold(span, chosen, key)
 
     def _go_on(self, hand: _Hand, now: float) -> None:
-        """Hand out until the fetch has what it asks for, or a reader thread has to read for it."""
+        """Hand out until the fetch has what it asks for, or a reader thread has to read for it.
+
+        One that waits for records of other keys than those that are blocked lets other requests go first.
+        """
         group, log = hand.group, self._store.log
+        in_vain = 0
         while not hand.is_full:
+            if in_vain >= READS_IN_VAIN_MAX and (hand.spans or hand.request.deadline > now):
+                hand.is_cut = True
+                break
+            before = len(hand.spans)
             most = self._store.config.group_pending_max
             step = group.next_hand_out(hand.records_left, most, now, self._store.count)
             if step is None or (step.is_alone and hand.spans):
@@ -188,6 +200,7 @@ class HandOuts:
                 return
             if not self._take(hand, request, found, now):
                 break
+            in_vain += len(hand.spans) == before
         self._answer(hand, now)
 
     def _take(self, hand: _Hand, request: ReadRequest | None, found: Extract | None, now: float) -> bool:
@@ -253,7 +266,7 @@ class HandOuts:
             store.answer(request, reply, last, store.is_synced(group), payload)
         elif request.deadline > now:
             _, request.after = store.next_hand_out(group, now)
-            request.retry = group.waits_until(now)
+            request.retry = now if hand.is_cut else group.waits_until(now)
             store.events.wait(request)
         else:
             store.events.reply(request, self._reply(hand, []))

@@ -121,7 +121,7 @@ class GroupState:
             return None
         if (span := self._queue.next_free(now)) is not None:
             if span.extents is None:
-                records = self._scanned(records)
+                records = min(self._scanned(records), span.until - span.after)
             alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
             return HandOut(span.after, span.until, 1 if alone else records, span, alone)
         room = min(self.settings.max_in_flight, in_flight_max) - self.spans.known

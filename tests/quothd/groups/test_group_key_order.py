@@ -1,12 +1,16 @@
-"""Order by key after a restart."""
+"""Order by key after a restart, and of keys that have many records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from kit.groups.group_topics import GroupTopic
+from quothd.groups import hand_out
 from quothd.groups.dead_letters import RETRY_S
 from quothwire import batch
+from quothwire.protocol.group_messages import GroupFetch
 from quothwire.protocol.messages import Publish
 
 Open = Callable[..., GroupTopic]
@@ -52,3 +56,29 @@ def test_a_record_whose_letter_is_refused_holds_up_its_key_after_a_restart(open_
     topic.refuses = ""
     topic.pass_time(RETRY_S)
     assert topic.fetch(1).values == [b"a2"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_fetch_that_waits_lets_others_go_before_it_has_read_all_of_a_blocked_key(
+    open_groups: Open, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """The broker tries it again at once, until it has found the records of other keys."""
+    monkeypatch.setattr(hand_out, "READS_IN_VAIN_MAX", 3)
+    topic = open_groups(key_order=True, max_in_flight=10_000)
+    for _ in range(10):
+        publish(topic, *[b"a"] * 100)
+    publish(topic, b"b")
+    assert topic.fetch(1).values == [b"a"]
+    if restarts:
+        restarted(topic)
+        assert topic.fetch(1).values == [b"a"]
+    tries = 0
+    while True:
+        asked = topic.ask(GroupFetch("g", "m", 1, wait_ms=1_000))
+        if topic.topic.codes([asked]) == [""]:
+            break
+        assert asked.retry <= topic.topic.clock.monotonic()
+        tries += 1
+    assert topic.handed_out(asked).values == [b"b"]
+    assert tries == 3
+    assert topic.fetch(1).values == []
