@@ -35,6 +35,8 @@ UNKNOWN_COUNTED_MAX = 100
 """Spans of unknown size whose records are counted at once; each takes a read. After a restart only."""
 COMPACT_AGAIN_S = 10.0
 """Time after a failure before the log is compacted again."""
+GENERATIONS_MAX = 2**20
+"""Generations of one group: those of a group that was deleted are none of the next one of its name."""
 MEMBER_SHOWN_S = 600.0
 """A member without a request for so long is not shown any more once the topic has hibernated."""
 
@@ -119,10 +121,12 @@ class GroupStore:
         table = self._begin()
         if len(table) >= self.config.groups_max:
             raise error("groups_max", f"topic {self.topic!r} has {len(table)} groups")
-        group = GroupState(table.last_number + 1, name, settings, *self.position(start))
+        number = table.last_number + 1
+        generation = 1 + (number - 1) * GENERATIONS_MAX
+        group = GroupState(number, name, settings, *self.position(start), generation)
         group.used = self.now()
         last = self.change([events.snapshot(group)], now, twice=True)
-        table.last_number += 1
+        table.last_number = number
         table.by_name[name] = group
         note("group_made", topic=self.topic, group=name)
         return last

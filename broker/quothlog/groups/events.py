@@ -116,9 +116,9 @@ def terminated(group: GroupState, spans: Sequence[Span], reason: str) -> list[by
     return changes
 
 
-def removed(group: GroupState) -> bytes:
-    """Encode that a group was deleted."""
-    return _pack(Kind.REMOVED, group.number)
+def removed(number: int) -> bytes:
+    """Encode that the group of a number was deleted."""
+    return _pack(Kind.REMOVED, number)
 
 
 class Replay:

@@ -13,6 +13,7 @@ from kit.groups.group_topics import GroupTopic, code
 from quothd.groups import store
 from quothd.requests.events import Close, GroupReady
 from quothd.requests.pending_request import PendingRequest
+from quothlog.groups import group_log
 from quothlog.reading.range_query import LogSurvey, RangeCount
 from quothwire.protocol.group_messages import (
     CommitCursor,
@@ -83,6 +84,27 @@ def test_an_ack_does_not_reach_what_is_not_there(open_groups: Open) -> None:
     (first,) = topic.publish(b"a")
     assert topic.ack([[0, 0, first + 1, first + 10**9]]).records == 0
     topic.publish(b"b")
+    assert topic.fetch().values == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_an_ack_of_a_deleted_group_has_no_effect_on_the_next_one_of_its_name(
+    open_groups: Open, monkeypatch: pytest.MonkeyPatch, compacts: bool
+) -> None:
+    """The number of the deleted group does not come again, although its events were removed."""
+    monkeypatch.setattr(group_log, "COMPACT_BYTES", 1)
+    monkeypatch.setattr(group_log, "COMPACT_FACTOR", 0)
+    topic = open_groups()
+    topic.publish(b"a", b"b")
+    fetched = topic.fetch(1)
+    topic.call(DeleteGroup("g"))
+    if compacts:
+        topic.pass_time(topic.topic.config.check_interval)
+        restarted(topic)
+    topic.make_group()
+    (token, _, first, last), generation = fetched.rows[0], fetched.reply.generation
+    settled = topic.settle(Settlement(Settle.ACK, first, last, token), generation=generation)
+    assert (settled.records, settled.lost) == (0, [[first, last]])
     assert topic.fetch().values == [b"a", b"b"]
 
 
