@@ -127,7 +127,7 @@ class HandOuts:
         group.used = self._store.now()
         group.expire(now)
         self._letters.take(group, now)
-        if group.settings.key_order and group.spans.unknown:
+        if group.settings.key_order and (group.spans.unknown or group.next_dying() is not None):
             self._read_keys(group)
         size = min(asked.bytes_max, FETCH_BYTES_MAX)
         self._tokens += 1

@@ -26,7 +26,7 @@ from typing import Any
 import msgpack
 
 from quothlog.groups.group_state import GroupCounts, GroupState
-from quothlog.groups.spans import Span, SpanState
+from quothlog.groups.spans import UNREAD, Span, SpanState
 from quothwire.errors import QuothError
 from quothwire.protocol.group_settings import GroupSettings
 
@@ -211,7 +211,7 @@ def _restored(
     )
     group.used = used
     for after, until, attempts, *dead in spans:
-        span = Span(after, until, attempts)
+        span = Span(after, until, attempts, key=UNREAD)
         if dead:
             span.state = SpanState.DYING
             span.number, span.reason, span.member = (*dead, "", "")[:3]
@@ -222,7 +222,8 @@ def _restored(
 def _advance(group: GroupState, cursor: int, ordinal: int) -> None:
     """Move the cursor: what lies between was handed out once, or waited for an earlier record of its key."""
     if cursor > group.cursor:
-        group.spans.append(Span(group.cursor, cursor, 0 if group.settings.key_order else 1))
+        attempts = 0 if group.settings.key_order else 1
+        group.spans.append(Span(group.cursor, cursor, attempts, key=UNREAD))
         group.cursor, group.ordinal = cursor, ordinal
     elif cursor == group.cursor and ordinal >= 0:
         group.ordinal = ordinal

@@ -58,6 +58,21 @@ def test_a_record_whose_letter_is_refused_holds_up_its_key_after_a_restart(open_
     assert topic.fetch(1).values == [b"a2"]
 
 
+def test_a_letter_on_its_way_since_a_restart_holds_up_its_key(open_groups: Open) -> None:
+    """Also if it left before the first fetch."""
+    topic = open_groups(key_order=True, max_attempts=1, lease=20.0)
+    publish(topic, b"a1", b"a2")
+    topic.fetch(1)
+    restarted(topic)
+    topic.info()
+    topic.holds_letters = True
+    topic.pass_time(20.0)
+    assert topic.fetch().values == []
+    topic.holds_letters = False
+    topic.deliver()
+    assert topic.fetch().values == [b"a2"]
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_fetch_that_waits_lets_others_go_before_it_has_read_all_of_a_blocked_key(
     open_groups: Open, monkeypatch: pytest.MonkeyPatch, restarts: bool
