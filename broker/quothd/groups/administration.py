@@ -115,7 +115,7 @@ class Administration:
         store = self._store
         group = store.group(request.decode().group)
         info = self._info(group, now)
-        last = store.change([events.removed(group)], now, twice=True)
+        last = store.change([events.removed(group.number)], now, twice=True)
         del store.table().by_name[group.name]
         self._letters.forget(group.name)
         store.events.add(GroupReady(group.name, now))

@@ -166,14 +166,17 @@ class DeadLetters:
         return group.settings.dead_letter_topic(topic, group.name)
 
     def _send(self, group: GroupState, span: Span, now: float) -> None:
-        """Send the first records of a span, or finish them if there is no topic for them, or none is left."""
+        """Send the first records of a span, or finish them if none is left.
+
+        Without a topic for them all dying records are finished.
+        """
         target = self._target(group)
         if not target:
-            self._finish(group, [span], now)
+            self._finish(group, group.spans.dying(), now)
             return
         chosen, letter = self._composed(group, span)
         if chosen is None:
-            self._finish(group, [span], now, gone=True)
+            self._finish(group, self._gone(group) or [span], now, gone=True)
             return
         if not span.number:
             span, letter = self._numbered(group, span, chosen, now)
@@ -181,6 +184,12 @@ class DeadLetters:
             raise error("too_large", f"dead letter {span.number} of group {group.name!r}")
         self._on_way[group.name] = _Letter(span.number, span.after, span.until)
         self._unsynced.append((self._store.end, DeadLetter(group.name, span.number, target, letter)))
+
+    def _gone(self, group: GroupState) -> list[Span]:
+        """Return the dying spans in front of the oldest record."""
+        log = self._store.log
+        first = log.info().first or log.newest + 1
+        return [span for span in group.spans.dying() if span.until < first]
 
     def _composed(self, group: GroupState, span: Span) -> tuple[ChosenRecords | None, bytes | None]:
         """Choose as many of the first records of a span as fit into a letter; returns them and the letter.

@@ -21,7 +21,7 @@ from quothlog.groups.group_state import GivenLease, GroupState, HandOut
 from quothlog.groups.key_order import hashes_of
 from quothlog.groups.selection import ChosenRecords, select
 from quothlog.groups.spans import Span
-from quothlog.reading.read_request import ReadRequest
+from quothlog.reading.read_request import ReadLoss, ReadRequest
 from quothlog.reading.segment_reader import Extract
 from quothwire.batch import Bytes
 from quothwire.errors import error
@@ -36,6 +36,8 @@ MEMBER_BYTES_MAX = 200
 AT_HAND_BYTES = 2 * 2**20
 """What is read from memory without a reader thread: 10,000 records of 100 bytes, which a member asks for, are
 a little more than a MiB. The way through a thread costs a fifth of the processor time of such a fetch."""
+READS_IN_VAIN_MAX = 30
+"""Reads of one fetch that find only records that are gone, or that an earlier one of their key blocks."""
 _COUNTER_BITS = 32
 
 
@@ -44,7 +46,8 @@ class _Hand:
     """The state of one fetch. token: of its leases. bytes_left, records_left: of what it asks for.
 
     again: the spans that were not new. origin: the cursor and its ordinal before this fetch got new records,
-    None if it has none.
+    None if it has none. lost: the records that were gone, and damaged, in front of these. is_cut: it ended
+    before it found all that there is.
     """
 
     request: PendingRequest
@@ -59,6 +62,8 @@ class _Hand:
     batches: list[Bytes] = field(default_factory=list)
     step: HandOut | None = None
     origin: tuple[int, int] | None = None
+    lost: list[ReadLoss] = field(default_factory=list)
+    is_cut: bool = False
 
     @property
     def is_full(self) -> bool:
@@ -122,6 +127,8 @@ class HandOuts:
         group.used = self._store.now()
         group.expire(now)
         self._letters.take(group, now)
+        if group.settings.key_order and (group.spans.unknown or group.next_dying() is not None):
+            self._read_keys(group)
         size = min(asked.bytes_max, FETCH_BYTES_MAX)
         self._tokens += 1
         self._go_on(_Hand(request, asked, group, self._tokens, asked.records_max, size), now)
@@ -148,10 +155,31 @@ class HandOuts:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
+    def _read_keys(self, group: GroupState) -> None:
+        """Read the keys of the records that are not free since a restart: they hold up others."""
+        log = self._store.log
+        for span in group.spans.unread():
+            try:
+                found = log.fetch(span.after, 1)
+            except OSError:
+                continue  # it may be handed out before that one is finished, but the group goes on
+            chosen = select(found, log.log_id, span.after, span.until, 1) if found is not None else None
+            if chosen is not None:
+                (key,) = hashes_of(chosen.batches, log.log_id, chosen.records)
+                group.hold(span, chosen, key)
+
     def _go_on(self, hand: _Hand, now: float) -> None:
-        """Hand out until the fetch has what it asks for, or a reader thread has to read for it."""
+        """Hand out until the fetch has what it asks for, or a reader thread has to read for it.
+
+        One that waits for records of other keys than those that are blocked lets other requests go first.
+        """
         group, log = hand.group, self._store.log
+        in_vain = 0
         while not hand.is_full:
+            if in_vain >= READS_IN_VAIN_MAX and (hand.spans or hand.request.deadline > now):
+                hand.is_cut = True
+                break
+            before = len(hand.spans)
             most = self._store.config.group_pending_max
             step = group.next_hand_out(hand.records_left, most, now, self._store.count)
             if step is None or (step.is_alone and hand.spans):
@@ -172,6 +200,7 @@ class HandOuts:
                 return
             if not self._take(hand, request, found, now):
                 break
+            in_vain += len(hand.spans) == before
         self._answer(hand, now)
 
     def _take(self, hand: _Hand, request: ReadRequest | None, found: Extract | None, now: float) -> bool:
@@ -200,7 +229,8 @@ class HandOuts:
         span = step.span
         if span is None:
             hand.origin = hand.origin or (group.cursor, group.ordinal)
-            group.lose(*log.loss(step.after, group.ordinal, found))
+            hand.lost.append(log.loss(step.after, group.ordinal, found))
+            group.lose(*hand.lost[-1])
         until = step.until if chosen.is_all and found.next >= step.until else chosen.last
         if group.settings.key_order and (span is None or span.extents is None):
             keys = hashes_of(chosen.batches, log.log_id, chosen.records)
@@ -236,7 +266,7 @@ class HandOuts:
             store.answer(request, reply, last, store.is_synced(group), payload)
         elif request.deadline > now:
             _, request.after = store.next_hand_out(group, now)
-            request.retry = group.waits_until(now)
+            request.retry = now if hand.is_cut else group.waits_until(now)
             store.events.wait(request)
         else:
             store.events.reply(request, self._reply(hand, []))
@@ -262,6 +292,8 @@ class HandOuts:
             group.take_back(hand.again)
             if hand.origin is not None:
                 group.take_back_new(*hand.origin)
+            for gone, damaged in hand.lost:
+                group.lose(-gone, -damaged)
             raise
 
     def _reply(self, hand: _Hand, leases: list[list[int]]) -> GroupFetched:

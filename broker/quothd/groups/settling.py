@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quothd.groups.dead_letters import DeadLetters
+from quothd.groups.dead_letters import REASON_MAX, DeadLetters
 from quothd.groups.store import GroupStore
 from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import events
 from quothlog.groups.group_state import GroupState
 from quothlog.groups.spans import Span
+from quothwire.errors import error
 from quothwire.protocol.group_messages import GroupSettle, GroupSettled
+from quothwire.protocol.group_settings import CURSOR
 from quothwire.protocol.settlement import Settle, Settlement, decode_settlements
 
 NACKED = "a member has given it back"
@@ -20,12 +22,15 @@ TERMINATED = "a member has rejected it"
 
 @dataclass(slots=True)
 class _Outcome:
-    """The effects of the rows of one request. held: the spans that have the lease of each other row."""
+    """The effects of the rows of one request. held: the spans that have the lease of each other row.
+
+    late: the finished spans that were not under the lease of their row.
+    """
 
     finished: list[Span] = field(default_factory=list)
     held: list[tuple[Settlement, list[Span]]] = field(default_factory=list)
     lost: list[list[int]] = field(default_factory=list)
-    late: int = 0
+    late: list[Span] = field(default_factory=list)
 
     def held_by(self, kind: Settle) -> list[Span]:
         """Return the spans of the rows of one kind."""
@@ -48,22 +53,25 @@ class Settling:
         rows = decode_settlements(request.responder.payload(), asked.rows)
         store = self._store
         group = store.group(asked.group)
+        if group.settings.mode == CURSOR:
+            raise error("bad_request", f"{group.name!r} is a cursor: commit it")
         group.expire(now)
+        reason = asked.reason[:REASON_MAX]
         found = self._find(group, rows, asked.generation)
-        records = store.count(found.finished)
+        records, late = store.count(found.finished), store.count(found.late)
         terminated, released = found.held_by(Settle.TERM), found.held_by(Settle.RELEASE)
         if found.finished or terminated or released:
             changes = [events.settled(group, found.finished)]
-            changes += [events.dying(group, span, 0, asked.reason or TERMINATED) for span in terminated]
+            changes += events.terminated(group, terminated, reason or TERMINATED)
             changes += [events.attempted(group, released, -1)] if released else []
             store.change(changes, now)
         group.finish(found.finished)
         for row, held in found.held:
-            self._apply(group, row, held, asked.reason, now)
+            self._apply(group, row, held, reason, now)
         self._letters.take(group, now)
         store.announce(group, now)
         is_synced = store.is_synced(group)
-        reply = GroupSettled(records, found.late, found.lost, "synced" if is_synced else "written")
+        reply = GroupSettled(records, late, found.lost, "synced" if is_synced else "written")
         store.answer(request, reply, store.end, is_synced)
 
     def _find(self, group: GroupState, rows: Sequence[Settlement], generation: int) -> _Outcome:
@@ -76,18 +84,12 @@ class Settling:
             if row.kind is Settle.ACK:
                 spans = group.ack(row.first, row.last, self._store.log.newest)
                 found.finished += spans
-                found.late += self._late(spans, row.token)
+                found.late += _late(spans, row.token) if row.token else []
             else:
                 held = group.find(row.first, row.last, row.token)
                 found.held.append((row, held))
                 found.lost += _without(row, held)
         return found
-
-    def _late(self, spans: Sequence[Span], token: int) -> int:
-        """Count the records of spans that are not under the lease of a token; 0 if the token is not known."""
-        if not token:
-            return 0
-        return self._store.count([one for one in spans if one.lease is None or one.lease.token != token])
 
     def _apply(self, group: GroupState, row: Settlement, held: list[Span], reason: str, now: float) -> None:
         """Apply a row to the spans that have its lease."""
@@ -104,6 +106,11 @@ class Settling:
             group.release(held)
         else:
             group.terminate(held, reason or TERMINATED)
+
+
+def _late(spans: Sequence[Span], token: int) -> list[Span]:
+    """Return the spans that are not under the lease of a token."""
+    return [one for one in spans if one.lease is None or one.lease.token != token]
 
 
 def _without(row: Settlement, held: Sequence[Span]) -> list[list[int]]:

@@ -31,10 +31,12 @@ from quothwire.protocol.group_messages import END
 from quothwire.protocol.group_settings import CURSOR, GroupSettings, check_group
 from quothwire.protocol.messages import Reply
 
-UNKNOWN_COUNTED_MAX = 1_000
-"""Ranges of unknown size whose records are counted; each takes a read. After a restart only."""
+UNKNOWN_COUNTED_MAX = 100
+"""Spans of unknown size whose records are counted at once; each takes a read. After a restart only."""
 COMPACT_AGAIN_S = 10.0
 """Time after a failure before the log is compacted again."""
+GENERATIONS_MAX = 2**20
+"""Generations of one group: those of a group that was deleted are none of the next one of its name."""
 MEMBER_SHOWN_S = 600.0
 """A member without a request for so long is not shown any more once the topic has hibernated."""
 
@@ -119,10 +121,12 @@ class GroupStore:
         table = self._begin()
         if len(table) >= self.config.groups_max:
             raise error("groups_max", f"topic {self.topic!r} has {len(table)} groups")
-        group = GroupState(table.last_number + 1, name, settings, *self.position(start))
+        number = table.last_number + 1
+        generation = 1 + (number - 1) * GENERATIONS_MAX
+        group = GroupState(number, name, settings, *self.position(start), generation)
         group.used = self.now()
         last = self.change([events.snapshot(group)], now, twice=True)
-        table.last_number += 1
+        table.last_number = number
         table.by_name[name] = group
         note("group_made", topic=self.topic, group=name)
         return last
@@ -159,12 +163,23 @@ class GroupStore:
 
         Raises OSError.
         """
+        unknown = [span for span in spans if span.extents is None]
         known = sum(span.records for span in spans if span.extents is not None)
-        unknown = [(span.after, span.until) for span in spans if span.extents is None]
-        if len(unknown) > UNKNOWN_COUNTED_MAX:
-            unknown = [(unknown[0][0], unknown[-1][1])]
-        counted = (self.log.survey(after).count(after, until)[0].records for after, until in unknown)
-        return known + sum(counted)
+        return known + self._count_unknown(unknown) if unknown else known
+
+    def _count_unknown(self, spans: Sequence[Span]) -> int:
+        """Count the records of spans that do not know them; each remembers the count."""
+        fresh = [span for span in spans if span.counted < 0]
+        if not fresh:
+            return sum(span.counted for span in spans)
+        survey = self.log.survey(fresh[0].after)
+        for span in fresh[:UNKNOWN_COUNTED_MAX]:
+            span.counted = survey.count(span.after, span.until)[0].records
+        more = 0
+        if rest := fresh[UNKNOWN_COUNTED_MAX:]:
+            pointers = sum(span.until - span.after for span in rest)
+            more = min(pointers, survey.count(rest[0].after, rest[-1].until)[0].records)
+        return more + sum(max(0, span.counted) for span in spans)
 
     def announce(self, group: GroupState, now: float) -> None:
         """Report when the group has something to hand out, for the fetches that wait."""

@@ -17,7 +17,7 @@ number is 0 until its letter leaves. Counts are redelivered, dead, gone, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from enum import IntEnum
 from functools import lru_cache
@@ -26,13 +26,13 @@ from typing import Any
 import msgpack
 
 from quothlog.groups.group_state import GroupCounts, GroupState
-from quothlog.groups.spans import Span, SpanState
+from quothlog.groups.spans import UNREAD, Span, SpanState
 from quothwire.errors import QuothError
 from quothwire.protocol.group_settings import GroupSettings
 
 SPANS_BYTES_MAX = 8 * 2**20
 """If the spans of a snapshot need more, as many rejected records without a dead-letter topic may, it is
-without their reasons and members: a batch has to take it."""
+without their reasons and members: a batch has to take it. So it is with the reasons of one request."""
 ROW_FIELDS_KEPT = 4
 
 
@@ -108,9 +108,17 @@ def dying(group: GroupState, span: Span, number: int, reason: str) -> bytes:
     )  # fmt: skip
 
 
-def removed(group: GroupState) -> bytes:
-    """Encode that a group was deleted."""
-    return _pack(Kind.REMOVED, group.number)
+def terminated(group: GroupState, spans: Sequence[Span], reason: str) -> list[bytes]:
+    """Encode that the records of some spans become dead letters, as so many events that one batch takes."""
+    changes = [dying(group, span, 0, reason) for span in spans]
+    if sum(map(len, changes)) > SPANS_BYTES_MAX:
+        changes = [dying(group, span, 0, "") for span in spans]
+    return changes
+
+
+def removed(number: int) -> bytes:
+    """Encode that the group of a number was deleted."""
+    return _pack(Kind.REMOVED, number)
 
 
 class Replay:
@@ -203,7 +211,7 @@ def _restored(
     )
     group.used = used
     for after, until, attempts, *dead in spans:
-        span = Span(after, until, attempts)
+        span = Span(after, until, attempts, key=UNREAD)
         if dead:
             span.state = SpanState.DYING
             span.number, span.reason, span.member = (*dead, "", "")[:3]
@@ -214,7 +222,8 @@ def _restored(
 def _advance(group: GroupState, cursor: int, ordinal: int) -> None:
     """Move the cursor: what lies between was handed out once, or waited for an earlier record of its key."""
     if cursor > group.cursor:
-        group.spans.append(Span(group.cursor, cursor, 0 if group.settings.key_order else 1))
+        attempts = 0 if group.settings.key_order else 1
+        group.spans.append(Span(group.cursor, cursor, attempts, key=UNREAD))
         group.cursor, group.ordinal = cursor, ordinal
     elif cursor == group.cursor and ordinal >= 0:
         group.ordinal = ordinal

@@ -133,7 +133,7 @@ class GroupLog(Closeable):
             return False
         self.log.roll()
         first = 0
-        for changes in _in_batches(map(events.snapshot, table)):
+        for changes in _in_batches(_all_of(table)):
             last = self.append(changes, twice=True)
             first = first or last - _COPIES * len(changes) + 1
         self.log.sync()
@@ -149,6 +149,13 @@ class GroupLog(Closeable):
 def group_log_id(log_id: int) -> int:
     """Return the id of the log of the groups of the topic whose log has this id."""
     return xxh3_64_intdigest(b"groups", log_id) or 1
+
+
+def _all_of(table: GroupTable) -> Iterator[bytes]:
+    """Yield the events that give the groups, and the highest number that a group had."""
+    if all(group.number < table.last_number for group in table) and table.last_number:
+        yield events.removed(table.last_number)
+    yield from map(events.snapshot, table)
 
 
 def _in_batches(snapshots: Iterable[bytes]) -> Iterator[list[bytes]]:

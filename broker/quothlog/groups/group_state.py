@@ -121,7 +121,7 @@ class GroupState:
             return None
         if (span := self._queue.next_free(now)) is not None:
             if span.extents is None:
-                records = self._scanned(records)
+                records = min(self._scanned(records), span.until - span.after)
             alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
             return HandOut(span.after, span.until, 1 if alone else records, span, alone)
         room = min(self.settings.max_in_flight, in_flight_max) - self.spans.known
@@ -131,10 +131,7 @@ class GroupState:
         return HandOut(self.cursor, POINTER_MAX, most, None, is_alone=False) if room > 0 else None
 
     def waits_until(self, now: float) -> float:
-        """Return the monotonic time at which there may be something to hand out again; infinity for never.
-
-        Records that are acknowledged, nacked or published may change that.
-        """
+        """Return when there is something to hand out without any change; infinity for never."""
         if self.is_paused:
             return math.inf
         return now if self._queue.next_free(now) is not None else self._queue.next_due()
@@ -177,6 +174,13 @@ class GroupState:
             self._hand_out(part, lease)
         return leased
 
+    def hold(self, span: Span, chosen: ChosenRecords, key: int) -> None:
+        """Let a record that is not free hold up the later ones of its key. It was read again."""
+        self._know(span, chosen)
+        self._keys.hold(span, key)
+        if span.lease is not None:
+            self.in_flight += span.records
+
     def take_back(self, spans: Sequence[Span]) -> None:
         """Undo the hand-out of spans, which no member has got."""
         self.counts.redelivered -= sum(span.records for span in spans if span.attempts > 1)
@@ -213,10 +217,7 @@ class GroupState:
         self.spans.remove(spans)
 
     def retry(self, spans: Iterable[Span], reason: str, due: float) -> None:
-        """Take spans from their member, to be handed out again at a time.
-
-        Those that were handed out too often become dead letters instead.
-        """
+        """Take spans from their member, to be handed out again at a time, or as dead letters."""
         for span in spans:
             self._unlease(span)
             span.reason = reason

@@ -50,6 +50,12 @@ class KeyOrder:
             span.state = SpanState.BLOCKED
         waiting.append(span)
 
+    def hold(self, span: Span, key: int) -> None:
+        """Add a span that is not free, and holds up the later ones of its key. key: its hash."""
+        span.key = key
+        if key:
+            self._by_key.setdefault(key, deque()).append(span)
+
     def remove(self, span: Span) -> Span | None:
         """Remove a span that is finished; returns the next one of its key if that is not blocked any more."""
         waiting = self._by_key.get(span.key) if span.key else None

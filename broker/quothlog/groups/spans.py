@@ -19,6 +19,8 @@ from typing import NamedTuple
 from quothlog.groups.range_list import RangeList
 from quothwire.pointer import POINTER_MAX
 
+UNREAD = -1
+"""The key of a span that was not read since a restart."""
 PART_OF = 4
 """A span that needs less than this part of the extents that it shares with others gets its own."""
 
@@ -131,7 +133,8 @@ class Span:
     attempts: how often they were handed out. due: monotonic time of the next hand-out. extents: None if it is
     not known where the records lie. reason, member: why the last hand-out has failed, and to which member it
     was. number: of a dying span, in the order of the group's dead letters; 0 before it has one. key: hash of
-    the key of its only record, in a group that keeps the order of keys; 0 for none.
+    the key of its only record, in a group that keeps the order of keys; 0 for none, or `UNREAD`. counted: the
+    number of its records, found without their places, -1 if they were not counted.
     """
 
     after: int
@@ -145,6 +148,7 @@ class Span:
     member: str = ""
     number: int = 0
     key: int = 0
+    counted: int = -1
 
     @property
     def records(self) -> int:
@@ -203,6 +207,15 @@ class SpanTable:
         if first is not None and first.extents is not None and not first.extents.count(pointer, first.until):
             del spans[0]
         return spans[:limit]
+
+    def dying(self) -> list[Span]:
+        """Return the dying spans, in order."""
+        return [span for span in self._spans if span.state is SpanState.DYING]
+
+    def unread(self) -> list[Span]:
+        """Return the spans of one record, waiting for an ack or a letter, of which the key was not read."""
+        waiting = (one for one in self._spans if one.key == UNREAD and one.until - one.after == 1)
+        return [one for one in waiting if one.state in (SpanState.LEASED, SpanState.DYING)]
 
     def append(self, span: Span) -> None:
         """Add a span behind all others."""

@@ -288,3 +288,38 @@ def test_a_group_without_dead_letters_finishes_the_records(open_groups: Open) ->
     topic.nack(topic.fetch().rows)
     restarted(topic)
     assert (topic.info().dead, topic.info().lag) == (2, 0)
+
+
+def events_of(topic: GroupTopic) -> int:
+    """The number of the events in the log of the groups."""
+    group_log = topic.topic.topic.groups._store._group_log
+    assert group_log is not None
+    return group_log.log.end_ordinal
+
+
+def test_many_records_without_a_dead_letter_are_finished_together(open_groups: Open) -> None:
+    """An event in the log, and a line of the broker's log, for each would hold up the topic for a second."""
+    topic = open_groups(dead_letter="", max_in_flight=100)
+    pointers = topic.publish(*[b"x"] * 100)
+    token = topic.fetch().rows[0][0]
+    before = events_of(topic)
+    topic.settle(*(Settlement(Settle.TERM, one, one, token) for one in pointers[::2]))
+    assert (topic.info().dead, topic.info().lag) == (50, 50)
+    assert events_of(topic) - before == 50 + 2
+    restarted(topic)
+    assert (topic.info().dead, topic.info().lag) == (50, 50)
+
+
+def test_many_records_that_are_gone_before_their_letters_are_finished_together(open_groups: Open) -> None:
+    topic = open_groups(max_in_flight=100)
+    pointers = topic.publish(*[b"x"] * 100)
+    token = topic.fetch().rows[0][0]
+    topic.refuses = "busy"
+    topic.settle(*(Settlement(Settle.TERM, one, one, token) for one in pointers[:60:2]))
+    topic.trim(pointers[-1] + 1)
+    topic.publish(b"y")
+    topic.refuses = ""
+    before = events_of(topic)
+    topic.pass_time(RETRY_S)
+    assert (topic.info().gone, topic.info().dead, topic.info().pending) == (30, 0, 70)
+    assert events_of(topic) - before == 1

@@ -209,6 +209,20 @@ def test_a_fetch_that_cannot_be_logged_leaves_the_group_as_it_was(
     assert found.rows[0][1] == (1 if "mode" in settings else 2)
 
 
+def test_records_that_are_gone_count_once_however_often_a_fetch_is_refused(
+    open_groups: Open, faulty: FaultyDisk
+) -> None:
+    topic = open_groups()
+    last = topic.publish(b"a", b"b")[-1]
+    topic.trim(last + 1)
+    topic.publish(b"c")
+    for _ in range(3):
+        faulty.fail("write", 1, errno.ENOSPC)
+        assert code(topic.fetch) == "disk_low"
+    assert topic.fetch().reply.gone == 2
+    assert topic.info().gone == 2
+
+
 def test_leases_of_a_busy_group_that_have_ended_take_no_memory(open_groups: Open) -> None:
     """A lease of hours costs as little as one of seconds."""
     topic = open_groups(lease=3_600.0)

@@ -10,8 +10,11 @@ import pytest
 from kit.broker.open_topic import pending
 from kit.disk.doubles import FaultyDisk
 from kit.groups.group_topics import GroupTopic, code
+from quothd.groups import store
 from quothd.requests.events import Close, GroupReady
 from quothd.requests.pending_request import PendingRequest
+from quothlog.groups import group_log
+from quothlog.reading.range_query import LogSurvey, RangeCount
 from quothwire.protocol.group_messages import (
     CommitCursor,
     DeleteGroup,
@@ -21,7 +24,7 @@ from quothwire.protocol.group_messages import (
     UpdateGroup,
 )
 from quothwire.protocol.messages import Request
-from quothwire.protocol.settlement import Settle, Settlement, encode_settlements
+from quothwire.protocol.settlement import ROWS_MAX, Settle, Settlement, encode_settlements
 
 Open = Callable[..., GroupTopic]
 
@@ -84,6 +87,27 @@ def test_an_ack_does_not_reach_what_is_not_there(open_groups: Open) -> None:
     assert topic.fetch().values == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("compacts", [False, True])
+def test_an_ack_of_a_deleted_group_has_no_effect_on_the_next_one_of_its_name(
+    open_groups: Open, monkeypatch: pytest.MonkeyPatch, compacts: bool
+) -> None:
+    """The number of the deleted group does not come again, although its events were removed."""
+    monkeypatch.setattr(group_log, "COMPACT_BYTES", 1)
+    monkeypatch.setattr(group_log, "COMPACT_FACTOR", 0)
+    topic = open_groups()
+    topic.publish(b"a", b"b")
+    fetched = topic.fetch(1)
+    topic.call(DeleteGroup("g"))
+    if compacts:
+        topic.pass_time(topic.topic.config.check_interval)
+        restarted(topic)
+    topic.make_group()
+    (token, _, first, last), generation = fetched.rows[0], fetched.reply.generation
+    settled = topic.settle(Settlement(Settle.ACK, first, last, token), generation=generation)
+    assert (settled.records, settled.lost) == (0, [[first, last]])
+    assert topic.fetch().values == [b"a", b"b"]
+
+
 def test_a_late_ack_counts_records_exactly_after_a_restart(open_groups: Open) -> None:
     """Pointers are times: there are many between two batches."""
     topic = open_groups()
@@ -97,6 +121,31 @@ def test_a_late_ack_counts_records_exactly_after_a_restart(open_groups: Open) ->
     restarted(topic)
     settled = topic.ack(rows)
     assert (settled.records, settled.late) == (3, 3)
+
+
+def test_late_acks_of_many_single_records_are_counted_without_a_read_for_each(
+    open_groups: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row for each record, as members send them that get one at a time."""
+    monkeypatch.setattr(store, "UNKNOWN_COUNTED_MAX", 3)
+    counted: list[int] = []
+    count = LogSurvey.count
+
+    def noted(survey: LogSurvey, after: int, until: int) -> tuple[RangeCount, int]:
+        counted.append(after)
+        return count(survey, after, until)
+
+    monkeypatch.setattr(LogSurvey, "count", noted)
+    topic = open_groups()
+    pointers = topic.publish(*[b"x"] * 40)
+    token = topic.fetch().rows[0][0]
+    restarted(topic)
+    topic.info()
+    counted.clear()
+    settled = topic.ack([[token, 1, one, one] for one in pointers[::2]])
+    assert (settled.records, settled.late) == (20, 20)
+    assert len(counted) <= 2 * (3 + 1)
+    assert topic.info().pending == 20
 
 
 def test_a_repeated_ack_waits_for_the_fsync_of_the_first_one(open_groups: Open) -> None:
@@ -191,6 +240,29 @@ def test_a_cursor_is_after_a_restart_where_it_was(open_groups: Open) -> None:
     after = topic.info()
     assert (after.after, after.cursor, after.lag, after.pending) == (pointers[4], pointers[4], 5, 0)
     assert (before.after, before.lag) == (after.after, after.lag)
+
+
+def test_a_long_reason_keeps_no_request_from_being_executed(open_groups: Open) -> None:
+    """The events of its rows fit into one batch."""
+    topic = open_groups(max_in_flight=ROWS_MAX)
+    topic.holds_letters = True
+    pointers = topic.publish(*[b"x"] * ROWS_MAX)
+    token = topic.fetch(ROWS_MAX).rows[0][0]
+    rows = [Settlement(Settle.TERM, one, one, token) for one in pointers]
+    assert topic.settle(*rows, reason="r" * 5_000).lost == []
+    restarted(topic)
+    assert topic.fetch(1).rows == []
+    assert (topic.info().pending, len(topic.group().spans.dying())) == (ROWS_MAX, ROWS_MAX)
+
+
+@pytest.mark.parametrize("kind", Settle)
+def test_a_cursor_takes_no_settlement(open_groups: Open, kind: Settle) -> None:
+    """Records that one left unfinished would hold back its pointer for ever."""
+    topic = open_groups(mode="cursor")
+    pointers = topic.publish(*[b"x"] * 10)
+    assert code(topic.settle, Settlement(kind, pointers[4], pointers[5], 1)) == "bad_request"
+    topic.call(CommitCursor("g", pointers[6]))
+    assert (topic.info().after, topic.info().lag, topic.pending().ranges) == (pointers[6], 3, [])
 
 
 def test_lag_is_exact_after_a_power_cut_that_took_records(open_groups: Open, faulty: FaultyDisk) -> None:

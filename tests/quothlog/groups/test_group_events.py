@@ -113,3 +113,15 @@ def test_a_snapshot_that_is_too_large_leaves_reasons_out(monkeypatch: pytest.Mon
     kept = {at: (row[0], *row[1:2]) for at, row in history.states(history.group).items()}
     assert {at: (row[0], *row[1:2]) for at, row in history.states(found).items()} == kept
     assert {row[2] for row in history.states(found).values() if len(row) > 1} == {""}
+
+
+def test_many_rejected_records_fit_into_one_batch_without_their_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = history_of([("terminate", (10, 12))])
+    spans = history.group.spans.dying()
+    monkeypatch.setattr(events, "SPANS_BYTES_MAX", 500)
+    assert spans
+    short, long = (events.terminated(history.group, spans, reason) for reason in ("short", "long" * 200))
+    assert [msgpack.unpackb(one)[7] for one in short] == ["short"] * len(spans)
+    assert [msgpack.unpackb(one)[7] for one in long] == [""] * len(spans)
