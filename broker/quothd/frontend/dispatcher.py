@@ -106,7 +106,7 @@ class Dispatcher:
             raise error("topic_exists", f"topic {request.topic!r} exists")
         if entry.outstanding >= self.config.topic_requests_max:
             raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
-        if entry.executor is None and self._answer_hibernating(entry, request, now):
+        if entry.executor is None and self._answer_hibernating(entry, request):
             return
         is_slow = entry.state is State.OPENING and now - entry.opening_since > self.config.recovering_after
         if is_slow and request.operation in _READS:
@@ -119,13 +119,13 @@ class Dispatcher:
         else:
             self._give(entry, request, now)
 
-    def _answer_hibernating(self, entry: RegistryEntry, request: PendingRequest, now: float) -> bool:
+    def _answer_hibernating(self, entry: RegistryEntry, request: PendingRequest) -> bool:
         """Answer a description, or a fetch that finds nothing, without opening the topic."""
         if entry.info is not None and entry.state is State.HIBERNATING:
             if request.operation is Operation.DESCRIBE:
                 self._send(entry.description_for(request, entry.info))
                 return True
-            if entry.has_nothing_for(request, now):
+            if entry.has_nothing_for(request, self.config, self.shared.clock):
                 if request.deadline:
                     self._keep(request)
                 else:

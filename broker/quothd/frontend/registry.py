@@ -10,6 +10,7 @@ from enum import Enum
 
 from quothd.config.config import Config
 from quothd.groups.administration import check_new_group
+from quothd.groups.readiness import finds_nothing
 from quothd.requests.dead_letter import DeadLetterResponder, outcome_of
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import Executor
@@ -19,6 +20,7 @@ from quothlog import LogInfo
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.recovery.recovery import new_log_id
+from quothlog.storage.clock import Clock
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.group_messages import GroupFetched, OpenGroup
@@ -131,11 +133,13 @@ class RegistryEntry:
         text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
 
-    def has_nothing_for(self, request: PendingRequest, now: float) -> bool:
-        """Return True for a fetch that begins at the newest record, or behind it."""
+    def has_nothing_for(self, request: PendingRequest, config: Config, clock: Clock) -> bool:
+        """Return True for a fetch that would find nothing in the topic, which hibernates."""
+        if request.operation is Operation.GROUP_FETCH:
+            return finds_nothing(self.metadata, request, self.newest, config.group_pending_max, clock)
         if request.operation is not Operation.FETCH:
             return False
-        request.begin_fetch(now)
+        request.begin_fetch(clock.monotonic())
         return request.after >= self.newest
 
     def nothing_for(self, request: PendingRequest) -> Frames:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from quothd.groups.administration import check_new_group
 from quothd.groups.dead_letters import DeadLetters
+from quothd.groups.readiness import check_member
 from quothd.groups.store import GroupStore
 from quothd.requests.events import GroupReady, Query, ReadDone
 from quothd.requests.pending_request import PendingRequest
@@ -28,11 +29,9 @@ from quothwire.errors import error
 from quothwire.protocol.group_messages import GroupFetch, GroupFetched, OpenGroup
 from quothwire.protocol.group_settings import AT_MOST_ONCE, CURSOR
 from quothwire.protocol.messages import FETCH_BYTES_MAX
-from quothwire.topic import check_size
 
 LEASES_MAX = 1_000
 """Leases in one reply."""
-MEMBER_BYTES_MAX = 200
 AT_HAND_BYTES = 2 * 2**20
 """What is read from memory without a reader thread: 10,000 records of 100 bytes, which a member asks for, are
 a little more than a MiB. The way through a thread costs a fifth of the processor time of such a fetch."""
@@ -109,8 +108,7 @@ class HandOuts:
         may_open = request.responder.opens_groups and not request.group
         request.begin_group_fetch(now)
         asked: GroupFetch = request.message
-        if asked.member:
-            check_size(asked.member, "member's", MEMBER_BYTES_MAX, "bad_request")
+        check_member(asked.member)
         if may_open and asked.group not in self._store.table().by_name:
             settings = check_new_group(OpenGroup(asked.group), self._store.topic)
             self._store.create(asked.group, settings, 0, now)
@@ -265,7 +263,7 @@ class HandOuts:
             self.found_bytes = len(payload)
             store.answer(request, reply, last, store.is_synced(group), payload)
         elif request.deadline > now:
-            _, request.after = store.next_hand_out(group, now)
+            request.after = store.readiness_of(group, now).after
             request.retry = now if hand.is_cut else group.waits_until(now)
             store.events.wait(request)
         else:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quothd.config.config import Config
+from quothd.groups.readiness import Readiness, readiness_of
 from quothd.requests.events import EventList, GroupReady, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
@@ -21,12 +22,11 @@ from quothlog import Log
 from quothlog.appender import SyncRequest
 from quothlog.groups import events
 from quothlog.groups.group_log import GroupLog, GroupTable
-from quothlog.groups.group_state import GroupState, HandOut
+from quothlog.groups.group_state import GroupState
 from quothlog.groups.spans import Span
 from quothlog.storage.clock import Clock
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
-from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.group_messages import END
 from quothwire.protocol.group_settings import CURSOR, GroupSettings, check_group
 from quothwire.protocol.messages import Reply
@@ -183,14 +183,11 @@ class GroupStore:
 
     def announce(self, group: GroupState, now: float) -> None:
         """Report when the group has something to hand out, for the fetches that wait."""
-        step, after = self.next_hand_out(group, now)
-        is_ready = step is not None and (step.span is not None or group.cursor < self.log.newest)
-        self.events.add(GroupReady(group.name, now if is_ready else group.waits_until(now), after))
+        self.events.add(GroupReady(group.name, *self.readiness_of(group, now)))
 
-    def next_hand_out(self, group: GroupState, now: float) -> tuple[HandOut | None, int]:
-        """Return what the group could hand out, and the pointer above which new records would change that."""
-        step = group.next_hand_out(1, self.config.group_pending_max, now)
-        return step, POINTER_MAX if step is None else max(group.cursor, self.log.newest)
+    def readiness_of(self, group: GroupState, now: float) -> Readiness:
+        """Find out when a group may have something to hand out."""
+        return readiness_of(group, self.log.newest, self.config.group_pending_max, now)
 
     def answer(
         self, request: PendingRequest, reply: Reply, last: int, is_synced: bool, payload: Bytes | None = None

@@ -14,6 +14,7 @@ from kit.disk.logs import encoded
 from kit.scale import times
 from quothd.requests.pending_request import PendingRequest
 from quothwire.protocol.group_messages import (
+    DescribeGroup,
     GroupFetch,
     GroupFetched,
     GroupSettle,
@@ -98,6 +99,45 @@ def test_a_fetch_that_waits_for_room_gets_what_is_published_after_the_acks(tmp_p
     members.publish()
     members.take()
     assert (len(members.held), members.waiting) == (1, [])
+
+
+def test_a_fetch_that_finds_nothing_opens_no_topic(tmp_path: Path) -> None:
+    """Its member counts as seen all the same."""
+    members = Members(tmp_path)
+    members.fetch()
+    members.settle(Settle.ACK, members.held.pop())
+    for _ in range(3):
+        members.pass_time(4.0)
+        assert not members.waiting
+        assert not members.broker.threads, "it hibernates"
+        members.fetch(wait_ms=0)
+        members.fetch(wait_ms=1_000)
+        assert (members.broker.threads, len(members.waiting)) == ([], 1)
+    members.pass_time(4.0)
+    (member,) = members.call(DescribeGroup("g")).members
+    assert (member["name"], member["idle"]) == ("m", pytest.approx(4.0, abs=0.1))
+    members.pass_time(4.0)
+    members.fetch()
+    assert not members.broker.threads
+    members.publish()
+    members.take()
+    assert (len(members.held), members.waiting) == (1, [])
+
+
+def test_a_fetch_opens_a_topic_for_what_its_group_has(tmp_path: Path) -> None:
+    """Records behind its cursor, and those whose lease has ended."""
+    members = Members(tmp_path, lease=10.0, backoff=[0.0])
+    members.publish()
+    members.pass_time(4.0)
+    assert not members.broker.threads
+    members.fetch()
+    members.fetch()
+    assert len(members.held) == 2
+    members.pass_time(4.0)
+    members.fetch()
+    assert (members.broker.threads, len(members.waiting)) == ([], 1)
+    members.pass_time(6.1)
+    assert (len(members.held), len(members.waiting)) == (3, 0)
 
 
 @pytest.mark.parametrize("key_order", [False, True])
