@@ -27,7 +27,7 @@ from quothlog.groups.spans import Span
 from quothlog.storage.clock import Clock
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
-from quothwire.protocol.group_messages import END
+from quothwire.protocol.group_messages import END, first_generation
 from quothwire.protocol.group_settings import CURSOR, GroupSettings, check_group
 from quothwire.protocol.messages import Reply
 
@@ -35,8 +35,6 @@ UNKNOWN_COUNTED_MAX = 100
 """Spans of unknown size whose records are counted at once; each takes a read. After a restart only."""
 COMPACT_AGAIN_S = 10.0
 """Time after a failure before the log is compacted again."""
-GENERATIONS_MAX = 2**20
-"""Generations of one group: those of a group that was deleted are none of the next one of its name."""
 MEMBER_SHOWN_S = 600.0
 """A member without a request for so long is not shown any more once the topic has hibernated."""
 
@@ -122,8 +120,7 @@ class GroupStore:
         if len(table) >= self.config.groups_max:
             raise error("groups_max", f"topic {self.topic!r} has {len(table)} groups")
         number = table.last_number + 1
-        generation = 1 + (number - 1) * GENERATIONS_MAX
-        group = GroupState(number, name, settings, *self.position(start), generation)
+        group = GroupState(number, name, settings, *self.position(start), first_generation(number))
         group.used = self.now()
         last = self.change([events.snapshot(group)], now, twice=True)
         table.last_number = number

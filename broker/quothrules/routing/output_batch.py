@@ -23,19 +23,19 @@ from quothwire.headers import encode_headers
 class SourceRecord(NamedTuple):
     """The record that outputs are made of.
 
-    group: of the rules. log, generation: of the topic, and of the group on it. is_fresh: no member of the
-    group had it before.
+    group: of the rules. log: of the topic. moves: how often the group on it was moved. is_fresh: no member of
+    the group had it before.
     """
 
     group: str
     log: int
-    generation: int
+    moves: int
     pointer: int
     is_fresh: bool
 
     def producer(self, target: str, level: int) -> int:
         """Return the producer id of what is written to a topic. level: see `OutputBatch`."""
-        parts = (self.group, f"{self.log:x}", str(self.generation), target, str(level))
+        parts = (self.group, f"{self.log:x}", str(self.moves), target, str(level))
         return xxh3_64_intdigest("\0".join(parts).encode()) | 1
 
 

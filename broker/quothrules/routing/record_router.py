@@ -26,6 +26,7 @@ from quothrules.routing.route_counts import RouteCounts
 from quothrules.rule import RuleSet
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError
+from quothwire.protocol.group_messages import moves_of
 
 BACKOFF_S = (1.0, 5.0, 30.0)
 """Pauses before the second attempt, the third, and so on; the last one repeats."""
@@ -160,7 +161,9 @@ class RecordRouter(Closeable):
         outputs = self._evaluated[message.pointer].outputs
         own = [one for one in outputs if one.delay_us == source.delay_us]
         is_fresh = message.attempts == 1
-        origin = SourceRecord(source.group, source.log, message.generation, message.pointer, is_fresh)
+        origin = SourceRecord(
+            source.group, source.log, moves_of(message.generation), message.pointer, is_fresh
+        )
         return batches_of(origin, own)
 
     def _finish(self, held: HeldRecords, done: Sequence[GroupMessage], rules: RuleSet) -> None:

@@ -25,9 +25,9 @@ IN_FLIGHT = 64
 
 
 def batch(
-    topic: str, pointer: int, value: bytes = b"", *, is_fresh: bool = True, generation: int = 1
+    topic: str, pointer: int, value: bytes = b"", *, is_fresh: bool = True, moves: int = 0
 ) -> OutputBatch:
-    source = SourceRecord("rules.test", 7, generation, pointer, is_fresh)
+    source = SourceRecord("rules.test", 7, moves, pointer, is_fresh)
     (made,) = batches_of(source, [RoutedRecord(topic, value or b"%d" % pointer, None, {})])
     return made
 
@@ -71,9 +71,9 @@ def test_the_outputs_of_a_record_are_a_batch_for_each_topic(client: Client, topi
         assert found[1].pointer == found[0].pointer + 1
 
 
-def test_another_generation_or_another_log_is_something_new(client: Client, topic: str) -> None:
-    for generation in (1, 2, 2):
-        published(client, [batch(topic, 5, generation=generation)])
+def test_a_group_that_was_moved_or_another_log_is_something_new(client: Client, topic: str) -> None:
+    for moves in (0, 1, 1):
+        published(client, [batch(topic, 5, moves=moves)])
     assert values(client, topic) == [5, 5]
 
 

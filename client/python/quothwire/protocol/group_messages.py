@@ -21,9 +21,21 @@ PENDING_MAX = 1_000
 """Ranges in one listing. `ListPending.after` continues it."""
 END = -1
 """The place behind the newest record."""
+GENERATIONS_MAX = 2**20
+"""Generations of one group: those of a group that was deleted are none of the next one of its name."""
 
 LEASE_MS_MAX = int(LEASE_S_MAX * 1_000)
 Place = Annotated[int, Range(END, POINTER_MAX, "bad_pointer")]
+
+
+def first_generation(number: int) -> int:
+    """Return the generation in which a group begins. number: how many groups its topic has had, with it."""
+    return 1 + (number - 1) * GENERATIONS_MAX
+
+
+def moves_of(generation: int) -> int:
+    """Return how often a group was moved up to a generation."""
+    return (generation - 1) % GENERATIONS_MAX
 
 
 class GroupInfo(Value):
