@@ -106,7 +106,11 @@ class Dispatcher:
             raise error("topic_exists", f"topic {request.topic!r} exists")
         if entry.outstanding >= self.config.topic_requests_max:
             raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
-        if entry.executor is None and self._answer_hibernating(entry, request):
+        if entry.needs_no_opening(request, self.config, self.shared.clock):
+            if request.deadline:
+                self._keep(request)
+            else:
+                self._send(entry.answer_for(request))
             return
         is_slow = entry.state is State.OPENING and now - entry.opening_since > self.config.recovering_after
         if is_slow and request.operation in _READS:
@@ -119,20 +123,6 @@ class Dispatcher:
         else:
             self._give(entry, request, now)
 
-    def _answer_hibernating(self, entry: RegistryEntry, request: PendingRequest) -> bool:
-        """Answer a description, or a fetch that finds nothing, without opening the topic."""
-        if entry.info is not None and entry.state is State.HIBERNATING:
-            if request.operation is Operation.DESCRIBE:
-                self._send(entry.description_for(request, entry.info))
-                return True
-            if entry.has_nothing_for(request, self.config, self.shared.clock):
-                if request.deadline:
-                    self._keep(request)
-                else:
-                    self._send(entry.nothing_for(request))
-                return True
-        return False
-
     def _give(self, entry: RegistryEntry, request: PendingRequest, now: float) -> None:
         """Give a request to its topic, or queue it until the topic is open."""
         entry.used = now
@@ -143,6 +133,12 @@ class Dispatcher:
         else:
             entry.queued.append(request)
             self.scheduler.need(entry, now)
+
+    def _take_queued(self, entry: RegistryEntry) -> list[PendingRequest]:
+        """Take back what came while the topic closed: it may need no opening."""
+        queued = entry.take_back() if not self._is_stopping else []
+        self._request_bytes -= sum(request.size for request in queued)
+        return queued
 
     def _delete_if_alone(self, entry: RegistryEntry, now: float) -> None:
         """Give a deletion to its topic once no other request is left."""
@@ -232,7 +228,9 @@ class Dispatcher:
             case Closed():
                 note("topic_slept", topic=entry.name)
                 executor.end()
+                queued = self._take_queued(entry)
                 self.scheduler.released(entry, Transition.CLOSED, now)
+                self._resume(queued, now)
             case Deleted():
                 note("topic_deleted", topic=entry.name)
                 executor.end()

@@ -133,14 +133,16 @@ class RegistryEntry:
         text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
 
-    def has_nothing_for(self, request: PendingRequest, config: Config, clock: Clock) -> bool:
-        """Return True for a fetch that would find nothing in the topic, which hibernates."""
+    def needs_no_opening(self, request: PendingRequest, config: Config, clock: Clock) -> bool:
+        """Return True if it hibernates, for a description and for a fetch that finds nothing."""
+        if self.info is None or self.state is not State.HIBERNATING:
+            return False
         if request.operation is Operation.GROUP_FETCH:
             return finds_nothing(self.metadata, request, self.newest, config.group_pending_max, clock)
-        if request.operation is not Operation.FETCH:
-            return False
-        request.begin_fetch(clock.monotonic())
-        return request.after >= self.newest
+        if request.operation is Operation.FETCH:
+            request.begin_fetch(clock.monotonic())
+            return request.after >= self.newest
+        return request.operation is Operation.DESCRIBE
 
     def nothing_for(self, request: PendingRequest) -> Frames:
         """Return the answer of a fetch that found nothing."""
@@ -151,10 +153,13 @@ class RegistryEntry:
         after = request.message.after
         return request.responder.reply(Fetched(log_id, after, self.newest, 0, self.end_ordinal))
 
-    def description_for(self, request: PendingRequest, info: LogInfo) -> Frames:
-        """Return the answer of a request for a description."""
+    def answer_for(self, request: PendingRequest) -> Frames:
+        """Return the answer of a request that needs no opening, and does not wait."""
+        if request.operation is not Operation.DESCRIBE:
+            return self.nothing_for(request)
+        assert self.info is not None, "it was opened once"
         request.decode()
-        return request.responder.reply(self.metadata.describe(info, self.segments()))
+        return request.responder.reply(self.metadata.describe(self.info, self.segments()))
 
     def has_staged(self) -> bool:
         """Return True if it hibernates, and holds staged batches."""
@@ -166,6 +171,17 @@ class RegistryEntry:
         requests = [*self.queued, *([self.deletion] if self.deletion is not None else [])]
         self.queued, self.deletion = [], None
         return requests
+
+    def take_back(self) -> list[PendingRequest]:
+        """Return the requests that its executor does not have, as if they had not come.
+
+        None of a topic that is to be deleted.
+        """
+        if self.deletion is not None:
+            return []
+        queued, self.queued = self.queued, []
+        self.outstanding -= len(queued)
+        return queued
 
     def segments(self) -> str:
         """A letter a segment, see `TopicInfo`; those of a topic that is not active hibernate."""

@@ -12,6 +12,7 @@ from kit.broker.memory_broker import MemoryBroker
 from kit.broker.open_topic import pending, reply_in
 from kit.disk.logs import encoded
 from kit.scale import times
+from quothd.frontend.registry import State
 from quothd.requests.pending_request import PendingRequest
 from quothwire.protocol.group_messages import (
     DescribeGroup,
@@ -119,6 +120,24 @@ def test_a_fetch_that_finds_nothing_opens_no_topic(tmp_path: Path) -> None:
     members.pass_time(4.0)
     members.fetch()
     assert not members.broker.threads
+    members.publish()
+    members.take()
+    assert (len(members.held), members.waiting) == (1, [])
+
+
+def test_a_fetch_that_comes_while_its_topic_closes_does_not_open_it_again(tmp_path: Path) -> None:
+    members = Members(tmp_path)
+    members.fetch()
+    members.settle(Settle.ACK, members.held.pop())
+    broker = members.broker
+    (entry,) = broker.dispatcher.registry
+    while entry.state is State.OPEN:
+        broker.pass_time(1.0)
+        broker.front_end() or any(thread.step() for thread in broker.threads)
+    assert entry.state is State.CLOSING
+    members.waiting = [broker.ask(pending(GroupFetch("g", "m", wait_ms=WAIT_MS)))]
+    broker.settle()
+    assert (entry.state, entry.outstanding) == (State.HIBERNATING, 0)
     members.publish()
     members.take()
     assert (len(members.held), members.waiting) == (1, [])
