@@ -16,12 +16,16 @@ import quoth
 from kit.scale import times
 from quoth import Client, ConsumerGroup
 from quothd import Broker
-from quothlog.groups.group_log import COMPACT_BYTES, FOLDER
+from quothlog.groups import group_log
+from quothlog.groups.group_log import FOLDER
 from quothwire.errors import NotFound
 
 RECORDS = 40
 FLIPS, CUTS = times(25, 5_000), times(12, 2_000)
 """As many places as a log of groups has that was not compacted, in the long form."""
+COMPACT_BYTES = 2**16
+"""Instead of a MiB, which takes seconds to write."""
+WRITTEN_BYTES = 2 * COMPACT_BYTES
 GROUPS = ("plain", "moved", "cursor")
 
 
@@ -57,7 +61,7 @@ def _settle_some(group: ConsumerGroup, chance: random.Random) -> set[int]:
 def _leave(directory: Path, chance: random.Random, *, compacted: bool) -> Left:
     """Let a broker leave a directory behind, with groups in different states."""
     finished: dict[str, set[int]] = {}
-    with Broker(directory) as broker, quoth.connect(broker) as client:
+    with Broker(directory, check_interval=0.01) as broker, quoth.connect(broker) as client:
         pointers: list[int] = []
         while len(pointers) < RECORDS:
             ack = client.publish("t", [b"x"] * chance.choice((1, 2, 7)))
@@ -75,17 +79,21 @@ def _leave(directory: Path, chance: random.Random, *, compacted: bool) -> Left:
         finished["cursor"] = {pointer for pointer in pointers if pointer <= pointers[RECORDS // 2]}
         client.group("t", "removed").info()
         client.group("t", "removed").delete()
-    return Left(directory, pointers, finished, earlier)
+    left = Left(directory, pointers, finished, earlier)
+    if compacted:
+        assert sum(file.stat().st_size for file in left.files) < WRITTEN_BYTES * 3 // 4
+    return left
 
 
 def _compact(client: Client) -> None:
     """Let the log of the groups grow until it is compacted, by settings that change."""
     group, size = client.group("t", "filler"), 0
-    while size < COMPACT_BYTES:
-        for number in range(100):
-            group.update(backoff=[float(number)] * 32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_log, "COMPACT_BYTES", COMPACT_BYTES)
+        while size < WRITTEN_BYTES:
+            group.update(backoff=[float(size % 97)] * 32)
             size += 2 * 300
-    client.trim("t", 0)
+        client.trim("t", 0)
     group.delete()
 
 
