@@ -30,7 +30,7 @@ class Expression:
             raise error(
                 "bad_setting",
                 f"{quoted(text)} is no JMESPath: {reason:.{_REASON_CHARACTERS}}",
-                "see https://jmespath.org",
+                "a number stands in backticks, as in total > `1000`; see https://jmespath.org",
             ) from None
 
     def value(self, view: RecordView) -> Any:

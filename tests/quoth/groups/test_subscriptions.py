@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -224,6 +224,49 @@ def test_wrong_subscriptions_are_refused(client: Client, topic: str) -> None:
         client.subscribe(topic, group="g", leese=3)  # type: ignore[call-arg]
     with refused("bad_request"):
         client.subscribe(topic, group="g")("no function")  # type: ignore[type-var]
+
+
+def test_handlers_of_which_a_call_executes_nothing_are_refused(
+    client: Client, filled: str, begin: Callable[[], Future[Counts]]
+) -> None:
+    """Or records would be acknowledged that were not handled."""
+
+    async def waits(message: GroupMessage) -> None: ...
+
+    def yields(message: GroupMessage) -> Iterator[None]:
+        yield
+
+    async def does_both(message: GroupMessage) -> AsyncIterator[None]:
+        yield
+
+    for handler in (waits, yields, does_both):
+        with refused("bad_request"):
+            client.subscribe(filled, group="g")(handler)
+
+
+class Awaited:
+    """A result to await, as a handler may return that hides a coroutine function."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+def test_a_handler_that_returns_something_to_await_has_failed(
+    client: Client, filled: str, begin: Callable[[], Future[Counts]]
+) -> None:
+    asked: list[int] = []
+
+    def handler(message: GroupMessage) -> Awaited:
+        asked.append(message.pointer)
+        return Awaited()
+
+    client.subscribe(filled, group="g")(handler)
+    run = begin()
+    eventually(lambda: len(asked) >= 20, "all are handed out")
+    client.stop()
+    ((*_, handled, failed, _),) = run.result(DEADLINE_S)
+    assert (handled, failed) == (0, len(asked))
+    assert client.group(filled, "g", create=False).lag().records == 20
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

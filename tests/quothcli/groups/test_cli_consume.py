@@ -87,7 +87,7 @@ def test_it_follows_and_waits_for_topic_and_broker(
     assert "waiting for it, Ctrl-C ends that" in consume.error_line()
     broker = start_broker(port=port)
     assert "answers" in consume.error_line()
-    assert consume.error_line().startswith("quoth: made group 'g' of topic 't'")
+    assert consume.error_line().startswith("quoth: made topic 't' and its group 'g', ")
     with library.connect(broker.url, wait=20) as client:
         client.publish("t", [b"a", b"b"])
         assert (consume.line(), consume.line()) == ("a", "b")

@@ -239,7 +239,7 @@ class Client(ClientState):
 
     def _subscribe(self, options: SubscriptionOptions) -> Callable[[H], H]:
         def register(handler: H) -> H:
-            self._subscriptions.append(Subscription(options, handler))
+            self._subscriptions.append(Subscription(options, handler, may_wait=True))
             return handler
 
         return register

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from inspect import isasyncgenfunction, isawaitable, iscoroutinefunction, isgeneratorfunction
 from queue import SimpleQueue
 from select import select
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -48,11 +49,20 @@ class SubscriptionCounts(NamedTuple):
 
 
 class Subscription:
-    """A handler of the records of a group, with the counts of one run. Any thread may call `settle`."""
+    """A handler of the records of a group, with the counts of one run. Any thread may call `settle`.
 
-    def __init__(self, options: SubscriptionOptions, handler: Handler) -> None:
+    may_wait: the handler may be a coroutine function. Raises ``bad_request`` for one of which a call executes
+    nothing.
+    """
+
+    def __init__(self, options: SubscriptionOptions, handler: Handler, *, may_wait: bool = False) -> None:
         if not callable(handler):
             raise error("bad_request", f"a handler is a function, not {handler!r:.100}")
+        if isgeneratorfunction(handler) or isasyncgenfunction(handler):
+            raise error("bad_request", f"a handler is no generator: a call of {handler!r:.100} does nothing")
+        if iscoroutinefunction(handler) and not may_wait:
+            text = f"a handler is no coroutine function here: a call of {handler!r:.100} does nothing"
+            raise error("bad_request", text, "connect by quoth.aio for such a handler")
         self.group = options.group
         self.concurrency = options.concurrency
         self.handler = handler
@@ -170,7 +180,8 @@ def _work(
     """Execute the handler of a subscription for one record after the other."""
     while (message := given.get()) is not None:
         try:
-            subscription.handler(message)
+            if isawaitable(subscription.handler(message)):
+                raise TypeError("the handler returned something to await, which only quoth.aio does")
         except BaseException as problem:
             subscription.fail(message, problem)
         else:

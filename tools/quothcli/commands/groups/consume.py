@@ -167,13 +167,16 @@ def _notice(client: Client, topic: str, name: str, start: int | str | None) -> s
     """Return what a person is to know of the group, empty for nothing: a new one may be a mistake."""
     try:
         client.group(topic, name, create=False).info()
-    except NotFound:
+    except NotFound as problem:
         near = None
         with suppress(NotFound):
             near = nearest(name, [one.group for one in client.groups(topic)])
+        made = f"group {name!r} of topic {topic!r}"
+        if problem.code == "unknown_topic":
+            made = f"topic {topic!r} and its group {name!r}"
         begins = {None: "the oldest record", "begin": "the oldest record", "end": "what comes now"}
         where = time_or_dash(start + 1) if isinstance(start, int) else begins[start]
-        text = f"quoth: made group {name!r} of topic {topic!r}, which begins with {where}"
+        text = f"quoth: made {made}, which begins with {where}"
         return text + (f"; did you mean {near!r}?" if near else "")
     if start is not None:
         return f"quoth: group {name!r} goes on where it is; --start says where a new one begins"

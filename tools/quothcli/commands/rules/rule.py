@@ -178,7 +178,8 @@ def show(
 def remove(session: WithBroker, name: _Name, yes: Yes = False) -> None:
     """Remove a rule set: its groups go, what it has written stays.
 
-    Its versions stay, too: `quoth rule show` prints them. It asks first; without a terminal it needs --yes.
+    Its versions stay, too: `quoth rule show --versions` lists them. It asks first; without a terminal it
+    needs --yes.
     """
     from quoth.groups.options import default_author
     from quothrules.history.change import REMOVE, RuleChange
