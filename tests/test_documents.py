@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import pytest
 from xxhash import xxh3_64_intdigest
 
 import quoth
@@ -76,10 +77,11 @@ def test_clients_in_the_protocol_use_only_pyzmq_and_work(tmp_path: Path) -> None
             assert all(word in printed for word in words), printed
 
 
-def test_programs_in_the_readme_work(tmp_path: Path) -> None:
+def test_programs_in_the_readme_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs each block, with the address of a real broker where it names one."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     client, shared, embedded, aio, _ = _python_blocks(README)
-    with Broker(tmp_path, host="127.0.0.1") as broker:
+    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
         assert "1002 records" in _run(client.replace("tcp://127.0.0.1:5555", broker.url))
         assert "902 left" in _run(shared.replace("tcp://127.0.0.1:5555", broker.url))
         printed = _run(aio, broker.url)
