@@ -102,7 +102,10 @@ enum {
     QUOTH_UNKNOWN_GROUP = 38,
     QUOTH_GROUP_EXISTS = 39, /* with other settings */
     QUOTH_GROUPS_MAX = 40,
-    QUOTH_LEASE_LOST = 41 /* a settlement had no effect: its lease has ended, or the group was moved */
+    QUOTH_LEASE_LOST = 41, /* a settlement had no effect: its lease has ended, or the group was moved */
+    QUOTH_QUOTA_EXCEEDED = 42, /* a quota of the client's key, or of all clients together, is used up */
+    QUOTH_AUTH_FAILED = 43,    /* the broker refused the key, wants one, or is another one than the key file names */
+    QUOTH_DENIED = 44          /* the key lacks the right for this operation */
 };
 
 /* What went wrong. All texts end with a 0 byte and are cut where they are longer. */

@@ -57,7 +57,10 @@ static const struct {
     [QUOTH_UNKNOWN_GROUP] = {"unknown_group", 0, "nothing was done"},
     [QUOTH_GROUP_EXISTS] = {"group_exists", 0, "it has other settings"},
     [QUOTH_GROUPS_MAX] = {"groups_max", 0, "delete groups, or raise groups_max"},
-    [QUOTH_LEASE_LOST] = {"lease_lost", 0, "another member may have the record now"}};
+    [QUOTH_LEASE_LOST] = {"lease_lost", 0, "another member may have the record now"},
+    [QUOTH_QUOTA_EXCEEDED] = {"quota_exceeded", 0, "nothing was done; the text names the quota"},
+    [QUOTH_AUTH_FAILED] = {"auth_failed", 0, "is it the right key file, and the right broker?"},
+    [QUOTH_DENIED] = {"denied", 0, "nothing was done; the broker's clients file grants rights"}};
 
 enum { CODES_COUNT = sizeof CODES / sizeof CODES[0] };
 

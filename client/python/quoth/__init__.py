@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from quoth.reading import Reading
     from quoth.transaction import PartWriter, Transaction
     from quothwire.errors import (
+        AuthError,
         BrokerFailure,
         Conflict,
         Damaged,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Ack",
     "Advance",
+    "AuthError",
     "Batch",
     "BrokerFailure",
     "Client",
@@ -101,6 +103,7 @@ _MODULES = {
     "quoth.reading": ("Reading",),
     "quoth.transaction": ("PartWriter", "Transaction"),
     "quothwire.errors": (
+        "AuthError",
         "BrokerFailure",
         "Conflict",
         "Damaged",

@@ -38,6 +38,10 @@ class Conflict(QuothError):
     """The request is well formed but contradicts what the broker holds."""
 
 
+class AuthError(QuothError):
+    """The broker does not know this client, or does not allow it this operation; nothing was done."""
+
+
 class Unavailable(QuothError):
     """The broker cannot do it now; the same request may succeed later."""
 
@@ -142,6 +146,10 @@ _ROWS: dict[type[QuothError], dict[str, tuple[str, str]]] = {
             "delete topics, or raise topics_max",
             "The broker holds as many topics as its configuration allows.",
         ),
+        "quota_exceeded": (
+            "nothing was done; free some of it, or raise the quota in the broker's clients file",
+            "A quota of the client's key, or of all clients together, is used up; the text names it.",
+        ),
         "unknown_producer": (
             "the broker no longer knows this producer id: begin a new one at sequence 1",
             "The topic no longer knows the producer id, so it cannot tell a retry from something new.",
@@ -181,6 +189,16 @@ _ROWS: dict[type[QuothError], dict[str, tuple[str, str]]] = {
         "pointers_exhausted": (
             "the clock or the log stands at the end of 56 bits",
             "No pointer is left: the clock or the log stands at the end of the year 4253.",
+        ),
+    },
+    AuthError: {
+        "auth_failed": (
+            "is it the right key file, and the right broker? `quoth key show FILE` prints both public keys",
+            "The broker refused the client's key, wants one, or is not the broker that the key file names.",
+        ),
+        "denied": (
+            "nothing was done; who runs the broker grants rights in its clients file",
+            "The client's key does not have the right for this operation.",
         ),
     },
     Unavailable: {
