@@ -38,6 +38,9 @@ EVENTS: dict[str, LogEvent] = {
     "stopped": LogEvent(INFO, "an orderly end", "everything is synced, the directory is unlocked"),
     "unsynced": LogEvent(ERROR, "an incomplete end", "not everything is synced: {problem} ({hint})"),
     "refused": LogEvent(ERROR, "the broker cannot start", "{problem}"),
+    "descriptors_low": LogEvent(
+        WARNING, "the process may have few open files and connections: raise LimitNOFILE=, or `ulimit -n`"
+    ),
     "reloaded": LogEvent(INFO, "SIGHUP: the daemon has read its file, these keys have changed"),
     "reload_refused": LogEvent(ERROR, "SIGHUP: the configuration is wrong, and no key has changed"),
     "reload_needless": LogEvent(

@@ -1,0 +1,37 @@
+"""The limit of this process on open files, pipes and connections together: RLIMIT_NOFILE.
+
+Most systems start programs with a soft limit of 1,024 for the sake of `select`, which neither the broker nor
+libzmq calls, and allow them to raise it to the hard limit.
+"""
+
+from __future__ import annotations
+
+import resource
+
+from quothd.service.log_events import note
+
+DESCRIPTORS_LOW = 4_096
+"""Below this the daemon warns: `workers_max` topics need three each, a connection one, announcements another
+one."""
+DESCRIPTORS_MOST = 2**20
+"""Reported where there is no limit: the largest that Linux allows by default."""
+
+
+def descriptors_max() -> int:
+    """Return how many descriptors this process may have open at the same time. Any thread."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return DESCRIPTORS_MOST if soft == resource.RLIM_INFINITY else min(soft, DESCRIPTORS_MOST)
+
+
+def raise_descriptors() -> None:
+    """Raise the soft limit to the hard one, for this process and those that it starts; log a low limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MOST if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as problem:  # macOS: sysctl kern.maxfilesperproc is lower than the limit
+            note("descriptors_low", descriptors=descriptors_max(), problem=problem)
+            return
+    if descriptors_max() < DESCRIPTORS_LOW:
+        note("descriptors_low", descriptors=descriptors_max())
