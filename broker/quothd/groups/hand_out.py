@@ -37,6 +37,8 @@ AT_HAND_BYTES = 2 * 2**20
 a little more than a MiB. The way through a thread costs a fifth of the processor time of such a fetch."""
 READS_IN_VAIN_MAX = 30
 """Reads of one fetch that find only records that are gone, or that an earlier one of their key blocks."""
+HELD_S = 1.0
+"""Time until a fetch looks again at a group that may not divide a span."""
 _COUNTER_BITS = 32
 
 
@@ -46,7 +48,7 @@ class _Hand:
 
     again: the spans that were not new. origin: the cursor and its ordinal before this fetch got new records,
     None if it has none. lost: the records that were gone, and damaged, in front of these. is_cut: it ended
-    before it found all that there is.
+    before it found all that there is. is_held: the next span is too large, and may not be divided.
     """
 
     request: PendingRequest
@@ -63,6 +65,7 @@ class _Hand:
     origin: tuple[int, int] | None = None
     lost: list[ReadLoss] = field(default_factory=list)
     is_cut: bool = False
+    is_held: bool = False
 
     @property
     def is_full(self) -> bool:
@@ -209,6 +212,9 @@ class HandOuts:
         if found is not None:
             chosen = select(found, log.log_id, step.after, step.until, step.records_max)
         if chosen is not None and found is not None:
+            if group.is_divided and step.span is not None and _divides(step, chosen, found, group):
+                hand.is_held = True
+                return False
             self._lease(hand, step, found, chosen, now)
             return True
         is_over = request is None or not request.sealed or found is not None
@@ -229,7 +235,7 @@ class HandOuts:
             hand.origin = hand.origin or (group.cursor, group.ordinal)
             hand.lost.append(log.loss(step.after, group.ordinal, found))
             group.lose(*hand.lost[-1])
-        until = step.until if chosen.is_all and found.next >= step.until else chosen.last
+        until = _end_of(step, chosen, found)
         if group.settings.key_order and (span is None or span.extents is None):
             keys = hashes_of(chosen.batches, log.log_id, chosen.records)
             spans = group.lease_by_key(span, chosen, keys, hand.records_left, lease)
@@ -265,6 +271,8 @@ class HandOuts:
         elif request.deadline > now:
             request.after = store.readiness_of(group, now).after
             request.retry = now if hand.is_cut else group.waits_until(now)
+            if hand.is_held:
+                request.retry = now + HELD_S
             store.events.wait(request)
         else:
             store.events.reply(request, self._reply(hand, []))
@@ -297,10 +305,21 @@ class HandOuts:
     def _reply(self, hand: _Hand, leases: list[list[int]]) -> GroupFetched:
         log, group = self._store.log, hand.group
         lease_ms = hand.asked.lease_ms or round(group.settings.lease * 1_000)
-        losses = group.take_losses()
+        losses = group.losses.take()
         return GroupFetched(
             log.log_id, group.generation, leases, lease_ms, *losses, log.newest, log.end_ordinal
         )
+
+
+def _end_of(step: HandOut, chosen: ChosenRecords, found: Extract) -> int:
+    """Return the last pointer that the chosen records of a hand-out stand for."""
+    return step.until if chosen.is_all and found.next >= step.until else chosen.last
+
+
+def _divides(step: HandOut, chosen: ChosenRecords, found: Extract, group: GroupState) -> bool:
+    """Return True if handing out the chosen records of a free span makes several spans of it."""
+    is_by_key = group.settings.key_order and step.span is not None and step.span.extents is None
+    return _end_of(step, chosen, found) < step.until or (is_by_key and chosen.records > 1)
 
 
 def _read_quickly(request: ReadRequest | None) -> Extract | None:

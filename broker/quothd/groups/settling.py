@@ -10,7 +10,7 @@ from quothd.groups.store import GroupStore
 from quothd.requests.pending_request import PendingRequest
 from quothlog.groups import events
 from quothlog.groups.group_state import GroupState
-from quothlog.groups.spans import Span
+from quothlog.groups.spans import RANGES_MAX, Span
 from quothwire.errors import error
 from quothwire.protocol.group_messages import GroupSettle, GroupSettled
 from quothwire.protocol.group_settings import CURSOR
@@ -18,6 +18,8 @@ from quothwire.protocol.settlement import Settle, Settlement, decode_settlements
 
 NACKED = "a member has given it back"
 TERMINATED = "a member has rejected it"
+DIVIDED_BY_ROW = 2
+"""Ranges that a row adds at most, in the middle of one."""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class Settling:
         if generation not in (0, group.generation):
             found.lost = [[row.first, row.last] for row in rows]
             return found
+        self._check_ranges(group, rows)
         for row in rows:
             if row.kind is Settle.ACK:
                 spans = group.ack(row.first, row.last, self._store.log.newest)
@@ -90,6 +93,17 @@ class Settling:
                 found.held.append((row, held))
                 found.lost += _without(row, held)
         return found
+
+    def _check_ranges(self, group: GroupState, rows: Sequence[Settlement]) -> None:
+        """Raise ``busy`` if the rows would divide the group's records into more ranges than it may have."""
+        ranges = len(group.spans)
+        if ranges + DIVIDED_BY_ROW * len(rows) <= RANGES_MAX:
+            return
+        newest = self._store.log.newest
+        grown = sum(_growth(group, row, newest) for row in rows)
+        if grown > 0 and ranges + grown > RANGES_MAX:
+            text = f"group {group.name!r} has {ranges} separate ranges of unfinished records"
+            raise error("busy", text, "nothing was done; finish its earliest records, or whole leases, first")
 
     def _apply(self, group: GroupState, row: Settlement, held: list[Span], reason: str, now: float) -> None:
         """Apply a row to the spans that have its lease."""
@@ -106,6 +120,13 @@ class Settling:
             group.release(held)
         else:
             group.terminate(held, reason or TERMINATED)
+
+
+def _growth(group: GroupState, row: Settlement, newest: int) -> int:
+    """Return by how many ranges of unfinished records a group grows by a row."""
+    is_ack = row.kind is Settle.ACK
+    grown = group.spans.growth(row.first - 1, row.last, is_finished=is_ack)
+    return grown + (is_ack and min(row.last, newest) > group.cursor)
 
 
 def _late(spans: Sequence[Span], token: int) -> list[Span]:

@@ -16,7 +16,7 @@ from quothlog.groups.key_order import KeyOrder
 from quothlog.groups.members import Members
 from quothlog.groups.selection import ChosenRecords
 from quothlog.groups.span_queue import SpanQueue
-from quothlog.groups.spans import Lease, Span, SpanState, SpanTable
+from quothlog.groups.spans import RANGES_DIVIDED_MAX, RANGES_MAX, Lease, Span, SpanState, SpanTable
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.group_settings import GroupSettings
 
@@ -70,13 +70,27 @@ class GroupCounts:
 
 
 @dataclass(slots=True)
+class Losses:
+    """Records that are gone, and those of them that are damaged."""
+
+    gone: int = 0
+    damaged: int = 0
+
+    def take(self) -> tuple[int, int]:
+        """Return both numbers, and begin anew."""
+        taken = self.gone, self.damaged
+        self.gone = self.damaged = 0
+        return taken
+
+
+@dataclass(slots=True)
 class GroupState:
     """The state of one group. Owned by the thread that has the topic's token.
 
     number: names it in the log of the groups. cursor: all records above it were never handed out. ordinal:
     that of the first of them, -1 if it is not known. generation: a higher one after each seek. in_flight:
-    records under a lease. used: the time of its last use, as a pointer. gone, damaged: records that a
-    hand-out found missing, of which no reply has said so yet.
+    records under a lease. used: the time of its last use, as a pointer. losses: records that a hand-out found
+    missing, of which no reply has said so yet.
     """
 
     number: int
@@ -90,8 +104,7 @@ class GroupState:
     spans: SpanTable = field(default_factory=SpanTable)
     in_flight: int = 0
     used: int = 0
-    gone: int = 0
-    damaged: int = 0
+    losses: Losses = field(default_factory=Losses)
     members: Members = field(default_factory=Members)
     _keys: KeyOrder = field(default_factory=KeyOrder)
     _queue: SpanQueue = field(default_factory=SpanQueue)
@@ -106,6 +119,11 @@ class GroupState:
     def is_idle(self) -> bool:
         """True if the group holds nothing that a reload from its log would lose."""
         return not (self._queue.has_leases or self._queue.has_delayed or self.members)
+
+    @property
+    def is_divided(self) -> bool:
+        """True if it has so many spans that none may be divided any more, to be handed out again."""
+        return len(self.spans) >= RANGES_DIVIDED_MAX
 
     # -- handing out ----------------------------------------------------------------------------------------
 
@@ -123,10 +141,9 @@ class GroupState:
             if span.extents is None:
                 records = min(self._scanned(records), span.until - span.after)
             alone = span.attempts + 1 >= min(ALONE_FROM, self.settings.max_attempts or ALONE_FROM)
+            alone &= not self.is_divided
             return HandOut(span.after, span.until, 1 if alone else records, span, alone)
-        room = min(self.settings.max_in_flight, in_flight_max) - self.spans.known
-        if self.spans.unknown:
-            room -= count([span for span in self.spans if span.extents is None])
+        room = _capacity(self, in_flight_max, count)
         most = min(self._scanned(records), room)
         return HandOut(self.cursor, POINTER_MAX, most, None, is_alone=False) if room > 0 else None
 
@@ -286,14 +303,8 @@ class GroupState:
     def lose(self, records: int, damaged: int) -> None:
         """Count records that were gone, or damaged, before they could be handed out."""
         self.counts.gone += records
-        self.gone += records
-        self.damaged += damaged
-
-    def take_losses(self) -> tuple[int, int]:
-        """Return the records that are gone, and those of them that are damaged, since the last call."""
-        losses = self.gone, self.damaged
-        self.gone = self.damaged = 0
-        return losses
+        self.losses.gone += records
+        self.losses.damaged += damaged
 
     # -- dead letters ---------------------------------------------------------------------------------------
 
@@ -370,3 +381,14 @@ class GroupState:
         for span in made:
             self._queue.add(span)
         return inside
+
+
+def _capacity(group: GroupState, in_flight_max: int, count: Callable[[list[Span]], int]) -> int:
+    """Return how many new records a group may get; arguments as for `GroupState.next_hand_out`."""
+    spans, settings = group.spans, group.settings
+    room = min(settings.max_in_flight, in_flight_max) - spans.known
+    if settings.key_order or len(spans) >= RANGES_MAX:  # with an order by key each record becomes a span
+        room = min(room, RANGES_MAX - len(spans))
+    if spans.unknown:
+        room -= count([span for span in spans if span.extents is None])
+    return room
