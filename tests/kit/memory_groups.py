@@ -51,15 +51,21 @@ class MemoryGroup:
         (self._path / "cgroup.procs").write_text(str(pid))
 
     @contextmanager
-    def limited(self) -> Iterator[None]:
-        """Limit the memory to little more than what is used. The kernel has to kill a process meanwhile."""
-        before = self.kills
-        usage = "memory.current" if self._is_second else "memory.usage_in_bytes"
-        self._limit(str(int((self._path / usage).read_text()) + MARGIN_BYTES))
+    def limit(self, size: int) -> Iterator[None]:
+        """Limit the memory to so many bytes."""
+        self._limit(str(size))
         try:
             yield
         finally:
             self._limit("max" if self._is_second else "-1")
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Limit the memory to little more than what is used. The kernel has to kill a process meanwhile."""
+        before = self.kills
+        usage = "memory.current" if self._is_second else "memory.usage_in_bytes"
+        with self.limit(int((self._path / usage).read_text()) + MARGIN_BYTES):
+            yield
         assert self.kills > before
 
     def exhaust(self, broker: BrokerProcess) -> None:

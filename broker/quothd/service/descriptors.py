@@ -24,12 +24,12 @@ def descriptors_max() -> int:
     return DESCRIPTORS_MOST if soft == resource.RLIM_INFINITY else min(soft, DESCRIPTORS_MOST)
 
 
-def topics_that_fit(workers_max: int) -> int:
+def topics_that_fit(workers_max: int, descriptors: int) -> int:
     """Return how many topics may be active: `workers_max`, or as many as half of the descriptors hold.
 
     The other half is for connections. Without it a topic could be opened only when a client leaves.
     """
-    return max(1, min(workers_max, descriptors_max() // 2 // TOPIC_DESCRIPTORS))
+    return max(1, min(workers_max, descriptors // 2 // TOPIC_DESCRIPTORS))
 
 
 def raise_descriptors() -> None:

@@ -17,11 +17,12 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.commands import Command, Ended
 from kit.machine.ports import free_port
 from kit.machine.processes import listing, needs_proc
+from kit.memory_groups import memory_group, needs_memory_group
 from quoth import Disconnected
 from quoth import connect as quoth_connect
 from quothcli.cli.session import DEFAULT, BrokerAddress
 from quothcli.commands.doctor import broker as broker_checks
-from quothcli.commands.doctor import directory, probe
+from quothcli.commands.doctor import directory, limits, probe
 from quothd.config.config import Config
 
 DAMAGE = b"half a batch"
@@ -152,7 +153,31 @@ def test_descriptors_are_those_of_the_broker(alone: Command, start_broker: Start
     finding = found(result)["descriptors"]
     assert finding["verdict"] == "warn"
     assert f"process {broker.pid} may open 200 files" in finding["text"]
-    assert "--workers-max 33" in finding["advice"]
+    assert "20 of 256" in finding["text"]
+    assert "LimitNOFILE=2560" in finding["advice"]
+
+
+@needs_proc
+def test_a_broker_without_a_limit_of_memory_is_a_warning(alone: Command, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    limited = limits._group_limit(broker.pid, "memory", ("memory.max", "memory.limit_in_bytes"))
+    findings = doctor(alone, "--url", broker.url)[1]
+    assert findings["memory"]["verdict"] == ("warn" if limited is None else "ok")
+    assert findings["tasks"]["verdict"] == "ok"
+
+
+@needs_proc
+@needs_memory_group
+def test_the_memory_of_a_broker_is_that_of_its_control_group(
+    alone: Command, start_broker: StartBroker
+) -> None:
+    with memory_group() as group:
+        broker = start_broker(prefix=group.prefix)
+        with group.limit(512 * 2**20):
+            finding = doctor(alone, "--url", broker.url)[1]["memory"]
+        broker.close()
+    assert finding["verdict"] == "ok"
+    assert f"process {broker.pid} may have 537 MB" in finding["text"]
 
 
 def test_dead_letters_that_cannot_be_written_are_a_warning(alone: Command, start_broker: StartBroker) -> None:

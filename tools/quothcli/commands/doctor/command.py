@@ -52,7 +52,7 @@ def doctor(
 
 
 def _findings(session: Session, data: Path | None) -> Findings:
-    from quothcli.commands.doctor import directory, machine
+    from quothcli.commands.doctor import directory, limits, machine
     from quothd.config.config import Config
     from quothd.config.sources import load
 
@@ -66,7 +66,7 @@ def _findings(session: Session, data: Path | None) -> Findings:
     yield machine.versions()
     yield machine.hot_path()
     yield machine.clock()
-    yield machine.descriptors(config, beside.pid if beside is not None else None)
+    yield from limits.check(config, beside.pid if beside is not None else None)
     own = Path(beside.directory) if beside is not None else config.dir
     yield from directory.check(data or own, config)
     yield from of_broker

@@ -1,22 +1,14 @@
-"""Checks of the machine: installed versions, clock, open files."""
+"""Checks of the machine: installed versions, the hot path, the clock."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
-import re
-import resource
 import time
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from quothcli.commands.doctor import Finding, fail, ok, warn
 from quothwire.native import implementation
-
-if TYPE_CHECKING:
-    from quothd.config.config import Config
-
 
 _SENSIBLE_S = 1_700_000_000
 """November 2023: an earlier clock was never set."""
@@ -25,8 +17,6 @@ _TIME_ERROR = 5
 """Result of adjtimex(2) for a clock that is not synchronised."""
 _MAX_ERROR_AT = 3
 """Place of maxerror in `struct timex`, counted in longs."""
-_DESCRIPTORS_BESIDE = 100
-"""Sockets, the lock, the scrubber, the interpreter."""
 _PACKAGES = ("pyzmq", "msgpack", "xxhash", "typer")
 
 
@@ -78,29 +68,3 @@ def _clock_error_us() -> int | None:
     if state < 0:  # a sandbox may forbid it
         return None
     return -1 if state == _TIME_ERROR else timex[_MAX_ERROR_AT]
-
-
-def descriptors(config: Config, pid: int | None) -> Finding:
-    """Check the limit of open files. pid: of a broker that runs here."""
-    need = 3 * config.workers_max + _DESCRIPTORS_BESIDE
-    whose, limit = "a process started here", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if pid is not None and (found := _limit_of(pid)) is not None:
-        whose, limit = f"process {pid}", found
-    unlimited = limit in (-1, resource.RLIM_INFINITY)
-    amount = "any number of" if unlimited else f"{limit:,}"
-    text = f"{whose} may open {amount} files, {config.workers_max} active topics need {need:,}"
-    if unlimited or limit >= need:
-        return ok("descriptors", text)
-    fewer = max(1, (limit - _DESCRIPTORS_BESIDE) // 3)
-    advice = f"ulimit -n {need}, LimitNOFILE={need} in the unit, or --workers-max {fewer}"
-    return warn("descriptors", text, advice)
-
-
-def _limit_of(pid: int) -> int | None:
-    """Return how many files another process may open; -1: any number; None: unknown."""
-    try:
-        text = Path(f"/proc/{pid}/limits").read_text()
-    except OSError:
-        return None
-    found = re.search(r"^Max open files\s+(\d+|unlimited)", text, re.MULTILINE)
-    return None if found is None else -1 if found[1] == "unlimited" else int(found[1])
