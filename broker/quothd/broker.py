@@ -19,6 +19,8 @@ import zmq
 
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
+from quothd.connections.limits import fitted
+from quothd.connections.memory import MemoryWatch
 from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
 from quothd.service.log_events import note
@@ -39,6 +41,7 @@ class Broker:
 
     directory: created if it does not exist. settings: the other keys of `Config`. config: replaces directory
     and settings. notifier: reports to the service manager of a daemon. filesystem, clock: for tests.
+    owns_process: the program does nothing else, so that `memory_max` bounds the memory of the process.
     """
 
     def __init__(
@@ -49,13 +52,16 @@ class Broker:
         notifier: Notifier | None = None,
         filesystem: FileSystem | None = None,
         clock: Clock | None = None,
+        owns_process: bool = False,
         **settings: Any,
     ) -> None:
-        self.config = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
+        given = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
+        self.config = fitted(given)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._notifier = notifier or Notifier()
         self._filesystem = filesystem or PosixFileSystem()
         self._clock = clock or SystemClock()
+        self._owns_process = owns_process
         self._inproc = f"inproc://quoth-{os.urandom(8).hex()}"
         self._front_end: FrontEnd | None = None
         self._ended: FrontEnd | None = None
@@ -101,7 +107,8 @@ class Broker:
             self._clock.boot_id()
             found = self._take_directory()
             ports = self._notifier, self._filesystem, self._clock, os.getpid()
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports)
+            memory = MemoryWatch(self.config.memory_max if self._owns_process else 0)
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, memory)
             self._front_end.start()
             self._urls = self._front_end.bound.urls
         except BaseException:
@@ -132,6 +139,7 @@ class Broker:
         """
         if self._front_end is None:
             raise error("closed", "the broker is not running")
+        config = fitted(config)
         fixed = tuple(name for name in config.differing(self.config) if not KEYS[name].live)
         config = replace(config, **{name: getattr(self.config, name) for name in fixed})
         self._front_end.configure(config)

@@ -71,7 +71,7 @@ class Daemon:
 
     def _start(self, config: Config) -> None:
         self._notifier.status(f"locking {config.dir}, listing its topics")
-        self._broker = broker = Broker(config.dir, config=config, notifier=self._notifier)
+        self._broker = broker = Broker(config.dir, config=config, notifier=self._notifier, owns_process=True)
         broker.start()
         threading.Thread(target=_watch, args=(broker, threading.get_ident()), daemon=True).start()
         urls = [url for url in broker.urls if not url.startswith("inproc:")]

@@ -22,6 +22,8 @@ from quothwire.text.quantity import format_size, format_span
 
 PORT_MAX = 65_534
 """The port above it is for the announcements."""
+MEMORY_LEAST = 16 * BATCH_BYTES_MAX
+"""Requests and replies get a quarter of the memory each, and have to hold some of the largest batches."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 SECONDS_MAX = 1e9
@@ -277,6 +279,25 @@ class Config:
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
     )
+    memory_max: Size = _limit(
+        0,
+        "Size of the daemon's memory; 0: a quarter of the machine's, or of its control group's.",
+        "Replies and requests get a quarter of it each. Beyond, connections that hold most of it are ended.",
+        least=0,
+        live=False,
+    )
+    connections_max: int = _limit(
+        0,
+        "Connections; 0: half of the descriptors that the process may have.",
+        "More are ended, those without any request first, so that topics can be opened at any time.",
+        least=0,
+        live=False,
+    )
+    connection_waits_max: int = _limit(
+        10_000,
+        "Requests of one connection that wait for records at once.",
+        "One client must not take all of them.",
+    )
     waits_max: int = _limit(100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.")
     groups_max: int = _limit(
         10_000, "Consumer groups of one topic.", "Each costs about 2 KB of memory while its topic is active."
@@ -333,6 +354,9 @@ class Config:
             key.check(getattr(self, key.name))
         if not 0 <= self.port <= PORT_MAX:
             raise error("bad_setting", f"port is 0 to {PORT_MAX}, not {self.port}")
+        if 0 < self.memory_max < MEMORY_LEAST:
+            text = f"memory_max is 0 or at least {format_size(MEMORY_LEAST)}, not {self.memory_max}"
+            raise error("bad_setting", text)
         self.topic_settings()
 
     def topic_settings(self) -> TopicSettings:

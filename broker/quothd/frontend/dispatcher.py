@@ -106,7 +106,9 @@ class Dispatcher:
             raise error("topic_exists", f"topic {request.topic!r} exists")
         if entry.outstanding >= self.config.topic_requests_max:
             raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
-        if entry.needs_no_opening(request, self.config, self.shared.clock):
+        if entry.state is State.HIBERNATING and entry.needs_no_opening(
+            request, self.config, self.shared.clock
+        ):
             if request.deadline:
                 self._keep(request)
             else:
@@ -147,10 +149,10 @@ class Dispatcher:
 
     def _keep(self, request: PendingRequest) -> None:
         """Let a fetch wait until there is something new, or until its deadline."""
-        if len(self.pending_fetches) >= self.config.waits_max:
-            self._refuse([request], error("busy", f"{len(self.pending_fetches)} requests are waiting"))
-        else:
-            self.pending_fetches.add(request)
+        try:
+            self.pending_fetches.add(request, self.config)
+        except QuothError as problem:
+            self._refuse([request], problem)
 
     def run(self, until: float) -> bool:
         """Let the topics handle items until the monotonic clock says `until`; true if there may be more.
@@ -185,7 +187,7 @@ class Dispatcher:
         entry = found if found is not None and found.executor is executor else None
         for event in events:
             if isinstance(event, Answered):
-                self._send(event.frames)
+                self._send(event.taken())
                 self._done(entry, event.request, now)
             elif isinstance(event, Waiting):
                 self._done(entry, event.request, now)

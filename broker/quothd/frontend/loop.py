@@ -16,6 +16,9 @@ from functools import partial
 import zmq
 
 from quothd.config.config import Config
+from quothd.connections.connection import Connection, ReplyMemory
+from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
+from quothd.connections.memory import MemoryWatch
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.announcer import Announcer
 from quothd.frontend.broker_info import BrokerInfo, counted
@@ -34,6 +37,7 @@ from quothd.threads.thread_pool import ThreadPool
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import QuothError, error
+from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
 from quothwire.text.quantity import format_span
 
 TURN_S = 0.005
@@ -41,6 +45,12 @@ TURN_S = 0.005
 thousand small ones."""
 IDLE_S_MAX = 60.0
 """A poll counts milliseconds in 31 bits."""
+REPLIES_PART = 4
+"""Of `memory_max`: the replies that are not read yet take as much."""
+NEEDS_MEMORY = frozenset(
+    (Operation.PUBLISH, Operation.STAGE, Operation.FETCH, Operation.GROUP_FETCH, Operation.CREATE)
+)
+"""The operations that are refused while memory is short. Others may make some free."""
 UNSYNCED_NAMED_MAX = 10
 LINGER_S = 0.5
 """At the end, for replies that their clients have not taken yet."""
@@ -69,9 +79,11 @@ class FrontEnd:
         filesystem: FileSystem,
         clock: Clock,
         process_id: int,
+        memory: MemoryWatch,
     ) -> None:
-        socket, publisher, self.bound = open_sockets(context, config, inproc)
+        socket, publisher, monitor, self.bound = open_sockets(context, config, inproc)
         self._announcer = Announcer(publisher)
+        self._monitor = monitor
         self._socket = socket
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
@@ -88,12 +100,17 @@ class FrontEnd:
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
+        self._memory = memory
+        shared = ReplyMemory(config.memory_max // REPLIES_PART), memory, monitor, self._counters
+        limits = config.connections_max, self.bound.first_route
+        self._connections = table = ConnectionTable(*shared, self._take_left, *limits)
+        send = partial(send_message, socket)
+        self._replies = ReplyQueue(send, table.of, table.queue, self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
         entries = self._dispatcher.registry.entries
         self._rules = RulesSupervisor(config, self.bound.urls, lambda: RULES_TOPIC in entries)
-        about = self._scrubber, self._rules, self.bound, self._counters, process_id
+        about = self._scrubber, self._rules, table, self.bound, self._counters, process_id
         self._info = BrokerInfo(self._dispatcher, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
@@ -160,7 +177,7 @@ class FrontEnd:
             self._close()
 
     def _loop(self) -> None:
-        sockets = [self._socket, self._announcer.socket]
+        sockets = [self._socket, self._monitor.socket, self._announcer.socket]
         monotonic = self._clock.monotonic
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
@@ -172,16 +189,19 @@ class FrontEnd:
             dues = (
                 self._dispatcher.tick(now),
                 self._replies.next_try(),
+                self._connections.tick(now),
                 self._notifier.tick(now, self._describe),
                 now + min(self._dispatcher.config.check_interval, IDLE_S_MAX),
             )
             wait = min(due for due in dues if due is not None) - now
             more = not self._outbox.leave() or more
             timeout = 0 if more else max(0, int(wait * 1_000) + 1)
-            has_requests, has_subscriptions, is_woken = wait_for_input(sockets, self._outbox.fd, timeout)
+            found = wait_for_input(sockets, self._outbox.fd, timeout)
+            has_requests, has_reports, has_subscriptions, is_woken = found
             self._outbox.attend(readable=is_woken)
             self._take_events(monotonic() + TURN_S)
-            more = has_requests and self._receive()
+            more = has_reports and self._connections.take_events(monotonic())
+            more = (has_requests and self._receive()) or more
             if self._replies.kept:
                 now = monotonic()
                 self._replies.offer_again(now, now + TURN_S)
@@ -204,27 +224,43 @@ class FrontEnd:
         until = now + TURN_S
         is_all = False
         while not is_all and monotonic() < until:
-            messages, is_all = receive_messages(self._socket)
+            messages, senders, is_all = receive_messages(self._socket, self._connections.users)
             self._counters["requests"] += len(messages)
-            for frames in messages:
-                self._take_request(frames, now)
+            for row, frames in enumerate(messages):
+                route = bytes(frames[0])
+                if row in senders and not self._connections.meet(route, senders[row], now):
+                    continue
+                connection = self._connections.routes.get(route) or self._connections.of(route)
+                self._take_request(frames, connection, now)
         return not is_all
 
-    def _take_request(self, frames: list[Frame], now: float) -> None:
+    def _take_request(self, frames: list[Frame], connection: Connection, now: float) -> None:
         """Give a request to its topic, or answer it."""
         try:
-            request = open_request(frames)
+            request = open_request(frames, connection)
         except RefusedRequest as problem:
             self._counters["malformed_requests"] += not problem.has_envelope
             self._replies.send(problem.frames)
             return
+        if connection.queued and connection.room < FETCH_BYTES_MAX:
+            self._connections.look(connection, now)
+        connection.uncounted += request.size
+        if connection.uncounted > COUNTED_BYTES:
+            self._connections.count(connection)
         try:
+            if self._memory.is_short and request.operation in NEEDS_MEMORY:
+                raise error("busy", "the broker has little memory left")
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
                 self._replies.send(self._info.answer(request))
         except QuothError as problem:
             self._replies.send(request.responder.refuse(problem))
+
+    def _take_left(self, connection: Connection) -> None:
+        """Drop what waits for a connection that has ended."""
+        self._dispatcher.pending_fetches.take_left(connection)
+        self._replies.drop(connection.route)
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""
@@ -270,6 +306,7 @@ class FrontEnd:
     def _close(self) -> None:
         """End what the front end has begun."""
         try:
+            self._monitor.close()
             self._socket.close(linger=int(LINGER_S * 1_000))
             self._announcer.close()
             self._guard.stop()

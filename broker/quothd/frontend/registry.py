@@ -134,8 +134,8 @@ class RegistryEntry:
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
 
     def needs_no_opening(self, request: PendingRequest, config: Config, clock: Clock) -> bool:
-        """Return True if it hibernates, for a description and for a fetch that finds nothing."""
-        if self.info is None or self.state is not State.HIBERNATING:
+        """Return True, while it hibernates, for a description and for a fetch that finds nothing."""
+        if self.info is None:
             return False
         if request.operation is Operation.GROUP_FETCH:
             return finds_nothing(self.metadata, request, self.newest, config.group_pending_max, clock)

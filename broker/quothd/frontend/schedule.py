@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Generic, TypeVar
 
+from quothd.config.config import Config
+from quothd.connections.connection import Connection
 from quothd.requests.events import GroupReady
 from quothd.requests.pending_request import PendingRequest
+from quothwire.errors import error
 
 Item = TypeVar("Item")
 _SLACK = 16
@@ -93,8 +96,16 @@ class PendingFetches:
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def add(self, request: PendingRequest) -> None:
-        """Let a fetch wait until its deadline."""
+    def add(self, request: PendingRequest, config: Config) -> None:
+        """Let a fetch wait until its deadline. Raises ``busy`` if too many do."""
+        parked = request.connection.parked
+        if request.connection.is_gone:
+            raise error("busy", "the connection has ended")
+        if len(self._deadlines) >= config.waits_max:
+            raise error("busy", f"{len(self._deadlines)} requests are waiting")
+        if len(parked) >= config.connection_waits_max:
+            raise error("busy", f"{len(parked)} requests of this connection are waiting")
+        parked[request] = None
         self._deadlines.plan(request, request.deadline)
         if request.group:
             key = request.topic, request.group
@@ -139,6 +150,10 @@ class PendingFetches:
         """Take all fetches, or all of a topic, the oldest first."""
         return self._end([one for one in self._deadlines if topic in (None, one.topic)])
 
+    def take_left(self, connection: Connection) -> None:
+        """Drop the fetches of a connection that has ended."""
+        self._end([*connection.parked])
+
     def take_expired(self, now: float) -> list[PendingRequest]:
         """Take the fetches whose deadline has passed."""
         return self._end(self._deadlines.take_due(now))
@@ -151,6 +166,7 @@ class PendingFetches:
     def _end(self, requests: list[PendingRequest]) -> list[PendingRequest]:
         for request in requests:
             self._deadlines.cancel(request)
+            request.connection.parked.pop(request, None)
             if request.group:
                 self._end_in_group(request)
                 continue

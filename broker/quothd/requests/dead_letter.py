@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from quothd.connections.connection import FRAME_BYTES
 from quothd.requests.events import DeadLetter, DeadLetterDone
-from quothd.requests.pending_request import FRAME_BYTES, PendingRequest
+from quothd.requests.pending_request import PendingRequest
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames

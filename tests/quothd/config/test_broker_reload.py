@@ -54,7 +54,7 @@ def reload(broker: BrokerProcess, file: Path, text: str) -> None:
 ANOTHER: dict[str, object] = {
     "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
     "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
-    "retention": "until_acked", "rules": False,
+    "retention": "until_acked", "rules": False, "memory_max": 2**40, "connections_max": 77,
 }  # fmt: skip
 
 
@@ -266,11 +266,14 @@ def _is_busy(it: Reloaded) -> bool:
     return "busy" in map(code_of, it.fast.answers_to(asked))
 
 
-def _waits_max(it: Reloaded) -> None:
-    it.set(waits_max=1)
-    end = it.fast.describe("t").last
-    asked = [it.fast.send(Fetch(after=end, wait_ms=60_000), "t") for _ in range(2)]
-    assert code_of(it.fast.answer_to(asked[1])) == "busy"
+def _limits_waits(name: str) -> Callable[[Reloaded], None]:
+    def act(it: Reloaded) -> None:
+        it.set(**{name: 1})
+        end = it.fast.describe("t").last
+        asked = [it.fast.send(Fetch(after=end, wait_ms=60_000), "t") for _ in range(2)]
+        assert code_of(it.fast.answer_to(asked[1])) == "busy"
+
+    return act
 
 
 def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
@@ -341,7 +344,8 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "topics_max": _topics_max,
     "topic_requests_max": _leads_to(_is_busy, topic_requests_max=1),
     "request_bytes_max": _refuses("t", LARGEST, "busy", request_bytes_max=16 * MIB),
-    "waits_max": _waits_max,
+    "waits_max": _limits_waits("waits_max"),
+    "connection_waits_max": _limits_waits("connection_waits_max"),
     "groups_max": _groups_max,
     "group_pending_max": _group_pending_max,
     "group_idle": _group_idle,
