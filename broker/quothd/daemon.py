@@ -18,6 +18,7 @@ from quothd.config.check import ExitStatus, check
 from quothd.config.config import Config
 from quothd.config.sources import Sourced
 from quothd.frontend.loop import LINGER_S
+from quothd.service.descriptors import raise_descriptors
 from quothd.service.log_events import note
 from quothd.service.log_handler import STDERR, LogWriter, configure
 from quothd.service.sd_notify import Notifier
@@ -56,6 +57,7 @@ class Daemon:
             note("refused", problem=problem)
             return ExitStatus.WRONG
         configure(self._writer, found.config.log_level, found.config.log_format)
+        raise_descriptors()
         # Blocked before any thread starts: every thread inherits the mask, so only sigwait gets them.
         signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
         try:

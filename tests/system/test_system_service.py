@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from kit.deadlines import eventually
 from kit.machine.machines import needs_machine
 from kit.machine.services import CONFIG, DROP_IN, START_S, Service, readme_lines
+from kit.memory_groups import memory_group, needs_memory_group
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
 EXPOSURE_MAX = 2.0
@@ -94,6 +97,63 @@ def test_a_daemon_that_is_killed_is_started_again_with_all_records(service: Serv
     service.eventually_serves()
     assert service.quoth("read", topic, "--limit", "20000", "--format", "raw").lines == values
     service.quoth("pub", topic, stdin=b"more\n")
+
+
+FLOOD = """
+import socket
+from contextlib import suppress
+
+greeting = b"\\xff" + bytes(8) + b"\\x7f\\x03\\x00" + b"NULL".ljust(20, b"\\0") + b"\\0" + bytes(31)
+ready = b"\\x04\\x1c\\x05READY\\x0bSocket-Type\\0\\0\\0\\x06DEALER"
+with socket.create_connection(("127.0.0.1", 5555)) as connection, suppress(ConnectionError):
+    connection.sendall(greeting + ready)
+    while True:
+        connection.sendall(b"\\x01\\x01x" * 100_000)
+print("null")
+"""
+"""A client of ZMTP whose message does not end: libzmq keeps all its parts in memory."""
+
+
+@contextmanager
+def little_memory(service: Service) -> Iterator[None]:
+    """Let the kernel kill the daemon soon: by its unit, or from outside if that has no memory controller."""
+    if "memory" in service.run("cat /sys/fs/cgroup/cgroup.controllers").out.decode().split():
+        with service.changed(DROP_IN, "[Service]\nMemoryMax=200M\n"):
+            assert service.restart().status == 0
+            cursor = service.cursor()
+            yield
+            assert "killed by the OOM killer" in service.journal(cursor)
+    else:
+        with memory_group() as group:
+            group.take(service.machine.outside(service.pid))
+            with group.limited():
+                yield
+
+
+@needs_memory_group
+def test_a_daemon_that_is_killed_for_want_of_memory_is_started_again_with_all_records(
+    installed: Service, topic: str
+) -> None:
+    values = [f"{number}" for number in range(10_000)]
+    with little_memory(installed):
+        installed.quoth("pub", topic, stdin="\n".join(values).encode())
+        pid = installed.pid
+        installed.python(FLOOD)
+        eventually(lambda: installed.pid not in (0, pid), "there is another process", START_S)
+    installed.eventually_serves()
+    assert installed.quoth("read", topic, "--limit", "20000", "--format", "raw").lines == values
+    installed.quoth("pub", topic, stdin=b"more\n")
+
+
+def test_the_unit_limits_memory_tasks_and_descriptors(service: Service) -> None:
+    output = service.run("systemd-analyze verify --man=no quothd.service 2>&1").lines
+    assert [line for line in output if "quothd" in line] == []
+    total = int(re.findall(r"MemTotal: +(\d+) kB", service.run("cat /proc/meminfo").out.decode())[0]) * 1_024
+    assert int(service.show("MemoryMax")) == pytest.approx(total / 2, rel=0.01)
+    names = ("MemorySwapMax", "TasksMax", "LimitCORE", "LimitNOFILE", "OOMPolicy")
+    assert [service.show(name) for name in names] == ["0", "2048", "0", "65536", "continue"]
+    limits = service.run('cat "/proc/$1/limits"', str(service.pid)).out.decode()
+    assert re.search(r"Max core file size +0 +0 ", limits)
 
 
 def test_the_watchdog_restarts_a_frozen_daemon_and_no_idle_one(installed: Service) -> None:

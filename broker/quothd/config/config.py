@@ -262,7 +262,7 @@ class Config:
     workers_max: int = _limit(
         256,
         "Topics that are active at once.",
-        "Each has a thread and three descriptors, of which a process may usually have 1,024.",
+        "Each has a thread and up to five descriptors. All together take half of the process's at most.",
     )
     topics_max: int = _limit(
         100_000, "Topics that the broker may have.", "Each costs 2 KB of memory and five files."

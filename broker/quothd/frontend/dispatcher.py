@@ -33,6 +33,7 @@ from quothd.requests.events import (
     Waiting,
 )
 from quothd.requests.pending_request import PendingRequest
+from quothd.service.descriptors import topics_that_fit
 from quothd.service.log_events import note
 from quothd.threads.executor import CAN_RUN, Executor, Shared
 from quothd.topics.changes import RETRY_US
@@ -63,7 +64,7 @@ class Dispatcher:
         self._send_frames = send
         self._announce = announce
         self.scheduler = Scheduler(
-            config.workers_max, lambda metadata: Executor(metadata, self.config, shared)
+            topics_that_fit(config.workers_max), lambda metadata: Executor(metadata, self.config, shared)
         )
         self._maintenance: Schedule[RegistryEntry] = Schedule()
         self._retention: Schedule[RegistryEntry] = Schedule()
@@ -79,7 +80,7 @@ class Dispatcher:
             for entry in filter(RegistryEntry.has_staged, self.registry):
                 self._retention.plan(entry, self.shared.clock.now())  # they may expire earlier now
         self.config = config
-        self.scheduler.workers_max = config.workers_max
+        self.scheduler.workers_max = topics_that_fit(config.workers_max)
         for executor in self.scheduler.executors:
             executor.send(config)
 

@@ -35,7 +35,7 @@ from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
 from quothd.threads.thread_pool import ThreadPool
 from quothlog.storage.clock import Clock
-from quothlog.storage.filesystem import FileSystem
+from quothlog.storage.filesystem import PROCESS_SHORT, FileSystem
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
 from quothwire.text.quantity import format_span
@@ -52,6 +52,8 @@ NEEDS_MEMORY = frozenset(
 )
 """The operations that are refused while memory is short. Others may make some free."""
 UNSYNCED_NAMED_MAX = 10
+SHORT_S = 0.1
+"""Pause after a lack of descriptors or memory that kept the loop from going on."""
 LINGER_S = 0.5
 """At the end, for replies that their clients have not taken yet."""
 
@@ -165,7 +167,7 @@ class FrontEnd:
         self._thread.name = "quoth-front-end"
         self._guard.enter()
         try:
-            self._loop()
+            self._loop_on()
         except TakenOver as taken_over:
             if taken_over.__context__ is not None:
                 note("stalled_work_failed", taken_over.__context__)
@@ -175,6 +177,17 @@ class FrontEnd:
             self._close()
         else:
             self._close()
+
+    def _loop_on(self) -> None:
+        """Loop until the broker ends; what a lack of descriptors or memory interrupts is begun again."""
+        while True:
+            try:
+                return self._loop()
+            except (OSError, zmq.ZMQError) as problem:
+                if problem.errno not in PROCESS_SHORT:
+                    raise
+                note("front_end_short", problem)
+                self._clock.sleep(SHORT_S)
 
     def _loop(self) -> None:
         sockets = [self._socket, self._monitor.socket, self._announcer.socket]

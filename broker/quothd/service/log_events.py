@@ -38,6 +38,9 @@ EVENTS: dict[str, LogEvent] = {
     "stopped": LogEvent(INFO, "an orderly end", "everything is synced, the directory is unlocked"),
     "unsynced": LogEvent(ERROR, "an incomplete end", "not everything is synced: {problem} ({hint})"),
     "refused": LogEvent(ERROR, "the broker cannot start", "{problem}"),
+    "descriptors_low": LogEvent(
+        WARNING, "the process may have few open files and connections: raise LimitNOFILE=, or `ulimit -n`"
+    ),
     "reloaded": LogEvent(INFO, "SIGHUP: the daemon has read its file, these keys have changed"),
     "reload_refused": LogEvent(ERROR, "SIGHUP: the configuration is wrong, and no key has changed"),
     "reload_needless": LogEvent(
@@ -45,6 +48,9 @@ EVENTS: dict[str, LogEvent] = {
     ),
     "restart_needed": LogEvent(WARNING, "SIGHUP: these keys have changed in the file and need a restart"),
     "front_end_failed": LogEvent(ERROR, "the loop that serves all clients failed: the broker ends"),
+    "front_end_short": LogEvent(
+        ERROR, "the loop that serves all clients lacked descriptors or memory for something, and goes on"
+    ),
     "front_end_stalled": LogEvent(INFO, "a disk stalls the front end: another thread takes over"),
     "stalled_work_failed": LogEvent(ERROR, "work that a disk had stalled has failed"),
     "stall_guard_missing": LogEvent(WARNING, "no thread watches the front end: others do all disk work"),

@@ -20,6 +20,8 @@ from quothd.service.log_events import note
 
 FIRST_ROUND_S = 60.0
 """Delay of the first round: by then topics are open and clients are connected."""
+AGAIN_S = 60.0
+"""A round for which there was no process, or no descriptor, is tried again after so long."""
 STOP_S = 1.0
 _WHERE = ("start", "end", "records", "ordinal", "after", "next")
 """Bytes of the file, and the records that are missing there."""
@@ -44,8 +46,8 @@ class Scrubber:
         if not self._config.scrub_interval or now < self._next:
             return
         if self._thread is None or not self._thread.is_alive():
-            self._next = now + self._config.scrub_interval
-            self._begin()
+            pause = self._config.scrub_interval
+            self._next = now + (pause if self._begin() else min(AGAIN_S, pause))
 
     def configure(self, config: Config) -> None:
         """Apply another configuration."""
@@ -69,7 +71,8 @@ class Scrubber:
         if self._thread is not None:
             self._thread.join(STOP_S)
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Start a round; False if there is no process or no thread for it now."""
         directory, rate = str(self._config.dir), str(self._config.scrub_rate)
         command = [sys.executable, "-P", "-m", "quothd.service.scrub_process", directory, rate]
         try:
@@ -88,6 +91,8 @@ class Scrubber:
             if self._process is not None and self._process.poll() is None:
                 self._process.kill()
             note("scrub_failed", problem=problem)
+            return False
+        return True
 
     def _collect(self, process: subprocess.Popen[bytes]) -> None:
         """Count the reports of a round until its end."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -165,6 +166,16 @@ class Machine:
                 "PIP_FIND_LINKS": "/wheels",
             },
         )  # fmt: skip
+
+    def outside(self, pid: int) -> int:
+        """Return the number by which this system knows a process of the machine."""
+        namespace = os.readlink(f"/proc/{self._leader}/ns/pid")
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                numbers = re.findall(r"^NSpid:\s.*?(\d+)$", (path / "status").read_text(), re.MULTILINE)
+                if numbers == [str(pid)] and os.readlink(path / "ns/pid") == namespace:
+                    return int(path.name)
+        raise AssertionError(f"the machine has no process {pid}")
 
     def close(self) -> None:
         """Kill all its processes with its init, and remove its changes."""

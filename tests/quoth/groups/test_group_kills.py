@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from kit.client.group_members import TIMEOUT_S, GroupAccount
 from kit.deadlines import eventually, pause
 from kit.machine.forkserver import start
 from kit.machine.processes import children, needs_proc, python_of
+from kit.memory_groups import MemoryGroup, memory_group, needs_memory_group
 from kit.rules import add_rules
 from kit.scale import times
 from quoth import Client, Message
@@ -41,10 +42,16 @@ TESTS = Path(__file__).parents[2]
 
 
 class Team:
-    """The members of all groups, each in a process, and the broker. A killed one is started again."""
+    """The members of all groups, each in a process, and the broker. A killed one is started again.
 
-    def __init__(self, broker: BrokerProcess, folder: Path, chance: random.Random) -> None:
+    memory: the group of the broker, in which it is killed for want of memory.
+    """
+
+    def __init__(
+        self, broker: BrokerProcess, folder: Path, chance: random.Random, memory: MemoryGroup | None
+    ) -> None:
         self.broker = broker
+        self._memory = memory
         self._folder = folder
         self._chance = chance
         self._members = {
@@ -54,7 +61,10 @@ class Team:
     def kill_one(self) -> None:
         """Kill the broker, a member, or the process of the rules. The broker starts the last one again."""
         if (draw := self._chance.random()) < 0.4:
-            self.broker.kill()
+            if self._memory is not None:
+                self._memory.exhaust(self.broker)
+            else:
+                self.broker.kill()
             self.broker.restart()
             return
         if draw < 0.5:
@@ -119,9 +129,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "accounts"
 
 
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_memory_group)], ids=["", "of-memory"])
+def memory(request: pytest.FixtureRequest) -> Iterator[MemoryGroup | None]:
+    """A memory cgroup for the broker, or none."""
+    with memory_group() if request.param else nullcontext() as group:
+        yield group
+
+
 @pytest.fixture
-def client(start_broker: StartBroker) -> Iterator[tuple[BrokerProcess, Client]]:
-    broker = start_broker(scrub_interval=0)
+def client(memory: MemoryGroup | None, start_broker: StartBroker) -> Iterator[tuple[BrokerProcess, Client]]:
+    broker = start_broker(scrub_interval=0, prefix=memory.prefix if memory is not None else ())
     with quoth.connect(broker.url, timeout=TIMEOUT_S) as client:
         yield broker, client
 
@@ -129,7 +146,7 @@ def client(start_broker: StartBroker) -> Iterator[tuple[BrokerProcess, Client]]:
 @needs_proc
 @pytest.mark.timeout(times(300, 1_800))
 def test_every_promise_of_groups_holds_through_kills_of_members_and_broker(
-    client: tuple[BrokerProcess, Client], folder: Path, seed: int
+    client: tuple[BrokerProcess, Client], folder: Path, seed: int, memory: MemoryGroup | None
 ) -> None:
     broker, publisher = client
     chance = random.Random(seed)
@@ -142,7 +159,7 @@ def test_every_promise_of_groups_holds_through_kills_of_members_and_broker(
     for group in groups.values():
         group.info()
     add_rules(publisher, "copy", COPY, begin=0)
-    team = Team(broker, folder, chance)
+    team = Team(broker, folder, chance, memory)
     stream = Stream(publisher, chance)
     try:
         for _ in range(KILLS):

@@ -24,6 +24,7 @@ from kit.client.accounts import OUTAGE_MAX_S, Account, Seen, Streams, compare, p
 from kit.client.records import Connect
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.logs import encoded
+from kit.memory_groups import MemoryGroup, memory_group, needs_memory_group
 from kit.scale import times
 from quoth import Client
 from quothwire.protocol.messages import CreateTopic, Publish, RollTopic, TopicInfo, TrimTopic, UpdateTopic
@@ -51,10 +52,21 @@ TRIALS: list[dict[str, Any]] = [
 
 
 class KillSeries:
-    """A broker that is killed again and again, and the streams that write to it over a wire that is cut."""
+    """A broker that is killed again and again, and the streams that write to it over a wire that is cut.
 
-    def __init__(self, broker: BrokerProcess, wire: Wire, client: Client, rng: random.Random) -> None:
+    memory: the group of the broker, in which it is killed for want of memory, too.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        wire: Wire,
+        client: Client,
+        rng: random.Random,
+        memory: MemoryGroup | None = None,
+    ) -> None:
         self.broker = broker
+        self.memory = memory
         self.wire = wire
         self.client = client
         self.rng = rng
@@ -94,13 +106,17 @@ class KillSeries:
             self.wire.cut()
             pause(self.rng.random() * 0.1)
         self.kills += 1
-        if self.rng.random() < 0.3:
+        if self.memory is not None and self.rng.random() < 0.7:
+            self._kill(self.memory.exhaust)
+        elif self.rng.random() < 0.3:
             self.broker.freeze()
             pause(self.rng.random() * 0.6)
             if self.rng.random() < 0.5:
                 os.kill(self.broker.pid, signal.SIGCONT)
                 pause(self.rng.random() * 0.1)
-        self._kill()
+            self._kill()
+        else:
+            self._kill()
         while self.rng.random() < 0.4:
             self.kills += 1
             self.broker.launch()
@@ -120,8 +136,8 @@ class KillSeries:
             assert_undamaged(info)
             self._ends[topic] = end
 
-    def _kill(self) -> None:
-        self.broker.kill()
+    def _kill(self, kill: Callable[[BrokerProcess], None] = BrokerProcess.kill) -> None:
+        kill(self.broker)
         assert not self.broker.logged_problems, self.broker.stderr
         self.broker.settings["port"] = int(self.broker.url.rpartition(":")[2])
 
@@ -166,6 +182,7 @@ def everything(client: Client, topic: str, begun: threading.Event) -> Seen:
 
 
 @pytest.mark.timeout(600)  # a broker and what writes to it start dozens of times, on a busy machine
+@pytest.mark.parametrize("of_memory", [False, pytest.param(True, marks=needs_memory_group)])
 @pytest.mark.parametrize("turn", range(times(1, 15)))
 def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
     start_broker: StartBroker,
@@ -174,12 +191,19 @@ def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
     follow: Follow,
     rng: random.Random,
     turn: int,
+    of_memory: bool,
 ) -> None:
-    """Batches are there once and whole, in order, at their acknowledged pointers; gaps are reported."""
-    broker = start_broker(worker_timeout=0.02, check_interval=0.05, **rng.choice(TRIALS))
+    """Batches are there once and whole, in order, at their acknowledged pointers; gaps are reported.
+
+    of_memory: most kills are those of the kernel for want of memory.
+    """
+    memory = stack.enter_context(memory_group()) if of_memory else None
+    prefix = memory.prefix if memory is not None else ()
+    broker = start_broker(worker_timeout=0.02, check_interval=0.05, prefix=prefix, **rng.choice(TRIALS))
+    stack.callback(broker.close)
     wire = stack.enter_context(Wire(broker.url))
     client = connect(broker, timeout=OUTAGE_MAX_S)
-    series = KillSeries(broker, wire, client, rng)
+    series = KillSeries(broker, wire, client, rng, memory)
     tails = {}
     for topic, settings in TOPICS.items():
         client.create_topic(topic)

@@ -6,8 +6,7 @@ import socket
 import statistics
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -17,19 +16,11 @@ from kit.broker.peers import FastPeer, Peers, replied
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import descriptors, needs_proc, resident_bytes
 from kit.scale import times
+from kit.zmtp import GREETING, handshaken, raw
 from quothwire.protocol.messages import Ping, Pong
 
 QUICK_S = 0.2
 """Ten times the duration of a request on a busy machine, and a fraction of that of a blocked one."""
-CLOSED_WITHIN_S = 15.0
-"""More than the three seconds that the broker allows for a handshake."""
-
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
-
-
-def raw(broker: BrokerProcess) -> socket.socket:
-    host, port = broker.url.removeprefix("tcp://").split(":")
-    return socket.create_connection((host, int(port)), timeout=CLOSED_WITHIN_S)
 
 
 def ends(connection: socket.socket) -> bool:
@@ -94,19 +85,6 @@ def test_connections_without_a_handshake_are_closed_and_slow_no_client_down(
         assert [name for name, connection in connections.items() if not ends(connection)] == []
         eventually(lambda: descriptors(broker.pid) <= before, "all are closed")
     works(fast)
-
-
-@contextmanager
-def handshaken(broker: BrokerProcess) -> Iterator[socket.socket]:
-    """Open a TCP connection and execute the handshake of ZeroMQ by hand."""
-    with closing(raw(broker)) as connection:
-        connection.sendall(GREETING)
-        body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-        connection.sendall(b"\x04" + bytes([len(body)]) + body)
-        greeting = b""
-        while len(greeting) < 64 + 2:
-            greeting += connection.recv(4_096)
-        yield connection
 
 
 @needs_proc

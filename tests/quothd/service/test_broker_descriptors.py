@@ -1,0 +1,166 @@
+"""The limit of open files and connections: the daemon raises it, and goes on where it is reached."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections import Counter
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import quoth
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, replied
+from kit.deadlines import eventually
+from kit.machine.processes import descriptors, needs_prlimit, needs_proc
+from kit.rules import add_rules
+from kit.zmtp import GREETING, READY, raw
+from quothd import Broker
+from quothd.service.descriptors import (
+    DESCRIPTORS_LOW,
+    DESCRIPTORS_MOST,
+    TOPIC_DESCRIPTORS,
+    descriptors_max,
+    topics_that_fit,
+)
+from quothd.service.scrub_supervisor import Scrubber
+from quothwire.protocol.messages import Ping, Pong
+
+
+def limited(soft: int, hard: int) -> tuple[str, ...]:
+    """Return the prefix of a command whose process gets a limit of descriptors."""
+    return "sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh"
+
+
+def counted(fast: FastPeer, name: str) -> int:
+    return int(fast.status(limit=0).counters[name])
+
+
+# -- the limit -----------------------------------------------------------------------------------------------
+
+
+@needs_prlimit
+def test_the_daemon_raises_its_limit_of_descriptors_to_the_hard_one(start_broker: StartBroker) -> None:
+    hard = DESCRIPTORS_LOW + 1
+    broker = start_broker(prefix=limited(256, hard))
+    assert resource.prlimit(broker.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    assert "descriptors_low" not in broker.stderr
+
+
+@needs_prlimit
+def test_a_low_limit_of_descriptors_is_logged_at_the_start(start_broker: StartBroker) -> None:
+    broker = start_broker(prefix=limited(256, 512))
+    assert resource.prlimit(broker.pid, resource.RLIMIT_NOFILE) == (512, 512)
+    assert "descriptors=512" in broker.wait_for("event=descriptors_low")
+
+
+def test_the_limit_of_descriptors_is_a_number_even_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert descriptors_max() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    unlimited = resource.RLIM_INFINITY, resource.RLIM_INFINITY
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: unlimited)
+    assert descriptors_max() == DESCRIPTORS_MOST
+
+
+def test_active_topics_get_half_of_the_descriptors_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, fit in ((1, 1), (1_024, 102), (DESCRIPTORS_LOW, 256), (65_536, 256)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        assert topics_that_fit(256) == fit
+        assert fit == 1 or fit * TOPIC_DESCRIPTORS <= limit / 2
+
+
+# -- beyond it -----------------------------------------------------------------------------------------------
+
+
+@needs_proc
+@needs_prlimit
+def test_more_topics_than_the_descriptors_hold_take_turns(start_broker: StartBroker) -> None:
+    """Every publish is stored, and the rules and the check of segments have descriptors, too."""
+    count = 150
+    broker = start_broker(prefix=limited(160, 160), scrub_interval=0.2)
+    with quoth.connect(broker.url) as client:
+        add_rules(client, "spread", 'topics = ["in"]\n[[rule]]\nto = "out.{key}"', begin=0)
+        for number in range(count):
+            client.publish("in", b"value", key=f"{number}".encode())
+        names = {f"out.{number}" for number in range(count)}
+        eventually(lambda: names <= {*client.topics()}, "the rules have made all topics")
+        for name in names:
+            client.publish(name, b"value")
+        status = client.status()
+        assert (status.counters["rules_running"], status.counters["rules_restarts"]) == (1, 0)
+        eventually(lambda: client.status().counters["scrub_rounds"] > 0, "a round is done")
+    assert "Too many open files" not in broker.stderr
+
+
+def fill(broker: BrokerProcess, stack: ExitStack) -> None:
+    """Open connections until the broker accepts no more of them."""
+    with ExitStack() as waiting:
+        while True:
+            connection = waiting.enter_context(raw(broker))
+            connection.sendall(GREETING + READY)
+            connection.settimeout(0.5)
+            try:
+                connection.recv(1)
+            except TimeoutError:
+                break
+        stack.push(waiting.pop_all())
+
+
+def publishes(fast: FastPeer, name: str) -> bool:
+    return code_of(fast.answer_to(fast.send_publish(name, [b"x"]))) == ""
+
+
+@needs_proc
+@needs_prlimit
+def test_connections_beyond_the_descriptors_wait_and_the_others_get_answers(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    """An open topic goes on, another one is busy, and all of them serve once connections leave."""
+    broker = start_broker(prefix=limited(256, 256), scrub_interval=0.2, worker_timeout=60)
+    fast = peers.fast(broker)
+    fast.publish("open", [b"before"])
+    names = [f"new.{number}" for number in range(20)]
+    with ExitStack() as stack:
+        fill(broker, stack)
+        assert descriptors(broker.pid) >= 250
+        for _ in range(100):
+            assert isinstance(fast.call(Ping()), Pong)
+            fast.publish("open", [b"during"])
+        codes = Counter(
+            code_of(one) for one in fast.answers_to(fast.send_publish(name, [b"x"]) for name in names)
+        )
+        assert set(codes) <= {"", "busy"}
+        assert codes["busy"], "there is no descriptor for another topic"
+        broker.wait_for("event=scrub_failed")
+        rounds = counted(fast, "scrub_rounds")
+    for name in names:
+        eventually(partial(publishes, fast, name), "the topic can be opened")
+    late = peers.fast(broker)
+    assert isinstance(late.call(Ping()), Pong)
+    eventually(lambda: counted(late, "scrub_rounds") > rounds, "another round is done")
+    assert [one.value for one in late.read_all("open")] == [b"before", *[b"during"] * 100]
+    assert "front_end" not in broker.stderr
+
+
+def test_a_lack_of_descriptors_in_the_front_end_ends_no_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever it is: the loop goes on, and does again what was interrupted."""
+    problems = [OSError(number, "none left") for number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)]
+    real = Scrubber.tick
+
+    def tick(scrubber: Scrubber, now: float) -> None:
+        if problems:
+            raise problems.pop()
+        real(scrubber, now)
+
+    monkeypatch.setattr(Scrubber, "tick", tick)
+    with Broker(tmp_path) as broker, FastPeer(broker.context, broker.url) as fast:
+        assert isinstance(replied(fast.answer_to(fast.send(Ping()))), Pong)
+        fast.publish("topic", [b"value"])
+        assert broker.failure is None
+    assert caplog.text.count("event=front_end_short") == 3
