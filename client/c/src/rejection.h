@@ -31,7 +31,7 @@ extern const int QUOTH_REJECTIONS;
 quoth_rejection quoth_judge(unsigned event, unsigned value, const quoth_key *key);
 
 /* Judges repeated closings by what greets at a URL, for which this waits up to 600 ms: QUOTH_NOT_REFUSED if nothing
- * does, QUOTH_KEY_UNEXPECTED for a ZeroMQ socket without CURVE, else QUOTH_SERVER_KEY, also where that cannot be tried. */
+ * does, QUOTH_KEY_UNEXPECTED for a ZeroMQ socket without CURVE, else QUOTH_SERVER_KEY, also if that cannot be tried. */
 quoth_rejection quoth_ask_mechanism(void *context, const char *url);
 
 /* Fills in the error for a rejection. path: of the key file, NULL for none. */
