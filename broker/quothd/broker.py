@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import zmq
 
+from quothd.access.clients_file import ClientTable
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
 from quothd.datadir import catalog
@@ -60,6 +61,7 @@ class Broker:
         self._front_end: FrontEnd | None = None
         self._ended: FrontEnd | None = None
         self._lock: DirectoryLock | None = None
+        self._clients: ClientTable | None = None
         self._urls: tuple[str, ...] = ()
         self._context_ended = False
 
@@ -101,7 +103,7 @@ class Broker:
             self._clock.boot_id()
             found = self._take_directory()
             ports = self._notifier, self._filesystem, self._clock, os.getpid()
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports)
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, self._clients)
             self._front_end.start()
             self._urls = self._front_end.bound.urls
         except BaseException:
@@ -134,7 +136,7 @@ class Broker:
             raise error("closed", "the broker is not running")
         fixed = tuple(name for name in config.differing(self.config) if not KEYS[name].live)
         config = replace(config, **{name: getattr(self.config, name) for name in fixed})
-        self._front_end.configure(config)
+        self._front_end.configure(config, self._clients)
         self.config = config
         return fixed
 

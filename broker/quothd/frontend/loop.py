@@ -15,6 +15,8 @@ from functools import partial
 
 import zmq
 
+from quothd.access.access import Access
+from quothd.access.clients_file import ClientTable
 from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.announcer import Announcer
@@ -54,9 +56,10 @@ UNSYNCED_HINT = (
 class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
-    Its constructor binds the sockets, and raises where that is not possible. bound: the addresses. Once it
-    has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose threads
-    are still at work. unsynced: those and others that the disk may not hold.
+    Its constructor binds the sockets, and raises where that is not possible. clients: those of the clients
+    file, None without keys. bound: the addresses. Once it has ended: failure: why, None if it was asked to
+    and did what it had to. overrun: the topics whose threads are still at work. unsynced: those and others
+    that the disk may not hold.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class FrontEnd:
         filesystem: FileSystem,
         clock: Clock,
         process_id: int,
+        clients: ClientTable | None = None,
     ) -> None:
         socket, publisher, self.bound = open_sockets(context, config, inproc)
         self._announcer = Announcer(publisher)
@@ -80,7 +84,7 @@ class FrontEnd:
         self._ended = threading.Event()
         self._notifier = notifier
         self._clock = clock
-        self._wanted: deque[tuple[Config, Future[None]]] = deque()
+        self._wanted: deque[tuple[Config, ClientTable | None, Future[None]]] = deque()
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
@@ -90,7 +94,8 @@ class FrontEnd:
         self._stop_at: float | None = None
         self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
-        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
+        self._access = Access(config, clients)
+        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
         entries = self._dispatcher.registry.entries
         self._rules = RulesSupervisor(config, self.bound.urls, lambda: RULES_TOPIC in entries)
         about = self._scrubber, self._rules, self.bound, self._counters, process_id
@@ -114,14 +119,14 @@ class FrontEnd:
         if self._thread.ident is not None and self._ended.wait(timeout):
             self._thread.join()
 
-    def configure(self, config: Config) -> None:
-        """Apply another configuration. Any thread.
+    def configure(self, config: Config, clients: ClientTable | None) -> None:
+        """Apply another configuration, and other clients. Any thread.
 
         Returns once that is so; a topic that is at something takes notice of it afterwards. Raises
         `Disconnected` ``closed`` if the front end has ended.
         """
         done: Future[None] = Future()
-        self._wanted.append((config, done))
+        self._wanted.append((config, clients, done))
         if self._ended.is_set():
             self._refuse_configurations()
         else:
@@ -219,12 +224,18 @@ class FrontEnd:
             self._replies.send(problem.frames)
             return
         try:
+            if self._access.clients is not None:
+                self._access.check(self._access.client_of(self._user_id_of(frames)), request)
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
                 self._replies.send(self._info.answer(request))
         except QuothError as problem:
             self._replies.send(request.responder.refuse(problem))
+
+    def _user_id_of(self, _frames: list[Frame]) -> str | None:
+        """Return the User-Id of a message's connection; None for one of this process."""
+        return None
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""
@@ -238,8 +249,8 @@ class FrontEnd:
     def _configure(self) -> None:
         """Apply the configurations that have come."""
         while self._wanted:
-            config, done = self._wanted[0]
-            self._dispatcher.configure(config)
+            config, clients, done = self._wanted[0]
+            self._dispatcher.configure(config, clients)
             self._scrubber.configure(config)
             self._rules.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
@@ -249,7 +260,7 @@ class FrontEnd:
         """Answer the configurations that came too late. Two threads may do this at the same time."""
         with contextlib.suppress(IndexError):
             while True:
-                self._wanted.popleft()[1].set_exception(error("closed", "the broker has ended"))
+                self._wanted.popleft()[2].set_exception(error("closed", "the broker has ended"))
 
     def _describe(self) -> str:
         return self._info.summary(is_stopping=self._stop_at is not None)
