@@ -63,9 +63,9 @@ class Connection:
 
     route: the address that the ROUTER gave it. descriptor: of libzmq's socket, -1 for a client in this
     process. peer: its address and port, empty for ipc. user_id: the public key of the client, empty without
-    keys. is_gone: it has ended. parked: its fetches that wait. received: bytes that had come when the
-    kernel was asked last. uncounted: those of its messages since then, a little more than came. held: bytes
-    of replies. queued: those of them that libzmq or the kernel may hold.
+    keys, None for a client in this process. is_gone: it has ended. parked: its fetches that wait. received:
+    bytes that had come when the kernel was asked last. uncounted: those of its messages since then, a little
+    more than came. held: bytes of replies. queued: those of them that libzmq or the kernel may hold.
     """
 
     __slots__ = (
@@ -74,7 +74,12 @@ class Connection:
     )  # fmt: skip
 
     def __init__(
-        self, memory: ReplyMemory, route: bytes = b"", descriptor: int = -1, peer: str = "", user_id: str = ""
+        self,
+        memory: ReplyMemory,
+        route: bytes = b"",
+        descriptor: int = -1,
+        peer: str = "",
+        user_id: str | None = None,
     ) -> None:
         self.route = route
         self.descriptor = descriptor

@@ -60,7 +60,8 @@ class ConnectionTable:
 
     routes: the connections that have sent a message. users: the keys of their clients, for
     `receive_messages`. left: called with each of them that has ended. connections_max: more are ended.
-    first_route: the first one that libzmq gave out.
+    first_route: the first one that libzmq gave out. has_keys: clients have keys. Then messages from inside
+    the process are looked at one by one: no other client may come under such a route.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class ConnectionTable:
         left: Callable[[Connection], None],
         connections_max: int,
         first_route: bytes,
+        has_keys: bool,
     ) -> None:
         self.connections_max = connections_max
         self.users: dict[bytes, bytes] = {}
@@ -85,8 +87,9 @@ class ConnectionTable:
         self._unproven: dict[int, Accepted] = {}
         self._queued: dict[Connection, None] = {}
         self._first_route = first_route
+        self._has_keys = has_keys
         self._accepted_total = 0
-        self._look_at = 0.0
+        self._look_at = self._now = 0.0
         self._ends: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
 
@@ -108,11 +111,12 @@ class ConnectionTable:
         Returns False if the message has to be dropped, since the client has chosen its route: with a key,
         since another client could choose it, too, and get its answers; else if it is like those of libzmq.
         """
-        descriptor, user_id = sender
+        descriptor, key = sender
+        user_id = key.decode() if descriptor >= 0 else None
         if descriptor >= 0 and descriptor not in self._accepted:
             self.take_events(now)
         found = self.routes.get(route)
-        if found is not None and (found.descriptor, found.user_id) == (descriptor, user_id.decode()):
+        if found is not None and (found.descriptor, found.user_id) == (descriptor, user_id):
             return True
         if descriptor >= 0 and self._is_chosen(route) and (user_id or not route[0]):
             if descriptor in self._accepted:
@@ -122,14 +126,15 @@ class ConnectionTable:
             self._forget(found)
         accepted = self._accepted.get(descriptor)
         peer = accepted.peer if accepted is not None else ""
-        connection = Connection(self._memory, route, descriptor, peer, user_id.decode())
+        connection = Connection(self._memory, route, descriptor, peer, user_id)
         if accepted is not None:
             if accepted.connection is not None:
                 self._forget(accepted.connection)
             accepted.connection = connection
             self._unproven.pop(descriptor, None)
         self.routes[route] = connection
-        self.users[route] = user_id
+        if descriptor >= 0 or not self._has_keys:
+            self.users[route] = key
         return True
 
     def _is_chosen(self, route: bytes) -> bool:
@@ -186,7 +191,8 @@ class ConnectionTable:
 
     def _forget(self, connection: Connection) -> None:
         if self.routes.get(connection.route) is connection:
-            del self.routes[connection.route], self.users[connection.route]
+            del self.routes[connection.route]
+            self.users.pop(connection.route, None)
         self._queued.pop(connection, None)
         connection.forget_queue()
         connection.is_gone = True
@@ -205,6 +211,7 @@ class ConnectionTable:
 
     def tick(self, now: float) -> float | None:
         """End the connections that take no replies, or too much memory; returns the time of the next call."""
+        self._now = now
         if excess := self._watch.excess(now):
             self.end_largest(excess, now)
         if now >= self._look_at:
@@ -228,11 +235,11 @@ class ConnectionTable:
 
     # -- ends -----------------------------------------------------------------------------------------------
 
-    def end_users(self, user_ids: frozenset[str], now: float) -> None:
+    def end_users(self, user_ids: frozenset[str]) -> None:
         """End the connections of clients whose keys are not valid any more."""
         for accepted in [*self._accepted.values()]:
             if accepted.connection is not None and accepted.connection.user_id in user_ids:
-                self._end(accepted, "revoked", now)
+                self._end(accepted, "revoked", self._now)
 
     def end_largest(self, size: int, now: float) -> int:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.

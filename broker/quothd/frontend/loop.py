@@ -15,6 +15,9 @@ from functools import partial
 
 import zmq
 
+from quothd.access.access import Access
+from quothd.access.authentication import Authentication
+from quothd.access.clients_file import ClientTable
 from quothd.config.config import Config
 from quothd.connections.connection import Connection, ReplyMemory
 from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
@@ -81,9 +84,10 @@ class FrontEnd:
         filesystem: FileSystem,
         clock: Clock,
         process_id: int,
+        authentication: Authentication,
         memory: MemoryWatch,
     ) -> None:
-        socket, publisher, monitor, self.bound = open_sockets(context, config, inproc)
+        socket, publisher, monitor, self.bound = open_sockets(context, config, inproc, authentication)
         self._announcer = Announcer(publisher)
         self._monitor = monitor
         self._socket = socket
@@ -94,7 +98,8 @@ class FrontEnd:
         self._ended = threading.Event()
         self._notifier = notifier
         self._clock = clock
-        self._wanted: deque[tuple[Config, Future[None]]] = deque()
+        self._authentication = authentication
+        self._wanted: deque[tuple[Config, ClientTable | None, Future[None]]] = deque()
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
@@ -104,22 +109,26 @@ class FrontEnd:
         self._stop_at: float | None = None
         self._memory = memory
         shared = ReplyMemory(config.memory_max // REPLIES_PART), memory, monitor, self._counters
-        limits = config.connections_max, self.bound.first_route
+        limits = config.connections_max, self.bound.first_route, authentication.is_on
         self._connections = table = ConnectionTable(*shared, self._take_left, *limits)
+        authentication.revoked = table.end_users
         send = partial(send_message, socket)
         self._replies = ReplyQueue(send, table.of, table.queue, self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
-        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
+        self._access = Access(config, authentication.clients)
+        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
         entries = self._dispatcher.registry.entries
-        self._rules = RulesSupervisor(config, self.bound.urls, lambda: RULES_TOPIC in entries)
-        about = self._scrubber, self._rules, table, self.bound, self._counters, process_id
+        has_rules = partial(entries.__contains__, RULES_TOPIC)
+        self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
+        about = self._scrubber, self._rules, authentication, table, self.bound, self._counters, process_id
         self._info = BrokerInfo(self._dispatcher, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all threads. Raises why it could not."""
+        """Start all threads, once no endpoint lets an unknown key in. Raises why it could not."""
         try:
+            self._authentication.test(self.bound.reachable())
             self._shared.fsync_thread.start()
             self._shared.reader_pool.start()
             self._guard.start()
@@ -133,14 +142,14 @@ class FrontEnd:
         if self._thread.ident is not None and self._ended.wait(timeout):
             self._thread.join()
 
-    def configure(self, config: Config) -> None:
-        """Apply another configuration. Any thread.
+    def configure(self, config: Config, clients: ClientTable | None) -> None:
+        """Apply another configuration, and other clients. Any thread.
 
         Returns once that is so; a topic that is at something takes notice of it afterwards. Raises
         `Disconnected` ``closed`` if the front end has ended.
         """
         done: Future[None] = Future()
-        self._wanted.append((config, done))
+        self._wanted.append((config, clients, done))
         if self._ended.is_set():
             self._refuse_configurations()
         else:
@@ -197,6 +206,7 @@ class FrontEnd:
             now = monotonic()
             self._scrubber.tick(now)
             self._rules.tick(now)
+            self._authentication.tick(now)
             if self._wanted:
                 self._configure()
             dues = (
@@ -243,8 +253,9 @@ class FrontEnd:
                 route = bytes(frames[0])
                 if row in senders and not self._connections.meet(route, senders[row], now):
                     continue
-                connection = self._connections.routes.get(route) or self._connections.of(route)
-                self._take_request(frames, connection, now)
+                connection = self._connections.routes.get(route)
+                if connection is not None:  # else it has ended within these messages
+                    self._take_request(frames, connection, now)
         return not is_all
 
     def _take_request(self, frames: list[Frame], connection: Connection, now: float) -> None:
@@ -263,6 +274,8 @@ class FrontEnd:
         try:
             if self._memory.is_short and request.operation in NEEDS_MEMORY:
                 raise error("busy", "the broker has little memory left")
+            if self._access.clients is not None:
+                self._access.check(self._access.client_of(connection.user_id), request)
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
@@ -287,8 +300,9 @@ class FrontEnd:
     def _configure(self) -> None:
         """Apply the configurations that have come."""
         while self._wanted:
-            config, done = self._wanted[0]
-            self._dispatcher.configure(config)
+            config, clients, done = self._wanted[0]
+            clients = self._authentication.replace(clients)
+            self._dispatcher.configure(config, clients)
             self._scrubber.configure(config)
             self._rules.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
@@ -298,7 +312,7 @@ class FrontEnd:
         """Answer the configurations that came too late. Two threads may do this at the same time."""
         with contextlib.suppress(IndexError):
             while True:
-                self._wanted.popleft()[1].set_exception(error("closed", "the broker has ended"))
+                self._wanted.popleft()[2].set_exception(error("closed", "the broker has ended"))
 
     def _describe(self) -> str:
         return self._info.summary(is_stopping=self._stop_at is not None)
