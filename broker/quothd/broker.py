@@ -17,11 +17,13 @@ from typing import Any, Self
 
 import zmq
 
+from quothd.access.audit import OK, RELOAD, AuditTrail
 from quothd.access.clients_file import ClientTable
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
 from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
+from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier
 from quothlog.storage.clock import Clock, SystemClock
@@ -62,6 +64,8 @@ class Broker:
         self._ended: FrontEnd | None = None
         self._lock: DirectoryLock | None = None
         self._clients: ClientTable | None = None
+        self._audit: AuditTrail | None = None
+        self._audit_log: AuditLog | None = None
         self._urls: tuple[str, ...] = ()
         self._context_ended = False
 
@@ -103,7 +107,8 @@ class Broker:
             self._clock.boot_id()
             found = self._take_directory()
             ports = self._notifier, self._filesystem, self._clock, os.getpid()
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, self._clients)
+            ways = self._clients, self._begin_audit()
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, *ways)
             self._front_end.start()
             self._urls = self._front_end.bound.urls
         except BaseException:
@@ -127,6 +132,16 @@ class Broker:
             note("stray_ignored", directory=directory / "topics", file=name)
         return found
 
+    def _begin_audit(self) -> AuditTrail | None:
+        """Return the audit, which has a file where clients have keys."""
+        self._audit = None
+        if self._clients is None or not self.config.audit:
+            return None
+        self._audit_log = AuditLog(self.config.dir, self._clock)
+        self._audit_log.start()
+        self._audit = AuditTrail(self._audit_log.write, self._clock.now)
+        return self._audit
+
     def reload(self, config: Config) -> tuple[str, ...]:
         """Apply another configuration, except for the keys that need a restart; returns those.
 
@@ -137,6 +152,8 @@ class Broker:
         fixed = tuple(name for name in config.differing(self.config) if not KEYS[name].live)
         config = replace(config, **{name: getattr(self.config, name) for name in fixed})
         self._front_end.configure(config, self._clients)
+        if self._audit is not None:
+            self._audit.note(RELOAD, OK, detail=",".join(config.differing(self.config)))
         self.config = config
         return fixed
 
@@ -168,11 +185,14 @@ class Broker:
         """Release all resources, except for those that a remaining thread may still use."""
         front_end = self._front_end
         lock, self._lock = self._lock, None
+        audit_log, self._audit_log = self._audit_log, None
         self._urls = ()
         if front_end is not None:
             self._ended, self._front_end = front_end, None
             front_end.join()
             front_end.close()
+        if audit_log is not None:
+            audit_log.stop()
         try:
             self._end_context()
         finally:

@@ -15,7 +15,8 @@ from functools import partial
 
 import zmq
 
-from quothd.access.access import Access
+from quothd.access.access import OWN_PROCESS, Access, Sender
+from quothd.access.audit import AuditTrail
 from quothd.access.clients_file import ClientTable
 from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
@@ -57,9 +58,9 @@ class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
     Its constructor binds the sockets, and raises where that is not possible. clients: those of the clients
-    file, None without keys. bound: the addresses. Once it has ended: failure: why, None if it was asked to
-    and did what it had to. overrun: the topics whose threads are still at work. unsynced: those and others
-    that the disk may not hold.
+    file, None without keys. audit: takes records of what they do. bound: the addresses. Once it has ended:
+    failure: why, None if it was asked to and did what it had to. overrun: the topics whose threads are still
+    at work. unsynced: those and others that the disk may not hold.
     """
 
     def __init__(
@@ -72,7 +73,8 @@ class FrontEnd:
         filesystem: FileSystem,
         clock: Clock,
         process_id: int,
-        clients: ClientTable | None = None,
+        clients: ClientTable | None,
+        audit: AuditTrail | None,
     ) -> None:
         socket, publisher, self.bound = open_sockets(context, config, inproc)
         self._announcer = Announcer(publisher)
@@ -94,7 +96,7 @@ class FrontEnd:
         self._stop_at: float | None = None
         self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
-        self._access = Access(config, clients)
+        self._access = Access(config, clients, audit)
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
         entries = self._dispatcher.registry.entries
         self._rules = RulesSupervisor(config, self.bound.urls, lambda: RULES_TOPIC in entries)
@@ -225,7 +227,7 @@ class FrontEnd:
             return
         try:
             if self._access.clients is not None:
-                self._access.check(self._access.client_of(self._user_id_of(frames)), request)
+                self._access.admit(self._sender_of(frames), request)
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
@@ -233,9 +235,9 @@ class FrontEnd:
         except QuothError as problem:
             self._replies.send(request.responder.refuse(problem))
 
-    def _user_id_of(self, _frames: list[Frame]) -> str | None:
-        """Return the User-Id of a message's connection; None for one of this process."""
-        return None
+    def _sender_of(self, _frames: list[Frame]) -> Sender:
+        """Return the connection of a message."""
+        return OWN_PROCESS
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""

@@ -11,10 +11,13 @@ import zmq
 
 from kit.broker.peers import FastPeer, Peers, SimplePeer
 from quothd import Broker
+from quothd.access.access import OWN_PROCESS, Sender
 from quothd.access.clients_file import parse_clients
 from quothd.requests.pending_request import Frame
 
 NAMES = ("alice", "bob", "carol")
+STRANGE = "x" * 40
+"""A key that the file does not have."""
 KEYS = {name: zmq.curve_keypair()[0].decode() for name in NAMES}
 
 
@@ -27,7 +30,7 @@ class KnownClients:
         self._read(text)
         self.broker.start()
         front_end: Any = self.broker._front_end
-        front_end._user_id_of = _user_id_of
+        front_end._sender_of = _sender_of
         self.owner = peers.fast(self.broker)
 
     def fast(self, name: str) -> FastPeer:
@@ -50,10 +53,10 @@ def _values(config: Any) -> dict[str, Any]:
     return {name: getattr(config, name) for name in config.__dataclass_fields__}
 
 
-def _user_id_of(frames: list[Frame]) -> str | None:
+def _sender_of(frames: list[Frame]) -> Sender:
     """The key of the peer with an identity; a peer without one is the broker's own process."""
     identity = bytes(frames[0])
-    return None if identity[:1] == b"\0" else KEYS.get(identity.decode(), "x" * 40)
+    return OWN_PROCESS if identity[:1] == b"\0" else Sender(KEYS.get(identity.decode(), STRANGE), "10.0.0.7")
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def reload(broker: BrokerProcess, file: Path, text: str) -> None:
 ANOTHER: dict[str, object] = {
     "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
     "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
-    "retention": "until_acked", "rules": False,
+    "retention": "until_acked", "rules": False, "audit": False,
 }  # fmt: skip
 
 
