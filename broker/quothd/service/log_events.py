@@ -79,6 +79,7 @@ EVENTS: dict[str, LogEvent] = {
     # the background check
     "scrub_failed": LogEvent(WARNING, "sealed segments, or those of one topic, cannot be checked"),
     "damage_found": LogEvent(WARNING, "a sealed segment is damaged; `quoth log repair` repairs what it can"),
+    "binding_failed": LogEvent(WARNING, "the client of a new producer id is not on the disk"),
     # the audit
     "audit_failed": LogEvent(ERROR, "audit records cannot be written; their number follows in the file"),
     # the routing rules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class KnownClients:
 
     def __init__(self, directory: Path, peers: Peers, text: str, **settings: Any) -> None:
         self._peers = peers
+        self._numbers = count()
         self.broker = Broker(directory, host="127.0.0.1", **settings)
         self._read(text)
         self.broker.start()
@@ -34,16 +36,19 @@ class KnownClients:
         self.owner = peers.fast(self.broker)
 
     def fast(self, name: str) -> FastPeer:
-        return self._peers.fast(self.broker, identity=name.encode())
+        return self._peers.fast(self.broker, identity=self._identity(name))
 
     def simple(self, name: str) -> SimplePeer:
-        return self._peers.simple(self.broker, identity=name.encode())
+        return self._peers.simple(self.broker, identity=self._identity(name))
 
     def reload(self, text: str, **settings: Any) -> None:
         """Read another clients file, and apply it with other settings."""
         self._read(text)
         config = self.broker.config
         self.broker.reload(type(config)(**{**_values(config), **settings}))
+
+    def _identity(self, name: str) -> bytes:
+        return f"{name} {next(self._numbers)}".encode()
 
     def _read(self, text: str) -> None:
         self.broker._clients = parse_clients(text.format(**KEYS), "clients.toml")
@@ -56,7 +61,10 @@ def _values(config: Any) -> dict[str, Any]:
 def _sender_of(frames: list[Frame]) -> Sender:
     """The key of the peer with an identity; a peer without one is the broker's own process."""
     identity = bytes(frames[0])
-    return OWN_PROCESS if identity[:1] == b"\0" else Sender(KEYS.get(identity.decode(), STRANGE), "10.0.0.7")
+    if identity[:1] == b"\0":
+        return OWN_PROCESS
+    name = identity.decode().partition(" ")[0]
+    return Sender(KEYS.get(name, STRANGE), "10.0.0.7")
 
 
 @pytest.fixture

@@ -164,6 +164,22 @@ def test_dead_letter_topics_count_for_the_client_whose_topic_they_come_from(
     assert code_of(peer.request(DescribeTopic(), "jobs.two.dead")) == "unknown_topic"
 
 
+def test_a_client_creates_no_group_in_a_topic_that_has_as_many_as_its_quota(
+    known: Callable[..., Any],
+) -> None:
+    broker = known(limited(groups=2))
+    peer = broker.fast("alice")
+    for group in ("one", "two"):
+        peer.call(OpenGroup(group), "jobs")
+    with refused("quota_exceeded"):
+        peer.call(OpenGroup("three"), "jobs")
+    with refused("quota_exceeded"):
+        broker.simple("alice").call("group.fetch", "jobs", "three")
+    peer.call(OpenGroup("two"), "jobs")
+    peer.call(OpenGroup("one"), "other")
+    broker.owner.call(OpenGroup("three"), "jobs")
+
+
 def test_a_reload_changes_the_quotas(known: Callable[..., Any]) -> None:
     broker = known(limited(topics=1))
     peer = broker.fast("alice")

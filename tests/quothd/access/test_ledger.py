@@ -56,7 +56,7 @@ def test_what_ends_by_itself_is_busy_beyond_its_quota(ledger: Ledger) -> None:
     ledger.charge("alice", Quota.WAITS)
     problem = error_of(ledger.charge, "alice", Quota.WAITS)
     assert (problem.code, problem.retryable) == ("busy", True)
-    assert {Quota.REQUESTS, Quota.REQUEST_BYTES, Quota.WAITS} == {*IN_WORK}
+    assert {Quota.REQUESTS, Quota.REQUEST_BYTES, Quota.WAITS, Quota.PRODUCERS} == {*IN_WORK}
 
 
 def test_one_request_is_in_work_whatever_its_size(ledger: Ledger) -> None:
