@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import zmq
 
+from quothd.access.audit import HANDSHAKE, LEFT_OUT, OK, RELOAD, AuditTrail
 from quothd.access.authentication import Authentication
 from quothd.access.broker_keys import read_clients, read_keys
 from quothd.config.check import require_private
@@ -26,6 +27,7 @@ from quothd.connections.limits import fitted
 from quothd.connections.memory import MemoryWatch
 from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
+from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier
 from quothlog.storage.clock import Clock, SystemClock
@@ -70,6 +72,8 @@ class Broker:
         self._ended: FrontEnd | None = None
         self._lock: DirectoryLock | None = None
         self._authentication: Authentication | None = None
+        self._audit: AuditTrail | None = None
+        self._audit_log: AuditLog | None = None
         self._urls: tuple[str, ...] = ()
         self._context_ended = False
 
@@ -114,9 +118,12 @@ class Broker:
             self._clock.boot_id()
             found = self._take_directory()
             keys = read_keys(self.config)
-            self._authentication = Authentication(self.context, keys, self._clock.monotonic)
+            audit = self._begin_audit(has_keys=keys is not None)
+            self._authentication = Authentication(
+                self.context, keys, self._clock.monotonic, report=self._report_denial
+            )
             self._authentication.start()
-            ports = self._notifier, self._filesystem, self._clock, os.getpid(), self._authentication
+            ports = self._notifier, self._filesystem, self._clock, os.getpid(), self._authentication, audit
             memory = MemoryWatch(self.config.memory_max if self._owns_process else 0)
             self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, memory)
             self._front_end.start()
@@ -143,6 +150,23 @@ class Broker:
             note("stray_ignored", directory=directory / "topics", file=name)
         return found
 
+    def _begin_audit(self, *, has_keys: bool) -> AuditTrail | None:
+        """Return the audit, which has a file where clients have keys."""
+        self._audit = None
+        if not has_keys or not self.config.audit:
+            return None
+        self._audit_log = AuditLog(self.config.dir, self._clock)
+        self._audit_log.start()
+        self._audit = AuditTrail(self._audit_log.write, self._clock.now)
+        return self._audit
+
+    def _report_denial(self, event: str, **about: Any) -> None:
+        """Log a refused handshake, and record it. In the thread that checks keys."""
+        note(event, **about)
+        if self._audit is not None:
+            left_out = about.pop("number", 0)
+            self._audit.note(HANDSHAKE, LEFT_OUT if left_out else "auth_failed", left_out=left_out, **about)
+
     def reload(self, config: Config) -> tuple[str, ...]:
         """Apply another configuration, except for the keys that need a restart; returns those.
 
@@ -159,6 +183,8 @@ class Broker:
             fixed = (*fixed, "clients")
         config = replace(config, **{name: getattr(self.config, name) for name in fixed})
         self._front_end.configure(config, read_clients(config))
+        if self._audit is not None:
+            self._audit.note(RELOAD, OK, detail=",".join(config.differing(self.config)))
         self.config = config
         return fixed
 
@@ -190,6 +216,7 @@ class Broker:
         """Release all resources, except for those that a remaining thread may still use."""
         front_end = self._front_end
         lock, self._lock = self._lock, None
+        audit_log, self._audit_log = self._audit_log, None
         self._urls = ()
         if front_end is not None:
             self._ended, self._front_end = front_end, None
@@ -197,6 +224,8 @@ class Broker:
             front_end.close()
         if self._authentication is not None:
             self._authentication.stop()
+        if audit_log is not None:
+            audit_log.stop()
         try:
             self._end_context()
         finally:

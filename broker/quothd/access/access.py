@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from quothd.access.audit import AuditTrail
 from quothd.access.clients_file import ClientTable
 from quothd.access.ledger import ALL, Ledger, Limits
 from quothd.access.quota import Quota
@@ -23,8 +24,11 @@ class Access:
     clients: those of the file; None: no keys are used. ledger: what the clients have, within their quotas.
     """
 
-    def __init__(self, config: Config, clients: ClientTable | None = None) -> None:
+    def __init__(
+        self, config: Config, clients: ClientTable | None = None, audit: AuditTrail | None = None
+    ) -> None:
         self.clients = clients
+        self._audit = audit
         self._totals = _totals(config)
         self.ledger = Ledger(self._limits_of)
 
@@ -44,11 +48,22 @@ class Access:
             return None
         return self.clients.of_key(user_id)
 
-    def check(self, client: KnownClient | None, request: PendingRequest) -> None:
+    def admit(self, request: PendingRequest) -> None:
         """Note whose request it is. Raises ``denied`` unless the client has the right."""
-        request.client = client
+        connection = request.connection
+        request.client = client = self.client_of(connection.user_id)
+        about = {"key": connection.user_id or "", "address": connection.peer}
         if client is not None:
-            client.check(request.operation, request.topic)
+            about["client"] = client.name
+        if self._audit is not None:
+            self._audit.watch(request, **about)
+        if client is not None:
+            try:
+                client.check(request.operation, request.topic)
+            except QuothError as problem:
+                if self._audit is not None:
+                    self._audit.deny(request, problem, **about)
+                raise
 
     def renew(self, requests: Iterable[PendingRequest]) -> list[tuple[PendingRequest, QuothError]]:
         """Give requests that wait the clients of this version of the file.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 
-from quothd.access.quota import IN_WORK, SIZES, Quota
-from quothwire.errors import QuothError, error
-from quothwire.text.quantity import format_size
+from quothd.access.quota import Quota, quota_exceeded
 
 Limits = Mapping[Quota, int]
 RATE_S = 60.0
@@ -42,7 +40,7 @@ class Ledger:
             limit = self.limits_of(name).get(quota)
             used = self._used[name, quota]
             if limit is not None and used + number > limit and (used or quota is not Quota.REQUEST_BYTES):
-                raise _exceeded(name, quota, limit)
+                raise quota_exceeded(name, quota, limit)
 
     def count(self, client: str, quota: Quota, number: int = 1) -> None:
         """Add what a client has, or remove it with a number below zero, without a limit."""
@@ -68,20 +66,10 @@ class Ledger:
                 times.popleft()
             limit = self.limits_of(name).get(Quota.TOPIC_CREATIONS)
             if limit is not None and len(times) >= limit:
-                raise _exceeded(name, Quota.TOPIC_CREATIONS, limit)
+                raise quota_exceeded(name, Quota.TOPIC_CREATIONS, limit)
 
     def count_creation(self, client: str, now: float) -> None:
         """Take note that a client has created a topic."""
         for name in {client, ALL}:
             if Quota.TOPIC_CREATIONS in self.limits_of(name):
                 self._times[name].append(now)
-
-
-def _exceeded(client: str, quota: Quota, limit: int) -> QuothError:
-    """Make the error for a quota that is used up."""
-    whose = f"client {client!r}" if client else "all clients together"
-    shown = format_size(limit) if quota in SIZES else f"{limit:,}"
-    text = f"{whose} may have {quota.replace('_', ' ')} of {shown} at most"
-    if quota is Quota.TOPIC_CREATIONS:
-        text = f"{whose} may create {shown} topics in a minute at most"
-    return error("busy" if quota in IN_WORK else "quota_exceeded", f"quota {quota.value}: {text}")

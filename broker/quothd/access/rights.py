@@ -28,7 +28,7 @@ from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 
-from quothd.access.quota import Quota
+from quothd.access.quota import Quota, quota_exceeded
 from quothd.access.topic_scope import TopicScope
 from quothwire.errors import QuothError, error
 from quothwire.protocol.group_settings import AUTO, CURSOR, GroupSettings
@@ -125,6 +125,12 @@ class KnownClient:
         if rights and not any(self.has(right, topic) for right in rights):
             needed = " or ".join(rights)
             raise self._denied(f"{operation.name.lower().replace('_', ' ')} needs {needed} on {topic!r}")
+
+    def check_limit(self, quota: Quota, used: int) -> None:
+        """Raise the error of a quota if so much leaves no room for more."""
+        limit = self.limits.get(quota)
+        if limit is not None and used >= limit:
+            raise quota_exceeded(self.name, quota, limit)
 
     def check_dead_letters(self, topic: str, group: str, settings: GroupSettings) -> None:
         """Raise ``denied`` unless the client may let a group of a topic write its dead letters."""

@@ -122,6 +122,7 @@ _topic = partial(_key, "Settings of new topics; existing topics keep theirs")
 _disk = partial(_key, "Syncing, disk space and staged records")
 _life = partial(_key, "Retention, hibernation, opening and stopping")
 _limit = partial(_key, "Limits on what clients can make the broker hold", least=1)
+_security = partial(_key, "Keys and rights of clients")
 _scrub = partial(_key, "Background check of stored records")
 _rules = partial(_key, "Routing rules")
 _log = partial(_key, "The daemon's log on stderr; an embedded broker logs as its program configures it")
@@ -343,6 +344,13 @@ class Config:
         "Size of the largest frame that a client may send.",
         "A batch and a margin: libzmq closes the connection before it allocates memory for more.",
         least=1_024,
+        live=False,
+    )
+
+    audit: bool = _security(
+        True,
+        "Record changes, deletions and what was denied in DIR/audit.log, where clients have keys.",
+        "Without it no file says which client has deleted a topic; it takes 64 MiB at most.",
         live=False,
     )
 

@@ -16,6 +16,7 @@ from functools import partial
 import zmq
 
 from quothd.access.access import Access
+from quothd.access.audit import AuditTrail
 from quothd.access.authentication import Authentication
 from quothd.access.clients_file import ClientTable
 from quothd.config.config import Config
@@ -69,9 +70,10 @@ UNSYNCED_HINT = (
 class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
-    Its constructor binds the sockets, and raises where that is not possible. bound: the addresses. Once it
-    has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose threads
-    are still at work. unsynced: those and others that the disk may not hold.
+    Its constructor binds the sockets, and raises where that is not possible. audit: takes records of what
+    clients do. bound: the addresses. Once it has ended: failure: why, None if it was asked to and did what it
+    had to. overrun: the topics whose threads are still at work. unsynced: those and others that the disk may
+    not hold.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class FrontEnd:
         clock: Clock,
         process_id: int,
         authentication: Authentication,
+        audit: AuditTrail | None,
         memory: MemoryWatch,
     ) -> None:
         socket, publisher, monitor, self.bound = open_sockets(context, config, inproc, authentication)
@@ -115,7 +118,7 @@ class FrontEnd:
         send = partial(send_message, socket)
         self._replies = ReplyQueue(send, table.of, table.queue, self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
-        self._access = Access(config, authentication.clients)
+        self._access = Access(config, authentication.clients, audit)
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
         entries = self._dispatcher.registry.entries
         has_rules = partial(entries.__contains__, RULES_TOPIC)
@@ -275,7 +278,7 @@ class FrontEnd:
             if self._memory.is_short and request.operation in NEEDS_MEMORY:
                 raise error("busy", "the broker has little memory left")
             if self._access.clients is not None:
-                self._access.check(self._access.client_of(connection.user_id), request)
+                self._access.admit(request)
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:

@@ -73,7 +73,7 @@ class Administration:
                 )
             return self._info(found, now), store.end
         settings = check_new_group(asked, store.topic, request.client)
-        last = store.create(name, settings, asked.start, now)
+        last = store.create(name, settings, asked.start, now, request.client)
         return self._info(store.group(name), now), last
 
     def _describe(self, request: PendingRequest, now: float) -> tuple[Reply, int]:

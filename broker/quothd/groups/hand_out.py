@@ -110,7 +110,7 @@ class HandOuts:
         check_member(asked.member)
         if may_open and asked.group not in self._store.table().by_name:
             settings = check_new_group(OpenGroup(asked.group), self._store.topic, request.client)
-            self._store.create(asked.group, settings, 0, now)
+            self._store.create(asked.group, settings, 0, now, request.client)
         group = self._store.table().by_name.get(asked.group)
         if group is None:
             self._store.events.add(GroupReady(asked.group, now))  # the next one that waits is refused, too

@@ -18,6 +18,10 @@ from quothwire.errors import error
 from quothwire.settings import TopicSettings
 
 NAME = "topic.json"
+BOUND_NAME = "producers.bound"
+"""The file beside it that a broker with keys writes."""
+OTHERS = (NAME, BOUND_NAME)
+"""The files in a topic's folder that are no part of its log."""
 BYTES_MAX = 64 * 2**10
 
 

@@ -29,6 +29,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     "port": ("1", 1, "2", 2, "3", 3),
     "listen": ('["ipc://a"]', ("ipc://a",), "ipc://b, ipc://c", ("ipc://b", "ipc://c"), "", ()),
     "insecure": ("true", True, "0", False, "yes", True),
+    "audit": ("false", False, "1", True, "no", False),
     "auto_create": ("false", False, "on", True, "off", False),
     "durability": ('"synced"', "synced", "written", "written", "synced", "synced"),
     "retention": ('"until_acked"', "until_acked", "limits", "limits", "until_acked", "until_acked"),

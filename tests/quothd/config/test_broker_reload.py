@@ -54,7 +54,7 @@ def reload(broker: BrokerProcess, file: Path, text: str) -> None:
 ANOTHER: dict[str, object] = {
     "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
     "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
-    "retention": "until_acked", "rules": False, "memory_max": 2**40, "connections_max": 77,
+    "retention": "until_acked", "rules": False, "memory_max": 2**40, "connections_max": 77, "audit": False,
     "ipc_mode": 0o660, "ipc_group": "0", "umask": 0o027,
 }  # fmt: skip
 
