@@ -17,10 +17,17 @@ from typing import Any, Self
 
 import zmq
 
+from quothd.access.audit import HANDSHAKE, LEFT_OUT, OK, RELOAD, AuditTrail
+from quothd.access.authentication import Authentication
+from quothd.access.broker_keys import read_clients, read_keys
+from quothd.config.check import require_private
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
+from quothd.connections.limits import fitted
+from quothd.connections.memory import MemoryWatch
 from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
+from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier
 from quothlog.storage.clock import Clock, SystemClock
@@ -39,6 +46,7 @@ class Broker:
 
     directory: created if it does not exist. settings: the other keys of `Config`. config: replaces directory
     and settings. notifier: reports to the service manager of a daemon. filesystem, clock: for tests.
+    owns_process: the program does nothing else, so that `memory_max` bounds the memory of the process.
     """
 
     def __init__(
@@ -49,17 +57,23 @@ class Broker:
         notifier: Notifier | None = None,
         filesystem: FileSystem | None = None,
         clock: Clock | None = None,
+        owns_process: bool = False,
         **settings: Any,
     ) -> None:
-        self.config = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
+        given = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
+        self.config = fitted(given)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._notifier = notifier or Notifier()
         self._filesystem = filesystem or PosixFileSystem()
         self._clock = clock or SystemClock()
+        self._owns_process = owns_process
         self._inproc = f"inproc://quoth-{os.urandom(8).hex()}"
         self._front_end: FrontEnd | None = None
         self._ended: FrontEnd | None = None
         self._lock: DirectoryLock | None = None
+        self._authentication: Authentication | None = None
+        self._audit: AuditTrail | None = None
+        self._audit_log: AuditLog | None = None
         self._urls: tuple[str, ...] = ()
         self._context_ended = False
 
@@ -70,10 +84,13 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """The first of `urls`; a URL with inproc requires `context`. Raises `Disconnected` ``closed``."""
+        """The first of `urls`; if clients need keys, the last one, by which this process needs none.
+
+        A URL with inproc requires `context`. Raises `Disconnected` ``closed``.
+        """
         if not self._urls:
             raise error("closed", "the broker is not running", "start it, or use it as a context manager")
-        return self._urls[0]
+        return self._urls[-1 if self.config.server_key else 0]
 
     @property
     def failure(self) -> BaseException | None:
@@ -100,8 +117,15 @@ class Broker:
         try:
             self._clock.boot_id()
             found = self._take_directory()
-            ports = self._notifier, self._filesystem, self._clock, os.getpid()
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports)
+            keys = read_keys(self.config)
+            audit = self._begin_audit(has_keys=keys is not None)
+            self._authentication = Authentication(
+                self.context, keys, self._clock.monotonic, report=self._report_denial
+            )
+            self._authentication.start()
+            ports = self._notifier, self._filesystem, self._clock, os.getpid(), self._authentication, audit
+            memory = MemoryWatch(self.config.memory_max if self._owns_process else 0)
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, memory)
             self._front_end.start()
             self._urls = self._front_end.bound.urls
         except BaseException:
@@ -114,6 +138,7 @@ class Broker:
         directory = self.config.dir
         try:
             self._filesystem.make_directory(directory)
+            require_private(directory)
             self._lock = DirectoryLock(directory)
             found = catalog.scan(directory, self._filesystem)
             catalog.try_writing(directory, self._filesystem)
@@ -125,16 +150,41 @@ class Broker:
             note("stray_ignored", directory=directory / "topics", file=name)
         return found
 
+    def _begin_audit(self, *, has_keys: bool) -> AuditTrail | None:
+        """Return the audit, which has a file where clients have keys."""
+        self._audit = None
+        if not has_keys or not self.config.audit:
+            return None
+        self._audit_log = AuditLog(self.config.dir, self._clock)
+        self._audit_log.start()
+        self._audit = AuditTrail(self._audit_log.write, self._clock.now)
+        return self._audit
+
+    def _report_denial(self, event: str, **about: Any) -> None:
+        """Log a refused handshake, and record it. In the thread that checks keys."""
+        note(event, **about)
+        if self._audit is not None:
+            left_out = about.pop("number", 0)
+            self._audit.note(HANDSHAKE, LEFT_OUT if left_out else "auth_failed", left_out=left_out, **about)
+
     def reload(self, config: Config) -> tuple[str, ...]:
         """Apply another configuration, except for the keys that need a restart; returns those.
 
-        Existing topics keep their settings. Raises `Disconnected` ``closed`` if the broker does not run.
+        Existing topics keep their settings. The clients file is read again, too: clients that are in it no
+        more lose their connections. Raises `Disconnected` ``closed`` if the broker does not run, or
+        `RequestError` ``bad_setting`` for a wrong clients file, which changes nothing.
         """
         if self._front_end is None:
             raise error("closed", "the broker is not running")
-        fixed = tuple(name for name in config.differing(self.config) if not KEYS[name].live)
+        config = fitted(config)
+        differing = config.differing(self.config)
+        fixed = tuple(name for name in differing if not KEYS[name].live)
+        if bool(config.server_key) != bool(self.config.server_key) and "clients" in differing:
+            fixed = (*fixed, "clients")
         config = replace(config, **{name: getattr(self.config, name) for name in fixed})
-        self._front_end.configure(config)
+        self._front_end.configure(config, read_clients(config))
+        if self._audit is not None:
+            self._audit.note(RELOAD, OK, detail=",".join(config.differing(self.config)))
         self.config = config
         return fixed
 
@@ -166,11 +216,16 @@ class Broker:
         """Release all resources, except for those that a remaining thread may still use."""
         front_end = self._front_end
         lock, self._lock = self._lock, None
+        audit_log, self._audit_log = self._audit_log, None
         self._urls = ()
         if front_end is not None:
             self._ended, self._front_end = front_end, None
             front_end.join()
             front_end.close()
+        if self._authentication is not None:
+            self._authentication.stop()
+        if audit_log is not None:
+            audit_log.stop()
         try:
             self._end_context()
         finally:

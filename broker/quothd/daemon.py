@@ -58,6 +58,7 @@ class Daemon:
             return ExitStatus.WRONG
         configure(self._writer, found.config.log_level, found.config.log_format)
         raise_descriptors()
+        os.umask(found.config.umask)
         # Blocked before any thread starts: every thread inherits the mask, so only sigwait gets them.
         signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
         try:
@@ -73,7 +74,7 @@ class Daemon:
 
     def _start(self, config: Config) -> None:
         self._notifier.status(f"locking {config.dir}, listing its topics")
-        self._broker = broker = Broker(config.dir, config=config, notifier=self._notifier)
+        self._broker = broker = Broker(config.dir, config=config, notifier=self._notifier, owns_process=True)
         broker.start()
         threading.Thread(target=_watch, args=(broker, threading.get_ident()), daemon=True).start()
         urls = [url for url in broker.urls if not url.startswith("inproc:")]
@@ -92,7 +93,7 @@ class Daemon:
 
     def _reload(self) -> None:
         """Read the configuration again. A wrong one changes nothing."""
-        if self._file is None:
+        if self._file is None and not self._broker.config.clients:
             note("reload_needless")
             return
         self._notifier.reloading()
@@ -106,7 +107,7 @@ class Daemon:
         else:
             config = self._broker.config
             configure(self._writer, config.log_level, config.log_format)
-            note("reloaded", file=self._file, changed=config.differing(before))
+            note("reloaded", file=self._file or "none", changed=config.differing(before))
             if fixed:
                 note("restart_needed", keys=fixed)
         self._notifier.ready()

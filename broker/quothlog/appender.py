@@ -127,6 +127,7 @@ class Appender:
         self.change(options)
         self.log_id = self.active.log_id
         self.applications = opened.producers.applications
+        self.last_written = opened.producers.last_written
         self.pointers = PointerAllocator(clock, max(self.active.end.pointer, self.active.floor - 1))
         self.visible = self.synced = self.active.end
         self.write_failure = WriteFailure(filesystem, directory)

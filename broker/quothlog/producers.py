@@ -100,6 +100,11 @@ class ProducerTable:
                 raise error("out_of_sequence", f"sequence {header.sequence} came after {newest.sequence}")
         return None
 
+    def last_written(self, identity: int) -> int | None:
+        """Return the first pointer of a producer's newest batch, None for an unknown producer."""
+        producer = self._producers.get(identity)
+        return producer.newest.first if producer is not None else None
+
     def following(self, identity: int, flags: int) -> int:
         """Return the sequence that a producer's next batch must have, 0 for an unknown producer."""
         producer = self._producers.get(identity)

@@ -5,14 +5,16 @@ sockets of another kind, and replies with a large frame, which pyzmq sends witho
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_CheckExact, PyDict_GetItem
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.object cimport PyObject
 from cython cimport boundscheck
 from libc.errno cimport EAGAIN, EINTR
 from libc.limits cimport INT_MAX
 from libc.stdint cimport uint64_t, uintptr_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
 import ctypes
 
@@ -44,6 +46,8 @@ ctypedef void *(*DataOf)(quoth_zmq_msg *) noexcept
 ctypedef size_t (*SizeOf)(const quoth_zmq_msg *) noexcept
 ctypedef int (*Moved)(quoth_zmq_msg *, quoth_zmq_msg *) noexcept
 ctypedef int (*GetOption)(void *, int, void *, size_t *) noexcept
+ctypedef int (*GetNumber)(const quoth_zmq_msg *, int) noexcept
+ctypedef const char *(*GetText)(const quoth_zmq_msg *, const char *) noexcept
 ctypedef int (*Errno)() noexcept
 
 cdef OnMessage msg_init, msg_close, msg_more
@@ -53,8 +57,11 @@ cdef DataOf msg_data
 cdef SizeOf msg_size
 cdef Moved msg_move
 cdef GetOption getsockopt
+cdef GetNumber msg_get
+cdef GetText msg_gets
 cdef Errno zmq_errno
 
+cdef int SRCFD = 2
 cdef int FD = 14
 cdef int EVENTS = 15
 cdef int DONTWAIT = 1
@@ -77,7 +84,7 @@ cdef void *symbol(object library, str name) except NULL:
 cdef int load() except -1:
     """Finds the functions of the libzmq that pyzmq uses. `dlsym` in C would bind a wheel to glibc 2.34 or newer."""
     global msg_init, msg_close, msg_more, msg_init_size, msg_recv, msg_send, msg_data, msg_size, msg_move
-    global getsockopt, zmq_errno
+    global getsockopt, msg_get, msg_gets, zmq_errno
     library = ctypes.CDLL(_zmq.__file__)
     msg_init = <OnMessage>symbol(library, "zmq_msg_init")
     msg_close = <OnMessage>symbol(library, "zmq_msg_close")
@@ -89,6 +96,8 @@ cdef int load() except -1:
     msg_size = <SizeOf>symbol(library, "zmq_msg_size")
     msg_move = <Moved>symbol(library, "zmq_msg_move")
     getsockopt = <GetOption>symbol(library, "zmq_getsockopt")
+    msg_get = <GetNumber>symbol(library, "zmq_msg_get")
+    msg_gets = <GetText>symbol(library, "zmq_msg_gets")
     zmq_errno = <Errno>symbol(library, "zmq_errno")
     return 0
 
@@ -193,22 +202,26 @@ cdef class LargeFrame:
         )
 
 
-def receive_messages(socket):
+def receive_messages(socket, users):
     cdef uint64_t address
     cdef list messages = [], frames
+    cdef dict senders = {}
     cdef size_t size = 0
-    if not is_open(socket, &address):
-        return references["receive_messages"](socket)
+    if not (is_open(socket, &address) and PyDict_CheckExact(users)):
+        return references["receive_messages"](socket, users)
     while len(messages) < MESSAGES_MAX and size < MESSAGES_BYTES_MAX:
-        frames = received(<void *><uintptr_t>address, &size)
+        frames = received(<void *><uintptr_t>address, &size, users, senders, len(messages))
         if frames is None:
-            return messages, True
+            return messages, senders, True
         messages.append(frames)
-    return messages, False
+    return messages, senders, False
 
 
-cdef list received(void *socket, size_t *total):
-    """Returns the frames of the next message, None if there is none. total: grows by their bytes."""
+cdef list received(void *socket, size_t *total, dict users, dict senders, object row):
+    """Returns the frames of the next message, None if there is none.
+
+    total: grows by their bytes. senders: gets the sender under the row if `users` does not have it.
+    """
     cdef quoth_zmq_msg message
     cdef list frames = []
     cdef bint more = True
@@ -225,13 +238,39 @@ cdef list received(void *socket, size_t *total):
             size = msg_size(&message)
             total[0] += size
             more = msg_more(&message) != 0
-            if size < COPY_BELOW_BYTES:
+            if not frames:
+                frames.append(PyBytes_FromStringAndSize(<char *>msg_data(&message), <Py_ssize_t>size))
+                if not is_known(&message, users, frames[0]):
+                    senders[row] = sender(&message)
+            elif size < COPY_BELOW_BYTES:
                 frames.append(PyBytes_FromStringAndSize(<char *>msg_data(&message), <Py_ssize_t>size))
             else:
                 frames.append(moved(&message))
     finally:
         msg_close(&message)
     return frames
+
+
+cdef bint is_known(quoth_zmq_msg *message, dict users, object route):
+    """True if the route belongs to the client whose key came with the message. Without keys it always does."""
+    cdef PyObject *user = PyDict_GetItem(users, route)
+    cdef const char *key
+    if user is NULL or not PyBytes_CheckExact(<object>user):
+        return False
+    if PyBytes_GET_SIZE(<object>user) == 0:
+        return True
+    key = msg_gets(message, b"User-Id")
+    return (
+        key is not NULL
+        and strlen(key) == <size_t>PyBytes_GET_SIZE(<object>user)
+        and memcmp(key, PyBytes_AS_STRING(<object>user), strlen(key)) == 0
+    )
+
+
+cdef tuple sender(quoth_zmq_msg *message):
+    """Returns the descriptor and the key of the client that has sent a message."""
+    cdef const char *key = msg_gets(message, b"User-Id")
+    return msg_get(message, SRCFD), b"" if key is NULL else <bytes>key
 
 
 cdef object moved(quoth_zmq_msg *message):

@@ -130,7 +130,7 @@ def _restore_one(
 
     def fill(folder: Path) -> None:
         nonlocal end
-        others = (topic_file.NAME,)
+        others = topic_file.OTHERS
         end = restoration.restore(
             source, one.archive, folder, one.topic.log_id, until=until, others=others, advance=advance
         )

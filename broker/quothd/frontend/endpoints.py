@@ -7,15 +7,22 @@ inproc://NAME          announcements on inproc://NAME-announcements
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import ipaddress
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
+from functools import partial
 
 import zmq
 
+from quothd.access.authentication import Authentication
+from quothd.access.self_test import Endpoints
 from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
-from quothd.frontend.router import QUEUED_MAX
+from quothd.connections.connection import QUEUED_MAX
+from quothd.connections.monitor import Monitor
+from quothd.service.ipc_access import bind_with_access
 from quothwire.errors import error
 from quothwire.protocol import announcement
 
@@ -25,10 +32,14 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bound addresses: the URLs of the broker, tcp first, and those of the announcements on tcp."""
+    """The bound addresses: the URLs of the broker, tcp first, and those of the announcements on tcp.
+
+    first_route: of the ROUTER.
+    """
 
     urls: tuple[str, ...]
     announced: tuple[str, ...]
+    first_route: bytes = b""
 
     @property
     def announcements(self) -> str:
@@ -44,15 +55,35 @@ class Bound:
         ports = {int(url.rpartition(":")[2]) for url in self.announced}
         return ports.pop() if len(ports) == 1 else 0
 
+    def reachable(self) -> Endpoints:
+        """Return the endpoints for other processes, as a program of this machine connects to them."""
+        local = [url for url in self.urls if url.startswith("ipc://")]
+        remote = [url for url in self.urls if url.startswith("tcp://")]
+        beside = [url + announcement.SUFFIX for url in local]
+        return Endpoints([*map(_local, remote), *local], [*map(_local, self.announced), *beside])
+
+
+def _local(url: str) -> str:
+    """Return the URL of loopback for one that stands for every address."""
+    host, _, port = url.removeprefix("tcp://").rpartition(":")
+    address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    if not address.is_unspecified:
+        return url
+    return f"tcp://127.0.0.1:{port}" if address.version == 4 else f"tcp://[::1]:{port}"
+
 
 def open_sockets(
-    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
-) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Bound]:
-    """Make a ROUTER and an XPUB, and bind both to everything that is configured, and to `inproc`.
+    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str, authentication: Authentication
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Monitor, Bound]:
+    """Make a ROUTER with its monitor and an XPUB, and bind both to all that is configured, and to `inproc`.
+
+    Clients through `inproc` are in this process and need no key.
 
     Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
+    _seed_routes()
     router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.XPUB)
+    monitor = Monitor(context, router)  # before the first connection
     try:
         for one in (router, announcer):
             one.set(zmq.LINGER, 0)
@@ -61,11 +92,33 @@ def open_sockets(
             one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
             one.set(zmq.TCP_KEEPALIVE, 1)
         router.set(zmq.ROUTER_MANDATORY, 1)
-        return router, announcer, _bind_pair(router, announcer, config, inproc)
+        authentication.secure((router, announcer))
+        bound = _bind_pair(router, announcer, config, inproc)
+        return router, announcer, monitor, replace(bound, first_route=_first_route(context, router, inproc))
     except BaseException:
+        monitor.close()
         router.close()
         announcer.close()
         raise
+
+
+def _first_route(context: zmq.Context[zmq.Socket[bytes]], router: zmq.Socket[bytes], inproc: str) -> bytes:
+    """Return the route of a client that connects now, nearly always the first one."""
+    with context.socket(zmq.DEALER) as client:
+        client.connect(inproc)
+        client.send(b"")
+        return router.recv_multipart()[0]
+
+
+def _seed_routes() -> None:
+    """Let libzmq begin its routes at a random number.
+
+    It takes them from `rand`, one after the other, and aborts the process if a client has given itself the
+    next one as its identity. Without a seed this number is the same in every process.
+    """
+    seed = getattr(ctypes.CDLL(None), "srand", None)
+    if seed is not None:
+        seed(secrets.randbits(32))
 
 
 def _bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
@@ -77,8 +130,8 @@ def _bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: 
             announced.append(beside)
         else:
             url = place
-            _bind(router, url)
-            _bind(announcer, url + announcement.SUFFIX)
+            bind_with_access(partial(_bind, router), url, config)
+            bind_with_access(partial(_bind, announcer), url + announcement.SUFFIX, config)
         urls.append(url)
     return Bound(tuple(urls), tuple(announced))
 

@@ -15,7 +15,14 @@ from functools import partial
 
 import zmq
 
+from quothd.access.access import Access
+from quothd.access.audit import AuditTrail
+from quothd.access.authentication import Authentication
+from quothd.access.clients_file import ClientTable
 from quothd.config.config import Config
+from quothd.connections.connection import Connection, ReplyMemory
+from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
+from quothd.connections.memory import MemoryWatch
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.announcer import Announcer
 from quothd.frontend.broker_info import BrokerInfo, counted
@@ -34,6 +41,7 @@ from quothd.threads.thread_pool import ThreadPool
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import PROCESS_SHORT, FileSystem
 from quothwire.errors import QuothError, error
+from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
 from quothwire.text.quantity import format_span
 
 TURN_S = 0.005
@@ -41,6 +49,12 @@ TURN_S = 0.005
 thousand small ones."""
 IDLE_S_MAX = 60.0
 """A poll counts milliseconds in 31 bits."""
+REPLIES_PART = 4
+"""Of `memory_max`: the replies that are not read yet take as much."""
+NEEDS_MEMORY = frozenset(
+    (Operation.PUBLISH, Operation.STAGE, Operation.FETCH, Operation.GROUP_FETCH, Operation.CREATE)
+)
+"""The operations that are refused while memory is short. Others may make some free."""
 UNSYNCED_NAMED_MAX = 10
 SHORT_S = 0.1
 """Pause after a lack of descriptors or memory that kept the loop from going on."""
@@ -56,9 +70,10 @@ UNSYNCED_HINT = (
 class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
-    Its constructor binds the sockets, and raises where that is not possible. bound: the addresses. Once it
-    has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose threads
-    are still at work. unsynced: those and others that the disk may not hold.
+    Its constructor binds the sockets, and raises where that is not possible. audit: takes records of what
+    clients do. bound: the addresses. Once it has ended: failure: why, None if it was asked to and did what it
+    had to. overrun: the topics whose threads are still at work. unsynced: those and others that the disk may
+    not hold.
     """
 
     def __init__(
@@ -71,9 +86,13 @@ class FrontEnd:
         filesystem: FileSystem,
         clock: Clock,
         process_id: int,
+        authentication: Authentication,
+        audit: AuditTrail | None,
+        memory: MemoryWatch,
     ) -> None:
-        socket, publisher, self.bound = open_sockets(context, config, inproc)
+        socket, publisher, monitor, self.bound = open_sockets(context, config, inproc, authentication)
         self._announcer = Announcer(publisher)
+        self._monitor = monitor
         self._socket = socket
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
@@ -82,7 +101,8 @@ class FrontEnd:
         self._ended = threading.Event()
         self._notifier = notifier
         self._clock = clock
-        self._wanted: deque[tuple[Config, Future[None]]] = deque()
+        self._authentication = authentication
+        self._wanted: deque[tuple[Config, ClientTable | None, Future[None]]] = deque()
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
@@ -90,19 +110,28 @@ class FrontEnd:
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
+        self._memory = memory
+        shared = ReplyMemory(config.memory_max // REPLIES_PART), memory, monitor, self._counters
+        limits = config.connections_max, self.bound.first_route, authentication.is_on
+        self._connections = table = ConnectionTable(*shared, self._take_left, *limits)
+        authentication.revoked = table.end_users
+        send = partial(send_message, socket)
+        self._replies = ReplyQueue(send, table.of, table.queue, self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
-        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
+        self._access = Access(config, authentication.clients, audit)
+        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
         entries = self._dispatcher.registry.entries
-        self._rules = RulesSupervisor(config, self.bound.urls, lambda: RULES_TOPIC in entries)
-        about = self._scrubber, self._rules, self.bound, self._counters, process_id
+        has_rules = partial(entries.__contains__, RULES_TOPIC)
+        self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
+        about = self._scrubber, self._rules, authentication, table, self.bound, self._counters, process_id
         self._info = BrokerInfo(self._dispatcher, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all threads. Raises why it could not."""
+        """Start all threads, once no endpoint lets an unknown key in. Raises why it could not."""
         try:
+            self._authentication.test(self.bound.reachable())
             self._shared.fsync_thread.start()
             self._shared.reader_pool.start()
             self._guard.start()
@@ -116,14 +145,14 @@ class FrontEnd:
         if self._thread.ident is not None and self._ended.wait(timeout):
             self._thread.join()
 
-    def configure(self, config: Config) -> None:
-        """Apply another configuration. Any thread.
+    def configure(self, config: Config, clients: ClientTable | None) -> None:
+        """Apply another configuration, and other clients. Any thread.
 
         Returns once that is so; a topic that is at something takes notice of it afterwards. Raises
         `Disconnected` ``closed`` if the front end has ended.
         """
         done: Future[None] = Future()
-        self._wanted.append((config, done))
+        self._wanted.append((config, clients, done))
         if self._ended.is_set():
             self._refuse_configurations()
         else:
@@ -173,28 +202,32 @@ class FrontEnd:
                 self._clock.sleep(SHORT_S)
 
     def _loop(self) -> None:
-        sockets = [self._socket, self._announcer.socket]
+        sockets = [self._socket, self._monitor.socket, self._announcer.socket]
         monotonic = self._clock.monotonic
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
             now = monotonic()
             self._scrubber.tick(now)
             self._rules.tick(now)
+            self._authentication.tick(now)
             if self._wanted:
                 self._configure()
             dues = (
                 self._dispatcher.tick(now),
                 self._replies.next_try(),
+                self._connections.tick(now),
                 self._notifier.tick(now, self._describe),
                 now + min(self._dispatcher.config.check_interval, IDLE_S_MAX),
             )
             wait = min(due for due in dues if due is not None) - now
             more = not self._outbox.leave() or more
             timeout = 0 if more else max(0, int(wait * 1_000) + 1)
-            has_requests, has_subscriptions, is_woken = wait_for_input(sockets, self._outbox.fd, timeout)
+            found = wait_for_input(sockets, self._outbox.fd, timeout)
+            has_requests, has_reports, has_subscriptions, is_woken = found
             self._outbox.attend(readable=is_woken)
             self._take_events(monotonic() + TURN_S)
-            more = has_requests and self._receive()
+            more = has_reports and self._connections.take_events(monotonic())
+            more = (has_requests and self._receive()) or more
             if self._replies.kept:
                 now = monotonic()
                 self._replies.offer_again(now, now + TURN_S)
@@ -217,27 +250,46 @@ class FrontEnd:
         until = now + TURN_S
         is_all = False
         while not is_all and monotonic() < until:
-            messages, is_all = receive_messages(self._socket)
+            messages, senders, is_all = receive_messages(self._socket, self._connections.users)
             self._counters["requests"] += len(messages)
-            for frames in messages:
-                self._take_request(frames, now)
+            for row, frames in enumerate(messages):
+                route = bytes(frames[0])
+                if row in senders and not self._connections.meet(route, senders[row], now):
+                    continue
+                connection = self._connections.routes.get(route)
+                if connection is not None:  # else it has ended within these messages
+                    self._take_request(frames, connection, now)
         return not is_all
 
-    def _take_request(self, frames: list[Frame], now: float) -> None:
+    def _take_request(self, frames: list[Frame], connection: Connection, now: float) -> None:
         """Give a request to its topic, or answer it."""
         try:
-            request = open_request(frames)
+            request = open_request(frames, connection)
         except RefusedRequest as problem:
             self._counters["malformed_requests"] += not problem.has_envelope
             self._replies.send(problem.frames)
             return
+        if connection.queued and connection.room < FETCH_BYTES_MAX:
+            self._connections.look(connection, now)
+        connection.uncounted += request.size
+        if connection.uncounted > COUNTED_BYTES:
+            self._connections.count(connection)
         try:
+            if self._memory.is_short and request.operation in NEEDS_MEMORY:
+                raise error("busy", "the broker has little memory left")
+            if self._access.clients is not None:
+                self._access.admit(request)
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
                 self._replies.send(self._info.answer(request))
         except QuothError as problem:
             self._replies.send(request.responder.refuse(problem))
+
+    def _take_left(self, connection: Connection) -> None:
+        """Drop what waits for a connection that has ended."""
+        self._dispatcher.pending_fetches.take_left(connection)
+        self._replies.drop(connection.route)
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""
@@ -251,8 +303,9 @@ class FrontEnd:
     def _configure(self) -> None:
         """Apply the configurations that have come."""
         while self._wanted:
-            config, done = self._wanted[0]
-            self._dispatcher.configure(config)
+            config, clients, done = self._wanted[0]
+            clients = self._authentication.replace(clients)
+            self._dispatcher.configure(config, clients)
             self._scrubber.configure(config)
             self._rules.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
@@ -262,7 +315,7 @@ class FrontEnd:
         """Answer the configurations that came too late. Two threads may do this at the same time."""
         with contextlib.suppress(IndexError):
             while True:
-                self._wanted.popleft()[1].set_exception(error("closed", "the broker has ended"))
+                self._wanted.popleft()[2].set_exception(error("closed", "the broker has ended"))
 
     def _describe(self) -> str:
         return self._info.summary(is_stopping=self._stop_at is not None)
@@ -283,6 +336,7 @@ class FrontEnd:
     def _close(self) -> None:
         """End what the front end has begun."""
         try:
+            self._monitor.close()
             self._socket.close(linger=int(LINGER_S * 1_000))
             self._announcer.close()
             self._guard.stop()

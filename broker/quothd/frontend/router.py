@@ -1,8 +1,8 @@
-"""The ROUTER socket, and the replies that it has no room for.
+"""The ROUTER socket: whole messages, and the replies that it has no room for.
 
-Every frame passes here. The two functions for whole messages are compiled; in Python, flags are integers, not
-members of an enumeration, frames go past the half of pyzmq's `send` that serves other types of sockets, and a
-poll says that no message is left, which costs a third of what an exception does.
+Every frame passes here. The functions for messages are compiled; in Python, flags are integers, not members
+of an enumeration, frames go past the half of pyzmq's `send` that serves other types of sockets, and a poll
+says that no message is left, which costs a third of what an exception does.
 
 libzmq takes a few dozen replies for a client, and a burst has more. The others are kept in order and tried
 again soon. The replies of a client that takes none for a while, or that has too many, are dropped.
@@ -11,13 +11,22 @@ again soon. The replies of a client that takes none for a while, or that has too
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import zmq
 
-from quothd.requests.pending_request import FRAME_BYTES, Frame
+from quothd.connections.connection import (
+    SILENCE_S,
+    SMALL_REPLY_BYTES,
+    SMALL_REPLY_FRAMES,
+    Connection,
+    Sender,
+    memory_of,
+)
+from quothd.requests.pending_request import Frame
 from quothwire.native import compiled
 from quothwire.protocol.binary_codec import Frames
 
@@ -26,15 +35,6 @@ COPY_BELOW_BYTES = 64 * 2**10
 MESSAGES_MAX = 64
 MESSAGES_BYTES_MAX = 2**20
 """So many messages are received at once: as many as take 2 ms to answer. The last one may be larger."""
-QUEUED_MAX = 64
-"""Replies that libzmq holds for one client. Its default lets a client that does not read hold a gigabyte."""
-KEPT_BYTES_MAX = 64 * 2**20
-"""Of one client: some of the largest replies, or the answers of a hundred thousand fetches that wait. A reply
-may hold twice as much memory as it shows."""
-REPLY_BYTES = 128
-"""Memory of a reply beside that of its frames."""
-SILENCE_S = 10.0
-"""The replies of a client that has taken none for so long are dropped."""
 RETRY_S, RETRY_MAX_S = 0.001, 0.02
 _READABLE = int(zmq.POLLIN)
 _NOW = int(zmq.NOBLOCK)
@@ -51,25 +51,32 @@ def wait_for_input(sockets: list[zmq.Socket[bytes]], fd: int, milliseconds: int)
 
 
 @_compiled
-def receive_messages(socket: zmq.Socket[bytes]) -> tuple[list[list[Frame]], bool]:
+def receive_messages(
+    socket: zmq.Socket[bytes], users: Mapping[bytes, bytes]
+) -> tuple[list[list[Frame]], dict[int, Sender], bool]:
     """Return the frames of messages that have come, without waiting, and True if no message is left.
 
-    Large frames stay in libzmq's memory.
+    Large frames stay in libzmq's memory. users: the keys of known clients by route. The senders of the other
+    messages are returned, too, by the number of the message, and those of messages that came with another key
+    than their route has: the route does not tell who a client is, since clients may choose it.
     """
     messages: list[list[Frame]] = []
+    senders: dict[int, Sender] = {}
     size = 0
     while len(messages) < MESSAGES_MAX and size < MESSAGES_BYTES_MAX:
         if not zmq.zmq_poll([(socket, _READABLE)], 0):
-            return messages, True
+            return messages, senders, True
         frames: list[Frame] = []
         more = True
         while more:
             frame = socket.recv(_NOW, copy=False)
+            if not frames and not _is_known(frame, users):
+                senders[len(messages)] = _sender(frame)
             frames.append(frame.bytes if len(frame) < COPY_BELOW_BYTES else frame.buffer)
             size += len(frame)
             more = frame.more
         messages.append(frames)
-    return messages, False
+    return messages, senders, False
 
 
 @_compiled
@@ -83,26 +90,56 @@ def send_message(socket: zmq.Socket[bytes], frames: Frames) -> None:
     send(last, _NOW, copy)
 
 
+def _is_known(frame: zmq.Frame, users: Mapping[bytes, bytes]) -> bool:
+    """Return True if the route belongs to the client whose key came with it. Without keys it always does."""
+    user = users.get(frame.bytes)
+    return user == b"" or (user is not None and user == _user_id(frame))
+
+
+def _sender(frame: zmq.Frame) -> Sender:
+    descriptor = -1
+    with suppress(zmq.ZMQError):
+        descriptor = int(frame.get(zmq.SRCFD))
+    return descriptor, _user_id(frame)
+
+
+def _user_id(frame: zmq.Frame) -> bytes:
+    try:
+        return str(frame.get("User-Id")).encode()
+    except zmq.ZMQError:
+        return b""
+
+
 @dataclass(slots=True)
 class _Kept:
     """The replies kept for one client, oldest first, and the time at which it has taken one last."""
 
+    connection: Connection
     since: float
     replies: deque[Frames] = field(default_factory=deque)
-    bytes: int = 0
 
 
 class ReplyQueue:
-    """Sends replies, and keeps those that libzmq has no room for. Owned by the front end's thread.
+    """The replies on their way to libzmq. Owned by the front end's thread.
 
     kept: replies that wait for room, by client.
     """
 
     def __init__(
-        self, send: Callable[[Frames], None], counters: Counter[str], monotonic: Callable[[], float]
+        self,
+        send: Callable[[Frames], None],
+        connection_of: Callable[[bytes], Connection],
+        queued: Callable[[bytes, int, float], None],
+        counters: Counter[str],
+        monotonic: Callable[[], float],
     ) -> None:
-        """send: does as `send_message`."""
+        """send: does as `send_message`. connection_of: returns the connection of a route.
+
+        queued: called with the route, the bytes and the time of each large reply that libzmq has taken.
+        """
         self._send = send
+        self._queued = queued
+        self._connection_of = connection_of
         self._counters = counters
         self._monotonic = monotonic
         self.kept: dict[bytes, _Kept] = {}
@@ -114,16 +151,17 @@ class ReplyQueue:
         client = bytes(frames[0])
         kept = self.kept.get(client)
         if kept is None:
-            if self._sent(frames):
+            if self._sent(client, frames):
                 return
-            kept = self.kept[client] = _Kept(self._monotonic())
+            now = self._monotonic()
+            kept = self.kept[client] = _Kept(self._connection_of(client), now)
             self._pause = RETRY_S
-            self._again_at = kept.since + RETRY_S
-        if kept.bytes > KEPT_BYTES_MAX:
+            self._again_at = now + RETRY_S
+        if kept.connection.room <= 0:
             self._counters["replies_dropped"] += 1
             return
         kept.replies.append(frames)
-        kept.bytes += _memory_of(frames)
+        kept.connection.hold(memory_of(frames))
 
     def next_try(self) -> float | None:
         """Return the monotonic time of the next call of `offer_again`, None while nothing is kept."""
@@ -138,14 +176,14 @@ class ReplyQueue:
             return
         moved = False
         for client, kept in list(self.kept.items()):
-            while kept.replies and self._sent(kept.replies[0]):
-                kept.bytes -= _memory_of(kept.replies.popleft())
+            while kept.replies and self._sent(client, kept.replies[0]):
+                kept.connection.hold(-memory_of(kept.replies.popleft()))
                 kept.since, moved = now, True
                 if self._monotonic() >= until:
                     break
             if now - kept.since > SILENCE_S:
-                self._counters["replies_dropped"] += len(kept.replies)
-                kept.replies.clear()
+                self.drop(client)
+                continue
             del self.kept[client]
             if kept.replies:
                 self.kept[client] = kept
@@ -155,7 +193,14 @@ class ReplyQueue:
         self._pause = RETRY_S if moved else min(2 * self._pause, RETRY_MAX_S)
         self._again_at = now + self._pause
 
-    def _sent(self, frames: Frames) -> bool:
+    def drop(self, client: bytes) -> None:
+        """Drop the replies that are kept for a client."""
+        kept = self.kept.pop(client, None)
+        if kept is not None:
+            self._counters["replies_dropped"] += len(kept.replies)
+            kept.connection.hold(-sum(map(memory_of, kept.replies)))
+
+    def _sent(self, client: bytes, frames: Frames) -> bool:
         """Hand a reply to libzmq; False if it has no room. The reply to a client that is gone is dropped."""
         try:
             self._send(frames)
@@ -165,9 +210,7 @@ class ReplyQueue:
             if problem.errno != zmq.EHOSTUNREACH:
                 raise
             self._counters["replies_unroutable"] += 1
+            return True
+        if len(frames[-1]) > SMALL_REPLY_BYTES or len(frames) > SMALL_REPLY_FRAMES:
+            self._queued(client, memory_of(frames), self._monotonic())
         return True
-
-
-def _memory_of(frames: Frames) -> int:
-    """Return the bytes that a reply takes."""
-    return REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))

@@ -28,7 +28,6 @@ from quothwire.batch import Bytes
 from quothwire.errors import error
 from quothwire.protocol.group_messages import GroupFetch, GroupFetched, OpenGroup
 from quothwire.protocol.group_settings import AT_MOST_ONCE, CURSOR
-from quothwire.protocol.messages import FETCH_BYTES_MAX
 
 LEASES_MAX = 1_000
 """Leases in one reply."""
@@ -113,8 +112,8 @@ class HandOuts:
         asked: GroupFetch = request.message
         check_member(asked.member)
         if may_open and asked.group not in self._store.table().by_name:
-            settings = check_new_group(OpenGroup(asked.group), self._store.topic)
-            self._store.create(asked.group, settings, 0, now)
+            settings = check_new_group(OpenGroup(asked.group), self._store.topic, request.client)
+            self._store.create(asked.group, settings, 0, now, request.client)
         group = self._store.table().by_name.get(asked.group)
         if group is None:
             self._store.events.add(GroupReady(asked.group, now))  # the next one that waits is refused, too
@@ -130,7 +129,7 @@ class HandOuts:
         self._letters.take(group, now)
         if group.settings.key_order and (group.spans.unknown or group.next_dying() is not None):
             self._read_keys(group)
-        size = min(asked.bytes_max, FETCH_BYTES_MAX)
+        size = request.reply_bytes_max(asked.bytes_max)
         self._tokens += 1
         self._go_on(_Hand(request, asked, group, self._tokens, asked.records_max, size), now)
 

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from quothd.access.quota import Quota
+from quothd.access.rights import KnownClient
 from quothd.config.config import Config
 from quothd.groups.readiness import Readiness, readiness_of
 from quothd.requests.events import EventList, GroupReady, SyncDone
@@ -111,12 +113,16 @@ class GroupStore:
 
     # -- changes --------------------------------------------------------------------------------------------
 
-    def create(self, name: str, settings: GroupSettings, start: int, now: float) -> int:
+    def create(
+        self, name: str, settings: GroupSettings, start: int, now: float, client: KnownClient | None
+    ) -> int:
         """Create a group above a pointer, or at the end; returns the pointer as `change` does.
 
-        Raises ``groups_max``, and what `change` does.
+        Raises ``groups_max``, ``quota_exceeded``, and what `change` does.
         """
         table = self._begin()
+        if client is not None:
+            client.check_limit(Quota.GROUPS, len(table))
         if len(table) >= self.config.groups_max:
             raise error("groups_max", f"topic {self.topic!r} has {len(table)} groups")
         number = table.last_number + 1

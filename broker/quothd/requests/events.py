@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from quothd.config.config import Config
+from quothd.connections.connection import SMALL_REPLY_BYTES, SMALL_REPLY_FRAMES, memory_of
 from quothd.requests.pending_request import PendingRequest
 from quothlog import LogInfo
 from quothlog.appender import SyncRequest
@@ -69,10 +70,17 @@ Item = PendingRequest | ReadDone | SyncDone | CommitStepDone | DeadLetterDone | 
 
 
 class Answered(NamedTuple):
-    """A request has its answer: the frames to send."""
+    """A request has its answer: the frames to send. held: bytes of a large one, counted."""
 
     request: PendingRequest
     frames: Frames
+    held: int = 0
+
+    def taken(self) -> Frames:
+        """Return the frames, which the front end counts from now on."""
+        if self.held:
+            self.request.connection.hold(-self.held)
+        return self.frames
 
 
 class Waiting(NamedTuple):
@@ -185,8 +193,12 @@ class EventList:
     def answer(self, request: PendingRequest, frames: Frames) -> None:
         """Answer a request."""
         del self.unanswered[request]
-        self.answer_bytes += len(frames[-1])
-        self._events.append(Answered(request, frames))
+        size, held = len(frames[-1]), 0
+        self.answer_bytes += size
+        if size > SMALL_REPLY_BYTES or len(frames) > SMALL_REPLY_FRAMES:
+            held = memory_of(frames)
+            request.connection.hold(held)
+        self._events.append(Answered(request, frames, held))
 
     def reply(self, request: PendingRequest, reply: Reply, payload: Bytes | None = None) -> None:
         """Answer a request with a reply."""

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
 from typing import Any, ClassVar, Protocol
 
+from quothd.access.rights import KnownClient
+from quothd.connections.connection import FRAME_BYTES, LEAST_REPLY_BYTES, Connection, unwatched
 from quothd.requests.text_responder import TextResponder
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Call, Frames
-from quothwire.protocol.messages import WITH_PAYLOAD, WITHOUT_TOPIC, Operation, Reply
+from quothwire.protocol.messages import (
+    FETCH_BYTES_MAX,
+    WITH_PAYLOAD,
+    WITHOUT_TOPIC,
+    Operation,
+    Reply,
+)
 from quothwire.topic import decode_topic
 
 ENVELOPE_FRAMES_MAX = 8
 ENVELOPE_BYTES_MAX = 256
-FRAME_BYTES = 48
-"""Memory of a frame beside the bytes in it."""
 
 _topic_of = lru_cache(maxsize=4_096)(decode_topic)
 _NO_DELIMITER = error(
@@ -75,8 +81,13 @@ class Responder(Protocol):
     fetch for a group that does not exist creates it.
     """
 
-    sees_records_alone: ClassVar[bool]
-    opens_groups: ClassVar[bool]
+    @property
+    def sees_records_alone(self) -> bool:
+        """See above."""
+
+    @property
+    def opens_groups(self) -> bool:
+        """See above."""
 
     def request(self) -> Any:
         """Decode the request."""
@@ -99,7 +110,8 @@ class PendingRequest:
     broker holds for it. message: the request decoded, None before `decode`. after: the cursor of a fetch,
     which moves on when a segment had nothing. deadline: the monotonic time up to which a fetch waits, 0 for
     one that does not. group: that of a fetch for a group. retry: the monotonic time at which it is tried
-    again without anything new.
+    again without anything new. connection: that of the client. client: the one that asks, None if everything
+    is allowed.
     """
 
     responder: Responder
@@ -111,6 +123,8 @@ class PendingRequest:
     deadline: float = 0.0
     group: str = ""
     retry: float = inf
+    connection: Connection = field(default_factory=unwatched)
+    client: KnownClient | None = None
 
     def decode(self) -> Any:
         """Return the message, decoded at the first call. Raises ``bad_request`` and what the codec does."""
@@ -138,6 +152,17 @@ class PendingRequest:
             self.group = message.group
             self.deadline = now + message.wait_ms / 1_000 if message.wait_ms else 0.0
 
+    def reply_bytes_max(self, asked: int) -> int:
+        """Return how many bytes a fetch may return: no more than the connection has room for.
+
+        Raises ``busy`` if that is too little for a fetch.
+        """
+        most, room = min(asked, FETCH_BYTES_MAX), self.connection.room
+        if room < min(most, LEAST_REPLY_BYTES):
+            text = f"replies of {self.connection.held} bytes to this connection wait to be read"
+            raise error("busy", text, "read them first, or fetch less at a time")
+        return min(most, room)
+
     @property
     def is_past_end(self) -> bool:
         """True for a fetch that begins at its end."""
@@ -161,8 +186,8 @@ class RefusedRequest(Exception):
         self.has_envelope = has_envelope
 
 
-def open_request(frames: list[Frame]) -> PendingRequest:
-    """Return the request in a message; its topic is "" for one about the broker.
+def open_request(frames: list[Frame], connection: Connection) -> PendingRequest:
+    """Return the request in a message of a connection; its topic is "" for one about the broker.
 
     Raises `RefusedRequest`.
     """
@@ -185,7 +210,8 @@ def open_request(frames: list[Frame]) -> PendingRequest:
         name = "" if responder.operation in WITHOUT_TOPIC else _topic_of(topic)
     except QuothError as problem:
         raise RefusedRequest(responder.refuse(problem)) from None
-    return PendingRequest(responder, responder.operation, name, sum(map(len, body)) + FRAME_BYTES * len(body))
+    size = sum(map(len, body)) + FRAME_BYTES * len(body)
+    return PendingRequest(responder, responder.operation, name, size, connection=connection)
 
 
 def _split_envelope(frames: list[Frame]) -> tuple[list[bytes], list[Frame]]:

@@ -54,6 +54,16 @@ EVENTS: dict[str, LogEvent] = {
     "front_end_stalled": LogEvent(INFO, "a disk stalls the front end: another thread takes over"),
     "stalled_work_failed": LogEvent(ERROR, "work that a disk had stalled has failed"),
     "stall_guard_missing": LogEvent(WARNING, "no thread watches the front end: others do all disk work"),
+    "connection_ended": LogEvent(
+        WARNING, "the broker has ended connections: too many, silent, revoked, or with too much memory"
+    ),
+    # keys
+    "connection_denied": LogEvent(WARNING, "a client without a known key was refused"),
+    "connections_denied": LogEvent(WARNING, "more of them in the last minute than the log shows"),
+    "clients_changed": LogEvent(INFO, "SIGHUP: keys of these clients were added or removed"),
+    "authenticator_failed": LogEvent(ERROR, "the thread that checks keys has failed"),
+    "authenticator_down": LogEvent(ERROR, "no thread checks keys: new connections are refused, others go on"),
+    "authenticator_up": LogEvent(INFO, "keys are checked again: new connections are accepted"),
     # one topic
     "topic_made": LogEvent(INFO, "a topic was created"),
     "topic_deleted": LogEvent(INFO, "a topic was deleted"),
@@ -85,6 +95,9 @@ EVENTS: dict[str, LogEvent] = {
     # the background check
     "scrub_failed": LogEvent(WARNING, "sealed segments, or those of one topic, cannot be checked"),
     "damage_found": LogEvent(WARNING, "a sealed segment is damaged; `quoth log repair` repairs what it can"),
+    "binding_failed": LogEvent(WARNING, "the client of a new producer id is not on the disk"),
+    # the audit
+    "audit_failed": LogEvent(ERROR, "audit records cannot be written; their number follows in the file"),
     # the routing rules
     "rules_changed": LogEvent(INFO, "another version of a rule set has effect; 0: it was removed"),
     "rules_group_deleted": LogEvent(INFO, "a group of a former version of a rule set was deleted"),

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from quothd.connections.connection import LEAST_REPLY_BYTES
 from quothd.requests.events import CommitStepDone, Item, Query, ReadDone, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothlog.appender import SyncRequest
@@ -58,8 +59,9 @@ def run_sync(request: SyncRequest) -> SyncDone:
 
 
 def run_query(request: PendingRequest, query: Query) -> ReadDone:
-    """Execute the query of a request."""
+    """Execute the query of a request, unless its connection has no room for a reply any more."""
     try:
+        request.reply_bytes_max(LEAST_REPLY_BYTES)
         return ReadDone(request, query, query.read(), None)
     except Exception as problem:
         return ReadDone(request, query, None, problem)

@@ -16,7 +16,6 @@ from quothlog.reading.range_query import LogSurvey
 from quothlog.reading.read_request import ReadRequest
 from quothlog.reading.segment_reader import AT_HAND_BYTES, Extract, up_to
 from quothwire.protocol.messages import (
-    FETCH_BYTES_MAX,
     Advance,
     AdvanceTopic,
     Count,
@@ -108,7 +107,8 @@ class TopicReads:
         decoded = request.decode()
         if request.after < 0:
             request.begin_fetch(now)
-        lookup = self._log.lookup(request.after, decoded.records_max, min(decoded.bytes_max, FETCH_BYTES_MAX))
+        bytes_max = request.reply_bytes_max(decoded.bytes_max)
+        lookup = self._log.lookup(request.after, decoded.records_max, bytes_max)
         if lookup is None or request.is_past_end:
             self._answer_nothing(request)
         elif not lookup.sealed:

@@ -48,7 +48,7 @@ def open_topic(
                 log_id=topic.log_id,
                 filesystem=filesystem,
                 clock=clock,
-                others=(topic_file.NAME,),
+                others=topic_file.OTHERS,
                 watch=_reporter(topic.name, report, clock),
             )
         except BaseException:

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from quothd.access.rights import KnownClient
 from quothd.requests.events import DiskLow, EventList
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
+from quothd.topics.bindings import Bindings, BoundKind, Identity
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.syncing import SHARE_FULL, Syncing, Unsynced
 from quothd.topics.transactions import application_of
@@ -34,8 +36,11 @@ class TopicPublishes:
     to append together.
     """
 
-    def __init__(self, log: Log, metadata: TopicMetadata, syncing: Syncing, events: EventList) -> None:
+    def __init__(
+        self, log: Log, metadata: TopicMetadata, syncing: Syncing, events: EventList, bindings: Bindings
+    ) -> None:
         self.room = 0
+        self._bindings = bindings
         self._appender = log.appender
         self._metadata = metadata
         self._syncing = syncing
@@ -57,7 +62,7 @@ class TopicPublishes:
         if self._syncing.share > SHARE_FULL:
             self._syncing.sync_here(now)
             self._syncing.answer_reached(self._events)
-        for request, outcome, durability in append_publishes(self._appender, publishes):
+        for request, outcome, durability in append_publishes(self._appender, publishes, self._bindings):
             self.acknowledge(request, outcome, durability)
         self._syncing.measure(now)
         return size
@@ -116,7 +121,9 @@ def check_first(request: PendingRequest) -> None:
         check_new(raw, header)
 
 
-def append_publishes(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:
+def append_publishes(
+    appender: Appender, requests: Sequence[PendingRequest], bindings: Bindings
+) -> list[PublishOutcome]:
     """Append what publishes bring, in the order in which they came within each protocol."""
     outcomes: list[PublishOutcome] = []
     with_batch: list[PendingRequest] = []
@@ -124,6 +131,8 @@ def append_publishes(appender: Appender, requests: Sequence[PendingRequest]) -> 
     for request in requests:
         try:
             message = _checked(request)
+            if request.client is not None and isinstance(message, Publish):
+                _admit(bindings, request.client, request.responder.payload())
         except QuothError as problem:
             outcomes.append(PublishOutcome(request, problem, ""))
             continue
@@ -132,7 +141,15 @@ def append_publishes(appender: Appender, requests: Sequence[PendingRequest]) -> 
         stored = appender.append_batches([request.responder.payload() for request in with_batch])
         for request, outcome in zip(with_batch, stored, strict=True):
             outcomes.append(PublishOutcome(request, outcome, request.message.durability))
+        if bindings.has_fresh:
+            bindings.save()
     return outcomes + (_append_values(appender, simple) if simple else [])
+
+
+def _admit(bindings: Bindings, client: KnownClient, raw: batch.Bytes) -> None:
+    """Raise ``denied`` if the producer of a batch is another client. The log checks the rest of the batch."""
+    if producer := batch.parse_header(raw, 0).producer:
+        bindings.admit(client, Identity(BoundKind.PRODUCER, producer))
 
 
 def _checked(request: PendingRequest) -> Publish | SimplePublish:

@@ -92,11 +92,12 @@ class Topic:
         self._ending: Callable[[], None] | None = None
         self._failure: QuothError | None = None
         self._syncing = Syncing(self._name, log, config, services.sync)
-        self._publishing = TopicPublishes(log, metadata, self._syncing, self._events)
         self.reads = TopicReads(log, services.read, self._events)
         ways = services.sync, services.read, self._events, clock
         self.groups = TopicGroups(log, metadata, config, *ways)
         self._transactions = Transactions(log, services.step)
+        bindings = self._transactions.bindings
+        self._publishing = TopicPublishes(log, metadata, self._syncing, self._events, bindings)
         staged = self._transactions.log_transactions
         about = self._events, staged, clock, self.groups
         self._changes = Changes(log, metadata, config, *about)
@@ -314,6 +315,7 @@ class Topic:
     def _close(self) -> None:
         """Close the log: everything synced, every acknowledgement an event."""
         self.groups.close(self._now)
+        self._transactions.bindings.close()
         if self._log.failure is None:
             self._log.sync()
         self._settle()

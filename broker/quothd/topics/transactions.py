@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from quothd.requests.events import CommitStepDone
 from quothd.requests.pending_request import PendingRequest
+from quothd.topics.bindings import Bindings, BoundKind, Identity
 from quothlog import Appended, Log
 from quothlog.transactions.commit import Commit
 from quothlog.transactions.transactions import TransactionState
@@ -35,13 +36,15 @@ APPENDING = frozenset((Operation.PUBLISH, Operation.ROLL, Operation.TRIM, Operat
 class Transactions:
     """The transactions of one open log. Owned by its topic.
 
-    log_transactions: those of the log. start: see `Services.step`.
+    log_transactions: those of the log. bindings: of its producers and applications to clients. start: see
+    `Services.step`.
     """
 
     def __init__(self, log: Log, start: Callable[[Commit, Callable[[], None]], None]) -> None:
         self._log = log
         self._start = start
         self.log_transactions = log.transactions()
+        self.bindings = Bindings(log, self.log_transactions)
         self._committing: PendingRequest | None = None
         self._held: list[PendingRequest] = []
 
@@ -55,15 +58,17 @@ class Transactions:
     def stage(self, request: PendingRequest) -> Staged:
         """Stage the batch that came with a request. Raises what `stage` of the log does."""
         decoded: Stage = request.decode()
-        application = application_of(decoded)
+        application = self._admitted(request)
         attempt = decoded.version, decoded.part, decoded.attempt, decoded.number
         one = self.log_transactions.stage(application, *attempt, request.responder.payload())
+        if self.bindings.has_fresh:
+            self.bindings.save()
         return Staged(one.batches, one.records, one.bytes)
 
     def publish(self, request: PendingRequest) -> Appended | None:
         """Publish what a request names; None if a commit has begun."""
         decoded: PublishStaged = request.decode()
-        application = application_of(decoded)
+        application = self._admitted(request)
         parts = decode_parts(request.responder.payload(), decoded.parts)
         outcome = self.log_transactions.publish(application, decoded.version, parts, decoded.newest)
         if isinstance(outcome, Commit):
@@ -77,8 +82,8 @@ class Transactions:
 
     def abort(self, request: PendingRequest) -> TransactionInfo:
         """Remove the staged batches of a transaction."""
-        decoded: AbortTransaction = request.decode()
-        return self._described(self.log_transactions.abort(application_of(decoded), decoded.version))
+        application = self._admitted(request)
+        return self._described(self.log_transactions.abort(application, request.message.version))
 
     def state(self, request: PendingRequest) -> TransactionInfo:
         """The state of a transaction."""
@@ -121,6 +126,13 @@ class Transactions:
             return request, self.log_transactions.withdraw(commit, failure)
         self._committing = request
         return None
+
+    def _admitted(self, request: PendingRequest) -> int:
+        """Return the application of a request. Raises ``denied`` if another client has begun it."""
+        application = application_of(request.decode())
+        if request.client is not None:
+            self.bindings.admit(request.client, Identity(BoundKind.APPLICATION, application))
+        return application
 
     def _described(self, standing: TransactionState) -> TransactionInfo:
         state, first, records, staged, newest = standing

@@ -9,6 +9,7 @@ from typing import Any
 
 from kit.clocks import SECOND, ManualClock
 from quothd.config.config import Config
+from quothd.connections.connection import unwatched
 from quothd.requests.events import Answered, Closed, Deleted, Event, Failed, Item, Query, Waiting
 from quothd.requests.pending_request import PendingRequest, open_request
 from quothd.threads.thread_pool import run_query, run_step, run_sync
@@ -32,7 +33,7 @@ LOG_ID = 77
 def pending(request: Request, payload: bytes | None = None) -> PendingRequest:
     """A request as the front end gives it to a topic."""
     frames: list[Any] = [b"client", b"", *binary_codec.encode_request(request, 1, NAME, payload)]
-    return open_request(frames)
+    return open_request(frames, unwatched())
 
 
 def new_topic() -> TopicMetadata:

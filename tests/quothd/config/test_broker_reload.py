@@ -54,7 +54,8 @@ def reload(broker: BrokerProcess, file: Path, text: str) -> None:
 ANOTHER: dict[str, object] = {
     "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
     "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
-    "retention": "until_acked", "rules": False,
+    "retention": "until_acked", "rules": False, "memory_max": 2**40, "connections_max": 77, "audit": False,
+    "ipc_mode": 0o660, "ipc_group": "0", "umask": 0o027,
 }  # fmt: skip
 
 
@@ -67,14 +68,14 @@ def another(name: str) -> object:
 def test_a_reload_changes_every_live_key_and_reports_the_others(
     start_broker: StartBroker, file: Path
 ) -> None:
-    """All keys change in the file, but for the two that are arguments. A restart changes the others, too."""
+    """All keys change in the file, but for two that are arguments, and those that name files with keys."""
     broker = start_broker("--config", str(file))
-    names = [name for name in KEYS if name not in ("dir", "port")]
+    names = [name for name in KEYS if name not in ("dir", "port", "server_key", "clients")]
     reload(broker, file, "".join(f"{name} = {toml(KEYS[name], another(name))}\n" for name in names))
     event = json.loads(broker.wait_for('"event": "restart_needed"'))
     assert event["keys"] == [name for name in names if name in FIXED]
     event = json.loads(broker.wait_for('"event": "reloaded"'))
-    assert event["changed"] == LIVE
+    assert event["changed"] == [name for name in LIVE if name in names]
     file.write_text("frame_bytes_max = 2_000_000\nmax_age = 60\n")
     assert broker.terminate() == 0
     broker.restart()
@@ -261,16 +262,34 @@ def _topics_max(it: Reloaded) -> None:
     assert it.code("new", b"x") == ""
 
 
+def _store_bytes_max(it: Reloaded) -> None:
+    it.fast.publish("t", [b"x"])
+    it.set(store_bytes_max=1)
+    assert [it.code("new", b"x"), it.code("t", b"x")] == ["quota_exceeded", "quota_exceeded"]
+    it.set(store_bytes_max=MIB)
+    assert [it.code("new", b"x"), it.code("t", b"x")] == ["", ""]
+
+
+def _topic_creations_max(it: Reloaded) -> None:
+    it.set(topic_creations_max=1)
+    assert [it.code("new", b"x"), it.code("t", b"x")] == ["quota_exceeded", ""]
+    it.set(topic_creations_max=2)
+    assert [it.code("new", b"x"), it.code("newer", b"x")] == ["", "quota_exceeded"]
+
+
 def _is_busy(it: Reloaded) -> bool:
     asked = [it.fast.send_publish("t", [b"x"]) for _ in range(100)]
     return "busy" in map(code_of, it.fast.answers_to(asked))
 
 
-def _waits_max(it: Reloaded) -> None:
-    it.set(waits_max=1)
-    end = it.fast.describe("t").last
-    asked = [it.fast.send(Fetch(after=end, wait_ms=60_000), "t") for _ in range(2)]
-    assert code_of(it.fast.answer_to(asked[1])) == "busy"
+def _limits_waits(name: str) -> Callable[[Reloaded], None]:
+    def act(it: Reloaded) -> None:
+        it.set(**{name: 1})
+        end = it.fast.describe("t").last
+        asked = [it.fast.send(Fetch(after=end, wait_ms=60_000), "t") for _ in range(2)]
+        assert code_of(it.fast.answer_to(asked[1])) == "busy"
+
+    return act
 
 
 def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
@@ -340,8 +359,12 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "workers_max": _workers_max,
     "topics_max": _topics_max,
     "topic_requests_max": _leads_to(_is_busy, topic_requests_max=1),
+    "requests_max": _leads_to(_is_busy, requests_max=1),
+    "store_bytes_max": _store_bytes_max,
+    "topic_creations_max": _topic_creations_max,
     "request_bytes_max": _refuses("t", LARGEST, "busy", request_bytes_max=16 * MIB),
-    "waits_max": _waits_max,
+    "waits_max": _limits_waits("waits_max"),
+    "connection_waits_max": _limits_waits("connection_waits_max"),
     "groups_max": _groups_max,
     "group_pending_max": _group_pending_max,
     "group_idle": _group_idle,
@@ -349,11 +372,11 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "scrub_rate": _is_handed_on("scrub_rate", 10**9),
     "rules": _rules,
 }
-"""The effect of every live key, but for those of the daemon's log."""
+"""The effect of every live key, but for those of the daemon's log and the clients file."""
 
 
 def test_the_table_has_every_live_key() -> None:
-    assert set(EFFECTS) == {name for name in LIVE if not name.startswith("log_")}
+    assert set(EFFECTS) == {name for name in LIVE if not name.startswith("log_")} - {"clients"}
 
 
 @pytest.mark.parametrize("name", EFFECTS)

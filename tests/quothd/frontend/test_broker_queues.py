@@ -17,7 +17,14 @@ import zmq
 
 from kit.clocks import SECOND, ManualClock
 from kit.deadlines import DEADLINE_S
-from quothd.frontend.router import KEPT_BYTES_MAX, REPLY_BYTES, SILENCE_S, ReplyQueue
+from quothd.connections.connection import (
+    CONNECTION_REPLY_BYTES_MAX,
+    REPLY_BYTES,
+    SILENCE_S,
+    Connection,
+    ReplyMemory,
+)
+from quothd.frontend.router import ReplyQueue
 from quothd.requests.events import Answered, Event
 from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
@@ -154,7 +161,17 @@ class Router:
         self.problem: zmq.ZMQError | None = None
         self.counters: Counter[str] = Counter()
         self.clock = ManualClock()
-        self.replies = ReplyQueue(cast(Any, self.send), self.counters, self.clock.monotonic)
+        self.memory = ReplyMemory(2**40)
+        self.connections: dict[bytes, Connection] = {}
+        self.queued: Counter[bytes] = Counter()
+        ways = cast(Any, self.send), self.connection_of, self.count
+        self.replies = ReplyQueue(*ways, self.counters, self.clock.monotonic)
+
+    def connection_of(self, route: bytes) -> Connection:
+        return self.connections.setdefault(route, Connection(self.memory, route))
+
+    def count(self, route: bytes, size: int, _now: float) -> None:
+        self.queued[route] += size
 
     def send(self, frames: list[bytes]) -> None:
         if self.problem is not None:
@@ -232,8 +249,8 @@ def test_the_queued_bytes_of_a_client_are_bounded_with_the_memory_of_each_reply_
         (b"many frames", [b"0123456789"] * 10_000, 58 * 10_000),
     ):
         router.counters.clear()
-        router.replies.send([client, bytes(KEPT_BYTES_MAX * 7 // 8)])
-        most = KEPT_BYTES_MAX // 8 // size
+        router.replies.send([client, bytes(CONNECTION_REPLY_BYTES_MAX * 7 // 8)])
+        most = CONNECTION_REPLY_BYTES_MAX // 8 // size
         for _ in range(most + 10):
             router.replies.send([client, *frames])
         assert 8 <= router.counters["replies_dropped"] <= 10 + most // 2, client

@@ -39,11 +39,12 @@ def pair() -> Iterator[tuple[Socket, Socket]]:
 
 def test_frames_arrive_as_they_were_sent_large_ones_as_views(pair: tuple[Socket, Socket]) -> None:
     router, dealer = pair
-    assert receive_messages(router) == ([], True)
+    assert receive_messages(router, {}) == ([], {}, True)
     frames = [b"", b"small", b"l" * COPY_BELOW_BYTES, b"end"]
     dealer.send_multipart(frames)
     assert router.poll(int(DEADLINE_S * 1_000))
-    ((client, *received),), is_all = receive_messages(router)
+    ((client, *received),), senders, is_all = receive_messages(router, {})
+    assert senders == {0: (-1, b"")}
     assert is_all
     assert client == b"d"
     assert list(map(bytes, received)) == frames
@@ -55,7 +56,7 @@ def test_no_more_messages_are_received_at_once_than_allowed(pair: tuple[Socket, 
     for number in range(MESSAGES_MAX + 3):
         dealer.send(b"%d" % number)
     assert router.poll(int(DEADLINE_S * 1_000))
-    (first, is_all), (rest, is_rest) = receive_messages(router), receive_messages(router)
+    (first, _, is_all), (rest, _, is_rest) = receive_messages(router, {}), receive_messages(router, {})
     assert (len(first), is_all, len(rest), is_rest) == (MESSAGES_MAX, False, 3, True)
     assert [frames[1] for frames in first + rest] == [b"%d" % number for number in range(MESSAGES_MAX + 3)]
 
@@ -82,7 +83,7 @@ def test_a_wait_returns_what_has_something_to_read(
     assert wait_for_input([router, dealer], pipe[0], WAIT_MS) == [True, False, False]
     os.write(pipe[1], b"x")
     assert wait_for_input([router, dealer], pipe[0], WAIT_MS) == [True, False, True]
-    receive_messages(router)
+    receive_messages(router, {})
     assert wait_for_input([router, dealer], pipe[0], WAIT_MS) == [False, False, True]
 
 
@@ -93,7 +94,7 @@ def test_no_message_is_overlooked_whichever_call_takes_the_signal_of_a_socket(
     router, dealer = pair
     dealer.send(b"hello")
     assert wait_for_input([router], pipe[0], WAIT_MS) == [True, False]
-    receive_messages(router)
+    receive_messages(router, {})
     for number in range(300):
         dealer.send(b"%d" % number)
         for _ in range(number % 3):
@@ -101,7 +102,7 @@ def test_no_message_is_overlooked_whichever_call_takes_the_signal_of_a_socket(
         if number % 2:
             router.get(zmq.EVENTS)
         assert wait_for_input([router], pipe[0], WAIT_MS) == [True, False], number
-        assert receive_messages(router) == ([[b"d", b"%d" % number]], True)
+        assert receive_messages(router, {b"d": b""}) == ([[b"d", b"%d" % number]], {}, True)
 
 
 def test_a_wait_ends_when_another_thread_sends(pair: tuple[Socket, Socket], pipe: tuple[int, int]) -> None:
@@ -111,7 +112,7 @@ def test_a_wait_ends_when_another_thread_sends(pair: tuple[Socket, Socket], pipe
             waiting = pool.submit(wait_for_input, [router], pipe[0], WAIT_MS)
             dealer.send(b"%d" % number)
             assert waiting.result(DEADLINE_S) == [True, False]
-            receive_messages(router)
+            receive_messages(router, {})
 
 
 HOSTILE: list[tuple[Any, Any, Any]] = [
@@ -159,7 +160,7 @@ def test_a_frame_of_any_kind_is_sent(pair: tuple[Socket, Socket], frame: bytes) 
     router, dealer = pair
     dealer.send(b"hello")
     assert router.poll(int(DEADLINE_S * 1_000))
-    receive_messages(router)
+    receive_messages(router, {})
     send_message(router, [b"d", frame, frame])
     assert dealer.recv_multipart() == [bytes(frame)] * 2
 
@@ -170,7 +171,7 @@ def test_errors_are_those_of_pyzmq(pair: tuple[Socket, Socket]) -> None:
         send_message(router, [b"unknown", b"x"])
     assert raised.value.errno == zmq.EHOSTUNREACH
     router.close()
-    for call in (lambda: send_message(router, [b"d", b"x"]), lambda: receive_messages(router)):
+    for call in (lambda: send_message(router, [b"d", b"x"]), lambda: receive_messages(router, {})):
         with pytest.raises(zmq.ZMQError) as raised:
             call()
         assert raised.value.errno == zmq.ENOTSOCK
@@ -180,7 +181,7 @@ def test_a_client_without_room_raises_again(pair: tuple[Socket, Socket]) -> None
     router, dealer = pair
     dealer.send(b"hello")
     assert router.poll(int(DEADLINE_S * 1_000))
-    receive_messages(router)
+    receive_messages(router, {})
 
     def fill() -> None:
         for _ in range(10_000):

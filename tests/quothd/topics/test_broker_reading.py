@@ -13,7 +13,9 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
 from kit.client.clients import Client, read_all
 from kit.machine.processes import page_faults
+from quothd.connections.connection import unwatched
 from quothd.requests.pending_request import open_request
+from quothd.topics.bindings import Bindings
 from quothd.topics.publishing import append_publishes
 from quothlog import Appended, Log
 from quothwire import batch
@@ -141,17 +143,22 @@ def test_simple_publishes_of_one_burst_keep_their_order(
 
 def test_a_burst_of_simple_publishes_that_exceeds_a_batch_becomes_several(tmp_path: Path) -> None:
     """Two with half of the publishes each for too many values; one for each publish for too many bytes."""
-    burst = [open_request([b"client", b"", b"publish", b"t", *[b"x"] * 10_000]) for _ in range(11)]
-    large = [open_request([b"client", b"", b"publish", b"t", bytes(9 * 2**20)]) for _ in range(2)]
+    burst = [
+        open_request([b"client", b"", b"publish", b"t", *[b"x"] * 10_000], unwatched()) for _ in range(11)
+    ]
+    large = [
+        open_request([b"client", b"", b"publish", b"t", bytes(9 * 2**20)], unwatched()) for _ in range(2)
+    ]
     with Log.open(tmp_path / "t") as log:
-        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, burst)]
+        bindings = Bindings(log, log.transactions())
+        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, burst, bindings)]
         assert [one.count for one in outcomes if isinstance(one, Appended)] == [10_000] * 11
         assert log.end_ordinal == 110_000
         found = log.fetch(0)
         assert found is not None
         stored = batch.split(found.data, log.log_id)
         assert [batch.parse_header(raw, log.log_id).records for raw in stored] == [50_000, 60_000]
-        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, large)]
+        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, large, bindings)]
         assert [one.count for one in outcomes if isinstance(one, Appended)] == [1, 1]
 
 

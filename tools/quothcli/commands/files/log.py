@@ -196,7 +196,7 @@ def _repaired(place: FoundLog, advance: Callable[[int], None]) -> Iterator[Mende
     from quothlog.datadir import topic_file
     from quothlog.recovery.repair import repair
 
-    others = (topic_file.NAME,) if place.log_id else ()
+    others = topic_file.OTHERS if place.log_id else ()
     try:
         yield from repair(place.directory, log_id=place.log_id, others=others, advance=advance)
     except FileNotFoundError:

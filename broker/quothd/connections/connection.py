@@ -1,0 +1,172 @@
+"""One connection of a client, and the memory that replies to it hold.
+
+A reply holds memory from the moment a topic makes it until the client's host has acknowledged it:
+
+    made      by a topic, on its way to the front end
+    kept      by the front end, since libzmq has no room
+    queued    by libzmq or the kernel; an upper bound, which the kernel's counters lower
+
+All connections share a limit. One of them may hold as much as all together leave free: one that does not read
+gets half of the limit, two get a third each, and any number of them leaves room for another one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Lock
+from typing import Any, TypeAlias
+
+from quothd.connections.kernel import Counters
+from quothwire.protocol.binary_codec import Frames
+
+CONNECTION_REPLY_BYTES_MAX = 64 * 2**20
+"""The most that one connection may hold, however much memory there is."""
+LEAST_REPLY_BYTES = 64 * 2**10
+"""A fetch is cut to no less than this; where there is less room, it is refused."""
+SMALL_REPLY_BYTES = 4 * 2**10
+SMALL_REPLY_FRAMES = 16
+"""Smaller replies are counted only while they are kept: libzmq holds `QUEUED_MAX` of them at most."""
+REPLY_BYTES = 128
+"""Memory of a reply beside that of its frames."""
+FRAME_BYTES = 48
+"""Memory of a frame beside the bytes in it."""
+QUEUED_MAX = 64
+"""Replies that libzmq holds for one client. Its default lets a client that does not read hold a gigabyte."""
+LOOK_ABOVE_BYTES = 2**20
+"""With more than this in the queue, each reply asks the kernel what has left: 10 us."""
+SILENCE_S = 10.0
+"""A connection whose host acknowledges none of its replies for so long is ended."""
+Sender: TypeAlias = tuple[int, bytes]
+"""The descriptor of the connection from which a message came, -1 for one inside the process, and the public
+key of its client, which may be empty."""
+
+
+def memory_of(frames: Frames) -> int:
+    """Return the bytes that a reply takes."""
+    return REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))
+
+
+class ReplyMemory:
+    """The memory of all replies. held: bytes at present. limit: bytes, of all replies together.
+
+    The threads of topics change it while they make replies: its lock guards each change, and nothing else.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self.lock = Lock()
+
+
+class Connection:
+    """One connection. The front end's thread owns it; other threads may use `room` and `hold`.
+
+    route: the address that the ROUTER gave it. descriptor: of libzmq's socket, -1 for a client in this
+    process. peer: its address and port, empty for ipc. user_id: the public key of the client, empty without
+    keys, None for a client in this process. is_gone: it has ended. parked: its fetches that wait. received:
+    bytes that had come when the kernel was asked last. uncounted: those of its messages since then, a little
+    more than came. held: bytes of replies. queued: those of them that libzmq or the kernel may hold.
+    """
+
+    __slots__ = (
+        "_acknowledged", "_credit", "_memory", "_moved_at", "_queue", "_unread", "descriptor",
+        "held", "is_gone", "parked", "peer", "queued", "received", "route", "uncounted", "user_id",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        memory: ReplyMemory,
+        route: bytes = b"",
+        descriptor: int = -1,
+        peer: str = "",
+        user_id: str | None = None,
+    ) -> None:
+        self.route = route
+        self.descriptor = descriptor
+        self.peer = peer
+        self.user_id = user_id
+        self.is_gone = False
+        self.parked: dict[Any, None] = {}
+        self.received = self.uncounted = 0
+        self.held = self.queued = 0
+        self._memory = memory
+        self._queue: deque[int] = deque()
+        self._acknowledged = self._credit = self._unread = 0
+        self._moved_at = 0.0
+
+    # -- any thread -----------------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """Bytes of replies that may be made for it now. A fetch needs `LEAST_REPLY_BYTES`.
+
+        A reply has one batch at least, so others may have taken more than their part. A connection that holds
+        nothing gets a reply nevertheless, up to twice the limit.
+        """
+        memory = self._memory
+        room = min(CONNECTION_REPLY_BYTES_MAX, memory.limit - memory.held) - self.held
+        if not self.held and memory.held < 2 * memory.limit:
+            return max(room, LEAST_REPLY_BYTES)
+        return room
+
+    def hold(self, size: int) -> None:
+        """Count the bytes of a reply that was made, or below 0, of one that is no longer held."""
+        with self._memory.lock:
+            self._memory.held += size
+            self.held += size
+
+    # -- the front end --------------------------------------------------------------------------------------
+
+    def queue(self, size: int, now: float) -> None:
+        """Count a large reply that libzmq has taken: it holds `QUEUED_MAX` replies, and one that it writes.
+
+        A client in this process is not watched: its memory is that of the program.
+        """
+        if self.descriptor < 0:
+            return
+        if not self._queue:
+            self._acknowledged, self._credit, self._unread, self._moved_at = -1, 0, 0, now
+        self._queue.append(size)
+        self.queued += size
+        self.hold(size)
+        if len(self._queue) > QUEUED_MAX + 1:
+            self._leave()
+
+    def look(self, counters: Counters, now: float, *, has_sent: bool = False) -> None:
+        """Learn from the kernel which of the replies in the queue have left.
+
+        A reply has left once as many bytes as it has were acknowledged, framing included. All have left if
+        the kernel holds nothing, unless libzmq has taken one just now (has_sent), which it is about to write.
+        """
+        has_moved = counters.acknowledged != self._acknowledged or counters.unread < self._unread
+        if has_moved or not counters.unread:
+            self._moved_at = now
+        self._unread = counters.unread
+        if self._acknowledged >= 0:
+            self._credit += counters.acknowledged - self._acknowledged
+        self._acknowledged = counters.acknowledged
+        while self._queue and self._credit >= self._queue[0]:
+            self._credit -= self._leave()
+        if not counters.unread and not has_sent:
+            self.forget_queue()
+
+    def silence(self, now: float) -> float:
+        """Return the seconds for which none of the replies in the queue have moved."""
+        return now - self._moved_at if self._queue else 0.0
+
+    def forget_queue(self) -> None:
+        """Count the replies in the queue as gone."""
+        self._queue.clear()
+        self.hold(-self.queued)
+        self.queued = 0
+
+    def _leave(self) -> int:
+        size = self._queue.popleft()
+        self.queued -= size
+        self.hold(-size)
+        return size
+
+
+def unwatched() -> Connection:
+    """Return a connection of requests that the broker makes itself."""
+    return Connection(ReplyMemory(2**62))

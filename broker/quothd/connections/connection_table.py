@@ -1,0 +1,287 @@
+"""All connections of the ROUTER: who is there, which of them have to go.
+
+libzmq accepts a connection and reports its descriptor; its first message brings the route. A connection is
+ended when
+
+    there are too many       the one that has been there for longest without any request, else the new one
+    it takes no replies      for `SILENCE_S`
+    memory is short          the one that holds most of it, in replies or in a message that has no end
+
+Its client connects again and goes on, if it is able to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import zmq
+
+from quothd.connections import kernel
+from quothd.connections.connection import (
+    LOOK_ABOVE_BYTES,
+    SILENCE_S,
+    Connection,
+    ReplyMemory,
+    Sender,
+)
+from quothd.connections.memory import MemoryWatch
+from quothd.connections.monitor import Monitor
+from quothd.service.log_events import note
+
+EVENTS_MAX = 1_000
+"""Reports that are read at once, in 5 ms: churn of connections delays no request for longer."""
+LOOK_S = 0.25
+"""Between two looks at the connections with replies in their queues."""
+ROUTE_BYTES = 5
+"""A route of libzmq: a zero, and a number of 32 bits."""
+UNSEEN_MAX = 100
+"""Connections inside the process, which libzmq does not report: they get routes, too."""
+LOGGED_S = 10.0
+"""Between two log lines about ends for the same reason; the line says how many there were."""
+COUNTED_BYTES = 2**20
+"""After so many bytes of messages, `count` is due."""
+LEAST_HELD_BYTES = 2**16
+"""A connection that holds less is not ended for lack of memory."""
+
+
+@dataclass(slots=True)
+class Accepted:
+    """A connection that libzmq has accepted. connection: None until its first message."""
+
+    descriptor: int
+    peer: str
+    connection: Connection | None = None
+
+
+class ConnectionTable:
+    """The connections by route and by descriptor. Owned by the front end's thread.
+
+    routes: the connections that have sent a message. users: the keys of their clients, for
+    `receive_messages`. left: called with each of them that has ended. connections_max: more are ended.
+    first_route: the first one that libzmq gave out. has_keys: clients have keys. Then messages from inside
+    the process are looked at one by one: no other client may come under such a route.
+    """
+
+    def __init__(
+        self,
+        memory: ReplyMemory,
+        watch: MemoryWatch,
+        monitor: Monitor,
+        counters: Counter[str],
+        left: Callable[[Connection], None],
+        connections_max: int,
+        first_route: bytes,
+        has_keys: bool,
+    ) -> None:
+        self.connections_max = connections_max
+        self.users: dict[bytes, bytes] = {}
+        self._memory = memory
+        self._watch = watch
+        self._monitor = monitor
+        self._counters = counters
+        self._left = left
+        self.routes: dict[bytes, Connection] = {}
+        self._accepted: dict[int, Accepted] = {}
+        self._unproven: dict[int, Accepted] = {}
+        self._queued: dict[Connection, None] = {}
+        self._first_route = first_route
+        self._has_keys = has_keys
+        self._accepted_total = 0
+        self._look_at = self._now = 0.0
+        self._ends: Counter[str] = Counter()
+        self._logged: dict[str, float] = {}
+
+    def gauges(self) -> dict[str, int]:
+        """Return how many connections there are, and the memory of replies and of the process."""
+        return {
+            "connections": len(self._accepted),
+            "connections_max": self.connections_max,
+            "reply_bytes": self._memory.held,
+            "memory_used": self._watch.used,
+            "memory_max": self._watch.limit,
+        }
+
+    # -- messages -------------------------------------------------------------------------------------------
+
+    def meet(self, route: bytes, sender: Sender, now: float) -> bool:
+        """Take note of the sender of a message whose route is new, or belongs to another client by now.
+
+        Returns False if the message has to be dropped, since the client has chosen its route: with a key,
+        since another client could choose it, too, and get its answers; else if it is like those of libzmq.
+        """
+        descriptor, key = sender
+        user_id = key.decode() if descriptor >= 0 else None
+        if descriptor >= 0 and descriptor not in self._accepted:
+            self.take_events(now)
+        found = self.routes.get(route)
+        if found is not None and (found.descriptor, found.user_id) == (descriptor, user_id):
+            return True
+        if descriptor >= 0 and self._is_chosen(route) and (user_id or not route[0]):
+            if descriptor in self._accepted:
+                self._end(self._accepted[descriptor], "identity", now)
+            return False
+        if found is not None:
+            self._forget(found)
+        accepted = self._accepted.get(descriptor)
+        peer = accepted.peer if accepted is not None else ""
+        connection = Connection(self._memory, route, descriptor, peer, user_id)
+        if accepted is not None:
+            if accepted.connection is not None:
+                self._forget(accepted.connection)
+            accepted.connection = connection
+            self._unproven.pop(descriptor, None)
+        self.routes[route] = connection
+        if descriptor >= 0 or not self._has_keys:
+            self.users[route] = key
+        return True
+
+    def _is_chosen(self, route: bytes) -> bool:
+        """Return True for a route that libzmq cannot have given out: its own are consecutive numbers."""
+        if route[0] or len(route) != ROUTE_BYTES:
+            return True
+        distance = (int.from_bytes(route) - int.from_bytes(self._first_route)) % 2**32
+        return distance > self._accepted_total + UNSEEN_MAX
+
+    def of(self, route: bytes) -> Connection:
+        """Return the connection of a route; a new one that nothing knows if it has ended."""
+        found = self.routes.get(route)
+        return found if found is not None else Connection(self._memory, route)
+
+    def count(self, connection: Connection) -> None:
+        """Replace the sum of a connection's messages, which is an estimate, by the kernel's counter."""
+        connection.received, connection.uncounted = connection.received + connection.uncounted, 0
+        if connection.descriptor >= 0:
+            counters = kernel.counters_of(connection.descriptor, connection.peer)
+            if counters is not None:
+                connection.received = counters.received
+
+    # -- reports of libzmq ----------------------------------------------------------------------------------
+
+    def take_events(self, now: float) -> bool:
+        """Take the reports of libzmq; true if there may be more."""
+        taken = 0
+        for event, value in self._monitor.events(EVENTS_MAX):
+            taken += 1
+            if event == zmq.EVENT_ACCEPTED:
+                self._accept(value, now)
+            elif event == zmq.EVENT_DISCONNECTED:
+                self._disconnect(value)
+            elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._counters["handshakes_failed"] += 1
+        return taken == EVENTS_MAX
+
+    def _accept(self, descriptor: int, now: float) -> None:
+        self._disconnect(descriptor)
+        self._accepted_total += 1
+        try:
+            peer = kernel.peer_of(descriptor)
+        except OSError:  # it has ended
+            return
+        self._accepted[descriptor] = self._unproven[descriptor] = Accepted(descriptor, peer)
+        if len(self._accepted) > self.connections_max:
+            self._end(next(iter(self._unproven.values())), "too_many", now)
+
+    def _disconnect(self, descriptor: int) -> None:
+        self._unproven.pop(descriptor, None)
+        accepted = self._accepted.pop(descriptor, None)
+        if accepted is not None and accepted.connection is not None:
+            self._forget(accepted.connection)
+
+    def _forget(self, connection: Connection) -> None:
+        if self.routes.get(connection.route) is connection:
+            del self.routes[connection.route]
+            self.users.pop(connection.route, None)
+        self._queued.pop(connection, None)
+        connection.forget_queue()
+        connection.is_gone = True
+        self._left(connection)
+
+    # -- replies that are not taken -------------------------------------------------------------------------
+
+    def queue(self, route: bytes, size: int, now: float) -> None:
+        """Count a large reply to a connection that libzmq has taken."""
+        connection = self.of(route)
+        connection.queue(size, now)
+        if connection.queued:
+            self._queued[connection] = None
+            if connection.queued > LOOK_ABOVE_BYTES:
+                self.look(connection, now, has_sent=True)
+
+    def tick(self, now: float) -> float | None:
+        """End the connections that take no replies, or too much memory; returns the time of the next call."""
+        self._now = now
+        if excess := self._watch.excess(now):
+            self.end_largest(excess, now)
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            for connection in [*self._queued]:
+                self.look(connection, now)
+                accepted = self._accepted.get(connection.descriptor)
+                if accepted is not None and connection.silence(now) > SILENCE_S:
+                    self._end(accepted, "silent", now)
+        dues = self._look_at if self._queued else None, self._watch.next_look()
+        return min((due for due in dues if due is not None), default=None)
+
+    def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
+        """Ask the kernel which of the replies to a connection have left; see `Connection.look`."""
+        counters = kernel.counters_of(connection.descriptor, connection.peer)
+        if counters is not None:
+            connection.look(counters, now, has_sent=has_sent)
+        if counters is None or not connection.queued:
+            self._queued.pop(connection, None)
+            connection.forget_queue()
+
+    # -- ends -----------------------------------------------------------------------------------------------
+
+    def end_users(self, user_ids: frozenset[str]) -> None:
+        """End the connections of clients whose keys are not valid any more."""
+        for accepted in [*self._accepted.values()]:
+            if accepted.connection is not None and accepted.connection.user_id in user_ids:
+                self._end(accepted, "revoked", self._now)
+
+    def end_largest(self, size: int, now: float) -> int:
+        """End the connections that hold most memory, until that is so many bytes; returns how many it was.
+
+        A message of many small frames takes a multiple of its bytes, so that more may become free. The system
+        does not count what comes over ipc: without a better candidate, all of these connections are ended.
+        """
+        rows = sorted((self._memory_of(one), one.descriptor, one) for one in self._accepted.values())
+        freed = 0
+        while rows and freed < size:
+            held, _, accepted = rows.pop()
+            if held < LEAST_HELD_BYTES:
+                break
+            freed += held
+            self._end(accepted, "memory", now)
+        if not freed:
+            for accepted in [one for one in self._accepted.values() if not one.peer]:
+                self._end(accepted, "memory", now)
+        return freed
+
+    def _memory_of(self, accepted: Accepted) -> int:
+        """Return a bound of the bytes that the broker holds for a connection."""
+        connection = accepted.connection
+        replies = connection.held if connection is not None else 0
+        return replies + self._unread(accepted)
+
+    def _unread(self, accepted: Accepted) -> int:
+        """Return the bytes that have come and are not part of a message that was received."""
+        counters = kernel.counters_of(accepted.descriptor, accepted.peer)
+        if counters is None:
+            return 0
+        connection = accepted.connection
+        if connection is None:
+            return counters.received
+        return counters.received - connection.received - connection.uncounted
+
+    def _end(self, accepted: Accepted, reason: str, now: float) -> None:
+        if not kernel.end(accepted.descriptor, accepted.peer):
+            return
+        self._unproven.pop(accepted.descriptor, None)  # its number is free once libzmq says so
+        self._counters["connections_ended"] += 1
+        self._ends[reason] += 1
+        if now - self._logged.get(reason, -LOGGED_S) >= LOGGED_S:
+            self._logged[reason] = now
+            note("connection_ended", reason=reason, peer=accepted.peer or "ipc", count=self._ends.pop(reason))

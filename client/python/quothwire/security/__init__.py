@@ -1,0 +1,1 @@
+"""The keys of clients and brokers, as their files hold them."""
