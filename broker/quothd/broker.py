@@ -17,6 +17,9 @@ from typing import Any, Self
 
 import zmq
 
+from quothd.access.authentication import Authentication
+from quothd.access.broker_keys import read_clients, read_keys
+from quothd.config.check import require_private
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
 from quothd.datadir import catalog
@@ -60,6 +63,7 @@ class Broker:
         self._front_end: FrontEnd | None = None
         self._ended: FrontEnd | None = None
         self._lock: DirectoryLock | None = None
+        self._authentication: Authentication | None = None
         self._urls: tuple[str, ...] = ()
         self._context_ended = False
 
@@ -70,10 +74,13 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """The first of `urls`; a URL with inproc requires `context`. Raises `Disconnected` ``closed``."""
+        """The first of `urls`; if clients need keys, the last one, by which this process needs none.
+
+        A URL with inproc requires `context`. Raises `Disconnected` ``closed``.
+        """
         if not self._urls:
             raise error("closed", "the broker is not running", "start it, or use it as a context manager")
-        return self._urls[0]
+        return self._urls[-1 if self.config.server_key else 0]
 
     @property
     def failure(self) -> BaseException | None:
@@ -100,7 +107,10 @@ class Broker:
         try:
             self._clock.boot_id()
             found = self._take_directory()
-            ports = self._notifier, self._filesystem, self._clock, os.getpid()
+            keys = read_keys(self.config)
+            self._authentication = Authentication(self.context, keys, self._clock.monotonic)
+            self._authentication.start()
+            ports = self._notifier, self._filesystem, self._clock, os.getpid(), self._authentication
             self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports)
             self._front_end.start()
             self._urls = self._front_end.bound.urls
@@ -114,6 +124,7 @@ class Broker:
         directory = self.config.dir
         try:
             self._filesystem.make_directory(directory)
+            require_private(directory)
             self._lock = DirectoryLock(directory)
             found = catalog.scan(directory, self._filesystem)
             catalog.try_writing(directory, self._filesystem)
@@ -128,13 +139,18 @@ class Broker:
     def reload(self, config: Config) -> tuple[str, ...]:
         """Apply another configuration, except for the keys that need a restart; returns those.
 
-        Existing topics keep their settings. Raises `Disconnected` ``closed`` if the broker does not run.
+        Existing topics keep their settings. The clients file is read again, too: clients that are in it no
+        more lose their connections. Raises `Disconnected` ``closed`` if the broker does not run, or
+        `RequestError` ``bad_setting`` for a wrong clients file, which changes nothing.
         """
         if self._front_end is None:
             raise error("closed", "the broker is not running")
-        fixed = tuple(name for name in config.differing(self.config) if not KEYS[name].live)
+        differing = config.differing(self.config)
+        fixed = tuple(name for name in differing if not KEYS[name].live)
+        if bool(config.server_key) != bool(self.config.server_key) and "clients" in differing:
+            fixed = (*fixed, "clients")
         config = replace(config, **{name: getattr(self.config, name) for name in fixed})
-        self._front_end.configure(config)
+        self._front_end.configure(config, read_clients(config))
         self.config = config
         return fixed
 
@@ -171,6 +187,8 @@ class Broker:
             self._ended, self._front_end = front_end, None
             front_end.join()
             front_end.close()
+        if self._authentication is not None:
+            self._authentication.stop()
         try:
             self._end_context()
         finally:

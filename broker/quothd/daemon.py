@@ -56,6 +56,7 @@ class Daemon:
             note("refused", problem=problem)
             return ExitStatus.WRONG
         configure(self._writer, found.config.log_level, found.config.log_format)
+        os.umask(found.config.umask)
         # Blocked before any thread starts: every thread inherits the mask, so only sigwait gets them.
         signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
         try:
@@ -90,7 +91,7 @@ class Daemon:
 
     def _reload(self) -> None:
         """Read the configuration again. A wrong one changes nothing."""
-        if self._file is None:
+        if self._file is None and not self._broker.config.clients:
             note("reload_needless")
             return
         self._notifier.reloading()

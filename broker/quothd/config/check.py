@@ -1,23 +1,26 @@
 """Finds errors in a configuration without starting a broker: in its addresses and its directories.
 
 The broker listens on TCP ports and other endpoints. Only this machine reaches loopback and ipc; any other
-address requires the key `insecure`.
+address requires the key `server_key`, or `insecure`.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-import re
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quothd.access.broker_keys import read_keys
 from quothd.config.config import KEYS, PORT_MAX, Config
 from quothd.config.sources import read
 from quothd.config.template import toml
 from quothd.service import log_handler
+from quothd.service.ipc_access import group_id, socket_path
 from quothd.service.log_events import note
 from quothwire.errors import QuothError, error
 from quothwire.protocol import announcement
@@ -65,11 +68,13 @@ def check(config: Config) -> None:
     Creates, binds and locks nothing, so a running broker can check its next configuration.
     """
     addresses = listen_addresses(config)
+    read_keys(config)
+    group_id(config)
     try:
         _check_directory(config.dir)
         for address in addresses:
-            if isinstance(address, str) and re.match("ipc://(?!@)", address):  # @: an abstract name, no file
-                _check_socket(Path(address.removeprefix("ipc://")))
+            if isinstance(address, str) and (path := socket_path(address)) is not None:
+                _check_socket(path)
     except OSError as problem:  # a directory above may not be searched
         text = f"{problem.filename}: {problem.strerror}"
         raise error("bad_setting", text, "whose directory is it?") from None
@@ -85,6 +90,16 @@ def _check_directory(directory: Path) -> None:
     if not os.access(nearest, os.W_OK | os.X_OK):
         made = "" if nearest == directory.absolute() else f", so {directory} cannot be made"
         raise error("bad_setting", f"dir: {nearest} cannot be written to{made}", "whose directory is it?")
+    require_private(directory)
+
+
+def require_private(directory: Path) -> None:
+    """Raise ``bad_setting`` if a data directory exists and every user of the machine may write there."""
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        if mode & stat.S_IWOTH:
+            text = f"dir: every user of this machine may write to {directory} (mode {mode:04o})"
+            raise error("bad_setting", text, f"type `chmod o-w {directory}`; the broker makes it with 0700")
 
 
 def _check_socket(path: Path) -> None:
@@ -108,12 +123,12 @@ class Tcp(NamedTuple):
 def listen_addresses(config: Config) -> list[Tcp | str]:
     """Return the addresses of a configuration: a `Tcp`, or the URL of another endpoint.
 
-    Raises `RequestError` ``bad_setting`` for a wrong address, and for one that requires `insecure`.
+    Raises `RequestError` ``bad_setting`` for a wrong address, and for one that requires keys or `insecure`.
     """
     found: list[Tcp | str] = [Tcp(config.host, config.port)] if config.host else []
     found += [_parse(url) for url in config.listen]
     for address in found:
-        if isinstance(address, Tcp) and not config.insecure:
+        if isinstance(address, Tcp) and not config.insecure and not config.server_key:
             _require_loopback(address.host)
     return found
 
@@ -139,6 +154,7 @@ def _require_loopback(host: str) -> None:
     if not loopback:
         raise error(
             "bad_setting",
-            f"{host} can be reached from other machines, and every client there may read, write and delete",
-            "listen on 127.0.0.1, or say --insecure if that is what you want",
+            f"{host} can be reached from other machines, and without keys every client there may read, write "
+            "and delete",
+            "listen on 127.0.0.1, or set server_key and clients; --insecure lets every client in",
         )

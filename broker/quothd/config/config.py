@@ -33,6 +33,12 @@ Span = Annotated[float, "span"]
 """Seconds; written as 7d, 1h30m, 500ms or a number."""
 Size = Annotated[int, "size"]
 """Bytes; written as 1GiB, 10MB or a number."""
+Mode = Annotated[int, "mode"]
+"""Permission bits; written as octal digits in a text: "0600"."""
+File = Annotated[str, "file"]
+"""The path of a file; empty: none."""
+TABLES = MappingProxyType({"security": "Security"})
+"""The tables of the file, and the groups of the keys in them. The other keys are in no table."""
 
 
 class ConfigKey(NamedTuple):
@@ -62,7 +68,12 @@ class ConfigKey(NamedTuple):
     @property
     def metavar(self) -> str:
         """The option's value as help shows it: ``SPAN`` and ``SIZE`` take units."""
-        return {Span: "SPAN", Size: "SIZE", int: "N"}.get(self.kind, "VALUE")
+        return {Span: "SPAN", Size: "SIZE", int: "N", Mode: "MODE", File: "FILE"}.get(self.kind, "VALUE")
+
+    @property
+    def table(self) -> str:
+        """The table of the file that has this key, "" if it is in none."""
+        return next((table for table, group in TABLES.items() if group == self.group), "")
 
     @property
     def summary(self) -> str:
@@ -75,6 +86,8 @@ class ConfigKey(NamedTuple):
             return "yes" if value else "no"
         if self.kind in (Span, Size):
             return "infinity" if value == self.infinity else self.unit_words(value)
+        if self.kind is Mode:
+            return f"{value:04o}"
         shown = ",".join(value) if isinstance(value, tuple) else str(value)
         return shown or "none"
 
@@ -110,6 +123,7 @@ _limit = partial(_key, "Limits on what clients can make the broker hold", least=
 _scrub = partial(_key, "Background check of stored records")
 _rules = partial(_key, "Routing rules")
 _log = partial(_key, "The daemon's log on stderr; an embedded broker logs as its program configures it")
+_security = partial(_key, TABLES["security"], live=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +153,8 @@ class Config:
     )
     insecure: bool = _endpoint(
         False,
-        "Allow addresses that other machines can reach; every program that reaches them may do anything.",
-        "The broker authenticates no client, so it opens to a network only if this key allows it.",
+        "Allow other machines without `server_key`; every program that reaches the port may do anything.",
+        "Without keys the broker authenticates no client: it opens to a network only if this is wanted.",
     )
 
     auto_create: bool = _topic(
@@ -328,11 +342,46 @@ class Config:
         choices=LOG_FORMATS,
     )
 
+    server_key: File = _security(
+        "",
+        "The broker's own key file, which `quoth key new` makes; empty: clients need no key.",
+        "With it each client needs a key, the traffic is encrypted, and other machines may be let in.",
+    )
+    clients: File = _security(
+        "",
+        "The file with the public keys of the clients and their rights.",
+        "With a `server_key` only the clients in it get in. A reload replaces it as a whole.",
+        live=True,
+    )
+    ipc_mode: Mode = _security(
+        0o600,
+        "The mode of the sockets of ipc endpoints.",
+        'Only the user of the broker may connect; "0660" lets its group in, too.',
+    )
+    ipc_group: str = _security(
+        "",
+        "The group of the sockets of ipc endpoints; empty: that of the broker.",
+        "The broker's user has to be a member of it.",
+    )
+    umask: Mode = _security(
+        0o077,
+        "Permissions that no file of the daemon gets. An embedded broker uses that of its program.",
+        "Records are for the user of the broker alone; everything else goes through the broker.",
+    )
+
     def __post_init__(self) -> None:
         for key in KEYS.values():
             key.check(getattr(self, key.name))
         if not 0 <= self.port <= PORT_MAX:
             raise error("bad_setting", f"port is 0 to {PORT_MAX}, not {self.port}")
+        if not 0 <= self.ipc_mode <= 0o777 or self.ipc_mode & 0o600 != 0o600:
+            text = f"ipc_mode is 0600 and what group and others may do, not {self.ipc_mode:04o}"
+            raise error("bad_setting", text, "0600, 0660 for a group, 0666 for every user of the machine")
+        if not 0 <= self.umask <= 0o777 or self.umask & 0o702 != 0o002:
+            text = f"umask is at least 0002 and takes nothing from the owner, not {self.umask:04o}"
+            raise error(
+                "bad_setting", text, "0077 keeps the records from all other users, 0027 lets the group read"
+            )
         self.topic_settings()
 
     def topic_settings(self) -> TopicSettings:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quothd.config.config import KEYS, Config, ConfigKey, Size, Span
+from quothd.config.config import KEYS, TABLES, Config, ConfigKey, File, Mode, Size, Span
 from quothwire.errors import QuothError, error, quoted
 from quothwire.text.paths import given_path
 from quothwire.text.quantity import parse_size, parse_span
@@ -45,11 +45,16 @@ class Sourced:
 
 
 class _GivenValue(NamedTuple):
-    """A value from a source. name: the key as the source has it."""
+    """A value from a source. name: the key as the source has it.
+
+    table: that of the file which it is in, "" for none. is_decimal: it is a number as people write it.
+    """
 
     name: str
     value: Any
     origin: str
+    table: str = ""
+    is_decimal: bool = False
 
 
 def read(
@@ -69,6 +74,7 @@ def read(
     ]
     for given in (*from_file, *_from_environment(environment), *from_arguments):
         key = _key_of(given)
+        _check_table(key, given)
         values[key.name] = _value_of(key, given)
         origins[key.name] = given.origin
     check_variables(environment, lambda: KEYS)
@@ -96,7 +102,13 @@ def _from_file(file: Path) -> Iterator[_GivenValue]:
         text = f"{file} holds a number or a nested list that is too long to be read"
         raise error("bad_setting", text, "no key takes one: correct the file") from None
     for name, value in content.items():
-        yield _GivenValue(name, value, f"{file}{_line_of(name, text)}")
+        table = name if name in TABLES and isinstance(value, dict) else ""
+        for inner, one in value.items() if table else [(name, value)]:
+            if table and inner in content:
+                raise error("bad_setting", f"{file}: {inner} is there twice, also in [{table}]", "remove one")
+            yield _GivenValue(
+                inner, one, f"{file}{_line_of(inner, text)}", table, is_decimal=isinstance(one, int)
+            )
 
 
 def _text_of(file: Path) -> str:
@@ -128,15 +140,24 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[_GivenValue]:
 
 def _key_of(given: _GivenValue) -> ConfigKey:
     if given.name not in KEYS:
-        near = nearest(given.name, KEYS)
+        near = nearest(given.name, [*KEYS, *(f"[{table}]" for table in TABLES)])
         hint = f"did you mean {near}?" if near else f"one of {', '.join(KEYS)}"
         raise error("bad_setting", f"{given.origin}: there is no key {given.name!r}", hint)
     return KEYS[given.name]
 
 
+def _check_table(key: ConfigKey, given: _GivenValue) -> None:
+    """Raise ``bad_setting`` for a key in a table of others. All keys may stand above the tables, too."""
+    if given.table not in ("", key.table):
+        text = f"{given.origin}: {key.name} is not in the table [{given.table}]"
+        raise error("bad_setting", text, f"write it above the line [{given.table}]")
+
+
 def _value_of(key: ConfigKey, given: _GivenValue) -> Any:
     """Convert a value and check its range. Raises ``bad_setting`` with its origin."""
     try:
+        if key.kind is Mode and given.is_decimal:  # 27 has other bits than "0027"
+            raise TypeError
         value = _convert(key, given.value)
         Config(**{key.name: value})
     except QuothError as problem:
@@ -160,13 +181,17 @@ def _convert(key: ConfigKey, value: Any) -> Any:
         return value if isinstance(value, bool) else _BOOLEANS[str(value).lower()]
     if isinstance(value, bool):
         raise TypeError
+    if kind is Mode:
+        return value if isinstance(value, int) else int(value, 8)
+    if kind is File and value:
+        return str(given_path(value, key.name).expanduser())
     if kind is int:
         if int(value) != float(value):
             raise ValueError
         return int(value)
     if kind is Path:
         return given_path(value, key.name).expanduser()
-    if kind is str:
+    if kind in (str, File):
         if not isinstance(value, str):
             raise TypeError
         return value
@@ -188,6 +213,8 @@ _KINDS: dict[Any, str] = {
     int: "a whole number",
     Path: "a path",
     str: "a text",
+    File: "a path",
+    Mode: 'octal digits in quotes, like "0600"',
     Span: "a span of time",
     Size: "a size",
     tuple[str, ...]: "a list of texts",

@@ -7,7 +7,7 @@ import textwrap
 from itertools import groupby
 from pathlib import Path
 
-from quothd.config.config import KEYS, ConfigKey, Size, Span
+from quothd.config.config import KEYS, TABLES, ConfigKey, Mode, Size, Span
 from quothwire.text.quantity import format_size, format_span
 
 WIDTH = 100
@@ -29,10 +29,15 @@ def text() -> str:
     """Return the file, with every key commented out."""
     lines = [_HEAD]
     for title, keys in groupby(KEYS.values(), key=lambda key: key.group):
-        lines += [f"# -- {title} ".ljust(WIDTH, "-"), ""]
+        lines += [f"# -- {title} ".ljust(WIDTH, "-"), "", *_heading(title)]
         for key in keys:
             lines += [*_prose(key), f"#{key.name} = {toml(key, key.default)}", ""]
     return "\n".join(lines)
+
+
+def _heading(group: str) -> list[str]:
+    """Return the line that begins the table of a group, none if it has none."""
+    return [line for table, title in TABLES.items() if title == group for line in (f"[{table}]", "")]
 
 
 def toml(key: ConfigKey, value: object) -> str:
@@ -40,7 +45,7 @@ def toml(key: ConfigKey, value: object) -> str:
     if key.kind in (Span, Size) and isinstance(value, int | float):
         text = key.words(value) if value == key.infinity else _with_unit(key, value)
         return _literal(text or value)
-    return _literal(value)
+    return _literal(key.words(value) if key.kind is Mode else value)
 
 
 def _with_unit(key: ConfigKey, value: float) -> str:

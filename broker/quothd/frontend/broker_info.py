@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+from quothd.access.authentication import Authentication
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
 from quothd.requests.pending_request import PendingRequest
@@ -43,6 +44,7 @@ class BrokerInfo:
         dispatcher: Dispatcher,
         scrubber: Scrubber,
         rules: RulesSupervisor,
+        authentication: Authentication,
         bound: Bound,
         counters: Counter[str],
         process_id: int,
@@ -50,6 +52,7 @@ class BrokerInfo:
         self._dispatcher = dispatcher
         self._scrubber = scrubber
         self._rules = rules
+        self._authentication = authentication
         self._bound = bound
         self._counters = counters
         self._process_id = process_id
@@ -82,6 +85,8 @@ class BrokerInfo:
             parts.append(f"opening {topics - unopened} of {topics}")
         if self._clock.monotonic() - dispatcher.disk_low_at < DISK_LOW_S:
             parts.append("disk low: publishes are refused")
+        if not self._authentication.is_running:
+            parts.append("authenticator down: new connections are refused")
         return ", ".join(parts)
 
     def _welcome(self) -> Welcome:
@@ -122,6 +127,7 @@ class BrokerInfo:
                     **dispatcher.registry.totals(),
                     **self._scrubber.counters(),
                     **self._rules.counters(),
+                    **self._authentication.counters(),
                 }
             ),
             states=dispatcher.registry.states(request.after, request.limit),

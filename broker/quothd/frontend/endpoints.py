@@ -10,12 +10,16 @@ from __future__ import annotations
 import errno
 import ipaddress
 from dataclasses import dataclass
+from functools import partial
 
 import zmq
 
+from quothd.access.authentication import Authentication
+from quothd.access.self_test import Endpoints
 from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
 from quothd.frontend.router import QUEUED_MAX
+from quothd.service.ipc_access import bind_with_access
 from quothwire.errors import error
 from quothwire.protocol import announcement
 
@@ -44,11 +48,29 @@ class Bound:
         ports = {int(url.rpartition(":")[2]) for url in self.announced}
         return ports.pop() if len(ports) == 1 else 0
 
+    def reachable(self) -> Endpoints:
+        """Return the endpoints for other processes, as a program of this machine connects to them."""
+        local = [url for url in self.urls if url.startswith("ipc://")]
+        remote = [url for url in self.urls if url.startswith("tcp://")]
+        beside = [url + announcement.SUFFIX for url in local]
+        return Endpoints([*map(_local, remote), *local], [*map(_local, self.announced), *beside])
+
+
+def _local(url: str) -> str:
+    """Return the URL of loopback for one that stands for every address."""
+    host, _, port = url.removeprefix("tcp://").rpartition(":")
+    address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    if not address.is_unspecified:
+        return url
+    return f"tcp://127.0.0.1:{port}" if address.version == 4 else f"tcp://[::1]:{port}"
+
 
 def open_sockets(
-    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
+    context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str, authentication: Authentication
 ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Bound]:
     """Make a ROUTER and an XPUB, and bind both to everything that is configured, and to `inproc`.
+
+    Clients through `inproc` are in this process and need no key.
 
     Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
@@ -61,6 +83,7 @@ def open_sockets(
             one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
             one.set(zmq.TCP_KEEPALIVE, 1)
         router.set(zmq.ROUTER_MANDATORY, 1)
+        authentication.secure((router, announcer))
         return router, announcer, _bind_pair(router, announcer, config, inproc)
     except BaseException:
         router.close()
@@ -77,8 +100,8 @@ def _bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: 
             announced.append(beside)
         else:
             url = place
-            _bind(router, url)
-            _bind(announcer, url + announcement.SUFFIX)
+            bind_with_access(partial(_bind, router), url, config)
+            bind_with_access(partial(_bind, announcer), url + announcement.SUFFIX, config)
         urls.append(url)
     return Bound(tuple(urls), tuple(announced))
 

@@ -15,6 +15,8 @@ from functools import partial
 
 import zmq
 
+from quothd.access.authentication import Authentication
+from quothd.access.broker_keys import ClientNames
 from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.announcer import Announcer
@@ -69,8 +71,9 @@ class FrontEnd:
         filesystem: FileSystem,
         clock: Clock,
         process_id: int,
+        authentication: Authentication,
     ) -> None:
-        socket, publisher, self.bound = open_sockets(context, config, inproc)
+        socket, publisher, self.bound = open_sockets(context, config, inproc, authentication)
         self._announcer = Announcer(publisher)
         self._socket = socket
         self.failure: BaseException | None = None
@@ -80,7 +83,8 @@ class FrontEnd:
         self._ended = threading.Event()
         self._notifier = notifier
         self._clock = clock
-        self._wanted: deque[tuple[Config, Future[None]]] = deque()
+        self._authentication = authentication
+        self._wanted: deque[tuple[Config, ClientNames, Future[None]]] = deque()
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
@@ -92,15 +96,17 @@ class FrontEnd:
         ways = self._replies.send, self._announcer.news.__setitem__
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
         entries = self._dispatcher.registry.entries
-        self._rules = RulesSupervisor(config, self.bound.urls, lambda: RULES_TOPIC in entries)
-        about = self._scrubber, self._rules, self.bound, self._counters, process_id
+        has_rules = partial(entries.__contains__, RULES_TOPIC)
+        self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
+        about = self._scrubber, self._rules, authentication, self.bound, self._counters, process_id
         self._info = BrokerInfo(self._dispatcher, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all threads. Raises why it could not."""
+        """Start all threads, once no endpoint lets an unknown key in. Raises why it could not."""
         try:
+            self._authentication.test(self.bound.reachable())
             self._shared.fsync_thread.start()
             self._shared.reader_pool.start()
             self._guard.start()
@@ -114,14 +120,14 @@ class FrontEnd:
         if self._thread.ident is not None and self._ended.wait(timeout):
             self._thread.join()
 
-    def configure(self, config: Config) -> None:
-        """Apply another configuration. Any thread.
+    def configure(self, config: Config, clients: ClientNames) -> None:
+        """Apply another configuration, and replace the clients. Any thread.
 
         Returns once that is so; a topic that is at something takes notice of it afterwards. Raises
         `Disconnected` ``closed`` if the front end has ended.
         """
         done: Future[None] = Future()
-        self._wanted.append((config, done))
+        self._wanted.append((config, clients, done))
         if self._ended.is_set():
             self._refuse_configurations()
         else:
@@ -167,6 +173,7 @@ class FrontEnd:
             now = monotonic()
             self._scrubber.tick(now)
             self._rules.tick(now)
+            self._authentication.tick(now)
             if self._wanted:
                 self._configure()
             dues = (
@@ -238,10 +245,11 @@ class FrontEnd:
     def _configure(self) -> None:
         """Apply the configurations that have come."""
         while self._wanted:
-            config, done = self._wanted[0]
+            config, clients, done = self._wanted[0]
             self._dispatcher.configure(config)
             self._scrubber.configure(config)
             self._rules.configure(config)
+            self._authentication.replace(clients)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
             done.set_result(None)
 
@@ -249,7 +257,7 @@ class FrontEnd:
         """Answer the configurations that came too late. Two threads may do this at the same time."""
         with contextlib.suppress(IndexError):
             while True:
-                self._wanted.popleft()[1].set_exception(error("closed", "the broker has ended"))
+                self._wanted.popleft()[2].set_exception(error("closed", "the broker has ended"))
 
     def _describe(self) -> str:
         return self._info.summary(is_stopping=self._stop_at is not None)

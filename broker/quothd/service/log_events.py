@@ -48,6 +48,13 @@ EVENTS: dict[str, LogEvent] = {
     "front_end_stalled": LogEvent(INFO, "a disk stalls the front end: another thread takes over"),
     "stalled_work_failed": LogEvent(ERROR, "work that a disk had stalled has failed"),
     "stall_guard_missing": LogEvent(WARNING, "no thread watches the front end: others do all disk work"),
+    # keys
+    "connection_denied": LogEvent(WARNING, "a client without a known key was refused"),
+    "connections_denied": LogEvent(WARNING, "more of them in the last minute than the log shows"),
+    "clients_changed": LogEvent(INFO, "SIGHUP: keys of these clients were added or removed"),
+    "authenticator_failed": LogEvent(ERROR, "the thread that checks keys has failed"),
+    "authenticator_down": LogEvent(ERROR, "no thread checks keys: new connections are refused, others go on"),
+    "authenticator_up": LogEvent(INFO, "keys are checked again: new connections are accepted"),
     # one topic
     "topic_made": LogEvent(INFO, "a topic was created"),
     "topic_deleted": LogEvent(INFO, "a topic was deleted"),

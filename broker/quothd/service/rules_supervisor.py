@@ -16,6 +16,7 @@ from typing import Any
 
 from quothd.config.config import Config
 from quothd.service.log_events import EVENTS, note
+from quothwire.security.key_file import Key
 
 RULES_TOPIC = "quoth.rules"
 """The topic whose existence starts the process. It holds the rules."""
@@ -33,11 +34,15 @@ _MODULE = "quothrules"
 class RulesSupervisor:
     """Starts the process when it is due. Owned by the front end's thread.
 
-    urls: those of the broker. has_rules: returns True if the topic of the rules exists.
+    urls: those of the broker. has_rules: returns True if the topic of the rules exists. key: that of the
+    process, None if clients need none.
     """
 
-    def __init__(self, config: Config, urls: Sequence[str], has_rules: Callable[[], bool]) -> None:
+    def __init__(
+        self, config: Config, urls: Sequence[str], has_rules: Callable[[], bool], key: Key | None = None
+    ) -> None:
         self._config = config
+        self._key = key
         self._url = next((url for url in urls if not url.startswith("inproc:")), "")
         self._has_rules = has_rules
         self._process: subprocess.Popen[bytes] | None = None
@@ -79,6 +84,8 @@ class RulesSupervisor:
 
     def _start(self, now: float) -> None:
         command = [sys.executable, "-P", "-m", _MODULE, self._url, "--supervised"]
+        if self._key is not None:
+            command.append("--key-on-stdin")
         try:
             process = subprocess.Popen(
                 command,
@@ -86,6 +93,7 @@ class RulesSupervisor:
                 stdout=subprocess.PIPE,
                 process_group=0,  # Ctrl-C reaches the broker alone, which then kills it
             )
+            self._hand_over_key(process)
             self._process, self._started = process, now
             self._starts += 1
             thread = threading.Thread(target=_collect, args=(process,), name="quoth-rules", daemon=True)
@@ -95,6 +103,14 @@ class RulesSupervisor:
             self.stop()
             self._delay(now)
             note("rules_failed", problem=problem)
+
+    def _hand_over_key(self, process: subprocess.Popen[bytes]) -> None:
+        """Write the key to the process: other programs may see its arguments and its variables."""
+        if self._key is not None:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # it has ended already, see `_take_end`
+                process.stdin.write(json.dumps(self._key).encode() + b"\n")
+                process.stdin.flush()
 
     def _take_end(self, process: subprocess.Popen[bytes], now: float) -> None:
         """Plan the next start behind the end of a process."""

@@ -32,6 +32,7 @@ from quothwire.protocol.messages import (
     TopicInfo,
 )
 from quothwire.record import Record, records_of
+from quothwire.security.key_file import Key
 
 Context = zmq.Context[zmq.Socket[bytes]]
 AnyPeer = TypeVar("AnyPeer", bound="Peer")
@@ -44,10 +45,18 @@ class HasUrl(Protocol):
     def url(self) -> str: ...
 
 
+def set_key(socket: zmq.Socket[bytes], key: Key | None) -> None:
+    """Let a socket use a key from its next connection on."""
+    if key is not None:
+        socket.set(zmq.CURVE_SERVERKEY, key.server_keys[0].encode())
+        socket.set(zmq.CURVE_PUBLICKEY, key.public_key.encode())
+        socket.set(zmq.CURVE_SECRETKEY, key.secret_key.encode())
+
+
 class Peer(Closeable):
     """A socket that is connected to a broker, and frames.
 
-    unread_max: messages that it takes without their being read, 0 for any number.
+    unread_max: messages that it takes without their being read, 0 for any number. key: that of the client.
     """
 
     def __init__(
@@ -58,6 +67,7 @@ class Peer(Closeable):
         *,
         identity: bytes = b"",
         unread_max: int = 0,
+        key: Key | None = None,
     ) -> None:
         self.socket: zmq.Socket[bytes] = context.socket(kind)
         self.socket.set(zmq.LINGER, 0)
@@ -65,6 +75,7 @@ class Peer(Closeable):
         self.socket.set(zmq.SNDHWM, 0)
         if identity:
             self.socket.set(zmq.IDENTITY, identity)
+        set_key(self.socket, key)
         self.socket.connect(url)
 
     def close(self) -> None:
@@ -137,8 +148,8 @@ class Found(NamedTuple):
 class FastPeer(Peer):
     """A client that speaks the fast protocol; it may have many requests on their way."""
 
-    def __init__(self, context: Context, url: str, *, identity: bytes = b"", unread_max: int = 0) -> None:
-        super().__init__(context, url, identity=identity, unread_max=unread_max)
+    def __init__(self, context: Context, url: str, **options: Any) -> None:
+        super().__init__(context, url, **options)
         self._correlations = count(1)
         self._early: dict[int, Answer] = {}
 
@@ -215,8 +226,8 @@ class FastPeer(Peer):
 
 
 class Subscriber(Peer):
-    def __init__(self, context: Context, url: str, *prefixes: bytes) -> None:
-        super().__init__(context, url, zmq.SUB)
+    def __init__(self, context: Context, url: str, *prefixes: bytes, key: Key | None = None) -> None:
+        super().__init__(context, url, zmq.SUB, key=key)
         for prefix in prefixes:
             self.socket.subscribe(prefix)
 

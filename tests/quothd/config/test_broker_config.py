@@ -35,6 +35,11 @@ SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     "log_level": ('"debug"', "debug", "warning", "warning", "error", "error"),
     "log_format": ('"json"', "json", "text", "text", "json", "json"),
     "rules": ("false", False, "on", True, "off", False),
+    "server_key": ('"/a.key"', "/a.key", "b.key", "b.key", "", ""),
+    "clients": ('"/a.toml"', "/a.toml", "b.toml", "b.toml", "", ""),
+    "ipc_mode": ('"0660"', 0o660, "0666", 0o666, "600", 0o600),
+    "ipc_group": ('"users"', "users", "7", "7", "", ""),
+    "umask": ('"0027"', 0o027, "0007", 0o007, "0o22", 0o022),
 }
 FLOATS = ("4", 4.0, "5.5", 5.5, "6e1", 60.0)
 INTEGERS = ("20000000", 20_000_000, "30000000", 30_000_000, "40000000", 40_000_000)
@@ -110,7 +115,8 @@ WRONG_VALUES: list[tuple[str, Any]] = [
     ("max_age", "nan"), ("size_limit", "1.5"), ("size_limit", "0"), ("workers_max", "0"), ("waits_max", "0"),
     ("frame_bytes_max", "10"), ("frame_bytes_max", str(2**63)),
     ("request_bytes_max", "10"), ("unsynced_bytes_max", "1"),
-    ("insecure", "maybe"),
+    ("insecure", "maybe"), ("ipc_mode", "0400"), ("ipc_mode", "0800"), ("ipc_mode", "7777"),
+    ("umask", "0000"), ("umask", "0777"), ("umask", "0070"), ("umask", "rwx"), ("server_key", 5),
     ("auto_create", 7), ("dir", 5), ("host", 5), ("listen", 5), ("stop_timeout", "-1"),
 ]  # fmt: skip
 
@@ -128,6 +134,26 @@ def test_the_error_for_a_wrong_value_names_the_key_and_quotes_the_value() -> Non
         ("worker_timeout", "100000w", "worker_timeout is at least 10 milliseconds and at most 11574 days "),
     ):
         assert text in error_of(partial(load, {key: given}, {})).text
+
+
+def test_keys_of_a_table_may_be_above_the_tables_and_others_have_to_be_there(file: Path) -> None:
+    for text in ('[security]\nserver_key = "a"\n', 'server_key = "a"\n', 'security = {server_key = "a"}\n'):
+        file.write_text(f"port = 7\n{text}")
+        found = read({}, {}, file)
+        assert (found.config.port, found.config.server_key) == (7, "a")
+        assert set(found.origins) == {"port", "server_key"}
+    assert read({}, {}, file).origin("port") == f"{file}:1"
+    for text, problem in (
+        ("[security]\nport = 7\n", ":2: port is not in the table [security]"),
+        ("[security]\nserver_keys = 7\n", ":2: there is no key 'server_keys'"),
+        ("[securty]\nserver_key = 7\n", ":1: there is no key 'securty'"),
+        ('server_key = "a"\n[security]\nserver_key = "a"\n', "server_key is there twice, also in [security]"),
+        ("[security]\numask = 27\n", ":2: umask cannot be 27"),
+        ("[security]\nserver_key = 7\n", ":2: server_key cannot be 7"),
+    ):
+        file.write_text(text)
+        assert f"{file}" in error_of(partial(load, {}, {}, file)).text
+        assert problem in error_of(partial(load, {}, {}, file)).text
 
 
 QUANTITIES: list[tuple[str, Any, Any]] = [
@@ -323,6 +349,10 @@ WRONG_SETTINGS: list[tuple[dict[str, str], str]] = [
     ({"listen": "ipc:///no/such/directory/quoth"}, "there is no directory /no/such/directory"),
     ({"listen": "ipc:///no/such/directory/@quoth"}, "there is no directory /no/such/directory"),
     ({"listen": f"ipc:///tmp/{'x' * 100}"}, "too long"),
+    ({"ipc_group": "no such group"}, "there is no group 'no such group'"),
+    ({"server_key": "/no/such/file"}, "server_key without clients"),
+    ({"clients": "/no/such/file"}, "has no effect without a server_key"),
+    ({"server_key": "/no/such/file", "clients": "/no/such/file"}, "/no/such/file: No such file or directory"),
     ({"dir": "/dev/null"}, "/dev/null is no directory"),
     ({"dir": "/dev/null/below"}, "/dev/null is no directory"),
 ]

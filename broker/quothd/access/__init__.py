@@ -1,0 +1,1 @@
+"""Decides which clients may connect, by their keys."""

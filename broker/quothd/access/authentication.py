@@ -1,0 +1,157 @@
+"""The keys of a running broker: secures its sockets, proves it, and replaces the clients' keys.
+
+libzmq has one secret key per socket, not per connection: a broker cannot have two keys at a time. To replace
+it, clients first get its next key beside the present one, then the broker is restarted with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import zmq
+
+from quothd.access.authenticator import Authenticator, Context, Socket, secure
+from quothd.access.broker_keys import BrokerKeys, ClientNames
+from quothd.access.denials import DenialReport, Report
+from quothd.access.self_test import Endpoints, require_denials
+from quothd.service.log_events import note
+from quothwire.security.key_file import Key
+
+RULES_CLIENT = "quoth.rules"
+"""The name of the client with which the process of the routing rules connects."""
+LOOK_S = 1.0
+LOOKS_MAX = 5
+"""So many looks without a sign of life mean that the authenticator hangs. Looks are counted and not seconds,
+so that a process that was stopped for a while counts none."""
+PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
+"""Pause before an authenticator that has ended is started again; it doubles."""
+
+
+class Authentication:
+    """The door of a broker. Without keys its methods do nothing. Belongs to the front end's thread.
+
+    `start` and `stop` may run in another thread while there is no front end. revoked: takes the public keys
+    that a reload has removed, so that their connections can be ended. rules_key: the key of the process of
+    the rules, made for this run of the broker; None without keys.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        keys: BrokerKeys | None,
+        monotonic: Callable[[], float],
+        revoked: Callable[[frozenset[str]], None] = lambda _keys: None,
+        report: Report = note,
+    ) -> None:
+        self._context = context
+        self._keys = keys
+        self._monotonic = monotonic
+        self._denials = DenialReport(report, monotonic)
+        self._authenticator = Authenticator(context, self._denials)
+        self.revoked = revoked
+        self.rules_key: Key | None = None
+        self._clients: ClientNames = {}
+        self._look_at = self._start_at = 0.0
+        self._pause = PAUSE_S
+        self._beats = -1
+        self._missed = self._restarts = 0
+        self._was_running = True
+
+    @property
+    def is_on(self) -> bool:
+        """True if clients need keys."""
+        return self._keys is not None
+
+    @property
+    def is_running(self) -> bool:
+        """True unless the authenticator has ended or hangs, which closes the door to new connections."""
+        return not self.is_on or (self._authenticator.is_alive and self._missed < LOOKS_MAX)
+
+    def name_of(self, key: str) -> str:
+        """Return the name of the client with a public key, "" if it has no access."""
+        return self._clients.get(key, "")
+
+    def start(self) -> None:
+        """Accept the clients from now on. Call it before binding. Raises OSError or RuntimeError."""
+        if self._keys is None:
+            return
+        pair = zmq.curve_keypair()
+        public, secret = (part.decode() for part in pair)
+        self.rules_key = Key(RULES_CLIENT, public, secret, (self._keys.server.public_key,))
+        self.replace(self._keys.clients)
+        try:
+            self._authenticator.start()
+        except zmq.ZMQError as problem:
+            raise OSError(problem.errno, f"the authenticator cannot start: {problem.strerror}") from None
+
+    def secure(self, sockets: Iterable[Socket]) -> None:
+        """Let sockets require keys. Call it before they are bound."""
+        if self._keys is not None:
+            for socket in sockets:
+                secure(socket, self._keys.server.secret_key)
+
+    def test(self, endpoints: Endpoints) -> None:
+        """Prove that bound endpoints deny an unknown key. Raises `BrokerFailure` ``unusable_system``."""
+        if self._keys is None:
+            return
+        pair = zmq.curve_keypair()
+        self._authenticator.silent_key = pair[0].decode()
+        require_denials(self._context, endpoints, self._keys.server.public_key, pair, self._monotonic)
+
+    def replace(self, clients: ClientNames) -> None:
+        """Accept the keys of these clients and no others, and report those that have no access any more."""
+        if self.rules_key is None:
+            return
+        former, self._clients = self._clients, {**clients, self.rules_key.public_key: RULES_CLIENT}
+        self._authenticator.accept(self._clients)
+        added, removed = self._clients.keys() - former.keys(), former.keys() - self._clients.keys()
+        if former and (added or removed):
+            note(
+                "clients_changed",
+                added=sorted(self._clients[key] for key in added),
+                removed=sorted(former[key] for key in removed),
+            )
+        if removed:
+            self.revoked(frozenset(removed))
+
+    def tick(self, now: float) -> None:
+        """Look at the authenticator, and start it again if it has ended."""
+        if not self.is_on or now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
+        beats = self._authenticator.beats
+        self._missed = self._missed + 1 if beats == self._beats else 0
+        self._beats = beats
+        was_running, self._was_running = self._was_running, self.is_running
+        if was_running and not self._was_running:
+            note("authenticator_down", is_alive=self._authenticator.is_alive)
+            self._start_at = now + self._pause
+        elif self._was_running and not was_running:
+            note("authenticator_up", restarts=self._restarts)
+            self._pause = PAUSE_S
+        if not self._authenticator.is_alive and now >= self._start_at:
+            self._restart(now)
+
+    def counters(self) -> dict[str, int]:
+        """Return the state of the authenticator and the numbers of its denials and restarts."""
+        if not self.is_on:
+            return {}
+        return {
+            "authenticator_running": int(self.is_running),
+            "authenticator_restarts": self._restarts,
+            "connections_denied": self._denials.total,
+        }
+
+    def stop(self) -> None:
+        """End the authenticator: no new connection is accepted any more."""
+        self._authenticator.stop()
+
+    def _restart(self, now: float) -> None:
+        self._start_at = now + self._pause
+        self._pause = min(2 * self._pause, PAUSE_MAX_S)
+        try:
+            self._authenticator.start()
+        except (zmq.ZMQError, RuntimeError) as problem:
+            note("authenticator_down", problem=problem)
+        else:
+            self._restarts += 1

@@ -1,0 +1,150 @@
+"""Accepts or denies the handshakes of clients by their public keys, in a thread of its own.
+
+libzmq asks for each handshake with CURVE through the socket inproc://zeromq.zap.01 of the context, see
+https://rfc.zeromq.org/spec/27. It asks only if a socket has a domain, and it refuses a connection without an
+answer only if that socket enforces the domain: `secure` sets both. Without this thread no new connection is
+accepted, and the existing ones go on.
+
+The class of pyzmq is not used: it accepts every handshake without keys, and its callback gets no address.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+
+import zmq
+from zmq.utils import z85
+
+from quothd.access.denials import DenialReport
+from quothd.service.log_events import note
+
+ENDPOINT = "inproc://zeromq.zap.01"
+VERSION, MECHANISM = b"1.0", b"CURVE"
+DOMAIN = b"quoth"
+BEAT_MS = 1_000
+"""The thread counts a beat at least so often, which proves that it does not hang."""
+STOP_S = 2.0
+_NAME = "quoth-authenticator"
+_STOP = b"stop"
+_FRAMES = 7
+"""Version, request, domain, address, identity, mechanism, key."""
+
+Context = zmq.Context[zmq.Socket[bytes]]
+Socket = zmq.Socket[bytes]
+
+
+def secure(socket: Socket, secret_key: str) -> None:
+    """Let a socket accept only clients whose keys the authenticator accepts. Call it before each bind."""
+    socket.set(zmq.CURVE_SERVER, 1)
+    socket.set(zmq.CURVE_SECRETKEY, secret_key.encode())
+    socket.set(zmq.ZAP_DOMAIN, DOMAIN)
+    socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+
+class Authenticator:
+    """Answers the handshakes of one context. Its methods belong to one thread at a time, except `accept`.
+
+    denials: takes the denied handshakes. beats: grows while the thread works. silent_key: a key that is
+    denied without a report.
+    """
+
+    def __init__(self, context: Context, denials: DenialReport) -> None:
+        self._context = context
+        self._denials = denials
+        self._accepted: frozenset[str] = frozenset()
+        self._thread: threading.Thread | None = None
+        self._pipe: Socket | None = None
+        self.silent_key = ""
+        self.beats = 0
+
+    def accept(self, keys: Iterable[str]) -> None:
+        """Accept these public keys from now on, and no others. Any thread."""
+        self._accepted = frozenset(keys)
+
+    def start(self) -> None:
+        """Start the thread. Raises zmq.ZMQError if the context has such a thread, or RuntimeError."""
+        self.stop()
+        name = f"inproc://{_NAME}-{id(self)}-{self.beats}"
+        zap, pipe, other = self._context.socket(zmq.REP), *self._pair(name)
+        try:
+            zap.set(zmq.LINGER, 0)
+            zap.bind(ENDPOINT)
+            thread = threading.Thread(target=self._run, args=(zap, other), name=_NAME, daemon=True)
+            thread.start()
+        except BaseException:
+            for socket in (zap, pipe, other):
+                socket.close()
+            raise
+        self._thread, self._pipe = thread, pipe
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the thread, and log the denials that it has counted. A second call does nothing."""
+        thread, pipe = self._thread, self._pipe
+        self._thread = self._pipe = None
+        if pipe is not None:
+            with suppress(zmq.ZMQError):  # the thread has ended by itself
+                pipe.send(_STOP, zmq.NOBLOCK)
+            if thread is not None:
+                thread.join(STOP_S)
+            pipe.close()
+
+    def _pair(self, name: str) -> tuple[Socket, Socket]:
+        """Return two connected sockets."""
+        one, other = self._context.socket(zmq.PAIR), self._context.socket(zmq.PAIR)
+        for socket in (one, other):
+            socket.set(zmq.LINGER, 0)
+        one.bind(name)
+        other.connect(name)
+        return one, other
+
+    # -- the thread -----------------------------------------------------------------------------------------
+
+    def _run(self, zap: Socket, pipe: Socket) -> None:
+        try:
+            self._answer_all(zap, pipe)
+        except BaseException as problem:  # the door is closed until it is started again
+            note("authenticator_failed", problem)
+        finally:
+            zap.close()
+            pipe.close()
+
+    def _answer_all(self, zap: Socket, pipe: Socket) -> None:
+        poller = zmq.Poller()
+        poller.register(zap, zmq.POLLIN)
+        poller.register(pipe, zmq.POLLIN)
+        while True:
+            readable = dict(poller.poll(BEAT_MS))
+            self.beats += 1
+            if pipe in readable:
+                self._denials.flush()
+                return
+            if zap in readable:
+                zap.send_multipart(self._reply(zap.recv_multipart()))
+            self._denials.tick()
+
+    def _reply(self, request: list[bytes]) -> list[bytes]:
+        """Return the answer to a handshake: status 200 with the key as the User-Id, or 400."""
+        number = request[1] if len(request) > 1 else b""
+        key = self._key_of(request)
+        if key in self._accepted:
+            return [VERSION, number, b"200", b"OK", key.encode(), b""]
+        if key != self.silent_key or not key:
+            address = request[3].decode("utf-8", "replace") if len(request) == _FRAMES else ""
+            self._denials.add(key, address)
+        return [VERSION, number, b"400", b"unknown key", b"", b""]
+
+    @staticmethod
+    def _key_of(request: list[bytes]) -> str:
+        """Return the public key of a handshake, "" if it is no handshake with one."""
+        if len(request) != _FRAMES:
+            return ""
+        version, _, domain, _, _, mechanism, key = request
+        is_ours = (version, domain, mechanism, len(key)) == (VERSION, DOMAIN, MECHANISM, 32)
+        return z85.encode(key).decode() if is_ours else ""
