@@ -56,6 +56,7 @@ MORE = {
     "serve": _KEYS,
     "config": f"{_KEYS} quothd.config.template",
     "service": f"{_KEYS} quothd.config.template",
+    "key": "quothwire.security quothwire.security.key_file",
     "bench": "quothbench",
     "--version": _COMPILED,
 }
