@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
+from kit.client.keyed import Keyed, KeyedDoor, new_key, write_key
 from kit.client.loops import TWINS
 from kit.client.records import Connect
 from quoth import Client, Transaction
@@ -108,3 +110,16 @@ def impatient(connect: Connect, meddler: Meddler) -> Client:
     client = connect(meddler)
     client._timing.resend = 0.1
     return client
+
+
+@pytest.fixture(params=["tcp", "ipc"])
+def keyed(request: pytest.FixtureRequest, stack: ExitStack, broker: BrokerProcess, tmp_path: Path) -> Keyed:
+    """A broker with keys, over TCP and over a path."""
+    url = f"ipc://{tmp_path}/door" if request.param == "ipc" else ""
+    server = new_key("broker")
+    alice, mallory = (new_key(name, server.public_key) for name in ("alice", "mallory"))
+    door = stack.enter_context(KeyedDoor(broker.url, server, url))
+    paths = (write_key(tmp_path, key) for key in (alice, mallory))
+    keyed = Keyed(door, server, *paths)
+    keyed.allow()
+    return keyed

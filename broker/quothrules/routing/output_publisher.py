@@ -26,7 +26,7 @@ from quoth.core.options import deadline_in
 from quoth.core.request_state import RequestState
 from quothrules.routing.output_batch import OutputBatch
 from quothwire.closing import Closeable
-from quothwire.errors import BrokerFailure, Disconnected, NotFound, QuothError, error
+from quothwire.errors import AuthError, BrokerFailure, Disconnected, NotFound, QuothError, error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Publish, Published
 
@@ -170,4 +170,4 @@ class OutputPublisher(Closeable):
 
 def is_outage(problem: QuothError) -> bool:
     """Return True for an error that passes, or that says nothing about the record."""
-    return problem.retryable or isinstance(problem, BrokerFailure | Disconnected)
+    return problem.retryable or isinstance(problem, AuthError | BrokerFailure | Disconnected)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from quothwire.protocol.group_messages import GroupInfo
     from quothwire.protocol.messages import Advance, Count, Status, TopicInfo, TransactionInfo, Trimmed
     from quothwire.protocol.transaction import StagedPart
+    from quothwire.security.key_file import Key
 
 __all__ = [
     "Ack",
@@ -63,6 +64,7 @@ __all__ = [
     "GroupLag",
     "GroupMessage",
     "GroupSummary",
+    "Key",
     "Message",
     "Messages",
     "NamedCursor",
@@ -116,6 +118,7 @@ _MODULES = {
     "quothwire.protocol.group_messages": ("GroupInfo",),
     "quothwire.protocol.messages": ("Advance", "Count", "Status", "TopicInfo", "TransactionInfo", "Trimmed"),
     "quothwire.protocol.transaction": ("StagedPart",),
+    "quothwire.security.key_file": ("Key",),
 }
 """The module of each name. A module is loaded when one of its names is used: all of them together take longer
 than a short program, and most programs use a few."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from quoth.batch import Messages, flattened
 from quoth.connection.connection import Context, Link
+from quoth.connection.endpoint import Endpoint, GivenKey
 from quoth.connection.pool import Pool, Slot
 from quoth.core import calls, streams
 from quoth.core.calls import ClientState, method_of
@@ -54,17 +55,25 @@ class BrokerLike(Protocol):
 
 
 def connect(
-    broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S, wait: float | None = None
+    broker: str | BrokerLike = DEFAULT_URL,
+    *,
+    key: GivenKey = None,
+    timeout: float = DEFAULT_TIMEOUT_S,
+    wait: float | None = None,
 ) -> Client:
     """Connect to a broker and check that it answers.
 
-    broker: a URL (tcp://HOST:PORT, ipc://PATH) or a `quothd.Broker` of this process. timeout: seconds that
-    any call may take by default. wait: seconds to wait for a broker that is not there yet; None for the
-    timeout. Raises `Disconnected` if no broker answers within that time, or `RequestError` ``bad_request``
-    for an address that can only be reached through the `Broker` itself.
+    broker: a URL (tcp://HOST:PORT, ipc://PATH) or a `quothd.Broker` of this process. key: the path of the
+    client's key file, or a `quoth.Key`; None for a broker without keys. A broker of this process needs none.
+    timeout: seconds that any call may take by default. wait: seconds to wait for a broker that is not there
+    yet; None for the timeout.
+
+    Raises `Disconnected` if no broker answers within that time, `AuthError` ``auth_failed`` at once if it
+    refuses the key, or wants one, `RequestError` ``bad_setting`` for a key file that cannot be used, and
+    ``bad_request`` for an address that can only be reached through the `Broker` itself.
     """
     url, context = address_of(broker)
-    client = Client(url, context, timeout)
+    client = Client(url, context, timeout, key=key)
     try:
         client._run(calls.begin(client, wait))
     except BaseException:
@@ -90,12 +99,14 @@ class Client(ClientState, Closeable):
     tcp or ipc and gets its own connections; iterators and producers stay with the parent.
 
     It reconnects by itself. The outcome of a call that fails with `Disconnected` or `BrokerFailure` is not
-    known; after every other error nothing was stored or changed.
+    known; after every other error nothing was stored or changed. If the broker closes the connection while a
+    call waits, and then refuses the key, the text of the `AuthError` says that its outcome is not known.
+    Later calls try again: keys may change without a restart of the broker.
     """
 
-    def __init__(self, url: str, context: Context | None, timeout: float) -> None:
+    def __init__(self, url: str, context: Context | None, timeout: float, *, key: GivenKey = None) -> None:
         super().__init__(url, timeout)
-        self._pool = Pool(url, context, self._timing)
+        self._pool = Pool(Endpoint(url, key), context, self._timing)
         self._ahead = ReadAhead(self._pool.release)
         self._subscriptions: list[Subscription] = []
         self._running: SubscriptionRun | None = None
@@ -160,7 +171,7 @@ class Client(ClientState, Closeable):
     def _producer(self, options: ProducerOptions) -> Producer:
         from quoth.producer import Producer
 
-        return Producer(self._pool.context, self.url, options, self._timing)
+        return Producer(self._pool.context, self._pool.endpoint, options, self._timing)
 
     def _transaction(self, name: TransactionName) -> Transaction:
         from quoth.transaction import Transaction
@@ -239,7 +250,7 @@ class Client(ClientState, Closeable):
 
     def _link(self, silence: float) -> Link:
         """Return a connection for many requests in flight, which the caller closes."""
-        return Link(self._pool.context, self.url, silence)
+        return Link(self._pool.context, self._pool.endpoint, silence)
 
     def _requests(self, *, once: bool = False) -> Channel:
         """Return a connection for requests that are answered in any order, which the caller closes.
@@ -248,7 +259,7 @@ class Client(ClientState, Closeable):
         """
         from quoth.connection.channel import Channel
 
-        return Channel(self._pool.context, self.url, self._timing, once=once)
+        return Channel(self._pool.context, self._pool.endpoint, self._timing, once=once)
 
     def _follow(self, tail: TailState) -> Generator[Iterable[Message], None, None]:
         """Yield the messages of one batch after the other."""

@@ -25,6 +25,7 @@ from weakref import WeakSet
 import zmq
 
 from quoth.connection.connection import Context, Link, PipeWakeup
+from quoth.connection.endpoint import Endpoint
 from quoth.connection.send_loop import BatchSupply, SendLoop
 from quoth.core.inflight import Inflight
 from quoth.core.options import BUFFER_MAX as BUFFER_MAX
@@ -50,7 +51,9 @@ class ProducerCore:
     `_notify` is called, under the lock, by each thread that has changed what another one may wait for.
     """
 
-    def __init__(self, context: Context, url: str, options: ProducerOptions, timing: Timing) -> None:
+    def __init__(
+        self, context: Context, endpoint: Endpoint, options: ProducerOptions, timing: Timing
+    ) -> None:
         self.topic = topic = options.topic
         self.acknowledged = 0
         """The number of records that are stored."""
@@ -83,7 +86,7 @@ class ProducerCore:
         """The error with which the thread has ended."""
         self._pid = os.getpid()
         self._inflight = Inflight(topic, Publish(options.durability or ""), self._settle)
-        self._link = Link(context, url)
+        self._link = Link(context, endpoint)
         self._wakeup = PipeWakeup()
         self._link.also_wait_for(self._wakeup.fd)
         supply = BatchSupply(self._take, self._next_at, self._began)

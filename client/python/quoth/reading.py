@@ -87,11 +87,11 @@ class Reading(ReadingState[Channel], Closeable):
         self._pid = os.getpid()
         self._check()
         # The end of the client's context would wait for a socket of a reading that is not resumed.
-        self._own_context = None if pool.url.startswith("inproc:") else zmq.Context()
+        self._own_context = None if pool.endpoint.is_inside else zmq.Context()
         self._closed = False
         self._left: Iterator[Message] = iter(())
-        requests = Channel(self._own_context or pool.context, pool.url, pool.timing)
-        super().__init__(reader, requests, pool.url)
+        requests = Channel(self._own_context or pool.context, pool.endpoint, pool.timing)
+        super().__init__(reader, requests, pool.endpoint.url)
         try:
             while not self._reader.is_begun:
                 self._ask(math.inf)

@@ -39,7 +39,11 @@ class Conflict(QuothError):
 
 
 class AuthError(QuothError):
-    """The broker does not know this client, or does not allow it this operation; nothing was done."""
+    """The broker does not know this client, or does not allow it this operation.
+
+    Nothing was done, unless the text of an ``auth_failed`` says that the outcome is not known: the broker has
+    closed the connection during the call, and then refused another one.
+    """
 
 
 class Unavailable(QuothError):

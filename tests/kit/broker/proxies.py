@@ -29,7 +29,7 @@ _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing sends a reset and throws away unsent bytes."""
 
 
-class _Thread(Closeable):
+class ProxyThread(Closeable):
     """A thread that executes the orders that come through a pipe, one after the other."""
 
     def __init__(self, name: str) -> None:
@@ -72,7 +72,7 @@ class _Pair:
         self.waiting = {client: bytearray(), broker: bytearray()}
 
 
-class Wire(_Thread):
+class Wire(ProxyThread):
     """A TCP connection to a broker that can be cut, or pass nothing in one direction.
 
     loses_answers: bytes from the broker are thrown away. dead: nothing is read from either side. Use `cut` to
@@ -211,7 +211,7 @@ def pass_on(*_: object) -> bool:
     return False
 
 
-class Meddler(_Thread):
+class Meddler(ProxyThread):
     """Passes the messages of the fast protocol between clients and a broker, except as rules decide.
 
     on_request, on_reply: called in a thread of its own. They return False to pass the message on, True to

@@ -23,6 +23,7 @@ from kit.scale import long_form, times
 from quoth import Ack
 from quoth.connection.channel import Channel
 from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, WATCH, WATCH_S, Link
+from quoth.connection.endpoint import Endpoint
 from quoth.connection.tcp_watch import INFO, unacknowledged
 from quoth.core.adaptive_timeout import AdaptiveTimeout
 from quoth.core.request_state import RequestState
@@ -67,7 +68,7 @@ def test_a_broker_that_reads_nothing_for_a_while_keeps_its_clients() -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as stalled:
         stalled.set(zmq.RCVHWM, 1)
         stalled.bind(url := f"tcp://127.0.0.1:{free_port()}")
-        link = Link(context, url)
+        link = Link(context, Endpoint(url))
         try:
             eventually(lambda: link.wait(0.1) or link.connected, "the link is there")
             for _ in range(40):
@@ -97,7 +98,7 @@ def test_a_thread_that_waits_for_one_connection_checks_the_others() -> None:
     other: Any = Unwatched()
     WATCH.add(other)
     with zmq.Context() as context:
-        link = Link(context, f"tcp://127.0.0.1:{free_port()}")
+        link = Link(context, Endpoint(f"tcp://127.0.0.1:{free_port()}"))
         eventually(lambda: link.wait(0.1) or other.checks, "it is checked")
         link.close()
     checks, now = len(other.checks), time.monotonic()
@@ -112,7 +113,7 @@ def test_an_idle_connection_on_which_nothing_arrived_is_replaced(
     """The broker's host may be about to send an answer again, seconds from now."""
     broker = start_broker()
     with zmq.Context() as context:
-        channel = Channel(context, broker.url)
+        channel = Channel(context, Endpoint(broker.url))
         try:
             channel.settle(RequestState(Ping()))
             broker.freeze()
@@ -130,7 +131,7 @@ def test_an_answer_to_a_request_that_was_given_up_does_not_stay_in_the_socket(
     start_broker: StartBroker,
 ) -> None:
     """An answer that stays there ends each wait at once: a thread that serves others, too, never rests."""
-    with zmq.Context() as context, Channel(context, start_broker().url) as channel:
+    with zmq.Context() as context, Channel(context, Endpoint(start_broker().url)) as channel:
         channel.ask(RequestState(Ping()))
         channel.asked.clear()
         assert channel.link.socket.poll(int(DEADLINE_S * 1_000))
@@ -143,7 +144,7 @@ def test_a_channel_looks_for_a_lost_connection_before_it_sends_unless_it_has_jus
 ) -> None:
     """The event of a connection that was made before would have a request sent twice."""
     monkeypatch.setattr("quoth.connection.channel.CHECKED_S", checked)
-    with zmq.Context() as context, Channel(context, broker.url) as channel:
+    with zmq.Context() as context, Channel(context, Endpoint(broker.url)) as channel:
         channel.settle(RequestState(Ping()))
         waits: list[float] = []
         wait = channel.link.wait
@@ -161,7 +162,7 @@ def test_a_wait_behind_a_deadline_raises_the_error_again_until_the_answer_comes(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker()
-    with zmq.Context() as context, Channel(context, broker.url) as channel:
+    with zmq.Context() as context, Channel(context, Endpoint(broker.url)) as channel:
         channel.settle(RequestState(Ping()))
         broker.freeze()
         late = RequestState(Ping(), deadline=time.monotonic())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Self, TypeVar
 from weakref import finalize
 
@@ -20,6 +21,7 @@ from quoth.aio.transaction import Transaction
 from quoth.batch import Messages
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
 from quoth.connection.connection import Context
+from quoth.connection.endpoint import Endpoint, GivenKey
 from quoth.core import calls, streams
 from quoth.core.calls import ClientState, coroutine_of, method_of
 from quoth.core.idempotence import Publishing, Sequences
@@ -44,21 +46,25 @@ PUBLISHES_MAX = 256
 
 
 def connect(
-    broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S, wait: float | None = None
+    broker: str | BrokerLike = DEFAULT_URL,
+    *,
+    key: GivenKey = None,
+    timeout: float = DEFAULT_TIMEOUT_S,
+    wait: float | None = None,
 ) -> Connecting:
     """Connect to a broker and check that it answers: see `quoth.connect`.
 
     Either `client = await connect(...)`, or `async with connect(...) as client`, which closes it.
     """
     url, context = address_of(broker)
-    return Connecting(url, context, timeout, wait)
+    return Connecting(partial(Client, url, context, timeout, key=key), wait)
 
 
 class Connecting:
     """The result of `connect`: await it for a client, or enter it."""
 
-    def __init__(self, url: str, context: Context | None, timeout: float, wait: float | None) -> None:
-        self._broker = url, context, timeout
+    def __init__(self, new_client: Callable[[], Client], wait: float | None) -> None:
+        self._new_client = new_client
         self._wait = wait
         self._client: Client | None = None
 
@@ -74,7 +80,7 @@ class Connecting:
             await self._client.close()
 
     async def _connect(self) -> Client:
-        client = Client(*self._broker)
+        client = self._new_client()
         try:
             await client._run(calls.begin(client, self._wait))
         except Exception:  # a cancelled one ends with the last reference to it
@@ -123,9 +129,9 @@ class Client(ClientState):
     publish. An iterator may be awaited again and continues.
     """
 
-    def __init__(self, url: str, context: Context | None, timeout: float) -> None:
+    def __init__(self, url: str, context: Context | None, timeout: float, *, key: GivenKey = None) -> None:
         super().__init__(url, timeout)
-        self._io_thread = IOThread(context, url, self._timing)
+        self._io_thread = IOThread(context, Endpoint(url, key), self._timing)
         finalize(self, self._io_thread.stop)
         self._sequence_pool = SequencePool()
         self._ahead = ReadAhead(self._io_thread.drop)

@@ -25,6 +25,7 @@ import zmq
 
 from quoth.connection.channel import LinkRequests
 from quoth.connection.connection import WATCH, Context, Link, PipeWakeup, closed
+from quoth.connection.endpoint import Endpoint
 from quoth.core.options import Timing
 from quoth.core.request_state import RequestState
 from quothwire.errors import QuothError, error
@@ -85,8 +86,8 @@ class LoopBridge:
 class IOThread:
     """One thread and its connections, for one event loop, which calls its public methods."""
 
-    def __init__(self, context: Context | None, url: str, timing: Timing) -> None:
-        self.url = url
+    def __init__(self, context: Context | None, endpoint: Endpoint, timing: Timing) -> None:
+        self.endpoint = endpoint
         self.timing = timing
         self.links_max, self.asked_max = LINKS_MAX, ASKED_MAX
         self.bridge = LoopBridge(get_running_loop())
@@ -262,7 +263,7 @@ class IOThread:
         return requests
 
     def _link(self) -> Link:
-        link = Link(self.context, self.url)
+        link = Link(self.context, self.endpoint)
         for socket in (link.socket, link.monitor):
             self._poller.register(socket, zmq.POLLIN)
         return link

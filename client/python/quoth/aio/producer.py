@@ -41,7 +41,7 @@ class Producer(ProducerCore):
         self._closing = -1
         """The number of the last batch to settle before it is closed."""
         self._is_ended = False
-        super().__init__(io_thread.context, io_thread.url, options, io_thread.timing)
+        super().__init__(io_thread.context, io_thread.endpoint, options, io_thread.timing)
 
     async def send(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None

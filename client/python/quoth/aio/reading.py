@@ -27,7 +27,7 @@ class Reading(ReadingState[LoopMultiplexer], LoopIterator[Message]):
 
     def __init__(self, client: ClientState, io_thread: IOThread, reader: MultiReader) -> None:
         LoopIterator.__init__(self, client, io_thread, "this reading", "a reading")
-        super().__init__(reader, LoopMultiplexer(io_thread), io_thread.url)
+        super().__init__(reader, LoopMultiplexer(io_thread), io_thread.endpoint.url)
         if not self._reader.is_begun:
             self._ask(math.inf)
 

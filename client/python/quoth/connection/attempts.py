@@ -12,11 +12,21 @@ import os
 import threading
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from quothwire.text.quantity import format_span
 
+if TYPE_CHECKING:
+    from socket import socket
+
 PROBE_S = 0.1
 """Seconds that the attempt may take: several round trips of a network, too short for a person to notice."""
+MECHANISM_S = 1.0
+"""Seconds that each step of asking for the mechanism may take, which only follows on failed handshakes."""
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03"
+"""The beginning of a greeting of ZMTP 3, on which the other side sends all of its own."""
+_MECHANISM = slice(12, 32)
+"""The place of the mechanism's name in a greeting."""
 _KNOWN_NAMES = frozenset({"localhost", "*", ""})
 
 
@@ -47,6 +57,20 @@ class Attempts:
         seconds = max(0.1, round(time.monotonic() - self._since, 1))
         return f"{reason}, tried for {format_span(seconds, rough=True)}", hint
 
+    def mechanism(self) -> str:
+        """Return the mechanism of the ZeroMQ socket there, NULL or CURVE; empty if there is none.
+
+        Takes three times `MECHANISM_S` at most.
+        """
+        greeting = b""
+        with suppress(OSError, ValueError), self._connection(MECHANISM_S) as probe:
+            probe.sendall(_GREETING)
+            while len(greeting) < _MECHANISM.stop:
+                if not (found := probe.recv(_MECHANISM.stop - len(greeting))):
+                    break
+                greeting += found
+        return greeting[_MECHANISM].rstrip(b"\0").decode("ascii", "replace")
+
     def _reason(self) -> tuple[str, str | None]:
         if self._failure:
             hint = "is the name spelled right, and known to this machine?"
@@ -64,15 +88,28 @@ class Attempts:
 
     def _connects(self) -> bool | None:
         """Return True if the port accepts a connection, False if it refuses, None for no answer."""
-        import socket  # slow to load, and not needed if a broker answers
-
         try:
-            socket.create_connection((self._address, int(self._port)), PROBE_S).close()
+            self._connection(PROBE_S).close()
         except ConnectionRefusedError:
             return False
         except (OSError, ValueError):
             return None
         return True
+
+    def _connection(self, seconds: float) -> socket:
+        """Connect to a TCP port or a path; each step may take so long. Raises OSError, or ValueError."""
+        import socket  # slow to load, and not needed if a broker answers
+
+        if self._scheme == "tcp":
+            return socket.create_connection((self._address, int(self._port)), seconds)
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(seconds)
+            connection.connect("\0" + self._path[1:] if self._path.startswith("@") else self._path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _resolve(self) -> None:
         import socket  # see above

@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 import zmq
 
 from quoth.connection.connection import Context, Link, as_quoth_error
+from quoth.connection.endpoint import Endpoint
 from quoth.core.idempotence import Sequences
 from quoth.core.options import Timing
 from quoth.core.request_state import ClientCall, RequestState, resume
@@ -43,14 +44,14 @@ class LinkRequests:
             self.link.send(request.frames)
             request.unanswered += 1
         except zmq.Again:
-            pass  # it is sent once there is a broker
+            self.link.redial()  # it is sent once there is a broker
         if request.due < self.due:
             self.due = request.due
 
     def take(self, now: float, *, found: bool) -> Settled:
         """Take the answers that have come by now, and send again what may be lost.
 
-        found: a lost connection was made again just now.
+        found: a lost connection was made again just now, or the broker has refused the key.
         """
         asked, receive = self.asked, self.link.receive
         settled: Settled = []
@@ -71,6 +72,8 @@ class LinkRequests:
 
     def _check(self, now: float, *, found: bool) -> Settled:
         """Send requests again that may be lost; remove and return those that are over."""
+        if self.link.refused is not None:
+            return self._end_all()
         over: Settled = []
         for request in list(self.asked.values()):
             if request.is_over(now):
@@ -81,6 +84,19 @@ class LinkRequests:
         self.due = min((request.due for request in self.asked.values()), default=math.inf)
         return over
 
+    def _end_all(self) -> Settled:
+        """Remove and return all requests: the broker has refused the connection, which answers them."""
+        over, self.asked, self.due = self.asked, {}, math.inf
+        return [
+            (
+                request,
+                Answer(
+                    correlation, self.link.auth_failed(request.what, is_sent=bool(request.unanswered)), b""
+                ),
+            )
+            for correlation, request in over.items()
+        ]
+
 
 class Channel(LinkRequests, Closeable):
     """A link for the requests of one thread at a time, with the producer ids that its publishes carry.
@@ -89,9 +105,9 @@ class Channel(LinkRequests, Closeable):
     """
 
     def __init__(
-        self, context: Context, url: str, timing: Timing | None = None, *, once: bool = False
+        self, context: Context, endpoint: Endpoint, timing: Timing | None = None, *, once: bool = False
     ) -> None:
-        super().__init__(Link(context, url, once=once))
+        super().__init__(Link(context, endpoint, once=once))
         self.sequences = Sequences()
         self._timing = timing or Timing()
         self._correlation = int.from_bytes(os.urandom(4))

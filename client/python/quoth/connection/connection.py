@@ -13,6 +13,9 @@ limit:
                     bytes to acknowledge every `HEARTBEAT_MS`, so a network that drops packets is noticed
                     before TCP's pause between two attempts exceeds 1.6 s; see `quoth.connection.tcp_watch`
     silent          ends after `HEARTBEAT_TIMEOUT_S` if the host acknowledges bytes but the process sends none
+
+A broker with keys may refuse a connection. Then the link is `refused`, and connects again only at `redial`;
+see `quoth.connection.handshake`.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from weakref import WeakValueDictionary
 import zmq
 
 from quoth.connection.attempts import Attempts
+from quoth.connection.endpoint import Endpoint
+from quoth.connection.handshake import FAILED, Handshakes
 from quoth.core.adaptive_timeout import bounded
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
@@ -56,7 +61,7 @@ _GONE = (zmq.ETERM, zmq.ENOTSOCK, errno.EFAULT, errno.ENOTSUP)
 """The errors of libzmq and its binding for a socket that was closed, or a context that was terminated."""
 _EVENT = struct.Struct("=Hi")
 """An event of a monitor. pyzmq's own decoder imports asyncio, which takes longer than all of this."""
-_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECTED
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECTED | FAILED
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -65,35 +70,51 @@ class Link:
     """A DEALER with its monitor. `connected` is None until the first handshake."""
 
     def __init__(
-        self, context: Context, url: str, silence: float = HEARTBEAT_TIMEOUT_S, *, once: bool = False
+        self,
+        context: Context,
+        endpoint: Endpoint,
+        silence: float = HEARTBEAT_TIMEOUT_S,
+        *,
+        once: bool = False,
     ) -> None:
         """silence: seconds without a whole message after which the connection is given up.
 
         once: do not connect again. What is on its way when the connection is lost is never sent then, as it
         would be by the next connection, in front of what was lost.
         """
-        self.url = url
+        self.url = endpoint.url
+        self._endpoint = endpoint
         self._silence = silence
         self._once = once
         self.reconnects = 0
-        self.connected: bool | None = True if url.startswith("inproc:") else None
+        self.connected: bool | None = True if endpoint.is_inside else None
+        self.refused: QuothError | None = None
+        """The error ``auth_failed`` if the broker has refused the connection, until `redial`."""
+        self.may_have_sent = False
+        """True if what was sent since `redial` may have reached the broker."""
+        self._handshakes = Handshakes(endpoint)
+        self._is_automatic = False
+        """True if libzmq has begun to connect again by itself, perhaps long ago. The
+        broker's keys may have changed since then, so a failed handshake says nothing."""
         try:
             self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
             self.monitor = self._set_up()
         except zmq.ZMQError as problem:
             raise _no_socket(problem) from None
-        self._attempts = Attempts(url)
+        self._attempts = Attempts(self.url)
         self._descriptor = -1  # of the TCP socket
         self._polled: list[tuple[Any, int]] = [(self.socket, _READABLE), (self.monitor, _READABLE)]
         self.polled_at = -math.inf
         """When it was last waited for, by the monotonic clock."""
         try:
-            self.socket.connect(url)
+            self._dial()
         except zmq.ZMQError as problem:
             self.close()
             if problem.errno in _GONE:
                 raise _no_socket(problem) from None
-            raise error("bad_request", f"{url!r}: {problem.strerror}", "like tcp://127.0.0.1:5555") from None
+            raise error(
+                "bad_request", f"{self.url!r}: {problem.strerror}", "like tcp://127.0.0.1:5555"
+            ) from None
         WATCH.add(self)
 
     def also_wait_for(self, fd: int) -> None:
@@ -110,7 +131,7 @@ class Link:
         send(last, _NOW, copy=len(last) < COPY_BELOW_BYTES)
 
     def wait(self, seconds: float, now: float | None = None) -> bool:
-        """Wait for something to happen; True if a lost connection was made again meanwhile.
+        """Wait for something to happen; True as for `read_events`.
 
         Returns after `WATCH_S` at the latest. now: the present time by the monotonic clock, if it is known.
         """
@@ -139,7 +160,7 @@ class Link:
             self._descriptor = -1
 
     def read_events(self) -> bool:
-        """Read the events of the monitor; True if a lost connection was made again."""
+        """Read the monitor's events; True if a lost connection was made again, or is `refused` now."""
         found = False
         with suppress(zmq.Again):
             while True:
@@ -148,15 +169,36 @@ class Link:
                 if event == zmq.EVENT_CONNECTED:
                     self._descriptor = value
                     continue
+                if event & FAILED:
+                    self._handshakes.failed(event, value)
+                    continue
                 if event == zmq.EVENT_DISCONNECTED:
                     self._descriptor = -1
+                    self._is_automatic |= bool(self.connected)
                 here = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 found = here and (found or self.connected is False)
+                if here:
+                    self._handshakes.succeeded()
+                    self.may_have_sent = True
                 if here or self.connected:
                     self._attempts.restart()
                 self.connected = here
         self.reconnects += found
-        return found
+        return (self._handshakes.are_failing and self._is_refused_now()) or found
+
+    def redial(self) -> None:
+        """Connect again after the broker has refused the connection. Does nothing else otherwise."""
+        if self.refused is not None:
+            self.refused = None
+            self.may_have_sent = False
+            self._dial()
+
+    def auth_failed(self, what: str, *, is_sent: bool) -> QuothError:
+        """Return the error for a request of a `refused` link. is_sent: a copy of it has no answer."""
+        refused = self.refused
+        assert refused is not None
+        doubt = "; whether it took effect is not known" if is_sent and self.may_have_sent else ""
+        return error(refused.code, f"{what}: {refused.text}{doubt}", refused.hint)
 
     def receive(self) -> Answer | None:
         """Return the next answer, None if there is none now. Skips messages that are no answer."""
@@ -181,6 +223,44 @@ class Link:
             return error("timed_out", f"{what}: no answer from {self.url} in time")
         tried, hint = self._attempts.describe()
         return error("disconnected", f"{what}: no broker answers at {self.url}: {tried}", hint)
+
+    def _is_refused_now(self) -> bool:
+        """Hang up and return True if the broker has refused the connection; or try another server key."""
+        if self.refused is not None:
+            return False
+        if self._is_automatic:
+            self._hang_up()
+            self._dial()
+            return False
+        handshakes, before = self._handshakes, self._handshakes.server_key
+        asks = handshakes.decide()
+        if asks:
+            handshakes.answered(self._attempts.mechanism())
+        if handshakes.reason is not None:
+            self.refused = handshakes.reason.error(self._endpoint)
+            self._hang_up()
+            return True
+        if handshakes.server_key != before or (self._once and not asks):
+            self._hang_up()
+            self._connect()
+        return False
+
+    def _dial(self) -> None:
+        """Begin to connect: what has failed before does not count."""
+        self._is_automatic = False
+        self._handshakes.restart()
+        self._connect()
+
+    def _connect(self) -> None:
+        """Let libzmq try to connect until it succeeds."""
+        self._endpoint.secure(self.socket, self._handshakes.server_key)
+        self.socket.connect(self.url)
+
+    def _hang_up(self) -> None:
+        """End the attempts of libzmq, and drop what is queued: the next connection counts as another one."""
+        self.connected = False
+        with suppress(zmq.ZMQError):  # libzmq has given up by itself
+            self.socket.disconnect(self.url)
 
     def _set_up(self) -> zmq.Socket[bytes]:
         """Set all options; return a monitor of the socket, which holds any number of events.

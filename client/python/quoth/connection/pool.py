@@ -16,6 +16,7 @@ import zmq
 
 from quoth.connection.channel import Channel
 from quoth.connection.connection import Context, terminate
+from quoth.connection.endpoint import Endpoint
 from quoth.core.options import Timing
 from quothwire.errors import Disconnected, QuothError, error
 
@@ -30,8 +31,8 @@ Slot: TypeAlias = object
 class Pool:
     """Idle channels, last used first. It grows with the number of calls that run at once."""
 
-    def __init__(self, url: str, context: Context | None, timing: Timing) -> None:
-        self.url = url
+    def __init__(self, endpoint: Endpoint, context: Context | None, timing: Timing) -> None:
+        self.endpoint = endpoint
         self.timing = timing
         self._given = context
         self._lock = threading.RLock()  # an iterator may be collected at any moment
@@ -100,7 +101,7 @@ class Pool:
                 return self._slots.pop(slot)
             if self._idle:
                 return self._idle.pop()
-        return Channel(context, self.url, self.timing)
+        return Channel(context, self.endpoint, self.timing)
 
     def put(self, channel: Channel, slot: Slot = None) -> None:
         """Return a channel to the pool."""

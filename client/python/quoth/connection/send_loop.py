@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 import zmq
@@ -66,9 +67,14 @@ class SendLoop(Generic[B]):
         now = time.monotonic()
         self._check_clock(now)
         self._fill_window(now)
-        if self._link.wait(min(self._pause(time.monotonic()), seconds)):
+        if self._link.refused is not None and self._supply.next_at() <= now:
+            self._link.redial()
+        found = self._link.wait(min(self._pause(time.monotonic()), seconds))
+        if found:
             self._inflight.again_at = time.monotonic()
         self._take_answers()
+        if found and self._link.refused is not None:
+            self._end_all()
 
     def _take_answers(self) -> bool:
         """Take the answers that have come; False if there were none."""
@@ -82,6 +88,8 @@ class SendLoop(Generic[B]):
     def _pause(self, now: float) -> float:
         """Return the seconds for which there is nothing to do unless an answer comes."""
         dues = [math.inf]
+        if self._link.refused is not None:
+            dues.append(self._supply.next_at())
         if self._link.connected and self._inflight.again_at is not None:
             dues.append(self._inflight.again_at)
         elif self._link.connected and self._inflight.has_room:
@@ -106,6 +114,15 @@ class SendLoop(Generic[B]):
                 self._send(self._inflight.launch(batch), now)
             except QuothError as problem:
                 self._inflight.refuse(batch, problem)
+
+    def _end_all(self) -> None:
+        """Fail what is in flight and what is ready: the broker has refused the connection."""
+        inflight, link = self._inflight, self._link
+        # All of it first: what becomes ready once the first one has failed is for the next connection.
+        ready = list(iter(partial(self._supply.take, time.monotonic(), lambda _: True), None))
+        inflight.give_up(link.auth_failed(inflight.what, is_sent=True))
+        for batch in ready:
+            inflight.refuse(batch, link.auth_failed(inflight.what, is_sent=False))
 
     def _send(self, frames: list[bytes], now: float) -> None:
         try:

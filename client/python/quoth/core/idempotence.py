@@ -9,7 +9,7 @@ from quoth.columns import RecordColumns, check_size
 from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import Ack
 from quothwire import batch as wire
-from quothwire.errors import BrokerFailure, QuothError
+from quothwire.errors import AuthError, BrokerFailure, QuothError
 from quothwire.protocol.messages import Publish, Published
 
 FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
@@ -62,8 +62,8 @@ class Sequences:
         check_size(payload, bytes_max)
         try:
             reply = (yield RequestState(request, topic, payload, deadline=deadline)).reply
-        except BrokerFailure:
-            del self._stored[topic]  # it may have been written before the disk failed
+        except (AuthError, BrokerFailure):  # it may have been written before the key, or the disk, failed
+            del self._stored[topic]
             raise
         assert isinstance(reply, Published)
         self._stored[topic] = (producer, stored + 1)

@@ -151,7 +151,7 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch], Closeable):
         if self._is_closed:
             raise error("closed", "the member of the group was closed", "make another one")
         if self._thread is None:
-            self._thread = MemberThread(self._pool.context, self._client.url, self._member)
+            self._thread = MemberThread(self._pool.context, self._pool.endpoint, self._member)
             finalize(self, self._thread.stop)
         self._thread.check_process()
         if not self.is_opened:

@@ -11,6 +11,7 @@ import zmq
 
 from quoth.connection.channel import LinkRequests
 from quoth.connection.connection import Context, Link, PipeWakeup, closed
+from quoth.connection.endpoint import Endpoint
 from quoth.core.request_state import RequestState
 from quoth.groups.member import GroupMember
 from quothwire.errors import QuothError, error
@@ -22,9 +23,9 @@ TURN_S = 1.0
 class MemberThread:
     """Drives a member until it is stopped. Any thread may call its methods."""
 
-    def __init__(self, context: Context, url: str, member: GroupMember) -> None:
+    def __init__(self, context: Context, endpoint: Endpoint, member: GroupMember) -> None:
         self._context = context
-        self._url = url
+        self._endpoint = endpoint
         self._member = member
         self._pid = os.getpid()
         self._correlation = int.from_bytes(os.urandom(4))
@@ -96,14 +97,14 @@ class MemberThread:
         self._is_woken = False
         now = time.monotonic()  # before the answers are taken: then none comes too late
         is_new = bool(link.connected and not was_connected)
-        for request, outcome in requests.take(now, found=is_new):
+        for request, outcome in requests.take(now, found=is_new or link.refused is not None):
             member.take(request, outcome, now)
         if was_connected and (found or not link.connected):
             requests.link = self._link()
             link.close()
 
     def _link(self) -> Link:
-        link = Link(self._context, self._url)
+        link = Link(self._context, self._endpoint)
         link.also_wait_for(self._wakeup.fd)
         return link
 
@@ -120,5 +121,6 @@ class _MemberRequests(LinkRequests):
         if self.link.connected:
             super().send(request)
         else:
+            self.link.redial()
             self.asked[request.correlation] = request
             self.due = min(self.due, request.due)

@@ -90,7 +90,7 @@ def encode_key(key: Key) -> str:
     Create the file with the mode 0600 if the key has a secret: `read_key` refuses any wider one.
     """
     _check_name("the name", key.name)
-    _check_keys("the key", (key.public_key, *((key.secret_key,) if key.secret_key else ()), *key.server_keys))
+    check_keys("the key", (key.public_key, *((key.secret_key,) if key.secret_key else ()), *key.server_keys))
     if len(key.server_keys) > len(SERVER_KEY_NAMES):
         raise error("bad_setting", f"a key file holds at most {len(SERVER_KEY_NAMES)} keys of its broker")
     lines = [_comment(key), "[metadata]"]
@@ -157,7 +157,7 @@ def _key(path: str | os.PathLike[str], metadata: dict[str, Any], curve: dict[str
     _check_name(f"{path}: name", name)
     servers = {one: metadata[one] for one in SERVER_KEY_NAMES if one in metadata}
     for label, value in {**curve, **servers}.items():
-        _check_keys(f"{path}: {label}", [value])
+        check_keys(f"{path}: {label}", [value])
     return Key(name, curve["public-key"], curve.get("secret-key", ""), tuple(servers.values()))
 
 
@@ -171,8 +171,8 @@ def _number(five: str) -> int:
     return number
 
 
-def _check_keys(what: str, keys: Iterable[object]) -> None:
-    """Raise an error without the text, which may be a secret key with a misprint."""
+def check_keys(what: str, keys: Iterable[object]) -> None:
+    """Raise ``bad_setting`` for a text that is no key. Does not quote it: it may be a misprinted secret."""
     for key in keys:
         if not is_key(key):
             found = f"{len(key)} characters" if isinstance(key, str) else "no text"

@@ -151,7 +151,7 @@ class ConsumerGroup(ConsumerWork[GroupMessage, GroupBatch]):
             raise error("closed", "the member of the group was closed", "make another one")
         self._io_thread.check()
         if self._thread is None:
-            self._thread = MemberThread(self._io_thread.context, self._io_thread.url, self._member)
+            self._thread = MemberThread(self._io_thread.context, self._io_thread.endpoint, self._member)
             finalize(self, self._thread.stop)
         if not self.is_opened:
             await self._client._run(calls.opened(self))

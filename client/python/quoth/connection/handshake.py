@@ -1,0 +1,117 @@
+"""Evaluates the failed handshakes of a connection: what to try next, and whether the broker has refused it.
+
+    reported       the broker does not know the key (ZAP status 400), cannot check it (500), or one side has
+                   keys and the other one has none: refused at once, and libzmq does not try again
+    not reported   the broker has closed the connection. It does so if its key differs from the server key,
+                   but a broker that is killed in the middle of a handshake looks the same, and so does what
+                   accepts connections and closes them. So each server key is tried twice, and then the
+                   mechanism is asked for: only a broker answers that
+
+A broker that has keys may close a connection without a key before the client has read why, so the second
+kind counts for clients without a key, too. Uses no socket and no clock.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import zmq
+
+from quoth.connection.endpoint import Endpoint
+from quothwire.errors import QuothError, error
+
+TRIES = 2
+"""Handshakes with one server key that may end without a reason before the mechanism is asked for."""
+FAILED = int(
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+"""The events of a monitor for a handshake that has failed."""
+_MISMATCH = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+_UNKNOWN_KEY = 400
+
+
+class Reason(Enum):
+    """The reason of a broker that has refused a connection: a text with places for names, and a hint."""
+
+    UNKNOWN_KEY = (
+        "the broker at {url} does not know the key of {name}",
+        "its public key has to be in the broker's clients file; `quoth key show FILE` prints it",
+    )
+    NO_KEY_GIVEN = (
+        "the broker at {url} wants a key, and none was given",
+        "connect with the client's key file: argument key, option --key, variable QUOTH_KEY",
+    )
+    NO_KEYS_THERE = (
+        "the broker at {url} has no keys, and the key of {name} was given",
+        "is it the right broker? it may have been started without its server_key",
+    )
+    OTHER_SERVER_KEY = (
+        "the broker at {url} does not have the server-key of {name}'s key file",
+        "is it the right broker? ask for its public key; one that cannot check keys refuses like this, too",
+    )
+    UNABLE = (
+        "the broker at {url} cannot check the key of {name} now",
+        "the broker's log has the reason",
+    )
+
+    def error(self, endpoint: Endpoint) -> QuothError:
+        """Make the error. It quotes no key."""
+        text, hint = self.value
+        name = endpoint.key.name if endpoint.key is not None else ""
+        return error("auth_failed", text.format(url=endpoint.url, name=name or "this client"), hint)
+
+
+class Handshakes:
+    """The handshakes of one connection that have failed since the last one that succeeded.
+
+    reason: why the broker has refused the connection; None if it has not, as far as is known. server_key: the
+    one to be used by the next handshake. are_failing: some have failed since the last `decide`.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.server_key = endpoint.server_key
+        self._endpoint = endpoint
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what has failed: another attempt begins."""
+        self.reason: Reason | None = None
+        self.are_failing = False
+        self._tried = dict.fromkeys(self._endpoint.server_keys, 0)
+        self._ask_at = TRIES
+
+    def succeeded(self) -> None:
+        """Take note of a handshake that has succeeded."""
+        self._endpoint.server_key = self.server_key
+        self.restart()
+
+    def failed(self, event: int, value: int) -> None:
+        """Take note of one that has failed, as the monitor reports it."""
+        self.are_failing = True
+        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            self.reason = Reason.UNKNOWN_KEY if value == _UNKNOWN_KEY else Reason.UNABLE
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._tried[self.server_key] += 1
+        elif value == _MISMATCH:
+            self.reason = Reason.NO_KEYS_THERE if self._endpoint.key else Reason.NO_KEY_GIVEN
+
+    def decide(self) -> bool:
+        """Choose the next server key; True if it is time to ask for the mechanism, see `answered`."""
+        self.are_failing = False
+        if self.reason is not None:
+            return False
+        self.server_key = min(self._tried, key=self._tried.__getitem__)
+        if self._tried[self.server_key] < self._ask_at:
+            return False
+        self._ask_at = 2 * self._tried[self.server_key]
+        return True
+
+    def answered(self, mechanism: str) -> None:
+        """Take note of the mechanism of what listens there; empty if it is no broker."""
+        has_key = self._endpoint.key is not None
+        if mechanism == "CURVE":
+            self.reason = Reason.OTHER_SERVER_KEY if has_key else Reason.NO_KEY_GIVEN
+        elif mechanism and has_key:
+            self.reason = Reason.NO_KEYS_THERE

@@ -1,0 +1,162 @@
+"""Keys that change while clients are connected: revoked, allowed again, replaced at the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import quoth
+from kit.client.keyed import Keyed, auth_error_of, new_key, write_key
+from kit.client.records import Connect
+from kit.deadlines import DEADLINE_S, hold
+from quoth import AuthError, Client, ProducerError
+from quothwire.security.key_file import read_key
+
+FOREVER_S = 60.0
+"""A timeout that no test reaches."""
+UNKNOWN = "does not know the key of alice"
+
+
+@pytest.fixture
+def client(keyed: Keyed, connect: Connect) -> Client:
+    """A client that is connected with a key."""
+    return connect(keyed.door.url, key=keyed.alice, timeout=FOREVER_S)
+
+
+@pytest.fixture(autouse=True)
+def _topic(client: Client, topic: str) -> None:
+    client.create_topic(topic)
+
+
+# -- revoked ------------------------------------------------------------------------------------------------
+
+
+def test_a_client_whose_key_is_revoked_fails_at_once_until_it_is_known_again(
+    keyed: Keyed, client: Client, topic: str
+) -> None:
+    keyed.revoke()
+    for _ in range(3):
+        assert UNKNOWN in auth_error_of(client.ping).text
+        assert UNKNOWN in auth_error_of(client.publish, topic, [b"refused"]).text
+        assert UNKNOWN in auth_error_of(client.read, topic).text
+    keyed.allow()
+    client.publish(topic, [b"known again"])
+    assert [message.value for message in client.read(topic)] == [b"known again"]
+
+
+WAITING: dict[str, Callable[[Client, str], object]] = {
+    "tail": lambda client, topic: next(client.tail(topic)),
+    "tail_many": lambda client, topic: next(client.tail_many([topic])),
+    "group": lambda client, topic: client.group(topic, "group").fetch(1, timeout=FOREVER_S),
+}
+
+
+@pytest.mark.parametrize("wait", WAITING.values(), ids=WAITING)
+def test_a_call_that_waits_ends_when_the_key_is_revoked(
+    keyed: Keyed, client: Client, topic: str, pool: ThreadPoolExecutor, wait: Callable[[Client, str], object]
+) -> None:
+    waiting = pool.submit(wait, client, topic)
+    hold(lambda: not waiting.done(), "it waits", 0.2)
+    keyed.revoke()
+    assert UNKNOWN in auth_error_of(waiting.result, DEADLINE_S).text
+    keyed.allow()
+    client.publish(topic, [b"known again"])
+
+
+def test_all_calls_that_wait_end_when_the_key_is_revoked(
+    keyed: Keyed, client: Client, topic: str, pool: ThreadPoolExecutor
+) -> None:
+    waiting = [pool.submit(next, client.tail(topic)) for _ in range(4)]
+    hold(lambda: not any(one.done() for one in waiting), "they wait", 0.2)
+    keyed.revoke()
+    for one in waiting:
+        assert "whether it took effect is not known" in auth_error_of(one.result, DEADLINE_S).text
+
+
+def test_an_iteration_goes_on_when_the_key_is_known_again(keyed: Keyed, stack: ExitStack, topic: str) -> None:
+    """In an event loop an error ends it."""
+    client = stack.enter_context(quoth.connect(keyed.door.url, key=keyed.alice))
+    client.publish(topic, [b"one"])
+    with client.tail_many([topic], after=0) as tail:
+        assert next(tail).value == b"one"
+        keyed.revoke()
+        assert UNKNOWN in auth_error_of(next, tail).text
+        assert UNKNOWN in auth_error_of(next, tail).text
+        keyed.allow()
+        client.publish(topic, [b"two"])
+        assert next(tail).value == b"two"
+
+
+def test_a_handshake_that_has_failed_before_ends_no_later_call(
+    keyed: Keyed, client: Client, topic: str
+) -> None:
+    """An idle client may have been refused long ago."""
+    keyed.revoke()
+    auth_error_of(client.ping)
+    keyed.door.open(keyed.server)
+    keyed.allow()
+    client.publish(topic, [b"one"])
+
+
+def test_a_producer_reports_a_revoked_key_and_goes_on_when_it_is_known_again(
+    keyed: Keyed, client: Client, topic: str
+) -> None:
+    with client.producer(topic) as producer:
+        producer.send(b"one")
+        producer.flush()
+        keyed.revoke()
+        for _ in range(3):
+            producer.send(b"refused")
+            promised = producer.future()
+            producer.send(b"refused, too")
+            with pytest.raises(ProducerError) as found:
+                producer.flush()
+            assert found.value.code == "auth_failed"
+            assert UNKNOWN in found.value.text
+            assert {value for one in found.value.failures for value in one.values} >= {b"refused, too"}
+            assert isinstance(promised.exception(DEADLINE_S), AuthError)
+        keyed.allow()
+        producer.send(b"two")
+        producer.flush()
+    assert [message.value for message in client.read(topic)] == [b"one", b"two"]
+
+
+def test_a_part_of_a_transaction_ends_with_the_reason(keyed: Keyed, client: Client, topic: str) -> None:
+    part = client.transaction(topic, "app", 0).part(0)
+    keyed.revoke()
+    part.write(b"refused")
+    problem = auth_error_of(part.finish)
+    assert problem.text.startswith("part 0 of ")
+    assert UNKNOWN in problem.text
+
+
+# -- replaced at the broker ---------------------------------------------------------------------------------
+
+
+def test_clients_with_both_keys_of_the_broker_are_served_before_and_after_it_is_replaced(
+    keyed: Keyed, connect: Connect, topic: str, tmp_path: Path
+) -> None:
+    following = new_key("broker")
+    servers = keyed.server.public_key, following.public_key
+    both = write_key(tmp_path, read_key(keyed.alice)._replace(server_keys=servers), "both")
+    client = connect(keyed.door.url, key=both)
+    with client.producer(topic) as producer:
+        for number, server in enumerate((keyed.server, following, keyed.server, following)):
+            keyed.door.open(server)
+            client.publish(topic, [b"%d" % number])
+            producer.send(b"produced %d" % number)
+            producer.flush()
+    connect(keyed.door.url, key=both).ping()
+    found = [message.value for message in client.read(topic)]
+    assert sorted(found) == sorted(b"%s%d" % (what, n) for n in range(4) for what in (b"", b"produced "))
+
+
+def test_a_broker_with_neither_key_is_refused_at_once(keyed: Keyed, connect: Connect, tmp_path: Path) -> None:
+    servers = tuple(new_key("other").public_key for _ in range(2))
+    both = write_key(tmp_path, read_key(keyed.alice)._replace(server_keys=servers), "both")
+    problem = auth_error_of(lambda: connect(keyed.door.url, key=both, timeout=FOREVER_S))
+    assert "does not have the server-key" in problem.text
