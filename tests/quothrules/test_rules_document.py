@@ -11,12 +11,12 @@ from kit.rules import POINTER, record
 from quothrules.evaluation.evaluation import Evaluation
 from quothrules.file import rule_file
 from quothrules.file.rule_file import parse_rule_file
-from quothrules.file.toml_table import FILE_BYTES_MAX, TomlTable, parse_document
 from quothrules.matching.conditions import CONTENT_TESTS
 from quothrules.matching.template import FIELDS
 from quothrules.routing.held_records import LEASE_S
 from quothrules.routing.record_router import BACKOFF_S
 from quothrules.routing.route_worker import ROW
+from quothwire.text.toml_table import FILE_BYTES_MAX, TomlTable, parse_document
 
 PAGE = (Path(__file__).parents[2] / "broker" / "quothrules" / "RULES.md").read_text("utf-8")
 EXAMPLE = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]

@@ -1,1 +1,1 @@
-"""Decides which clients may connect, by their keys."""
+"""Decides which clients may connect, and what each may do: keys, rights, quotas."""

@@ -6,14 +6,17 @@ it, clients first get its next key beside the present one, then the broker is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import zmq
 
 from quothd.access.authenticator import Authenticator, Context, Socket, secure
-from quothd.access.broker_keys import BrokerKeys, ClientNames
+from quothd.access.broker_keys import BrokerKeys
+from quothd.access.clients_file import ClientTable
 from quothd.access.denials import DenialReport, Report
+from quothd.access.rights import KnownClient, Right
 from quothd.access.self_test import Endpoints, require_denials
+from quothd.access.topic_scope import EVERYTHING
 from quothd.service.log_events import note
 from quothwire.security.key_file import Key
 
@@ -32,7 +35,8 @@ class Authentication:
 
     `start` and `stop` may run in another thread while there is no front end. revoked: takes the public keys
     that a reload has removed, so that their connections can be ended. rules_key: the key of the process of
-    the rules, made for this run of the broker; None without keys.
+    the rules, made for this run of the broker; None without keys. clients: the accepted ones, with the rules'
+    client; None without keys.
     """
 
     def __init__(
@@ -50,7 +54,7 @@ class Authentication:
         self._authenticator = Authenticator(context, self._denials)
         self.revoked = revoked
         self.rules_key: Key | None = None
-        self._clients: ClientNames = {}
+        self.clients: ClientTable | None = None
         self._look_at = self._start_at = 0.0
         self._pause = PAUSE_S
         self._beats = -1
@@ -66,10 +70,6 @@ class Authentication:
     def is_running(self) -> bool:
         """True unless the authenticator has ended or hangs, which closes the door to new connections."""
         return not self.is_on or (self._authenticator.is_alive and self._missed < LOOKS_MAX)
-
-    def name_of(self, key: str) -> str:
-        """Return the name of the client with a public key, "" if it has no access."""
-        return self._clients.get(key, "")
 
     def start(self) -> None:
         """Accept the clients from now on. Call it before binding. Raises OSError or RuntimeError."""
@@ -98,18 +98,27 @@ class Authentication:
         self._authenticator.silent_key = pair[0].decode()
         require_denials(self._context, endpoints, self._keys.server.public_key, pair, self._monotonic)
 
-    def replace(self, clients: ClientNames) -> None:
-        """Accept the keys of these clients and no others, and report those that have no access any more."""
-        if self.rules_key is None:
-            return
-        former, self._clients = self._clients, {**clients, self.rules_key.public_key: RULES_CLIENT}
-        self._authenticator.accept(self._clients)
-        added, removed = self._clients.keys() - former.keys(), former.keys() - self._clients.keys()
-        if former and (added or removed):
+    def replace(self, clients: ClientTable | None) -> ClientTable | None:
+        """Accept these clients and no others, and report the keys that are not accepted any more.
+
+        Returns `clients`.
+        """
+        if self.rules_key is None or clients is None:
+            return self.clients
+        rules = KnownClient(RULES_CLIENT, (self.rules_key.public_key,), dict.fromkeys(Right, EVERYTHING))
+        former, self.clients = self.clients, ClientTable([*clients.by_name.values(), rules])
+        self._authenticator.accept(self.clients.by_key)
+        if former is not None:
+            self._report_changes(former.by_key, self.clients.by_key)
+        return self.clients
+
+    def _report_changes(self, former: Mapping[str, KnownClient], clients: Mapping[str, KnownClient]) -> None:
+        added, removed = clients.keys() - former.keys(), former.keys() - clients.keys()
+        if added or removed:
             note(
                 "clients_changed",
-                added=sorted(self._clients[key] for key in added),
-                removed=sorted(former[key] for key in removed),
+                added=sorted({clients[key].name for key in added}),
+                removed=sorted({former[key].name for key in removed}),
             )
         if removed:
             self.revoked(frozenset(removed))

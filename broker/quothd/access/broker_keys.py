@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from quothd.access import clients_file
+from quothd.access.clients_file import ClientTable
 from quothd.config.config import Config
 from quothwire.errors import error
 from quothwire.security.key_file import Key, read_key
-
-ClientNames = Mapping[str, str]
-"""The names of clients by public key."""
 
 
 class BrokerKeys(NamedTuple):
     """The keys that a broker works with. server: its own."""
 
     server: Key
-    clients: ClientNames
+    clients: ClientTable
 
 
 def read_keys(config: Config) -> BrokerKeys | None:
@@ -39,16 +36,9 @@ def read_keys(config: Config) -> BrokerKeys | None:
     if not server.secret_key:
         text = f"server_key: {config.server_key} has no secret key, so it is no key of a broker"
         raise error("bad_setting", text, "name the file with the secret that `quoth key new` made")
-    return BrokerKeys(server, read_clients(config))
+    return BrokerKeys(server, clients_file.read_clients(Path(config.clients)))
 
 
-def read_clients(config: Config) -> ClientNames:
+def read_clients(config: Config) -> ClientTable | None:
     """Read the clients file of a configuration, if it has one. Raises `RequestError` ``bad_setting``."""
-    if not config.clients:
-        return {}
-    path = Path(config.clients)
-    try:
-        tables = tomllib.loads(path.read_text("utf-8")).get("clients", {})
-        return {key: name for name, one in tables.items() for key in one.get("keys", [one.get("key")])}
-    except (OSError, ValueError, KeyError) as problem:
-        raise error("bad_setting", f"the clients file {path}: {problem}") from None
+    return clients_file.read_clients(Path(config.clients)) if config.clients else None

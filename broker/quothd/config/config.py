@@ -291,6 +291,23 @@ class Config:
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
     )
+    requests_max: int = _limit(
+        100_000,
+        "Requests of all clients in progress; above it the answer is busy.",
+        "Each costs about 1 KB beside its bytes; the clients file limits those of one client.",
+    )
+    store_bytes_max: Size = _limit(
+        0,
+        "Size of all topics above which publishes are refused; infinity: no limit.",
+        "`disk_free_min` stops writing in any case; this key leaves the disk to other programs, too.",
+        least=0,
+        infinity=0,
+    )
+    topic_creations_max: int = _limit(
+        10_000,
+        "Topics that clients may create in one minute.",
+        "A loop with a mistake in its names must not fill the disk with folders.",
+    )
     waits_max: int = _limit(100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.")
     groups_max: int = _limit(
         10_000, "Consumer groups of one topic.", "Each costs about 2 KB of memory while its topic is active."

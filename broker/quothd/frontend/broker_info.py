@@ -6,7 +6,9 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+from quothd.access.access import scope_of
 from quothd.access.authentication import Authentication
+from quothd.access.topic_scope import TopicScope
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
 from quothd.requests.pending_request import PendingRequest
@@ -66,9 +68,13 @@ class BrokerInfo:
             check_topic(request.after)
         match request:
             case ListTopics():
-                return responder.reply(Topics(self._dispatcher.registry.names(request.after, request.limit)))
+                asked = request.after, request.limit, scope_of(pending.client)
+                return responder.reply(Topics(self._dispatcher.registry.names(*asked)))
             case GetStatus():
-                return responder.reply(self._status(request))
+                client = pending.client
+                is_operator = client is None or client.is_operator
+                status = self._status if is_operator else self._visible_status
+                return responder.reply(status(request, scope_of(client)))
             case _ if pending.operation is Operation.HELLO:
                 return responder.reply(self._welcome())
             case _:
@@ -106,7 +112,22 @@ class BrokerInfo:
         where = self._bound.announcements, self._bound.announcements_port
         return Welcome(SERVER, [binary_codec.VERSION], operations, limits, *where)
 
-    def _status(self, request: GetStatus) -> Status:
+    def _visible_status(self, request: GetStatus, scope: TopicScope) -> Status:
+        """Return the status for a client that is no admin of all topics: only of what it may see."""
+        registry = self._dispatcher.registry
+        return Status(
+            server=SERVER,
+            pid=0,
+            directory="",
+            uptime=self._clock.monotonic() - self._began,
+            topics=registry.count(scope),
+            active=0,
+            waits=0,
+            counters={},
+            states=registry.states(request.after, request.limit, scope),
+        )
+
+    def _status(self, request: GetStatus, scope: TopicScope) -> Status:
         dispatcher = self._dispatcher
         return Status(
             server=SERVER,
@@ -130,7 +151,7 @@ class BrokerInfo:
                     **self._authentication.counters(),
                 }
             ),
-            states=dispatcher.registry.states(request.after, request.limit),
+            states=dispatcher.registry.states(request.after, request.limit, scope),
         )
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from quothd.access.access import Access
+from quothd.access.clients_file import ClientTable
+from quothd.access.quota import Quota
 from quothd.config.config import Config
-from quothd.frontend.registry import Registry, RegistryEntry, State, Transition
+from quothd.frontend.registry import Registry, RegistryEntry, State, Transition, unknown_topic
 from quothd.frontend.schedule import PendingFetches, Schedule
 from quothd.frontend.scheduler import Scheduler
 from quothd.requests.dead_letter import publish_of
@@ -47,17 +50,63 @@ Announce = Callable[[str, int], None]
 _READS = (Operation.FETCH, Operation.GROUP_FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 
 
+class _InWork:
+    """The requests in work, within the limits of the broker and the quotas of their clients."""
+
+    __slots__ = ("_access", "bytes", "config", "requests")
+
+    def __init__(self, config: Config, access: Access) -> None:
+        self.config = config
+        self._access = access
+        self.requests = self.bytes = 0
+
+    def check(self, request: PendingRequest) -> None:
+        """Raise ``busy`` if there is no room for a request."""
+        if self.bytes + request.size > self.config.request_bytes_max:
+            raise error("busy", f"requests of {self.bytes} bytes are in work")
+        if self.requests >= self.config.requests_max:
+            raise error("busy", f"{self.requests} requests are in work")
+        if request.client is not None:
+            self._access.ledger.check(request.client.name, Quota.REQUESTS)
+            self._access.ledger.check(request.client.name, Quota.REQUEST_BYTES, request.size)
+
+    def add(self, request: PendingRequest) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.bytes += request.size
+        if request.client is not None:
+            self._access.ledger.count(request.client.name, Quota.REQUESTS)
+            self._access.ledger.count(request.client.name, Quota.REQUEST_BYTES, request.size)
+
+    def remove(self, request: PendingRequest) -> PendingRequest:
+        """Count a request no more; returns it."""
+        self.requests -= 1
+        self.bytes -= request.size
+        if request.client is not None:
+            self._access.ledger.release(request.client.name, Quota.REQUESTS)
+            self._access.ledger.release(request.client.name, Quota.REQUEST_BYTES, request.size)
+        return request
+
+
 class Dispatcher:
     """The topics of a broker and the requests for them. Owned by the front end's thread.
 
-    disk_low_at: the monotonic time at which a publish was refused last, for lack of disk space.
+    access: what the clients may do. disk_low_at: the monotonic time at which a publish was refused last, for
+    lack of disk space.
     """
 
     def __init__(
-        self, config: Config, folders: Iterable[TopicFolder], shared: Shared, send: Send, announce: Announce
+        self,
+        config: Config,
+        folders: Iterable[TopicFolder],
+        shared: Shared,
+        send: Send,
+        announce: Announce,
+        access: Access | None = None,
     ) -> None:
-        self.registry = Registry(folders)
-        self.pending_fetches = PendingFetches()
+        self.access = access or Access(config)
+        self.registry = Registry(folders, self.access.ledger)
+        self.pending_fetches = PendingFetches(self.access.ledger)
         self.config = config
         self.shared = shared
         self._send_frames = send
@@ -68,17 +117,23 @@ class Dispatcher:
         self._maintenance: Schedule[RegistryEntry] = Schedule()
         self._retention: Schedule[RegistryEntry] = Schedule()
         self._ready: dict[RegistryEntry, None] = {}
-        self._request_bytes = 0
+        self._in_work = _InWork(config, self.access)
         self._is_stopping = False
         self.disk_low_at = -math.inf
         self.scheduler.open_all(self.registry)
 
-    def configure(self, config: Config) -> None:
-        """Apply another configuration; each open topic does so once it has done what it is at."""
+    def configure(self, config: Config, clients: ClientTable | None) -> None:
+        """Apply another configuration, and other clients; each open topic does so after what it is at.
+
+        Fetches that wait and are not allowed any more are refused.
+        """
+        self.access.configure(config, clients)
+        for request, problem in self.access.renew(self.pending_fetches):
+            self._refuse(self.pending_fetches.take([request]), problem)
         if config.staged_max_age != self.config.staged_max_age:
             for entry in filter(RegistryEntry.has_staged, self.registry):
                 self._retention.plan(entry, self.shared.clock.now())  # they may expire earlier now
-        self.config = config
+        self.config = self._in_work.config = config
         self.scheduler.workers_max = config.workers_max
         for executor in self.scheduler.executors:
             executor.send(config)
@@ -89,23 +144,18 @@ class Dispatcher:
         """Accept a request for a topic. Raises `QuothError` if it is refused."""
         if self._is_stopping:
             raise error("stopping", "the broker is shutting down")
-        if self._request_bytes + request.size > self.config.request_bytes_max:
-            raise error("busy", f"requests of {self._request_bytes} bytes are in work")
+        self._in_work.check(request)
         entry = self.registry.entries.get(request.topic)
         if entry is None:
             if request.operation is Operation.FETCH:
                 request.begin_fetch(now)
                 if not request.deadline or request.message.ordinal >= 0:  # a reader that knew the topic
-                    raise error("unknown_topic", f"there is no topic {request.topic!r}")
+                    raise unknown_topic(request.topic)
                 self._keep(request)
                 return
-            entry = self.registry.create(request, self.config)
-        elif entry.deletion is not None:
-            raise error("busy", f"topic {request.topic!r} is being deleted")
-        elif request.operation is Operation.CREATE:
-            raise error("topic_exists", f"topic {request.topic!r} exists")
-        if entry.outstanding >= self.config.topic_requests_max:
-            raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
+            entry = self.registry.create(request, self.config, now)
+        else:
+            self.registry.check(entry, request, self.config)
         if entry.needs_no_opening(request, self.config, self.shared.clock):
             if request.deadline:
                 self._keep(request)
@@ -116,7 +166,7 @@ class Dispatcher:
         if is_slow and request.operation in _READS:
             raise error("recovering", entry.recovery(now))
         entry.outstanding += 1
-        self._request_bytes += request.size
+        self._in_work.add(request)
         if request.operation is Operation.DELETE:
             entry.deletion = request
             self._delete_if_alone(entry, now)
@@ -134,12 +184,6 @@ class Dispatcher:
             entry.queued.append(request)
             self.scheduler.need(entry, now)
 
-    def _take_queued(self, entry: RegistryEntry) -> list[PendingRequest]:
-        """Take back what came while the topic closed: it may need no opening."""
-        queued = entry.take_back() if not self._is_stopping else []
-        self._request_bytes -= sum(request.size for request in queued)
-        return queued
-
     def _delete_if_alone(self, entry: RegistryEntry, now: float) -> None:
         """Give a deletion to its topic once no other request is left."""
         if entry.deletion is not None and entry.outstanding == 1 and entry.deletion not in entry.queued:
@@ -147,10 +191,10 @@ class Dispatcher:
 
     def _keep(self, request: PendingRequest) -> None:
         """Let a fetch wait until there is something new, or until its deadline."""
-        if len(self.pending_fetches) >= self.config.waits_max:
-            self._refuse([request], error("busy", f"{len(self.pending_fetches)} requests are waiting"))
-        else:
-            self.pending_fetches.add(request)
+        try:
+            self.pending_fetches.add(request, self.config.waits_max)
+        except QuothError as problem:
+            self._refuse([request], problem)
 
     def run(self, until: float) -> bool:
         """Let the topics handle items until the monotonic clock says `until`; true if there may be more.
@@ -228,9 +272,9 @@ class Dispatcher:
             case Closed():
                 note("topic_slept", topic=entry.name)
                 executor.end()
-                queued = self._take_queued(entry)
+                queued = entry.take_back() if not self._is_stopping else []  # it may need no opening
                 self.scheduler.released(entry, Transition.CLOSED, now)
-                self._resume(queued, now)
+                self._resume(map(self._in_work.remove, queued), now)
             case Deleted():
                 note("topic_deleted", topic=entry.name)
                 executor.end()
@@ -254,7 +298,7 @@ class Dispatcher:
 
     def _done(self, entry: RegistryEntry | None, request: PendingRequest, now: float) -> None:
         """Take note that a request has its answer."""
-        self._request_bytes -= request.size
+        self._in_work.remove(request)
         if entry is None:
             return
         entry.outstanding -= 1
@@ -275,7 +319,7 @@ class Dispatcher:
         left = [item for item in executor.end() if isinstance(item, PendingRequest)]
         for request in {*event.requests, *left, *entry.take_queued()}:
             self._send(request.responder.refuse(event.problem))
-            self._request_bytes -= request.size
+            self._in_work.remove(request)
             entry.outstanding -= 1
         if event.problem.code == "disk_low":
             self.disk_low_at = now
@@ -313,10 +357,7 @@ class Dispatcher:
     def tick(self, now: float) -> float | None:
         """Execute what is due; returns the monotonic time of the next call at the latest."""
         for request in self.pending_fetches.take_expired(now):
-            if request.topic in self.registry.entries:
-                self._send(self.registry.entries[request.topic].nothing_for(request))
-            else:
-                self._refuse([request], error("unknown_topic", f"there is no topic {request.topic!r}"))
+            self._send(self.registry.nothing_for(request))
         self._resume(self.pending_fetches.take_retries(now), now)
         for entry in self._maintenance.take_due(now):
             if entry.executor is not None:

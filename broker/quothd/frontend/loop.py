@@ -15,8 +15,9 @@ from functools import partial
 
 import zmq
 
+from quothd.access.access import Access
 from quothd.access.authentication import Authentication
-from quothd.access.broker_keys import ClientNames
+from quothd.access.clients_file import ClientTable
 from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.announcer import Announcer
@@ -84,7 +85,7 @@ class FrontEnd:
         self._notifier = notifier
         self._clock = clock
         self._authentication = authentication
-        self._wanted: deque[tuple[Config, ClientNames, Future[None]]] = deque()
+        self._wanted: deque[tuple[Config, ClientTable | None, Future[None]]] = deque()
         self._counters: Counter[str] = Counter()
         self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
@@ -94,7 +95,8 @@ class FrontEnd:
         self._stop_at: float | None = None
         self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
-        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
+        self._access = Access(config, authentication.clients)
+        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
         entries = self._dispatcher.registry.entries
         has_rules = partial(entries.__contains__, RULES_TOPIC)
         self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
@@ -120,8 +122,8 @@ class FrontEnd:
         if self._thread.ident is not None and self._ended.wait(timeout):
             self._thread.join()
 
-    def configure(self, config: Config, clients: ClientNames) -> None:
-        """Apply another configuration, and replace the clients. Any thread.
+    def configure(self, config: Config, clients: ClientTable | None) -> None:
+        """Apply another configuration, and other clients. Any thread.
 
         Returns once that is so; a topic that is at something takes notice of it afterwards. Raises
         `Disconnected` ``closed`` if the front end has ended.
@@ -226,12 +228,18 @@ class FrontEnd:
             self._replies.send(problem.frames)
             return
         try:
+            if self._access.clients is not None:
+                self._access.check(self._access.client_of(self._user_id_of(frames)), request)
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
                 self._replies.send(self._info.answer(request))
         except QuothError as problem:
             self._replies.send(request.responder.refuse(problem))
+
+    def _user_id_of(self, _frames: list[Frame]) -> str | None:
+        """Return the User-Id of a message's connection; None for one of this process."""
+        return None
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""
@@ -246,10 +254,10 @@ class FrontEnd:
         """Apply the configurations that have come."""
         while self._wanted:
             config, clients, done = self._wanted[0]
-            self._dispatcher.configure(config)
+            clients = self._authentication.replace(clients)
+            self._dispatcher.configure(config, clients)
             self._scrubber.configure(config)
             self._rules.configure(config)
-            self._authentication.replace(clients)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
             done.set_result(None)
 

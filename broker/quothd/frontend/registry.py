@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from quothd.access.ledger import ALL, Ledger
+from quothd.access.quota import Quota
+from quothd.access.topic_scope import EVERYTHING, TopicScope
 from quothd.config.config import Config
 from quothd.groups.administration import check_new_group
 from quothd.groups.readiness import finds_nothing
@@ -21,12 +24,13 @@ from quothlog.datadir.topic_file import TopicFile
 from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.recovery.recovery import new_log_id
 from quothlog.storage.clock import Clock
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.group_messages import GroupFetched, OpenGroup
 from quothwire.protocol.messages import Fetched, Operation
 from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
 
+_STORING = (Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED)
 CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE, Operation.OPEN_GROUP)
 """Operations that create a topic which does not exist."""
 
@@ -37,6 +41,11 @@ SUMS = (
     "dead_letters_delayed",
 )  # fmt: skip
 """Counters and gauges of topics that the status sums up."""
+
+
+def unknown_topic(name: str) -> QuothError:
+    """Make the error for a topic that does not exist."""
+    return error("unknown_topic", f"there is no topic {name!r}")
 
 
 class State(Enum):
@@ -192,10 +201,11 @@ class RegistryEntry:
 class Registry:
     """The entries of all topics, in the order of their names' bytes. Owned by the front end's thread.
 
-    entries: by name, to look one up.
+    entries: by name, to look one up. ledger: counts the topics of each client, and the bytes in them.
     """
 
-    def __init__(self, folders: Iterable[TopicFolder]) -> None:
+    def __init__(self, folders: Iterable[TopicFolder], ledger: Ledger) -> None:
+        self.ledger = ledger
         self.entries: dict[str, RegistryEntry] = {}
         self._names: list[bytes] = []
         self._totals: Counter[str] = Counter()
@@ -208,48 +218,85 @@ class Registry:
     def __iter__(self) -> Iterator[RegistryEntry]:
         return iter(self.entries.values())
 
-    def create(self, request: PendingRequest, config: Config) -> RegistryEntry:
+    def create(self, request: PendingRequest, config: Config, now: float) -> RegistryEntry:
         """Add the topic of a request, which does not exist yet; its thread will make the folder.
 
-        Raises ``unknown_topic`` where the request may not create one, ``topics_max``, and what is wrong with
-        the request: a publish that is refused leaves no empty topic behind.
+        Raises ``unknown_topic`` where the request may not create one, ``topics_max``, ``quota_exceeded``, and
+        what is wrong with the request: a publish that is refused leaves no empty topic behind. The topic is
+        its client's; that of dead letters is the client's whose topic they come from.
         """
         settings = config.topic_settings()
         is_letter = isinstance(request.responder, DeadLetterResponder)
         may_create = request.operation is Operation.CREATE or config.auto_create or is_letter
         opens_group = request.operation is Operation.GROUP_FETCH and request.responder.opens_groups
         if not may_create or not (opens_group or request.operation in CREATING):
-            raise error("unknown_topic", f"there is no topic {request.topic!r}")
+            raise unknown_topic(request.topic)
         if request.operation is Operation.CREATE:
             settings = settings.changed(request.decode().settings)
         elif request.operation is Operation.OPEN_GROUP:
-            check_new_group(request.decode(), request.topic)
+            check_new_group(request.decode(), request.topic, request.client)
         elif opens_group:
-            check_new_group(OpenGroup(request.decode().group), request.topic)
+            check_new_group(OpenGroup(request.decode().group), request.topic, request.client)
         else:
             check_first(request)
         if len(self.entries) >= config.topics_max:
             raise error("topics_max", f"there are {len(self.entries)} topics already")
-        topic = TopicFile(request.topic, new_log_id(), settings)
+        owner = self._owner_of(request)
+        self.ledger.check(owner, Quota.TOPICS)
+        self.ledger.check_creation(owner, now)
+        self.ledger.check(owner, Quota.STORE_BYTES)
+        self.ledger.count_creation(owner, now)
+        topic = TopicFile(request.topic, new_log_id(), settings, owner)
         entry = RegistryEntry(TopicMetadata(None, topic), is_new=True)
         self._add(entry)
         return entry
 
+    def check(self, entry: RegistryEntry, request: PendingRequest, config: Config) -> None:
+        """Raise why a topic that exists takes no such request now.
+
+        What its log needs on the disk is counted when the topic reports it, once in `check_interval`.
+        """
+        if entry.deletion is not None:
+            raise error("busy", f"topic {request.topic!r} is being deleted")
+        if request.operation is Operation.CREATE:
+            raise error("topic_exists", f"topic {request.topic!r} exists")
+        if entry.outstanding >= config.topic_requests_max:
+            raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
+        owner = entry.metadata.topic.owner
+        if (owner or config.store_bytes_max) and request.operation in _STORING:
+            self.ledger.check(owner, Quota.STORE_BYTES)
+
+    def nothing_for(self, request: PendingRequest) -> Frames:
+        """Return the answer of a fetch that has waited for nothing."""
+        entry = self.entries.get(request.topic)
+        if entry is None:
+            return request.responder.refuse(unknown_topic(request.topic))
+        return entry.nothing_for(request)
+
+    def _owner_of(self, request: PendingRequest) -> str:
+        """Return the client whose topic a request creates."""
+        if isinstance(request.responder, DeadLetterResponder):
+            origin = self.entries.get(request.responder.origin)
+            return origin.metadata.topic.owner if origin is not None else ALL
+        return request.client.name if request.client is not None else ALL
+
     def _add(self, entry: RegistryEntry) -> None:
+        self.ledger.count(entry.metadata.topic.owner, Quota.TOPICS)
         self.entries[entry.name] = entry
         insort(self._names, entry.name.encode())
 
     def remove(self, entry: RegistryEntry) -> None:
         """Remove a topic that does not exist any more."""
-        self._sum_up(entry.info, -1)
+        self._sum_up(entry, -1)
+        self.ledger.release(entry.metadata.topic.owner, Quota.TOPICS)
         del self.entries[entry.name]
         self._names.remove(entry.name.encode())
 
     def learn(self, entry: RegistryEntry, info: LogInfo) -> None:
         """Take note of the state of a topic's log."""
-        self._sum_up(entry.info, -1)
-        self._sum_up(info, 1)
+        self._sum_up(entry, -1)
         entry.info, entry.newest, entry.end_ordinal = info, info.last, info.end_ordinal
+        self._sum_up(entry, 1)
 
     def give_outcome(self, frames: Frames) -> RegistryEntry | None:
         """Give the outcome of a dead letter to its topic; returns that if it is active."""
@@ -260,16 +307,24 @@ class Registry:
         entry.executor.given.append(done)
         return entry
 
-    def names(self, after: str, limit: int) -> list[str]:
-        """Names of topics above `after`, in the order of their bytes."""
-        start = bisect_right(self._names, after.encode()) if after else 0
-        return [name.decode() for name in self._names[start : start + limit]]
+    def names(self, after: str, limit: int, scope: TopicScope = EVERYTHING) -> list[str]:
+        """Names of topics above `after`, in the order of their bytes. scope: those that count."""
+        found: list[bytes] = []
+        for start, end in scope.rows(self._names, after.encode()):
+            found += self._names[start : min(end, start + limit - len(found))]
+            if len(found) == limit:
+                break
+        return [name.decode() for name in found]
 
-    def states(self, after: str, limit: int) -> dict[str, str]:
-        """The letters of topics above `after`, as many as fit into one reply."""
+    def count(self, scope: TopicScope) -> int:
+        """Return the number of topics in a scope."""
+        return sum(end - start for start, end in scope.rows(self._names))
+
+    def states(self, after: str, limit: int, scope: TopicScope = EVERYTHING) -> dict[str, str]:
+        """The letters of topics above `after`, as many as fit into one reply. scope: those that count."""
         states: dict[str, str] = {}
         room = STATES_BYTES_MAX
-        for name in self.names(after, limit):
+        for name in self.names(after, limit, scope):
             letters = self.entries[name].segments()
             room -= len(name.encode()) + len(letters)
             if room < 0 and states:
@@ -281,8 +336,9 @@ class Registry:
         """Counters over all topics that were opened since the start."""
         return {name: self._totals[name] for name in (*SUMS, "pointer_ahead_us_max")}
 
-    def _sum_up(self, info: LogInfo | None, sign: int) -> None:
-        if info is not None:
+    def _sum_up(self, entry: RegistryEntry, sign: int) -> None:
+        if (info := entry.info) is not None:
+            self.ledger.count(entry.metadata.topic.owner, Quota.STORE_BYTES, sign * info.bytes)
             counted = {**info.counters, **info.gauges}
             for name in SUMS:
                 self._totals[name] += sign * counted[name]

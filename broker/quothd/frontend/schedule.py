@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Generic, TypeVar
 
+from quothd.access.ledger import Ledger
+from quothd.access.quota import Quota
 from quothd.requests.events import GroupReady
 from quothd.requests.pending_request import PendingRequest
+from quothwire.errors import error
 
 Item = TypeVar("Item")
 _SLACK = 16
@@ -80,10 +83,11 @@ class PendingFetches:
     when its topic goes, or at its deadline; those that wait for something else are not looked at. Fetches for
     a group wait in a row: one of them goes on when the group may have something, since what it finds is its
     own. When that is, the topic says with each fetch that waits and each change of the group; the last word
-    holds for all of them.
+    holds for all of them. ledger: counts those of each client.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._deadlines: Schedule[PendingRequest] = Schedule()
         self._by_topic: defaultdict[str, Schedule[PendingRequest]] = defaultdict(Schedule)
         self._by_group: defaultdict[str, dict[str, dict[PendingRequest, None]]] = defaultdict(dict)
@@ -93,8 +97,15 @@ class PendingFetches:
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def add(self, request: PendingRequest) -> None:
-        """Let a fetch wait until its deadline."""
+    def __iter__(self) -> Iterator[PendingRequest]:
+        return iter([*self._deadlines])
+
+    def add(self, request: PendingRequest, most: int) -> None:
+        """Let a fetch wait until its deadline. Raises ``busy`` beyond `most`, or a quota of its client."""
+        if len(self) >= most:
+            raise error("busy", f"{len(self)} requests are waiting")
+        if request.client is not None:
+            self._ledger.charge(request.client.name, Quota.WAITS)
         self._deadlines.plan(request, request.deadline)
         if request.group:
             key = request.topic, request.group
@@ -139,6 +150,10 @@ class PendingFetches:
         """Take all fetches, or all of a topic, the oldest first."""
         return self._end([one for one in self._deadlines if topic in (None, one.topic)])
 
+    def take(self, requests: list[PendingRequest]) -> list[PendingRequest]:
+        """Take these fetches."""
+        return self._end(requests)
+
     def take_expired(self, now: float) -> list[PendingRequest]:
         """Take the fetches whose deadline has passed."""
         return self._end(self._deadlines.take_due(now))
@@ -151,6 +166,8 @@ class PendingFetches:
     def _end(self, requests: list[PendingRequest]) -> list[PendingRequest]:
         for request in requests:
             self._deadlines.cancel(request)
+            if request.client is not None:
+                self._ledger.release(request.client.name, Quota.WAITS)
             if request.group:
                 self._end_in_group(request)
                 continue

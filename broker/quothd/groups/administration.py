@@ -8,6 +8,7 @@ from dataclasses import astuple, replace
 from itertools import islice
 from typing import Any
 
+from quothd.access.rights import KnownClient
 from quothd.groups.dead_letters import DeadLetters
 from quothd.groups.store import GroupStore
 from quothd.requests.events import GroupReady
@@ -71,7 +72,8 @@ class Administration:
                     "group_exists", f"group {name!r} of topic {store.topic!r}: {', '.join(differing)}"
                 )
             return self._info(found, now), store.end
-        last = store.create(name, check_new_group(asked, store.topic), asked.start, now)
+        settings = check_new_group(asked, store.topic, request.client)
+        last = store.create(name, settings, asked.start, now)
         return self._info(store.group(name), now), last
 
     def _describe(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
@@ -90,6 +92,8 @@ class Administration:
         asked: UpdateGroup = request.decode()
         group = self._store.group(asked.group)
         settings = _checked(group.name, self._store.topic, group.settings.changed(asked.settings))
+        if request.client is not None and settings.dead_letter != group.settings.dead_letter:
+            request.client.check_dead_letters(self._store.topic, group.name, settings)
         if (settings.mode == CURSOR) != (group.settings.mode == CURSOR):
             raise error("bad_setting", "a cursor stays a cursor, and no other group becomes one")
         is_paused = bool(asked.paused) if asked.paused >= 0 else group.is_paused
@@ -206,9 +210,15 @@ class Administration:
         return log.survey(group.cursor).count(group.cursor, newest)[0].records
 
 
-def check_new_group(asked: OpenGroup, topic: str) -> GroupSettings:
-    """Return the settings of a group that is to be created. Raises ``bad_group`` or ``bad_setting``."""
-    return _checked(check_group(asked.group), topic, GroupSettings.of(asked.settings))
+def check_new_group(asked: OpenGroup, topic: str, client: KnownClient | None) -> GroupSettings:
+    """Return the settings of a group that a client creates.
+
+    Raises ``bad_group``, ``bad_setting``, or ``denied`` for a dead-letter topic to which it may not write.
+    """
+    settings = _checked(check_group(asked.group), topic, GroupSettings.of(asked.settings))
+    if client is not None:
+        client.check_dead_letters(topic, asked.group, settings)
+    return settings
 
 
 def _checked(group: str, topic: str, settings: GroupSettings) -> GroupSettings:

@@ -110,7 +110,7 @@ class HandOuts:
         asked: GroupFetch = request.message
         check_member(asked.member)
         if may_open and asked.group not in self._store.table().by_name:
-            settings = check_new_group(OpenGroup(asked.group), self._store.topic)
+            settings = check_new_group(OpenGroup(asked.group), self._store.topic, request.client)
             self._store.create(asked.group, settings, 0, now)
         group = self._store.table().by_name.get(asked.group)
         if group is None:

@@ -19,12 +19,12 @@ from quothwire.protocol.messages import Operation, Publish, Reply
 class DeadLetterResponder:
     """Makes the answer of a dead letter's publish. origin: the topic whose record it is."""
 
-    __slots__ = ("_letter", "_origin")
+    __slots__ = ("_letter", "origin")
     sees_records_alone: ClassVar[bool] = False
     opens_groups: ClassVar[bool] = False
 
     def __init__(self, origin: str, letter: DeadLetter) -> None:
-        self._origin = origin
+        self.origin = origin
         self._letter = letter
 
     def request(self) -> Any:
@@ -45,7 +45,7 @@ class DeadLetterResponder:
 
     def _frames(self, *problem: bytes) -> Frames:
         letter = self._letter
-        return [b"", self._origin.encode(), letter.group.encode(), b"%d" % letter.number, *problem]
+        return [b"", self.origin.encode(), letter.group.encode(), b"%d" % letter.number, *problem]
 
 
 def publish_of(origin: str, letter: DeadLetter) -> PendingRequest:

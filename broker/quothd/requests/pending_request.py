@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any, ClassVar, Protocol
 
+from quothd.access.rights import KnownClient
 from quothd.requests.text_responder import TextResponder
 from quothwire import batch
 from quothwire.errors import QuothError, error
@@ -99,7 +100,7 @@ class PendingRequest:
     broker holds for it. message: the request decoded, None before `decode`. after: the cursor of a fetch,
     which moves on when a segment had nothing. deadline: the monotonic time up to which a fetch waits, 0 for
     one that does not. group: that of a fetch for a group. retry: the monotonic time at which it is tried
-    again without anything new.
+    again without anything new. client: the one that asks, None if everything is allowed.
     """
 
     responder: Responder
@@ -111,6 +112,7 @@ class PendingRequest:
     deadline: float = 0.0
     group: str = ""
     retry: float = inf
+    client: KnownClient | None = None
 
     def decode(self) -> Any:
         """Return the message, decoded at the first call. Raises ``bad_request`` and what the codec does."""

@@ -13,7 +13,6 @@ from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.topics.metadata import TopicMetadata
 from quothlog import Log, LogInfo
-from quothlog.datadir.topic_file import TopicFile
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import NotDurable
 from quothlog.transactions.transactions import LogTransactions
@@ -136,7 +135,7 @@ class Changes:
     def _update(self, request: PendingRequest) -> TopicInfo:
         metadata = self._metadata
         settings = metadata.topic.settings.changed(request.decode().settings)
-        topic = TopicFile(metadata.topic.name, metadata.topic.log_id, settings)
+        topic = replace(metadata.topic, settings=settings)
         assert metadata.path is not None
         catalog.save(metadata.path, topic, self._log.filesystem)
         metadata.topic, metadata.problem = topic, ""

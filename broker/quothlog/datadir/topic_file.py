@@ -1,7 +1,9 @@
 """The bytes of a topic's settings file, the one truth beside the log.
 
-{"version": 1, "name": ..., "log": ..., "settings": {...}}     one line of JSON
-XXXXXXXXXXXXXXXX                                               xxh3-64 of that line, in hex
+{"version": 1, "name": ..., "log": ..., "settings": {...}, "owner": ...}     one line of JSON
+XXXXXXXXXXXXXXXX                                                             xxh3-64 of that line, in hex
+
+The owner is there only if the topic has one.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ BYTES_MAX = 64 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class TopicFile:
-    """A topic's name, the id of its log, its settings."""
+    """A topic's name, the id of its log, its settings. owner: the client that created it, empty for none."""
 
     name: str
     log_id: int
     settings: TopicSettings
+    owner: str = ""
 
 
 def is_log_id(value: object) -> bool:
@@ -48,9 +51,10 @@ def line_of(data: bytes) -> bytes | None:
 def encode(topic: TopicFile) -> bytes:
     """Encode a settings file."""
     settings = topic.settings.to_map()
-    return checked_line(
-        {"version": file_format.VERSION, "name": topic.name, "log": topic.log_id, "settings": settings}
-    )
+    content = {
+        "version": file_format.VERSION, "name": topic.name, "log": topic.log_id, "settings": settings
+    }  # fmt: skip
+    return checked_line({**content, "owner": topic.owner} if topic.owner else content)
 
 
 def decode(data: bytes) -> TopicFile:
@@ -62,9 +66,9 @@ def decode(data: bytes) -> TopicFile:
         content = json.loads(line)
         if content["version"] != file_format.VERSION:
             raise file_format.of_another_version("a settings file", content["version"])
-        name, log_id = content["name"], content["log"]
-        if not isinstance(name, str) or not is_log_id(log_id):
-            raise TypeError(name, log_id)
-        return TopicFile(name, log_id, TopicSettings().changed(content["settings"]))
+        name, log_id, owner = content["name"], content["log"], content.get("owner", "")
+        if not isinstance(name, str) or not is_log_id(log_id) or not isinstance(owner, str):
+            raise TypeError(name, log_id, owner)
+        return TopicFile(name, log_id, TopicSettings().changed(content["settings"]), owner)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise error("damaged", "the topic's settings file holds what no broker writes there") from None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from quothrules.file.toml_table import TomlTable
 from quothrules.matching import conditions
 from quothrules.matching.conditions import CONTENT_TESTS, Condition, ContentTest
 from quothrules.matching.expression import Expression
 from quothrules.matching.topic_patterns import TopicPatterns
 from quothwire.text.quantity import parse_size, parse_span
+from quothwire.text.toml_table import TomlTable
 
 
 def condition_of(match: TomlTable, form: str) -> Condition:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from quothrules.file.match_table import condition_of, patterns_of
-from quothrules.file.toml_table import TomlTable, parse_document
 from quothrules.matching.record_view import FORMATS, JSON
 from quothrules.matching.template import Template
 from quothrules.matching.topic_patterns import check_target
@@ -16,6 +15,7 @@ from quothwire.errors import error, quoted
 from quothwire.headers import HEADERS_BYTES_MAX
 from quothwire.protocol.group_settings import ATTEMPTS_MAX
 from quothwire.text.quantity import parse_span
+from quothwire.text.toml_table import TomlTable, parse_document
 
 RULES_MAX = 1_000
 DEADLINE_S_MIN, DEADLINE_S_MAX = 0.01, 60.0

@@ -13,6 +13,7 @@ import zmq
 import zmq.utils.z85
 
 from kit.broker.peers import Context, FastPeer, Peers, refused
+from kit.broker.supervisors import Supervisor
 from kit.deadlines import DEADLINE_S, eventually
 from kit.keys import (
     BROKEN_OFF,
@@ -28,6 +29,7 @@ from quothd import Broker
 from quothd.access import authentication, authenticator, self_test
 from quothd.access.authenticator import ENDPOINT, Authenticator, secure
 from quothd.access.denials import REPORTS_MAX, WINDOW_S, DenialReport
+from quothd.service.sd_notify import Notifier
 from quothwire.protocol.messages import Ping
 from quothwire.security.key_file import Key
 
@@ -53,7 +55,23 @@ def kill_authenticator(monkeypatch: pytest.MonkeyPatch, context: Context, broker
         assert failed.wait(DEADLINE_S)
 
 
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    """Return a service manager."""
+    supervisor = Supervisor.below(tmp_path)
+    yield supervisor
+    supervisor.close()
+
+
+@pytest.fixture
+def notifier(supervisor: Supervisor) -> Iterator[Notifier]:
+    notifier = Notifier(supervisor.address)
+    yield notifier
+    notifier.close()
+
+
 def test_a_dead_authenticator_closes_the_door_until_it_is_started_again(
+    notifier: Notifier,
     embed_with_keys: EMBED,
     keys: KeyFiles,
     context: Context,
@@ -61,6 +79,7 @@ def test_a_dead_authenticator_closes_the_door_until_it_is_started_again(
     monkeypatch: pytest.MonkeyPatch,
     refuse_threads: Callable[[str], None],
     caplog: pytest.LogCaptureFixture,
+    supervisor: Supervisor,
 ) -> None:
     """Connected clients go on. The state is in the status of the broker, of its service, and in the log."""
     monkeypatch.setattr(authentication, "LOOK_S", 0.01)
@@ -68,7 +87,7 @@ def test_a_dead_authenticator_closes_the_door_until_it_is_started_again(
     monkeypatch.setattr(authentication, "PAUSE_MAX_S", 0.05)
     caplog.set_level(logging.INFO, "quothd")
     alice = keys.add("alice")
-    broker = embed_with_keys(check_interval=0.01)
+    broker = embed_with_keys(check_interval=0.01, notifier=notifier)
     url = broker.urls[0]
     fast = peers.fast(url, key=alice)
     assert state(fast) == {"authenticator_running": 1, "authenticator_restarts": 0}
@@ -78,9 +97,7 @@ def test_a_dead_authenticator_closes_the_door_until_it_is_started_again(
     for key in (alice, new_key("stranger", keys.server)):
         assert handshake(context, url, key) == BROKEN_OFF
     fast.publish("a", [b"1"])
-    front_end = broker._front_end
-    assert front_end is not None
-    assert front_end._describe().endswith("authenticator down: new connections are refused")
+    supervisor.wait_for("STATUS", "authenticator down: new connections are refused")
     refuse_threads("")
     eventually(lambda: state(fast)["authenticator_running"] == 1, "it is started again")
     assert state(fast)["authenticator_restarts"] == 1

@@ -78,8 +78,10 @@ def test_the_keys_that_a_reload_removes_are_reported_once(
     assert keys.add("bob") != bob
     broker.reload(broker.config)
     assert revoked == [{alice.public_key, bob.public_key}]
-    assert broker._authentication.name_of(carol.public_key) == "carol"
-    assert broker._authentication.name_of(alice.public_key) == ""
+    clients = broker._authentication.clients
+    assert clients is not None
+    assert clients.of_key(carol.public_key).name == "carol"
+    assert not clients.of_key(alice.public_key).name
 
 
 def test_keys_are_switched_on_and_off_by_a_restart_alone(

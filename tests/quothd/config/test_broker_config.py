@@ -303,7 +303,7 @@ def test_the_limits_of_the_protocol_are_the_defaults() -> None:
             amount = float(cells[2].replace(",", "")) * units[cells[3]]
             told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1] + cells[4]), amount)
     told = {key: amount for key, amount in told.items() if key in KEYS}
-    assert len(told) == 22
+    assert len(told) == 24
     assert {key: KEYS[key].default for key in told} == told
 
 

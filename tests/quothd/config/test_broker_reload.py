@@ -261,6 +261,21 @@ def _topics_max(it: Reloaded) -> None:
     assert it.code("new", b"x") == ""
 
 
+def _store_bytes_max(it: Reloaded) -> None:
+    it.fast.publish("t", [b"x"])
+    it.set(store_bytes_max=1)
+    assert [it.code("new", b"x"), it.code("t", b"x")] == ["quota_exceeded", "quota_exceeded"]
+    it.set(store_bytes_max=MIB)
+    assert [it.code("new", b"x"), it.code("t", b"x")] == ["", ""]
+
+
+def _topic_creations_max(it: Reloaded) -> None:
+    it.set(topic_creations_max=1)
+    assert [it.code("new", b"x"), it.code("t", b"x")] == ["quota_exceeded", ""]
+    it.set(topic_creations_max=2)
+    assert [it.code("new", b"x"), it.code("newer", b"x")] == ["", "quota_exceeded"]
+
+
 def _is_busy(it: Reloaded) -> bool:
     asked = [it.fast.send_publish("t", [b"x"]) for _ in range(100)]
     return "busy" in map(code_of, it.fast.answers_to(asked))
@@ -340,6 +355,9 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "workers_max": _workers_max,
     "topics_max": _topics_max,
     "topic_requests_max": _leads_to(_is_busy, topic_requests_max=1),
+    "requests_max": _leads_to(_is_busy, requests_max=1),
+    "store_bytes_max": _store_bytes_max,
+    "topic_creations_max": _topic_creations_max,
     "request_bytes_max": _refuses("t", LARGEST, "busy", request_bytes_max=16 * MIB),
     "waits_max": _waits_max,
     "groups_max": _groups_max,

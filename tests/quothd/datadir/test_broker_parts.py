@@ -16,6 +16,7 @@ import pytest
 
 from kit.broker.peers import refused
 from kit.disk.doubles import SyncedBy
+from quothd.access.ledger import Ledger
 from quothd.datadir import catalog
 from quothd.frontend.registry import TABLE, State, Transition, follow
 from quothd.frontend.schedule import PendingFetches
@@ -59,6 +60,9 @@ def reached_from(start: State) -> set[State]:
     return reached
 
 
+MOST = 100_000
+"""Fetches that may wait."""
+
 # -- pending fetches ----------------------------------------------------------------------------------------
 
 
@@ -68,14 +72,14 @@ def fetch(topic: str, after: int, deadline: float) -> PendingRequest:
 
 def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
     """By a publish, a deadline or the end of a topic, as of a model that is a list."""
-    pending, model = PendingFetches(), list[PendingRequest]()
+    pending, model = PendingFetches(Ledger(lambda _client: {})), list[PendingRequest]()
     now = 0.0
     for _ in range(5_000):
         topic = rng.choice("abc")
         match rng.randrange(6):
             case 0 | 1 | 2:
                 model.append(fetch(topic, rng.randrange(20), now + rng.choice((0.0, 5.0, 50.0, 5_000.0))))
-                pending.add(model[-1])
+                pending.add(model[-1], MOST)
                 continue
             case 3:
                 newest, most = rng.randrange(20), rng.choice((0, 1, 5, 1_000))
@@ -106,10 +110,10 @@ def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
 
 def test_taken_fetches_leave_no_memory_behind() -> None:
     """A tailing reader is pending again and again, with deadlines far away."""
-    pending = PendingFetches()
-    pending.add(fetch("t", 2**50, 1e9))
+    pending = PendingFetches(Ledger(lambda _client: {}))
+    pending.add(fetch("t", 2**50, 1e9), MOST)
     for i in range(10_000):
-        pending.add(fetch("t", i, 1e9))
+        pending.add(fetch("t", i, 1e9), MOST)
         assert len(pending.take_ready("t", i + 1, 10)) == 1
     assert len(pending._deadlines._rows) < 100
     assert len(pending._by_topic["t"]._rows) < 100
@@ -120,9 +124,9 @@ def test_taken_fetches_leave_no_memory_behind() -> None:
 
 def test_the_cost_of_a_publish_does_not_grow_with_fetches_behind_it() -> None:
     """Its cost is the same for any number of readers that wait for later records."""
-    pending = PendingFetches()
+    pending = PendingFetches(Ledger(lambda _client: {}))
     for i in range(1_000):
-        pending.add(fetch("t", 2**50 + i, 1e9))
+        pending.add(fetch("t", 2**50 + i, 1e9), MOST)
     (rows,) = (order._rows for order in pending._by_topic.values())
     looked = Looked(rows)
     pending._by_topic["t"]._rows = looked

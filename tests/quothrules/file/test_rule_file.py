@@ -6,8 +6,8 @@ import pytest
 
 from kit.rules import rule_of, rules_of
 from quothrules.file.rule_file import parse_rule_file
-from quothrules.file.toml_table import FILE_BYTES_MAX
 from quothwire.errors import RequestError
+from quothwire.text.toml_table import FILE_BYTES_MAX
 
 WHOLE = """\
 name = "orders"

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quothrules.file.toml_lines import Path, lines_of
+from quothwire.text.toml_lines import Path, lines_of
 
 DOCUMENT = '''\
 # a comment with [brackets] and "quotes"

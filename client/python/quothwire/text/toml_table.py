@@ -1,16 +1,16 @@
-"""Tables of a rule file whose values are checked as they are taken. Every error names the line at fault."""
+"""Tables of a TOML document whose values are checked as they are taken. Every error names the line."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from quothrules.file.toml_lines import Path, lines_of
 from quothwire.errors import QuothError, error, quoted
 from quothwire.text.quantity import parse_size, parse_span
 from quothwire.text.suggestion import nearest
+from quothwire.text.toml_lines import Path, lines_of
 
 FILE_BYTES_MAX = 262_144
 """Longer than any list of rules that a person writes. The broker keeps every version of it."""
@@ -23,6 +23,7 @@ class TomlTable:
     """One table of a document.
 
     origin: names the document in errors. lines: those of all paths of the document. path: that of this table.
+    label: names the table in errors, the tables in it, too; empty: the line is enough.
     """
 
     origin: str
@@ -31,6 +32,11 @@ class TomlTable:
     path: Path = ()
     asked: dict[str, None] = field(default_factory=dict)
     """The keys that were asked for, in this order: all that there may be."""
+    label: str = ""
+
+    def labelled(self, label: str) -> TomlTable:
+        """Return this table with a label."""
+        return replace(self, label=label)
 
     def wrong(self, name: str | None, problem: str, hint: str = "") -> QuothError:
         """Make the error for a key, or for the table itself, with its line."""
@@ -73,11 +79,11 @@ class TomlTable:
         """Take a size in bytes."""
         return self.convert(name, parse_size, default)
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Take one text or a list of texts. Empty without the key."""
+    def texts(self, name: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
+        """Take one text or a list of texts. Empty without the key, and with an empty list where it may be."""
         value = self._value(name, [])
         listed = value if isinstance(value, list) else [value]
-        if name in self.values and not listed:
+        if name in self.values and not listed and not may_be_empty:
             raise self.wrong(name, f"{name} is an empty list")
         for number, one in enumerate(listed):
             if not isinstance(one, str) or not one:
@@ -85,12 +91,12 @@ class TomlTable:
                 raise self._wrong(at, f"{name} is a text or a list of texts, not {quoted(one)}")
         return tuple(listed)
 
-    def each(self, name: str, convert: Callable[[str], T]) -> tuple[T, ...]:
+    def each(self, name: str, convert: Callable[[str], T], *, may_be_empty: bool = False) -> tuple[T, ...]:
         """Take one text or a list of texts, and convert each. An error has the line of that text."""
         is_list = isinstance(self.values.get(name), list)
         return tuple(
             self._converted((*self.path, name, number) if is_list else (*self.path, name), name, convert, one)
-            for number, one in enumerate(self.texts(name))
+            for number, one in enumerate(self.texts(name, may_be_empty=may_be_empty))
         )
 
     def convert(self, name: str, convert: Callable[[Any], T], default: T) -> T:
@@ -125,7 +131,7 @@ class TomlTable:
                 raise self.wrong(name, f"there is no key {name!r} here", hint)
 
     def _inner(self, path: Path, values: dict[str, Any]) -> TomlTable:
-        return TomlTable(self.origin, self.lines, values, path)
+        return TomlTable(self.origin, self.lines, values, path, label=self.label)
 
     def _value(self, name: str, default: object) -> Any:
         if not self.has(name):
@@ -143,13 +149,16 @@ class TomlTable:
     def _wrong(self, path: Path, problem: str, hint: str = "") -> QuothError:
         while path and path not in self.lines:
             path = path[:-1]
-        return error("bad_setting", f"{self.origin}:{self.lines.get(path, 1)}: {problem}", hint or None)
+        label = f"{self.label}: " if self.label else ""
+        return error(
+            "bad_setting", f"{self.origin}:{self.lines.get(path, 1)}: {label}{problem}", hint or None
+        )
 
 
-def parse_document(text: str, origin: str) -> TomlTable:
+def parse_document(text: str, origin: str, characters_max: int = FILE_BYTES_MAX) -> TomlTable:
     """Parse a document. Raises `RequestError` ``bad_setting`` with the line, also for a syntax error."""
-    if len(text) > FILE_BYTES_MAX:
-        raise error("bad_setting", f"{origin} has {len(text):,} characters, at most {FILE_BYTES_MAX:,}")
+    if len(text) > characters_max:
+        raise error("bad_setting", f"{origin} has {len(text):,} characters, at most {characters_max:,}")
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:

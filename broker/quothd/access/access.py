@@ -1,0 +1,95 @@
+"""Decides for the front end what each request may do. The clients file says who may do what.
+
+Without keys there are no clients, and everything is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quothd.access.clients_file import ClientTable
+from quothd.access.ledger import ALL, Ledger, Limits
+from quothd.access.quota import Quota
+from quothd.access.rights import STRANGER, KnownClient
+from quothd.access.topic_scope import EVERYTHING, TopicScope
+from quothd.config.config import Config
+from quothd.requests.pending_request import PendingRequest
+from quothwire.errors import QuothError
+
+
+class Access:
+    """The rights of the clients, and what they have. Owned by the front end's thread.
+
+    clients: those of the file; None: no keys are used. ledger: what the clients have, within their quotas.
+    """
+
+    def __init__(self, config: Config, clients: ClientTable | None = None) -> None:
+        self.clients = clients
+        self._totals = _totals(config)
+        self.ledger = Ledger(self._limits_of)
+
+    def configure(self, config: Config, clients: ClientTable | None) -> None:
+        """Apply another configuration, and another version of the clients file."""
+        self.clients = clients
+        self._totals = _totals(config)
+
+    def client_of(self, user_id: str | None) -> KnownClient | None:
+        """Return the client with the User-Id of a message, its public key; None: everything is allowed.
+
+        That is so without keys, and for a connection of the broker's own process, which has no key: None as
+        the User-Id says so, an empty text does not. A key that is not in the file gets a client without
+        rights.
+        """
+        if self.clients is None or user_id is None:
+            return None
+        return self.clients.of_key(user_id)
+
+    def check(self, client: KnownClient | None, request: PendingRequest) -> None:
+        """Note whose request it is. Raises ``denied`` unless the client has the right."""
+        request.client = client
+        if client is not None:
+            client.check(request.operation, request.topic)
+
+    def renew(self, requests: Iterable[PendingRequest]) -> list[tuple[PendingRequest, QuothError]]:
+        """Give requests that wait the clients of this version of the file.
+
+        Returns those that are not allowed any more, and why. They keep the client that they count for.
+        """
+        refused = []
+        for request in requests:
+            if request.client is not None and self.clients is not None:
+                client = self.clients.by_name.get(request.client.name, STRANGER)
+                try:
+                    client.check(request.operation, request.topic)
+                    request.client = client
+                except QuothError as problem:
+                    refused.append((request, problem))
+        return refused
+
+    def visible(self, client: KnownClient | None, topic: str) -> bool:
+        """Return True if the client may know of a topic."""
+        return topic in scope_of(client)
+
+    def prefixes_for(self, client: KnownClient | None, requested: bytes) -> list[bytes]:
+        """Return the subscriptions that a client gets in place of the one to a prefix that it asks for.
+
+        An announcement has one of them exactly if it has the requested prefix, and the client may know of
+        its topic. None is a prefix of another one, so that there are as few as possible.
+        """
+        return scope_of(client).beginnings(requested)
+
+    def _limits_of(self, name: str) -> Limits:
+        if name == ALL:
+            return self._totals
+        return self.clients.limits_of(name) if self.clients is not None else {}
+
+
+def scope_of(client: KnownClient | None) -> TopicScope:
+    """Return the topics that a client may know of."""
+    return client.visible if client is not None else EVERYTHING
+
+
+def _totals(config: Config) -> Limits:
+    """Return the quotas of all clients together, except for those that hold without a ledger, too."""
+    limits = {Quota.TOPIC_CREATIONS: config.topic_creations_max}
+    return {**limits, Quota.STORE_BYTES: config.store_bytes_max} if config.store_bytes_max else limits
