@@ -12,7 +12,7 @@ from typer.completion import shell_complete
 
 from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, option, show_help
 from quothcli.cli.exit_status import CommandStatus, guarded, open_streams, report_error
-from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Timeout, Url
+from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Key, Timeout, Url
 from quothcli.cli.session import Session
 from quothcli.cli.usage import UsageError, text_and_hint
 from quothwire import VERSION
@@ -137,10 +137,11 @@ def _before(
     ] = False,
     url: Url = None,
     ctx: Ctx = None,
+    key_file: Key = None,
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
     """Keep the options before the command. Raises ``bad_setting`` for a variable that does not exist."""
     check_variables(os.environ, _keys)
-    context.obj = Session(url, timeout, form, ctx)
+    context.obj = Session(url, timeout, form, ctx, key_file)
     show_help(context)

@@ -51,7 +51,8 @@ def test_broker_gets_a_secret_and_a_public_file_and_the_lines_of_its_configurati
     assert [mode(path), mode(make.folder / "broker.pub")] == [0o600, 0o644]
     assert zmq.auth.load_certificate(path) == (key.public_key.encode(), key.secret_key.encode())
     lines = "\n".join(made.lines[2:])
-    assert tomllib.loads(lines) == {"security": {"server_key": str(path)}}
+    clients = str(make.folder / "clients.toml")
+    assert tomllib.loads(lines) == {"security": {"server_key": str(path), "clients": clients}}
     assert f"--server {make.folder}/broker.pub" in made.err
     assert key.secret_key not in f"{made}"
 

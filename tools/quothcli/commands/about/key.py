@@ -107,8 +107,9 @@ def _for_broker(key: Key, path: Path) -> tuple[str, list[str]]:
         name = key.name if re.fullmatch(_BARE, key.name) else f'"{key.name}"'
         lines = [f"[clients.{name}]", f'key = "{key.public_key}"']
         return "for the broker's clients file, to which the client's rights are added", lines
-    path_text = json.dumps(str(path), ensure_ascii=False)
-    return "for the broker's configuration", ["[security]", f"server_key = {path_text}"]
+    files = {"server_key": path, "clients": path.with_name("clients.toml")}
+    lines = [f"{name} = {json.dumps(str(file), ensure_ascii=False)}" for name, file in files.items()]
+    return "for the broker's configuration, with the file of its clients' keys", ["[security]", *lines]
 
 
 def _pair() -> tuple[str, str]:
