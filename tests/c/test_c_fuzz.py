@@ -25,7 +25,7 @@ def test_vectors_and_their_mutations_keep_all_promises(part: str, tmp_path: Path
     sources = [
         fuzz / f"{part}.c",
         fuzz / "replay.c",
-        *(source / f"{name}.c" for name in ("codec", "shapes", "msgpack", "batch")),
+        *(source / f"{name}.c" for name in ("codec", "shapes", "msgpack", "batch", "errors", "key_file")),
     ]
     link(sources, *(SANITIZERS if can_sanitize() else ()), program=tmp_path / "fuzz")
     seeds = write(tmp_path / "seeds")[part]

@@ -202,7 +202,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["quoth-tail", "nonsense", "t"], "bad_request: nonsense: Invalid argument"),
     (["quoth-tail", "URL", "a/b"], "bad_topic: 'a/b' is not a topic's name"),
     (["quoth-pub", "URL", "a\nb"], "bad_topic: "),
-    (["quoth-copy", "URL"], "usage: quoth-copy URL FROM TO"),
+    (["quoth-copy", "URL"], "usage: quoth-copy [-k KEY_FILE] URL FROM TO"),
 ]
 
 

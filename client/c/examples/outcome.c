@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "program.h"
 
@@ -10,6 +11,7 @@ static int status_of(int code) {
     switch (code) {
     case QUOTH_OK: return DONE;
     case QUOTH_BAD_REQUEST:
+    case QUOTH_BAD_SETTING:
     case QUOTH_BAD_TOPIC:
     case QUOTH_BAD_GROUP:
     case QUOTH_BAD_POINTER: return USAGE;
@@ -40,6 +42,11 @@ int report(int code, const char *format, ...) {
 int report_error(const quoth_error *error) {
     print(error->name, error->text);
     return status_of(error->code);
+}
+
+const char *key_file(const char *given) {
+    const char *found = given ? given : getenv("QUOTH_KEY");
+    return found && *found ? found : NULL;
 }
 
 int parse_number(const char *digits, uint64_t *number) {

@@ -1,11 +1,11 @@
 /* quoth-pub: a record for each line of the standard input.
 
-     quoth-pub [-t SECONDS] [-w BATCHES] URL TOPIC < lines
+     quoth-pub [-k KEY_FILE] [-t SECONDS] [-w BATCHES] URL TOPIC < lines
 
    Lines are collected into batches, several of which are in flight. Each line is stored once and in order, through
    busy brokers, lost connections and restarts. At the end it prints how many lines were acknowledged. A batch that is
    not acknowledged within -t seconds has failed, and ends the program; of its lines it is not known whether they are
-   stored. -w 1 has one batch in flight.
+   stored. -w 1 has one batch in flight. -k: the key for a broker with keys; else that of the variable QUOTH_KEY.
 
    After the first SIGINT or SIGTERM it takes no more lines and waits for acknowledgements, after the second for
    nothing.
@@ -140,16 +140,17 @@ static void publish(publisher *state) {
         } else if (quoth_producer_poll(state->producer, 0, &error)) {
             fail(state, report_error(&error));
         }
-        wait_for_something(state);
+        if (!state->status || !is_settled(state)) wait_for_something(state);
     }
 }
 
 static int usage(const char *what) {
-    fprintf(stderr, "quoth-pub: usage: %s\nusage: quoth-pub [-t SECONDS] [-w BATCHES] URL TOPIC < lines\n", what);
+    fprintf(stderr, "quoth-pub: usage: %s\n"
+                    "usage: quoth-pub [-k KEY_FILE] [-t SECONDS] [-w BATCHES] URL TOPIC < lines\n", what);
     return USAGE;
 }
 
-static int run(const char *url, const char *topic, uint64_t timeout_s, uint64_t window) {
+static int run(const char *url, const char *topic, const char *key, uint64_t timeout_s, uint64_t window) {
     quoth_options options = QUOTH_OPTIONS;
     quoth_producer_options how = QUOTH_PRODUCER_OPTIONS;
     publisher state = {NULL, NULL, 0, 0, 0, 0, 0, 0, 1, DONE};
@@ -157,6 +158,7 @@ static int run(const char *url, const char *topic, uint64_t timeout_s, uint64_t 
     quoth_error error;
     options.timeout_ms = how.timeout_ms = (int64_t)timeout_s * 1000;
     options.name = program_name;
+    options.key_file = key_file(key);
     how.window = (uint32_t)window;
     how.on_outcome = take_outcome;
     how.context = &state;
@@ -175,9 +177,11 @@ static int run(const char *url, const char *topic, uint64_t timeout_s, uint64_t 
 
 int main(int count, char **arguments) {
     uint64_t timeout_s = TIMEOUT_S, window = WINDOW_MAX;
+    const char *key = NULL;
     int option, status;
     opterr = 0;
-    while ((option = getopt(count, arguments, "+t:w:")) != -1) {
+    while ((option = getopt(count, arguments, "+k:t:w:")) != -1) {
+        if (option == 'k') key = optarg;
         if (option == 't' && (!parse_number(optarg, &timeout_s) || timeout_s < 1 || timeout_s > 86400))
             return usage("-t takes 1 to 86400 seconds");
         if (option == 'w' && (!parse_number(optarg, &window) || window < 1 || window > WINDOW_MAX))
@@ -186,5 +190,5 @@ int main(int count, char **arguments) {
     }
     if (count - optind != 2) return usage("URL and TOPIC");
     if ((status = install_signal_handlers()) != DONE) return status;
-    return run(arguments[optind], arguments[optind + 1], timeout_s, window);
+    return run(arguments[optind], arguments[optind + 1], key, timeout_s, window);
 }

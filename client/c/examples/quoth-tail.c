@@ -1,11 +1,11 @@
 /* quoth-tail: a line for each record of a topic, also for new ones, for ever.
 
-     quoth-tail [-t SECONDS] URL TOPIC [AFTER]
+     quoth-tail [-k KEY_FILE] [-t SECONDS] URL TOPIC [AFTER]
 
    It waits for a topic that does not exist yet and goes on through any outage of the broker; -t says how long it waits
    for the broker at first. It reports records that are missing on stderr and goes on behind them. At its end it prints
    the cursor behind the last line that it has written: give it as AFTER to go on there. AFTER 0, the default, is before
-   everything.
+   everything. -k: the key for a broker with keys; else that of the variable QUOTH_KEY.
 
    Exit status: 0 the reader of the output is gone, 1 failed, 2 wrong usage, 3 the topic was deleted, 4 no answer,
    128 + N ended by signal N. */
@@ -92,11 +92,12 @@ static int follow(quoth_reader *reader, uint64_t *cursor) {
 }
 
 static int usage(const char *what) {
-    fprintf(stderr, "quoth-tail: usage: %s\nusage: quoth-tail [-t SECONDS] URL TOPIC [AFTER]\n", what);
+    fprintf(stderr, "quoth-tail: usage: %s\nusage: quoth-tail [-k KEY_FILE] [-t SECONDS] URL TOPIC [AFTER]\n",
+            what);
     return USAGE;
 }
 
-static int run(const char *url, const char *topic, uint64_t after, uint64_t timeout_s) {
+static int run(const char *url, const char *topic, const char *key, uint64_t after, uint64_t timeout_s) {
     quoth_options options = QUOTH_OPTIONS;
     quoth_reader_options how = QUOTH_READER_OPTIONS;
     quoth_client *client;
@@ -104,6 +105,7 @@ static int run(const char *url, const char *topic, uint64_t after, uint64_t time
     quoth_error error;
     options.timeout_ms = (int64_t)timeout_s * 1000;
     options.name = program_name;
+    options.key_file = key_file(key);
     how.after = after;
     how.on_gap = report_gap;
     if (quoth_connect(url, &options, &client, &error)) return report_error(&error);
@@ -119,16 +121,20 @@ static int run(const char *url, const char *topic, uint64_t after, uint64_t time
 
 int main(int count, char **arguments) {
     uint64_t timeout_s = TIMEOUT_S, after = 0;
+    const char *key = NULL;
     int option, status;
     opterr = 0;
-    while ((option = getopt(count, arguments, "+t:")) != -1)
-        if (option != 't' || !parse_number(optarg, &timeout_s) || timeout_s < 1 || timeout_s > 86400)
-            return usage(option == 't' ? "-t takes 1 to 86400 seconds" : "no such option, or no value behind it");
+    while ((option = getopt(count, arguments, "+k:t:")) != -1) {
+        if (option == 'k') key = optarg;
+        if (option == 't' && (!parse_number(optarg, &timeout_s) || timeout_s < 1 || timeout_s > 86400))
+            return usage("-t takes 1 to 86400 seconds");
+        if (option == '?') return usage("no such option, or no value behind it");
+    }
     count -= optind;
     arguments += optind;
     if (count < 2 || count > 3) return usage("URL and TOPIC");
     if (count == 3 && !parse_number(arguments[2], &after))
         return report(QUOTH_BAD_POINTER, "%s is no pointer (decimals, as it prints its cursor)", arguments[2]);
     if ((status = install_signal_handlers()) != DONE) return status;
-    return run(arguments[0], arguments[1], after, timeout_s);
+    return run(arguments[0], arguments[1], key, after, timeout_s);
 }

@@ -1,6 +1,6 @@
 /* quoth-work: a worker of a consumer group, which runs a command for each record.
 
-     quoth-work [-e] [-l SECONDS] [-t SECONDS] URL TOPIC GROUP COMMAND [ARGUMENT ...]
+     quoth-work [-e] [-k KEY_FILE] [-l SECONDS] [-t SECONDS] URL TOPIC GROUP COMMAND [ARGUMENT ...]
 
    The command has the value as its input, and the record in QUOTH_TOPIC, QUOTH_GROUP, QUOTH_POINTER and QUOTH_ATTEMPTS.
    Its exit status 0 acknowledges the record, 65 makes a dead letter of it, any other one gives it back. If the command
@@ -8,6 +8,7 @@
    runs. Start as many workers as you like: each record goes to one of them. A group that does not exist is created at
    the beginning of the topic. The worker goes on through any outage of the broker; -t says how long it waits for the
    broker at first. A signal ends it behind the command that runs. -e: it ends when there is nothing to hand out.
+   -k: the key for a broker with keys; else that of the variable QUOTH_KEY, which the command has, too.
 
    Exit status: 0 nothing is left, 1 failed, 2 wrong usage, 3 the topic or the group is gone, 4 no answer, 128 + N ended
    by signal N. */
@@ -35,6 +36,7 @@ const char *program_name = "quoth-work";
 struct worker {
     quoth_group *member;
     char **command;
+    const char *key; /* the path of a key file, NULL for none */
     int64_t lease_ms, timeout_ms;
     int ends; /* when there is nothing to hand out */
 };
@@ -137,8 +139,8 @@ static int handle(struct worker *worker, const quoth_leased *leased) {
     }
     int code = settle(worker, &leased->lease, wait_for(worker, pid, &leased->lease), &error);
     if (!code) code = quoth_group_flush(worker->member, worker->timeout_ms, &error);
-    if (code) report_error(&error); /* the record is handed out again */
-    return DONE;
+    int status = code ? report_error(&error) : DONE;
+    return code == QUOTH_AUTH_FAILED || code == QUOTH_DENIED ? status : DONE; /* else the record is handed out again */
 }
 
 /* ---- the group ---- */
@@ -174,6 +176,7 @@ static int run(struct worker *worker, const char *url, const char *topic, const 
     quoth_error error;
     options.timeout_ms = worker->timeout_ms;
     options.name = program_name;
+    options.key_file = key_file(worker->key);
     how.fetch_records = 1;
     how.lease_ms = worker->lease_ms;
     how.on_gap = report_gap;
@@ -184,25 +187,29 @@ static int run(struct worker *worker, const char *url, const char *topic, const 
     setenv("QUOTH_TOPIC", topic, 1);
     setenv("QUOTH_GROUP", group, 1);
     int status = work(worker);
-    if (quoth_group_leave(worker->member, worker->timeout_ms, &error)) report_error(&error);
+    int has_failed = status != DONE && !end_signal; /* then it was reported, and this fails for the same reason */
+    if (quoth_group_leave(worker->member, worker->timeout_ms, &error) && !has_failed) report_error(&error);
     quoth_group_close(worker->member);
     return status;
 }
 
 static int usage(const char *what) {
     fprintf(stderr, "quoth-work: usage: %s\n"
-                    "usage: quoth-work [-e] [-l SECONDS] [-t SECONDS] URL TOPIC GROUP COMMAND [ARGUMENT ...]\n", what);
+                    "usage: quoth-work [-e] [-k KEY_FILE] [-l SECONDS] [-t SECONDS] URL TOPIC GROUP COMMAND "
+                    "[ARGUMENT ...]\n", what);
     return USAGE;
 }
 
 int main(int count, char **arguments) {
-    struct worker worker = {NULL, NULL, LEASE_S * 1000, TIMEOUT_S * 1000, 0};
+    struct worker worker = {NULL, NULL, NULL, LEASE_S * 1000, TIMEOUT_S * 1000, 0};
     uint64_t seconds;
     int option, status;
     opterr = 0;
-    while ((option = getopt(count, arguments, "+el:t:")) != -1) {
+    while ((option = getopt(count, arguments, "+ek:l:t:")) != -1) {
         if (option == '?') return usage("no such option, or no value behind it");
-        if (option != 'e' && (!parse_number(optarg, &seconds) || seconds < 1 || seconds > SECONDS_MAX))
+        if (option == 'k') worker.key = optarg;
+        int takes_seconds = option == 'l' || option == 't';
+        if (takes_seconds && (!parse_number(optarg, &seconds) || seconds < 1 || seconds > SECONDS_MAX))
             return usage("-l and -t take 1 to 43200 seconds");
         if (option == 'e') worker.ends = 1;
         if (option == 'l') worker.lease_ms = (int64_t)seconds * 1000;

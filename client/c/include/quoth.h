@@ -29,6 +29,10 @@
  * bytes. The broker recognises a publish that it has stored, so nothing is stored twice. However long the broker
  * was away, a client is served again within two seconds of its return.
  *
+ * Keys. With a key the connections are encrypted, and the broker and the client know each other. A broker that refuses
+ * the handshake ends all calls of that connection at once with QUOTH_AUTH_FAILED, also those that wait. Batches of a
+ * producer have failed with it. The next call tries again.
+ *
  * Text is UTF-8. A topic's name has 1 to 200 bytes. Pointers and times are microseconds since 1970, UTC. */
 
 #ifndef QUOTH_H
@@ -194,12 +198,14 @@ typedef struct quoth_options {
     int64_t resend_ms;  /* then a request without an answer is sent again, whatever its connection looks like;
                            default 5,000 */
     const char *name;   /* for people: default "libquoth" */
-    /* CURVE: 40 characters of Z85 each; NULL: none. The socket encrypts if all three are given. A broker of this
-     * version has no CURVE yet and does not answer such a client. */
+    /* CURVE without a key file: 40 characters of Z85 each, all three of them; NULL: none. */
     const char *server_key, *public_key, *secret_key;
+    /* The path of a key file, see client/c/README.md: it holds the key of this client, and that of the broker. NULL: no
+     * key. It is read once. QUOTH_BAD_SETTING: it cannot be used, or group or others may read it. */
+    const char *key_file;
 } quoth_options;
 
-#define QUOTH_OPTIONS {sizeof(quoth_options), 0, 0, 0, NULL, NULL, NULL, NULL}
+#define QUOTH_OPTIONS {sizeof(quoth_options), 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
 
 /* Connects to a broker, tcp://HOST:PORT or ipc://PATH, and waits until it answers. options: NULL for the defaults.
  * The client is the caller's, who closes it. */

@@ -149,17 +149,19 @@ static void send(quoth_channel *channel, quoth_request *request) {
     channel->due = earlier(channel->due, request->due);
 }
 
-/* Sends requests again that may be lost, and settles those that are over. Returns how many. */
+/* Sends requests again that may be lost, and settles those that are over: all of them after a rejection. Returns how
+ * many. */
 static unsigned check(quoth_channel *channel, int64_t now, int found) {
+    const quoth_link *link = &channel->link;
     unsigned over = 0;
     for (unsigned row = channel->count; row-- > 0;) {
         quoth_request *request = channel->asked[row];
-        if (is_over(request, now)) {
-            quoth_link_no_answer(&channel->link, NAMES[request->operation], request->topic, &request->error);
-            request->error.outcome_unknown = request->unanswered > 0;
+        if (link->rejection || is_over(request, now)) {
+            quoth_link_no_answer(link, NAMES[request->operation], request->topic, &request->error);
+            request->error.outcome_unknown = request->unanswered > 0 && (link->was_connected || !link->rejection);
             settle(channel, request, request->error.code);
             over++;
-        } else if (is_to_be_sent(request, now, found, channel->link.connected)) {
+        } else if (is_to_be_sent(request, now, found, link->connected)) {
             send(channel, request);
         }
     }
@@ -179,9 +181,13 @@ void quoth_channel_ask(quoth_channel *channel, quoth_request *request) {
     request->unanswered = 0;
     request->backoff_ms = BACKOFF_MS;
     request->absent_until = QUOTH_NEVER;
-    if (!request->arguments_size) {
+    request->code = QUOTH_OK;
+    if (!request->arguments_size)
         request->code = quoth_fail(&request->error, QUOTH_TOO_LARGE, NULL, "arguments of %s above %d bytes",
                                    NAMES[request->operation], QUOTH_ARGUMENTS_MAX);
+    else if (channel->link.rejection)
+        request->code = quoth_link_retry(&channel->link, &request->error);
+    if (request->code) {
         request->state = QUOTH_SETTLED;
         return;
     }
@@ -204,7 +210,7 @@ void quoth_channel_turn(quoth_channel *channel, int64_t until) {
         int found = quoth_link_wait(&channel->link, earlier(until, channel->due));
         int64_t now = quoth_now(); /* before the answers are taken: then none comes too late */
         settled = take_answers(channel, now);
-        if (found || now >= channel->due) settled += check(channel, now, found);
+        if (found || now >= channel->due || channel->link.rejection) settled += check(channel, now, found);
         if (settled || now >= until) return;
     }
 }

@@ -6,6 +6,8 @@
  *      v  |
  *     refused for now: sent again after a pause. An earlier copy may still be answered with a result
  *
+ * A handshake that is refused settles all of them, and the next one that is asked tries the link again.
+ *
  * Sending twice is safe: reads change nothing, the broker recognises a publish by its producer id and sequence,
  * and a deletion names the log's id. Belongs to one thread. */
 
@@ -62,7 +64,7 @@ void quoth_request_begin(const quoth_channel *channel, quoth_request *request, u
 /* Frees what a settled request holds. */
 void quoth_request_end(quoth_request *request);
 
-/* Sends a request. It is settled at once if its arguments are too large. */
+/* Sends a request. It is settled at once if its arguments are too large, or a refused link cannot be tried again. */
 void quoth_channel_ask(quoth_channel *channel, quoth_request *request);
 
 /* Forgets a request: its answer will be skipped. */

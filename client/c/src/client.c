@@ -74,19 +74,36 @@ static void take_options(const quoth_options *given, quoth_options *options) {
     if (!options->name) options->name = "libquoth";
 }
 
+static int take_key_file(const char *path, quoth_shared *shared, quoth_error *error) {
+    char public_key[sizeof shared->key.public_key];
+    size_t size = strlen(path) + 1;
+    shared->key_file = malloc(size);
+    if (!shared->key_file) return quoth_fail_memory(error);
+    memcpy(shared->key_file, path, size);
+    int code = quoth_key_read(path, &shared->key, error);
+    if (code) return code;
+    if (zmq_curve_public(public_key, shared->key.secret_key) < 0)
+        return quoth_fail(error, QUOTH_SYSTEM, "install a libzmq with libsodium", "this libzmq has no CURVE");
+    if (strcmp(public_key, shared->key.public_key) == 0) return QUOTH_OK;
+    return quoth_fail(error, QUOTH_BAD_SETTING, "take both from one pair",
+                      "the key file %s: its public-key is not that of its secret-key", path);
+}
+
 static int take_keys(const quoth_options *options, quoth_shared *shared, quoth_error *error) {
     const char *keys[] = {options->server_key, options->public_key, options->secret_key};
+    char *places[] = {shared->key.server_keys[0], shared->key.public_key, shared->key.secret_key};
     int given = 0;
-    for (int key = 0; key < 3; key++) {
-        if (!keys[key]) continue;
-        given++;
-        if (strlen(keys[key]) != sizeof shared->curve[key] - 1)
-            return quoth_fail(error, QUOTH_BAD_REQUEST, NULL, "a CURVE key has 40 characters");
-        memcpy(shared->curve[key], keys[key], sizeof shared->curve[key]);
+    for (int key = 0; key < 3; key++) given += keys[key] != NULL;
+    if (options->key_file && !given) return take_key_file(options->key_file, shared, error);
+    if (given && (given < 3 || options->key_file))
+        return quoth_fail(error, QUOTH_BAD_REQUEST, NULL,
+                          "CURVE takes a key file, or the broker's key and a pair of the client's");
+    for (int key = 0; given && key < 3; key++) {
+        if (!quoth_is_key(quoth_span_of(keys[key])))
+            return quoth_fail(error, QUOTH_BAD_REQUEST, NULL, "a CURVE key is %d characters of Z85",
+                              QUOTH_KEY_CHARACTERS);
+        memcpy(places[key], keys[key], QUOTH_KEY_CHARACTERS);
     }
-    if (given && given < 3)
-        return quoth_fail(error, QUOTH_BAD_REQUEST, NULL, "CURVE takes the broker's key, and a pair of the client's");
-    shared->has_curve = given == 3;
     return QUOTH_OK;
 }
 

@@ -19,7 +19,7 @@
 enum { RECONNECT_MS = 50, RECONNECT_MAX_MS = 200, CONNECT_MS = 1500, HANDSHAKE_MS = 3000, HEARTBEAT_MS = 1000,
        SILENCE_MS = 15000, UNACKNOWLEDGED_MS = 2500, WATCH_MS = 500 };
 
-#define EVENTS (ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECTED)
+#define EVENTS (ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECTED | QUOTH_REJECTIONS)
 
 /* ---- the system ---- */
 
@@ -65,7 +65,8 @@ void quoth_shared_release(quoth_shared *shared) {
     if (__atomic_sub_fetch(&shared->users, 1, __ATOMIC_ACQ_REL)) return;
     if (shared->context)
         while (zmq_ctx_term(shared->context) < 0 && errno == EINTR) continue;
-    memset(shared->curve, 0, sizeof shared->curve);
+    quoth_wipe(&shared->key, sizeof shared->key);
+    free(shared->key_file);
     free(shared->url);
     free(shared);
 }
@@ -76,11 +77,16 @@ static int set_number(void *socket, int option, int number) {
     return zmq_setsockopt(socket, option, &number, sizeof number);
 }
 
-static int set_curve(void *socket, const quoth_shared *shared) {
-    static const int OPTIONS[] = {ZMQ_CURVE_SERVERKEY, ZMQ_CURVE_PUBLICKEY, ZMQ_CURVE_SECRETKEY};
-    for (int key = 0; shared->has_curve && key < 3; key++)
-        if (zmq_setsockopt(socket, OPTIONS[key], shared->curve[key], sizeof shared->curve[key]) < 0) return -1;
-    return 0;
+static int set_key(void *socket, int option, const char key[QUOTH_KEY_CHARACTERS + 1]) {
+    return zmq_setsockopt(socket, option, key, QUOTH_KEY_CHARACTERS + 1);
+}
+
+static int set_curve(quoth_link *link) {
+    const quoth_key *key = &link->shared->key;
+    if (!*key->secret_key) return 0;
+    return set_key(link->socket, ZMQ_CURVE_SERVERKEY, key->server_keys[link->server_key])
+           | set_key(link->socket, ZMQ_CURVE_PUBLICKEY, key->public_key)
+           | set_key(link->socket, ZMQ_CURVE_SECRETKEY, key->secret_key);
 }
 
 static int set_options(quoth_link *link) {
@@ -109,34 +115,57 @@ static int open_monitor(quoth_link *link) {
            || zmq_socket_monitor(link->socket, address, EVENTS) < 0 || zmq_connect(link->monitor, address) < 0;
 }
 
-int quoth_link_open(quoth_link *link, quoth_shared *shared, quoth_error *error) {
+static void close_socket(quoth_link *link) {
+    if (link->socket) {
+        zmq_socket_monitor(link->socket, NULL, 0);
+        zmq_close(link->socket);
+    }
+    if (link->monitor) zmq_close(link->monitor);
+}
+
+/* Begins with another socket, and closes the one before. That stays after an error. */
+static int open_socket(quoth_link *link, int server_key, quoth_error *error) {
+    quoth_link fresh;
     int code = QUOTH_OK;
+    memset(&fresh, 0, sizeof fresh);
+    fresh.shared = link->shared;
+    fresh.server_key = server_key;
+    fresh.descriptor = -1;
+    fresh.socket = zmq_socket(fresh.shared->context, ZMQ_DEALER);
+    if (!fresh.socket || set_options(&fresh) || open_monitor(&fresh))
+        code = quoth_fail(error, QUOTH_SYSTEM, "close some clients", "no socket can be made: %s", zmq_strerror(errno));
+    else if (set_curve(&fresh))
+        code = quoth_fail(error, QUOTH_BAD_REQUEST, NULL, "the CURVE keys: %s", zmq_strerror(errno));
+    else if (zmq_connect(fresh.socket, fresh.shared->url) < 0)
+        code = quoth_fail(error, QUOTH_BAD_REQUEST, "like tcp://127.0.0.1:5555", "%s: %s", fresh.shared->url,
+                          zmq_strerror(errno));
+    close_socket(code ? &fresh : link);
+    if (!code) *link = fresh;
+    return code;
+}
+
+static int known_server_key(const quoth_shared *shared) {
+    return __atomic_load_n(&shared->server_key, __ATOMIC_RELAXED);
+}
+
+int quoth_link_open(quoth_link *link, quoth_shared *shared, quoth_error *error) {
     memset(link, 0, sizeof *link);
     __atomic_add_fetch(&shared->users, 1, __ATOMIC_RELAXED);
     link->shared = shared;
-    link->descriptor = -1;
-    link->socket = zmq_socket(shared->context, ZMQ_DEALER);
-    if (!link->socket || set_options(link) || open_monitor(link))
-        code = quoth_fail(error, QUOTH_SYSTEM, "close some clients", "no socket can be made: %s", zmq_strerror(errno));
-    else if (set_curve(link->socket, shared) < 0)
-        code = quoth_fail(error, QUOTH_BAD_REQUEST, "40 characters of Z85 each", "the CURVE keys: %s",
-                          zmq_strerror(errno));
-    else if (zmq_connect(link->socket, shared->url) < 0)
-        code = quoth_fail(error, QUOTH_BAD_REQUEST, "like tcp://127.0.0.1:5555", "%s: %s", shared->url,
-                          zmq_strerror(errno));
+    int code = open_socket(link, known_server_key(shared), error);
     if (code) quoth_link_close(link);
     return code;
 }
 
 void quoth_link_close(quoth_link *link) {
     if (!link->shared) return;
-    if (link->socket) {
-        zmq_socket_monitor(link->socket, NULL, 0);
-        zmq_close(link->socket);
-    }
-    if (link->monitor) zmq_close(link->monitor);
+    close_socket(link);
     quoth_shared_release(link->shared);
     link->shared = NULL;
+}
+
+int quoth_link_retry(quoth_link *link, quoth_error *error) {
+    return open_socket(link, known_server_key(link->shared), error);
 }
 
 /* ---- messages ---- */
@@ -225,16 +254,68 @@ static void end_if_dead(quoth_link *link, int64_t now) {
         link->descriptor = -1;
 }
 
-static int take_event(quoth_link *link, unsigned event, int value) {
-    if (event == ZMQ_EVENT_CONNECTED) {
-        link->descriptor = value;
-        return 0;
+/* Ends the attempts to connect: libzmq would go on with some of them. */
+static void refuse(quoth_link *link, quoth_rejection rejection) {
+    zmq_disconnect(link->socket, link->shared->url);
+    link->rejection = rejection;
+    link->connected = 0;
+    link->descriptor = -1;
+}
+
+/* Begins another attempt, with another socket. Without one libzmq may go on with the present one. */
+static void try_server_key(quoth_link *link, int server_key) {
+    quoth_link before = *link;
+    if (open_socket(link, server_key, NULL)) return;
+    link->is_lost = 1;
+    link->was_connected = before.was_connected;
+    link->closings = before.closings;
+}
+
+/* Tries the other server key at once after the first closing, the third, ...; libzmq pauses after those between.
+ * is_over: libzmq does not try again. */
+static void take_closing(quoth_link *link, int is_over) {
+    int keys = *link->shared->key.server_keys[1] ? 2 : 1;
+    if (++link->closings >= QUOTH_CLOSINGS_MAX * keys) {
+        quoth_rejection rejection = quoth_ask_mechanism(link->shared->context, link->shared->url);
+        if (rejection) {
+            refuse(link, rejection);
+            return;
+        }
+        link->closings = 0;
     }
-    int was_lost = link->was_connected && !link->connected;
-    link->connected = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
-    if (!link->connected) link->descriptor = -1;
-    if (link->connected) link->was_connected = 1;
-    return link->connected && was_lost;
+    int is_other = keys == 2 && link->closings % 2;
+    if (is_other || is_over) try_server_key(link, is_other ? !link->server_key : link->server_key);
+}
+
+static void take_failure(quoth_link *link, unsigned event, unsigned value) {
+    quoth_rejection rejection = quoth_judge(event, value, &link->shared->key);
+    if (rejection == QUOTH_SERVER_KEY)
+        take_closing(link, event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
+    else if (rejection)
+        refuse(link, rejection);
+}
+
+/* Returns 1 if a lost connection was made again. */
+static int take_success(quoth_link *link) {
+    int was_lost = link->is_lost;
+    link->connected = link->was_connected = 1;
+    link->is_lost = link->closings = 0;
+    __atomic_store_n(&link->shared->server_key, link->server_key, __ATOMIC_RELAXED);
+    return was_lost;
+}
+
+static int take_event(quoth_link *link, unsigned event, unsigned value) {
+    if (link->rejection) return 0; /* of attempts before it */
+    switch (event) {
+    case ZMQ_EVENT_CONNECTED: link->descriptor = (int)value; return 0;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: return take_success(link);
+    case ZMQ_EVENT_DISCONNECTED:
+        link->is_lost |= link->connected;
+        link->connected = 0;
+        link->descriptor = -1;
+        return 0;
+    default: take_failure(link, event, value); return 0;
+    }
 }
 
 int quoth_link_read_events(quoth_link *link) {
@@ -247,7 +328,7 @@ int quoth_link_read_events(quoth_link *link) {
         if (size < 6) continue;
         memcpy(&number, event, sizeof number); /* in the order of this machine */
         memcpy(&value, event + 2, sizeof value);
-        found |= take_event(link, number, (int)value);
+        found |= take_event(link, number, value); /* which may begin with another monitor */
     }
     return found;
 }
@@ -283,6 +364,8 @@ int quoth_link_no_answer(const quoth_link *link, const char *operation, quoth_sp
     const char *url = link->shared->url, *gap = topic.size ? " " : "";
     int size = (int)topic.size;
     const char *name = topic.size ? (const char *)topic.bytes : "";
+    if (link->rejection)
+        return quoth_fail_refused(link->rejection, url, &link->shared->key, link->shared->key_file, error);
     if (link->connected)
         return quoth_fail(error, QUOTH_TIMED_OUT, NULL, "%s%s%.*s: no answer from %s in time", operation, gap, size, name,
                           url);

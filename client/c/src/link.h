@@ -7,6 +7,7 @@
  *     handshake       ends after HANDSHAKE_MS: a frozen process accepts connections, too
  *     established     ends if the other host acknowledges no byte for UNACKNOWLEDGED_MS: see tcp_watch.h
  *     silent          ends after SILENCE_MS if the host acknowledges bytes but the process sends none
+ *     refused         the broker does not take the key: see rejection.h. It stays so until quoth_link_retry
  *
  * Belongs to one thread. */
 
@@ -15,7 +16,7 @@
 
 #include <zmq.h>
 
-#include "errors.h"
+#include "rejection.h"
 
 #define QUOTH_NEVER INT64_MAX
 
@@ -30,8 +31,9 @@ uint64_t quoth_random(void);
 typedef struct quoth_shared {
     void *context;
     char *url;
-    char curve[3][41]; /* server key, public key, secret key */
-    int has_curve;
+    char *key_file; /* its path, NULL for none */
+    quoth_key key;  /* all zeros: none */
+    int server_key; /* which of the broker's keys it had last */
     unsigned users;
     /* As the broker and the client have set them when a producer, a reader or a part is opened. */
     size_t payload_bytes_max;
@@ -45,8 +47,12 @@ typedef struct quoth_link {
     quoth_shared *shared;
     void *socket, *monitor;
     int connected;     /* a handshake has succeeded, and the connection was not lost since */
-    int was_connected; /* at any time */
-    int descriptor;    /* of the TCP connection, -1 for none */
+    int was_connected; /* at any time since it was opened, or tried again */
+    int is_lost;       /* what was sent may be lost: a connection has ended, or another server key is tried */
+    int server_key;    /* the one of the broker's keys that is tried */
+    int closings;      /* connections in a row that the broker closed within the handshake */
+    quoth_rejection rejection;
+    int descriptor; /* of the TCP connection, -1 for none */
     int64_t watched_at, read_at; /* the times of the last look at the connection, and at the events */
 } quoth_link;
 
@@ -62,6 +68,9 @@ typedef struct quoth_reply {
 int quoth_link_open(quoth_link *link, quoth_shared *shared, quoth_error *error);
 void quoth_link_close(quoth_link *link);
 
+/* Tries a link again that was refused. It stays refused if the system withholds a socket. */
+int quoth_link_retry(quoth_link *link, quoth_error *error);
+
 /* Sends a request. payload: NULL bytes for none. Returns 0 if the queue is full because no broker is there. */
 int quoth_link_send(quoth_link *link, const uint8_t header[QUOTH_HEADER_BYTES], quoth_span topic, quoth_span arguments,
                     const quoth_span *payload);
@@ -75,7 +84,8 @@ void quoth_reply_move(quoth_reply *to, quoth_reply *from);
 
 quoth_span quoth_frame(zmq_msg_t *frame);
 
-/* Waits until something has happened, until a time at the latest. Returns 1 if a lost connection was made again. */
+/* Waits until something has happened, until a time at the latest. Returns 1 if a lost connection was made again: what
+ * was sent before has to be sent again. */
 int quoth_link_wait(quoth_link *link, int64_t until);
 
 /* Reads the events so far, without waiting. Returns 1 if a lost connection was made again. */
@@ -87,7 +97,7 @@ int quoth_link_read_events_at(quoth_link *link, int64_t now);
 /* The descriptors to poll, and 1 if there is something to read now. */
 int quoth_link_descriptors(quoth_link *link, int descriptors[2]);
 
-/* The error for a request without an answer. what: its operation, and the topic. */
+/* The error for a request without an answer: the rejection, if there is one. */
 int quoth_link_no_answer(const quoth_link *link, const char *operation, quoth_span topic, quoth_error *error);
 
 #endif

@@ -72,11 +72,13 @@ int quoth_producer_open(quoth_client *client, const char *topic, const quoth_pro
 
 /* ---- sending ---- */
 
-/* Makes a batch of the records so far. */
+/* Makes a batch of the records so far. A link that was refused is tried again for it. */
 static int seal(quoth_producer *producer, quoth_error *error) {
+    int code = producer->link.rejection ? quoth_link_retry(&producer->link, error) : QUOTH_OK;
+    if (code) return code;
     quoth_sent *one = calloc(1, sizeof *one);
     if (!one) return quoth_fail_memory(error);
-    int code = quoth_records_write(&producer->filling, 0, 0, 0, producer->payload_bytes_max, &one->payload, &one->size,
+    code = quoth_records_write(&producer->filling, 0, 0, 0, producer->payload_bytes_max, &one->payload, &one->size,
                                    error);
     if (code) {
         free(one);
@@ -114,9 +116,21 @@ static void expire_unsent(quoth_producer *producer, int64_t now) {
     }
 }
 
-/* Begins the next round if it is due, and fails batches that are expired. */
+/* Fails all batches. Those in flight may be stored. */
+static void give_up(quoth_producer *producer, const quoth_error *problem) {
+    quoth_inflight_give_up(&producer->inflight, problem);
+    while (producer->inflight.oldest) quoth_inflight_fail_oldest(&producer->inflight, problem, 0);
+}
+
+/* Begins the next round if it is due, and fails batches that are expired, or all of them after a rejection. */
 static void check_clock(quoth_producer *producer, int64_t now) {
     quoth_sent *one = quoth_inflight_oldest(&producer->inflight);
+    if (producer->link.rejection) {
+        quoth_error problem;
+        quoth_link_no_answer(&producer->link, "publish", quoth_span_of(producer->topic), &problem);
+        give_up(producer, &problem);
+        return;
+    }
     if (!one) {
         producer->inflight.again_at = QUOTH_NEVER;
         producer->inflight.heard_at = now;
@@ -258,8 +272,7 @@ void quoth_producer_close(quoth_producer *producer) {
     if (!producer) return;
     if (producer->filling.count) seal(producer, NULL);
     quoth_fail(&problem, QUOTH_CLOSED, NULL, "publish %s: the producer was closed before", producer->topic);
-    quoth_inflight_give_up(&producer->inflight, &problem);
-    while (producer->inflight.oldest) quoth_inflight_fail_oldest(&producer->inflight, &problem, 0);
+    give_up(producer, &problem);
     quoth_records_free(&producer->filling);
     quoth_link_close(&producer->link);
     free(producer);

@@ -6,12 +6,15 @@
 //     const { first } = await client.publish("greetings", [{ value: Buffer.from("hello") }]);
 //     for await (const record of client.tail("greetings")) console.log(record.pointer, String(record.value));
 //     client.close();
+//
+// A broker with keys takes clients with a key file: connect(url, { key: PATH }), or the variable QUOTH_KEY.
 import { Buffer } from "node:buffer";
 import { randomBytes } from "node:crypto";
 import { decode, encode } from "@msgpack/msgpack";
 import { Dealer } from "zeromq";
 import { decodeBody, encodeBatch, parseHeader, QuothError } from "./batch.mjs";
 import { Group } from "./group.mjs";
+import { readKey } from "./key.mjs";
 
 export { QuothError };
 const OPERATIONS = [
@@ -23,6 +26,7 @@ const OPERATIONS = [
 const REFUSED_FOR_NOW = new Set(["busy", "recovering", "stopping", "disk_low"]);
 const NOTHING_STORED = new Set(["bad_request", "bad_topic", "bad_batch", "too_large", "topics_max", ...REFUSED_FOR_NOW]);
 const POINTER_MAX = (1n << 56n) - 1n, PAUSE_MS = 5, PAUSE_MS_MAX = 500, TAIL_MS = 30_000, AWAY_MS = 50;
+const CLOSINGS_MAX = 2; // connections that a broker closes within the handshake: it may have another key
 const BIG = { useBigInt64: true };
 
 // With BigInt msgpack encodes a number above 2^32 as a float, which the broker refuses where an integer is due.
@@ -35,8 +39,9 @@ function widened(value) {
 
 const pause = (ms) => new Promise((resume) => setTimeout(resume, ms));
 
-export async function connect(url, { timeoutMs = 10_000, resendMs = 5_000 } = {}) {
-  const client = new Client(url, timeoutMs, resendMs);
+// key: the path of a key file, for a broker with keys.
+export async function connect(url, { timeoutMs = 10_000, resendMs = 5_000, key = process.env.QUOTH_KEY } = {}) {
+  const client = new Client(url, timeoutMs, resendMs, readKey(key));
   try {
     await client.ask("hello", "", { client: "quoth-node" });
     return client;
@@ -47,7 +52,7 @@ export async function connect(url, { timeoutMs = 10_000, resendMs = 5_000 } = {}
 }
 
 class Client {
-  #socket = new Dealer({ linger: 0, reconnectInterval: 50, reconnectMaxInterval: 200, heartbeatInterval: 1_000 });
+  #socket;
   #pending = new Map(); // by correlation id
   #correlation = 0n;
   connected = false;
@@ -55,12 +60,29 @@ class Client {
   #producers = new Map(); // by topic: { id, stored }
   #publishing = Promise.resolve();
 
-  constructor(url, timeoutMs, resendMs) {
-    Object.assign(this, { timeoutMs, resendMs });
+  #refused = false;
+  #closings = 0;
+
+  constructor(url, timeoutMs, resendMs, keys) {
+    Object.assign(this, { url, timeoutMs, resendMs, hasKey: "curveSecretKey" in keys });
+    const intervals = { reconnectInterval: 50, reconnectMaxInterval: 200, heartbeatInterval: 1_000 };
+    this.#socket = new Dealer({ linger: 0, ...intervals, ...keys });
     this.#socket.events.on("disconnect", () => Object.assign(this, { connected: false, wasLost: true }));
     this.#socket.events.on("handshake", () => {
       if (this.wasLost) for (const request of this.#pending.values()) this.#send(request); // they may be lost, too
       Object.assign(this, { connected: true, wasLost: false });
+      this.#closings = 0;
+    });
+    this.#socket.events.on("handshake:error:auth", () => this.#refuse("does not know the key, or has revoked it"));
+    this.#socket.events.on("handshake:error:protocol", ({ error }) => {
+      if (error.code !== "ERR_ZMTP_MECHANISM_MISMATCH") return;
+      this.#refuse(this.hasKey ? "takes no keys, and one was given" : "wants a key, and none was given");
+    });
+    this.#socket.events.on("handshake:error:other", ({ error }) => {
+      const isClosed = error.code === "EPIPE" || error.code === "ECONNRESET";
+      if (this.hasKey && isClosed && ++this.#closings === CLOSINGS_MAX) {
+        this.#refuse("has another key than the server-key, or it cannot check keys now");
+      }
     });
     this.#socket.connect(url);
     this.#receive();
@@ -71,8 +93,25 @@ class Client {
     for (const request of this.#pending.values()) request.reject(new QuothError("closed"));
   }
 
+  // Ends all requests. The next one tries again.
+  #refuse(text) {
+    this.#refused = true;
+    this.#socket.disconnect(this.url);
+    for (const request of this.#pending.values()) {
+      const problem = new QuothError("auth_failed", `the broker at ${this.url} ${text}`);
+      request.reject(Object.assign(problem, { unanswered: request.copies }));
+    }
+  }
+
+  #retry() {
+    this.#refused = false;
+    this.#closings = 0;
+    this.#socket.connect(this.url);
+  }
+
   // Sends a request until its outcome is known, the same frames each time. Returns the reply, with the payload.
   ask(operation, topic = "", fields = {}, { payload, timeoutMs = this.timeoutMs, waitMs = 0 } = {}) {
+    if (this.#refused) this.#retry();
     return new Promise((resolve, reject) => {
       const id = ++this.#correlation;
       const header = Buffer.from([0xd1, 0x51, 1, OPERATIONS.indexOf(operation), ...Array(12).fill(0)]);

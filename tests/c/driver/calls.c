@@ -1,6 +1,6 @@
 /* Makes the calls of the library that it reads, one a line, and prints what they return: see the tests.
  *
- *     calls URL [TIMEOUT_MS [RESEND_MS [SERVER_KEY PUBLIC_KEY SECRET_KEY]]]
+ *     calls URL [TIMEOUT_MS [RESEND_MS [KEY_FILE | SERVER_KEY PUBLIC_KEY SECRET_KEY]]]
  *
  * A line with a dot ends what a call prints; the first one says that it is connected.
  * Bytes are hex, "-" for none of them, "~" for absent ones. A call that fails prints "error", the name of its code,
@@ -459,6 +459,7 @@ int main(int count, char **arguments) {
     char *line = malloc(LINE_BYTES_MAX);
     options.timeout_ms = count > 2 ? atoi(arguments[2]) : 0;
     options.resend_ms = count > 3 ? atoi(arguments[3]) : 0;
+    options.key_file = count == 5 ? arguments[4] : NULL;
     options.server_key = count > 6 ? arguments[4] : NULL;
     options.public_key = count > 6 ? arguments[5] : NULL;
     options.secret_key = count > 6 ? arguments[6] : NULL;

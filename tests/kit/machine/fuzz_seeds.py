@@ -25,12 +25,12 @@ ROW = 5
 INPUT_BYTES_MAX = 1 << 16
 """Larger batches would make the fuzzer slow."""
 HEADER_BYTES = 16
-SEEDS = "batch", "codec"
+SEEDS = "batch", "codec", "key"
 
 
 def write(folder: Path) -> dict[str, list[Path]]:
     """Write all seeds; returns the files of each fuzzer."""
-    made = {"batch": _batches(), "codec": _messages()}
+    made = {"batch": _batches(), "codec": _messages(), "key": _key_files()}
     return {name: [_file(folder / name, content) for content in sorted(set(made[name]))] for name in SEEDS}
 
 
@@ -89,6 +89,19 @@ def _input(frames: list[bytes]) -> bytes:
     arguments = frames[(1 if is_reply else 2) :][:1]
     shape = bytes([is_reply]), header, bytes([min(len(topic), 255), len(frames) % 256])
     return b"".join([*shape, *arguments])[:INPUT_BYTES_MAX]
+
+
+def _key_files() -> Iterator[bytes]:
+    """Yield key files: whole, of a broker, public, in other forms of TOML, and with a mistake."""
+    keys = ["".join(chr(33 + (row * 7 + place) % 2 + 16) for place in range(40)) for row in range(4)]
+    name, servers = 'name = "alice"', f'server-key = "{keys[0]}"\nserver-key-next = "{keys[1]}"'
+    public, secret = f'public-key = "{keys[2]}"', f'secret-key = "{keys[3]}"'
+    yield f"# alice\n[metadata]\n{name}\n{servers}\n\n[curve]\n{public}\n{secret}\n".encode()
+    yield f"[metadata]\n{name}\n[curve]\n{public}\n{secret}".encode()
+    yield f"[curve]\r\n{public}\r\n".encode()
+    yield f"[other]\nx = [1,\n2]\n[ curve ] # c\n\t{public}# c\nsecret-key='{keys[3]}'".encode()
+    yield f'[metadata]\nname = "a \\"b\\" \u00e9"\n[curve]\n{public}\n{public}'.encode()
+    yield f"[metadata]\nserver-key-next = '{keys[1]}'\n[curve]\n{public}".encode()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 
 import quoth
 from kit.client.conformance import PLAYER, play
+from kit.client.doors import Doors, new_pair
 from kit.deadlines import eventually
 from kit.machine.commands import COMMAND_S
 from kit.machine.processes import shared
@@ -132,6 +133,48 @@ def test_node_and_python_share_the_records_of_a_group(driver: list[str], tmp_pat
             assert eventually(lambda: python.lag().records == 0, "the letter is stored")
         (letter,) = client.read("jobs.g.dead")
         assert (letter.value, letter.headers["quoth-reason"].decode()) == (b"three", "é")
+
+
+def test_a_node_client_takes_a_key_file_and_reports_why_a_key_is_refused(
+    driver: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory := tmp_path / "keys").mkdir()
+    ping = {"call": "ping"}
+    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
+        doors = Doors(broker.url, directory)
+        doors.open(doors.alice)
+        (wide := doors.key_file()).chmod(0o640)
+        files = {
+            "does not know the key, or has revoked it": doors.key_file(new_pair()),
+            "has another key than the server-key": doors.key_file(doors.alice, new_pair()),
+            "and its secret is for the owner alone: chmod 600": wide,
+            "wants a key, and none was given": "",
+        }
+        for text, path in files.items():
+            monkeypatch.setenv("QUOTH_KEY", str(path))
+            code = "bad_setting" if "chmod" in text else "auth_failed"
+            assert (refused := refused_with(driver, doors.url)).startswith(f"{code}: ")
+            assert text in refused
+        monkeypatch.setenv("QUOTH_KEY", str(doors.key_file()))
+        assert made(driver, doors.url, ping)[0]["time"]
+        doors.close()
+        assert "takes no keys, and one was given" in refused_with(driver, broker.url)
+
+
+def refused_with(driver: list[str], url: str) -> str:
+    """Connect to a broker that refuses the client; returns the message."""
+    client = Path(driver[1]).with_name("quoth.mjs").as_uri()
+    script = f"""
+        import {{ connect, QuothError }} from {json.dumps(client)};
+        await connect({json.dumps(url)}).then(() => process.exit(1), (problem) => {{
+            if (!(problem instanceof QuothError)) throw problem;
+            console.log(problem.message);
+        }});
+    """
+    command = ["node", "--input-type=module", "--eval", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=True)
+    assert done.stderr == ""
+    return done.stdout.rstrip("\n")
 
 
 def made(driver: list[str], url: str, *calls: dict[str, Any]) -> list[dict[str, Any]]:
