@@ -105,7 +105,7 @@ class Daemon:
         else:
             config = self._broker.config
             configure(self._writer, config.log_level, config.log_format)
-            note("reloaded", file=self._file, changed=config.differing(before))
+            note("reloaded", file=self._file or "none", changed=config.differing(before))
             if fixed:
                 note("restart_needed", keys=fixed)
         self._notifier.ready()

@@ -1,13 +1,15 @@
 """Runs the rule sets of a broker.
 
-    python -m quothrules URL [--supervised]
+    python -m quothrules URL [--supervised] [--key-on-stdin]
 
 It ends at SIGTERM or Ctrl-C, and gives back what it has in hand. With --supervised it ends with its stdin,
-too, at once: its parent is the broker, and there is nothing to give back to.
+too, at once: its parent is the broker, and there is nothing to give back to. With --key-on-stdin the first
+line of stdin is the key with which it connects, as a list in JSON.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -23,10 +25,14 @@ import quoth
 from quoth.core.options import DEFAULT_URL
 from quothrules.service.rules_service import RulesService
 from quothwire.errors import QuothError
+from quothwire.security.key_file import Key
 
 CONNECT_S = 30.0
 FILES_MAX = 262_144
 """Descriptors that the process asks the system for. A worker takes about eleven."""
+
+
+_SUPERVISED, _KEY_ON_STDIN = "--supervised", "--key-on-stdin"
 
 
 class _Broker(NamedTuple):
@@ -38,7 +44,7 @@ class _Broker(NamedTuple):
 
 def main() -> None:
     """Run until the process is to end."""
-    arguments = [one for one in sys.argv[1:] if one != "--supervised"]
+    arguments = [one for one in sys.argv[1:] if one not in (_SUPERVISED, _KEY_ON_STDIN)]
     url = arguments[0] if arguments else DEFAULT_URL
     service: RulesService | None = None
 
@@ -49,11 +55,12 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    if "--supervised" in sys.argv:
+    key = _key_on_stdin() if _KEY_ON_STDIN in sys.argv else None
+    if _SUPERVISED in sys.argv:
         threading.Thread(target=_watch, name="quoth-rules-parent", daemon=True).start()
     _raise_limits(context := zmq.Context())
     try:
-        client = quoth.connect(_Broker(url, context), wait=CONNECT_S)
+        client = quoth.connect(_Broker(url, context), wait=CONNECT_S, key=key)
     except QuothError as problem:
         sys.exit(f"quothrules: {problem}")
     with client:
@@ -69,6 +76,18 @@ def _raise_limits(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # the system has a limit of its own
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _key_on_stdin() -> Key:
+    """Read the first line of stdin, and no more."""
+    line = b""
+    while not line.endswith(b"\n"):
+        read = os.read(0, 1)
+        if not read:
+            os._exit(0)  # the parent has ended
+        line += read
+    name, public_key, secret_key, server_keys = json.loads(line)
+    return Key(name, public_key, secret_key, tuple(server_keys))
 
 
 def _watch() -> None:

@@ -57,7 +57,7 @@ class KeyFiles:
     def text(self) -> str:
         rights = "".join(f'{right} = ["*"]\n' for right in ("publish", "read", "group", "admin"))
         return "\n".join(
-            f'[clients.{name}]\nkey = "{key.public_key}"\n{rights}' for name, key in self._clients.items()
+            f'[clients."{name}"]\nkey = "{key.public_key}"\n{rights}' for name, key in self._clients.items()
         )
 
     def _write(self) -> None:

@@ -6,22 +6,22 @@ it, clients first get its next key beside the present one, then the broker is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import zmq
 
 from quothd.access.authenticator import Authenticator, Context, Socket, secure
-from quothd.access.broker_keys import BrokerKeys
+from quothd.access.broker_keys import RULES_CLIENT, BrokerKeys
 from quothd.access.clients_file import ClientTable
 from quothd.access.denials import DenialReport, Report
 from quothd.access.rights import KnownClient, Right
 from quothd.access.self_test import Endpoints, require_denials
 from quothd.access.topic_scope import EVERYTHING
 from quothd.service.log_events import note
+from quothwire.errors import error
 from quothwire.security.key_file import Key
 
-RULES_CLIENT = "quoth.rules"
-"""The name of the client with which the process of the routing rules connects."""
 LOOK_S = 1.0
 LOOKS_MAX = 5
 """So many looks without a sign of life mean that the authenticator hangs. Looks are counted and not seconds,
@@ -72,17 +72,21 @@ class Authentication:
         return not self.is_on or (self._authenticator.is_alive and self._missed < LOOKS_MAX)
 
     def start(self) -> None:
-        """Accept the clients from now on. Call it before binding. Raises OSError or RuntimeError."""
+        """Accept the clients from now on. Call it before a socket is bound.
+
+        Raises `BrokerFailure` ``unusable_system``, OSError or RuntimeError.
+        """
         if self._keys is None:
             return
+        if not zmq.has("curve"):
+            text = f"libzmq {zmq.zmq_version()} was built without CURVE, which keys need"
+            raise error("unusable_system", text, "install pyzmq from its wheel, or libzmq with libsodium")
         pair = zmq.curve_keypair()
         public, secret = (part.decode() for part in pair)
         self.rules_key = Key(RULES_CLIENT, public, secret, (self._keys.server.public_key,))
         self.replace(self._keys.clients)
-        try:
+        with _as_os_error("the authenticator cannot start"):
             self._authenticator.start()
-        except zmq.ZMQError as problem:
-            raise OSError(problem.errno, f"the authenticator cannot start: {problem.strerror}") from None
 
     def secure(self, sockets: Iterable[Socket]) -> None:
         """Let sockets require keys. Call it before they are bound."""
@@ -96,7 +100,9 @@ class Authentication:
             return
         pair = zmq.curve_keypair()
         self._authenticator.silent_key = pair[0].decode()
-        require_denials(self._context, endpoints, self._keys.server.public_key, pair, self._monotonic)
+        server_key = self._keys.server.public_key
+        with _as_os_error("the endpoints cannot be tested with a random key"):
+            require_denials(self._context, endpoints, server_key, pair, self._monotonic)
 
     def replace(self, clients: ClientTable | None) -> ClientTable | None:
         """Accept these clients and no others, and report the keys that are not accepted any more.
@@ -164,3 +170,12 @@ class Authentication:
             note("authenticator_down", problem=problem)
         else:
             self._restarts += 1
+
+
+@contextmanager
+def _as_os_error(what: str) -> Iterator[None]:
+    """Turn an error of libzmq, a lack of descriptors for example, into an OSError."""
+    try:
+        yield
+    except zmq.ZMQError as problem:
+        raise OSError(problem.errno, f"{what}: {problem.strerror}") from None

@@ -11,6 +11,9 @@ from quothd.config.config import Config
 from quothwire.errors import error
 from quothwire.security.key_file import Key, read_key
 
+RULES_CLIENT = "quoth.rules"
+"""The name of the client with which the process of the routing rules connects."""
+
 
 class BrokerKeys(NamedTuple):
     """The keys that a broker works with. server: its own."""
@@ -36,9 +39,17 @@ def read_keys(config: Config) -> BrokerKeys | None:
     if not server.secret_key:
         text = f"server_key: {config.server_key} has no secret key, so it is no key of a broker"
         raise error("bad_setting", text, "name the file with the secret that `quoth key new` made")
-    return BrokerKeys(server, clients_file.read_clients(Path(config.clients)))
+    return BrokerKeys(server, _read_clients(Path(config.clients)))
 
 
 def read_clients(config: Config) -> ClientTable | None:
     """Read the clients file of a configuration, if it has one. Raises `RequestError` ``bad_setting``."""
-    return clients_file.read_clients(Path(config.clients)) if config.clients else None
+    return _read_clients(Path(config.clients)) if config.clients else None
+
+
+def _read_clients(path: Path) -> ClientTable:
+    found = clients_file.read_clients(path)
+    if RULES_CLIENT in found.by_name:
+        text = f"{path}: the client {RULES_CLIENT} is the process of the routing rules, which needs no entry"
+        raise error("bad_setting", text, "give the client another name")
+    return found

@@ -56,5 +56,8 @@ def bind_with_access(bind: Callable[[str], None], url: str, config: Config) -> N
             os.chown(path, -1, group)
         path.chmod(config.ipc_mode)
     except OSError as problem:
-        text = f"ipc_group: {path} cannot get the group {config.ipc_group!r}: {problem.strerror}"
-        raise error("bad_setting", text, "is the user of the broker a member of it?") from None
+        wanted = f"the mode {config.ipc_mode:04o}" + (
+            f" and the group {config.ipc_group}" if group != -1 else ""
+        )
+        text = f"listen: the socket {path} cannot get {wanted}: {problem.strerror}"
+        raise error("bad_setting", text, "is the user of the broker a member of that group?") from None

@@ -83,6 +83,7 @@ def test_a_dead_authenticator_closes_the_door_until_it_is_started_again(
 ) -> None:
     """Connected clients go on. The state is in the status of the broker, of its service, and in the log."""
     monkeypatch.setattr(authentication, "LOOK_S", 0.01)
+    monkeypatch.setattr(authentication, "LOOKS_MAX", 1_000_000)
     monkeypatch.setattr(authentication, "PAUSE_S", 0.01)
     monkeypatch.setattr(authentication, "PAUSE_MAX_S", 0.05)
     caplog.set_level(logging.INFO, "quothd")
@@ -116,7 +117,7 @@ def test_an_authenticator_that_hangs_is_noticed(
     alice = keys.add("alice")
     broker = embed_with_keys(check_interval=0.01)
     fast = peers.fast(broker.urls[0], key=alice)
-    assert state(fast)["authenticator_running"] == 1
+    eventually(lambda: state(fast)["authenticator_running"] == 1, "it is running")
     goes_on = threading.Event()
     answer = Authenticator._reply
 

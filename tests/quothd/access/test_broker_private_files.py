@@ -131,6 +131,8 @@ def test_a_broker_refuses_keys_that_protect_nothing(refuse: REFUSE, keys: KeyFil
         given = {**keys.settings, **settings}
         assert text in refuse(2, **given)
         assert text in refuse(2, "--check", **given)
+    keys.add("quoth.rules")
+    assert "is the process of the routing rules" in refuse(2, **keys.settings)
     for mode in (0o640, 0o604, 0o660):
         keys.server_file.chmod(mode)
         assert f"chmod 600 {keys.server_file}" in refuse(2, **keys.settings)
