@@ -83,7 +83,7 @@ def test_unknown_key_and_no_key_are_refused_with_their_source(quoth: Command, al
     for typed, environment, said in (
         (("--key", bob), {}, f"(key {bob}, from --key-file)"),
         ((), {"QUOTH_KEY_FILE": bob}, f"(key {bob}, from QUOTH_KEY_FILE)"),
-        ((), {}, "(no key was given)"),
+        ((), {}, "wants a key, and none was given"),
     ):
         for line in (("ping",), ("consume", "t", "--group", "g"), ("topic", "ls")):
             happened, _ = quoth(*line, *typed, "--timeout", "60", environment=environment).refused(1)

@@ -135,11 +135,14 @@ class Session(Value):
 
     @contextmanager
     def naming_key(self) -> Iterator[None]:
-        """Name the key and its source in an `AuthError` that is raised inside."""
+        """Name the key and its source in an `AuthError` that is raised inside, if there is a key."""
         try:
             yield
         except AuthError as problem:
-            raise _with_source(problem, self.broker.key_text) from problem
+            broker = self.broker
+            if broker.key is None:
+                raise
+            raise _with_source(problem, broker.key_text) from problem
 
     @contextmanager
     def connect(self, *, wait: bool = False) -> Iterator[quoth.Client]:
