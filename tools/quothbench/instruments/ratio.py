@@ -125,7 +125,7 @@ class RatioBench(NamedTuple):
         self, program: Path, figures: Collection[str] = C_CLIENT, batches: int = c_client.BATCHES
     ) -> None:
         """Measure libquoth beside a bare DEALER. batches: of one measurement."""
-        found = c_client.measure(program, self.broker.url, "c-client", self.pairs, batches)
+        found = c_client.measure(program, self.broker.url, "c-client", self.pairs, batches, self._key_file)
         for name, pairs in zip(C_CLIENT, found, strict=True):
             if name in figures:
                 self.report.row(name, "batches/s", *spreads(pairs), *C_GOAL)
@@ -239,9 +239,7 @@ def ratio(
         broker = stack.enter_context(own_broker(made / "data", **settings))
         clients = stack.enter_context(Clients(1))
         program = None
-        if curve:
-            conditions["c_client"] = "skipped: its bare side has no keys"
-        elif not set(C_CLIENT).isdisjoint(figures):
+        if not set(C_CLIENT).isdisjoint(figures):
             program, conditions["c_client"] = _built(made / "c")
         report = Report(session.printer, "ratio", conditions, COLUMNS)
         RatioBench(broker, clients, made, report, pairs, keys=keys).run(figures, program)
