@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import quoth
+from kit.broker.brokers import BrokerProcess
 from kit.client.keyed import Keyed, auth_error_of, new_key, write_key
 from kit.client.records import Connect
-from kit.deadlines import DEADLINE_S, hold
+from kit.deadlines import DEADLINE_S, eventually, hold
 from quoth import AuthError, Client, ProducerError
 from quothwire.security.key_file import read_key
 
@@ -125,6 +126,26 @@ def test_a_producer_reports_a_revoked_key_and_goes_on_when_it_is_known_again(
     assert [message.value for message in client.read(topic)] == [b"one", b"two"]
 
 
+def test_a_publish_whose_answer_is_lost_with_the_key_is_not_mistaken_for_the_next_one(
+    keyed: Keyed,
+    client: Client,
+    topic: str,
+    connect: Connect,
+    broker: BrokerProcess,
+    pool: ThreadPoolExecutor,
+) -> None:
+    keyed.door.loses_answers = True
+    publishing = pool.submit(client.publish, topic, [b"one"])
+    beside = connect(broker)
+    eventually(lambda: beside.read(topic), "it is stored")
+    keyed.revoke()
+    assert "whether it took effect is not known" in auth_error_of(publishing.result, DEADLINE_S).text
+    keyed.door.loses_answers = False
+    keyed.allow()
+    assert not client.publish(topic, [b"two"]).duplicate
+    assert [message.value for message in beside.read(topic)] == [b"one", b"two"]
+
+
 def test_a_part_of_a_transaction_ends_with_the_reason(keyed: Keyed, client: Client, topic: str) -> None:
     part = client.transaction(topic, "app", 0).part(0)
     keyed.revoke()
@@ -153,6 +174,27 @@ def test_clients_with_both_keys_of_the_broker_are_served_before_and_after_it_is_
     connect(keyed.door.url, key=both).ping()
     found = [message.value for message in client.read(topic)]
     assert sorted(found) == sorted(b"%s%d" % (what, n) for n in range(4) for what in (b"", b"produced "))
+
+
+def test_a_client_reads_its_key_file_again_before_it_fails(
+    keyed: Keyed, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """Keys can be replaced while clients are running."""
+    replaced = new_key("broker")
+    bob = new_key("bob", replaced.public_key)
+    with client.producer(topic) as producer, client.group(topic, "group") as group:
+        for number, key in enumerate((read_key(keyed.alice)._replace(server_keys=bob.server_keys), bob)):
+            write_key(tmp_path, key, "alice")
+            keyed.door.known.clear()
+            keyed.door.known.add(key.public_key)
+            keyed.door.open(replaced)
+            client.publish(topic, [b"%d" % number])
+            producer.send(b"produced")
+            producer.flush()
+            assert len(group.fetch(2, timeout=DEADLINE_S)) > 0
+    keyed.alice.chmod(0o644)
+    keyed.revoke()
+    assert "does not have the server-key of bob's key file" in auth_error_of(client.ping).text
 
 
 def test_a_broker_with_neither_key_is_refused_at_once(keyed: Keyed, connect: Connect, tmp_path: Path) -> None:

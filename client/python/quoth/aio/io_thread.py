@@ -224,6 +224,8 @@ class IOThread:
         link = requests.link
         found = link.monitor in ready and link.read_events()
         now = time.monotonic()  # before the answers are taken: then none comes too late
+        if now >= link.retry_at:
+            link.retry()
         if not found and now < requests.due and link.socket not in ready:
             return
         for request, outcome in requests.take(now, found=found):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROBE_S = 0.1
 """Seconds that the attempt may take: several round trips of a network, too short for a person to notice."""
-MECHANISM_S = 1.0
+MECHANISM_S = 0.5
 """Seconds that each step of asking for the mechanism may take, which only follows on failed handshakes."""
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03"
 """The beginning of a greeting of ZMTP 3, on which the other side sends all of its own."""

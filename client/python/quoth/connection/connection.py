@@ -33,7 +33,7 @@ from weakref import WeakValueDictionary
 import zmq
 
 from quoth.connection.attempts import Attempts
-from quoth.connection.endpoint import Endpoint
+from quoth.connection.endpoint import Endpoint, secure
 from quoth.connection.handshake import FAILED, Handshakes
 from quoth.core.adaptive_timeout import bounded
 from quothwire.batch import Bytes
@@ -46,6 +46,8 @@ RECONNECT_MS, RECONNECT_MAX_MS = 50, 200
 CONNECT_MS = 1_500
 """Long enough for the second attempt of the operating system, which follows after a second."""
 HANDSHAKE_MS = 3_000
+RETRY_S = 0.2
+"""Seconds until the next attempt where handshakes fail again and again."""
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_S = 1_000, 15.0
 UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S = 2.5, 30.0
 WATCH_S = 0.5
@@ -94,8 +96,8 @@ class Link:
         """True if what was sent since `redial` may have reached the broker."""
         self._handshakes = Handshakes(endpoint)
         self._is_automatic = False
-        """True if libzmq has begun to connect again by itself, perhaps long ago. The
-        broker's keys may have changed since then, so a failed handshake says nothing."""
+        """True if libzmq has begun to connect again by itself, perhaps long ago. Keys may have changed since
+        then, so the failed handshake says nothing."""
         try:
             self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
             self.monitor = self._set_up()
@@ -106,6 +108,8 @@ class Link:
         self._polled: list[tuple[Any, int]] = [(self.socket, _READABLE), (self.monitor, _READABLE)]
         self.polled_at = -math.inf
         """When it was last waited for, by the monotonic clock."""
+        self.retry_at = math.inf
+        """When to connect again after a failed handshake, by the monotonic clock: see `retry`."""
         try:
             self._dial()
         except zmq.ZMQError as problem:
@@ -136,6 +140,8 @@ class Link:
         Returns after `WATCH_S` at the latest. now: the present time by the monotonic clock, if it is known.
         """
         self.polled_at = now = time.monotonic() if now is None else now
+        if now >= self.retry_at:
+            self.retry()
         if not 0 <= now - WATCH.checked_at < WATCH_S:
             WATCH.check(now)
         seconds = min(max(seconds, 0.0), WATCH_S)
@@ -186,6 +192,14 @@ class Link:
         self.reconnects += found
         return (self._handshakes.are_failing and self._is_refused_now()) or found
 
+    def retry(self) -> None:
+        """Connect again. libzmq does so by itself, but not after a failed handshake.
+
+        So an idle client, which reads no events, does not try for ever.
+        """
+        self.retry_at = math.inf
+        self._connect()
+
     def redial(self) -> None:
         """Connect again after the broker has refused the connection. Does nothing else otherwise."""
         if self.refused is not None:
@@ -225,35 +239,39 @@ class Link:
         return error("disconnected", f"{what}: no broker answers at {self.url}: {tried}", hint)
 
     def _is_refused_now(self) -> bool:
-        """Hang up and return True if the broker has refused the connection; or try another server key."""
+        """Hang up and return True if the broker has refused the connection; else try once more."""
         if self.refused is not None:
             return False
         if self._is_automatic:
             self._hang_up()
             self._dial()
             return False
-        handshakes, before = self._handshakes, self._handshakes.server_key
-        asks = handshakes.decide()
-        if asks:
+        handshakes = self._handshakes
+        if handshakes.decide():
             handshakes.answered(self._attempts.mechanism())
-        if handshakes.reason is not None:
-            self.refused = handshakes.reason.error(self._endpoint)
-            self._hang_up()
+        self._hang_up()
+        if handshakes.reason is not None and not self._endpoint.is_outdated(handshakes.key):
+            self.refused = handshakes.reason.error(self.url, handshakes.key)
             return True
-        if handshakes.server_key != before or (self._once and not asks):
-            self._hang_up()
+        if handshakes.reason is not None:
+            self._dial()
+        elif handshakes.has_tries:
             self._connect()
+        elif not self._once:
+            self.retry_at = time.monotonic() + RETRY_S
         return False
 
     def _dial(self) -> None:
         """Begin to connect: what has failed before does not count."""
         self._is_automatic = False
+        self.retry_at = math.inf
         self._handshakes.restart()
         self._connect()
 
     def _connect(self) -> None:
-        """Let libzmq try to connect until it succeeds."""
-        self._endpoint.secure(self.socket, self._handshakes.server_key)
+        """Let libzmq try to connect until something accepts the connection."""
+        if (key := self._handshakes.key) is not None:
+            secure(self.socket, key, self._handshakes.server_key)
         self.socket.connect(self.url)
 
     def _hang_up(self) -> None:
@@ -281,6 +299,8 @@ class Link:
             self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
             self.socket.set(zmq.HEARTBEAT_TIMEOUT, silence_ms)
             self.socket.set(zmq.IPV6, int("[" in self.url))
+            with suppress(zmq.ZMQError):  # before 4.3.5 libzmq goes on by itself
+                self.socket.set(zmq.RECONNECT_STOP, zmq.RECONNECT_STOP_HANDSHAKE_FAILED)
             self.socket.monitor(address, _EVENTS)
             monitor = self.socket.context.socket(zmq.PAIR)
             monitor.set(zmq.RCVHWM, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 import zmq
@@ -17,18 +18,18 @@ GivenKey: TypeAlias = "str | os.PathLike[str] | Key | None"
 
 
 class Endpoint:
-    """The address of a broker, shared by all connections of a client. key: None for a broker without keys.
+    """The address of a broker, shared by all connections of a client, in all of its threads.
 
-    server_key: the public key of the broker with which the last handshake succeeded, else the first one of
-    the key file. Any thread may read and set it.
+    key: None for a broker without keys. server_key: the public key of the broker with which the last
+    handshake succeeded; "" if none has.
     """
 
     def __init__(self, url: str, key: GivenKey = None) -> None:
         """Read the key file. Raises `RequestError` ``bad_setting`` for a key that no client can use."""
         self.url = url
         self.key = None if key is None or self.is_inside else _usable(key)
-        self.server_keys = ("",) if self.key is None else self.key.server_keys
-        self.server_key = self.server_keys[0]
+        self.server_key = ""
+        self._path = os.path.abspath(key) if self.key and isinstance(key, (str, os.PathLike)) else None
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r}, {self.key!r})"
@@ -38,12 +39,22 @@ class Endpoint:
         """True for a broker inside this process, which needs no key."""
         return self.url.startswith("inproc:")
 
-    def secure(self, socket: zmq.Socket[bytes], server_key: str) -> None:
-        """Let the next connection of a socket use the key, with a broker that has this public key."""
-        if self.key is not None:
-            socket.set(zmq.CURVE_SERVERKEY, server_key.encode())
-            socket.set(zmq.CURVE_PUBLICKEY, self.key.public_key.encode())
-            socket.set(zmq.CURVE_SECRETKEY, self.key.secret_key.encode())
+    def is_outdated(self, used: Key | None) -> bool:
+        """Read the key file again; True if another key is to be used now. used: by the last handshake.
+
+        A file that cannot be used now, such as one that is being replaced, changes nothing.
+        """
+        if self._path is not None:
+            with suppress(QuothError):
+                self.key = _usable(self._path)
+        return self.key != used
+
+
+def secure(socket: zmq.Socket[bytes], key: Key, server_key: str) -> None:
+    """Let the next connection of a socket use a key, with a broker that has this public key."""
+    socket.set(zmq.CURVE_SERVERKEY, server_key.encode())
+    socket.set(zmq.CURVE_PUBLICKEY, key.public_key.encode())
+    socket.set(zmq.CURVE_SECRETKEY, key.secret_key.encode())
 
 
 def _usable(given: str | os.PathLike[str] | Key) -> Key:

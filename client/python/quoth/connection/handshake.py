@@ -1,7 +1,7 @@
 """Evaluates the failed handshakes of a connection: what to try next, and whether the broker has refused it.
 
     reported       the broker does not know the key (ZAP status 400), cannot check it (500), or one side has
-                   keys and the other one has none: refused at once, and libzmq does not try again
+                   keys and the other one has none: refused at once
     not reported   the broker has closed the connection. It does so if its key differs from the server key,
                    but a broker that is killed in the middle of a handshake looks the same, and so does what
                    accepts connections and closes them. So each server key is tried twice, and then the
@@ -14,11 +14,15 @@ kind counts for clients without a key, too. Uses no socket and no clock.
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import zmq
 
 from quoth.connection.endpoint import Endpoint
 from quothwire.errors import QuothError, error
+
+if TYPE_CHECKING:
+    from quothwire.security.key_file import Key
 
 TRIES = 2
 """Handshakes with one server key that may end without a reason before the mechanism is asked for."""
@@ -56,22 +60,21 @@ class Reason(Enum):
         "the broker's log has the reason",
     )
 
-    def error(self, endpoint: Endpoint) -> QuothError:
+    def error(self, url: str, key: Key | None) -> QuothError:
         """Make the error. It quotes no key."""
         text, hint = self.value
-        name = endpoint.key.name if endpoint.key is not None else ""
-        return error("auth_failed", text.format(url=endpoint.url, name=name or "this client"), hint)
+        name = key.name if key is not None else ""
+        return error("auth_failed", text.format(url=url, name=name or "this client"), hint)
 
 
 class Handshakes:
     """The handshakes of one connection that have failed since the last one that succeeded.
 
-    reason: why the broker has refused the connection; None if it has not, as far as is known. server_key: the
-    one to be used by the next handshake. are_failing: some have failed since the last `decide`.
+    reason: why the broker has refused the connection; None if it has not, as far as is known. key,
+    server_key: those of the next handshake. are_failing: some have failed since the last `decide`.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.server_key = endpoint.server_key
         self._endpoint = endpoint
         self.restart()
 
@@ -79,7 +82,11 @@ class Handshakes:
         """Forget what has failed: another attempt begins."""
         self.reason: Reason | None = None
         self.are_failing = False
-        self._tried = dict.fromkeys(self._endpoint.server_keys, 0)
+        self.key = self._endpoint.key
+        known = self.key.server_keys if self.key is not None else ("",)
+        preferred = self._endpoint.server_key
+        self.server_key = preferred if preferred in known else known[0]
+        self._tried = dict.fromkeys(known, 0)
         self._ask_at = TRIES
 
     def succeeded(self) -> None:
@@ -92,10 +99,15 @@ class Handshakes:
         self.are_failing = True
         if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             self.reason = Reason.UNKNOWN_KEY if value == _UNKNOWN_KEY else Reason.UNABLE
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value == _MISMATCH:
+            self.reason = Reason.NO_KEYS_THERE if self.key else Reason.NO_KEY_GIVEN
+        else:
             self._tried[self.server_key] += 1
-        elif value == _MISMATCH:
-            self.reason = Reason.NO_KEYS_THERE if self._endpoint.key else Reason.NO_KEY_GIVEN
+
+    @property
+    def has_tries(self) -> bool:
+        """True if the next handshake follows at once, because a server key was not tried twice yet."""
+        return self._tried[self.server_key] < TRIES
 
     def decide(self) -> bool:
         """Choose the next server key; True if it is time to ask for the mechanism, see `answered`."""
@@ -110,7 +122,7 @@ class Handshakes:
 
     def answered(self, mechanism: str) -> None:
         """Take note of the mechanism of what listens there; empty if it is no broker."""
-        has_key = self._endpoint.key is not None
+        has_key = self.key is not None
         if mechanism == "CURVE":
             self.reason = Reason.OTHER_SERVER_KEY if has_key else Reason.NO_KEY_GIVEN
         elif mechanism and has_key:
