@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import zmq
 
+from quothd.access.audit import HANDSHAKE, OK, RELOAD, AuditTrail
 from quothd.access.authentication import Authentication
 from quothd.access.broker_keys import read_clients, read_keys
 from quothd.config.check import require_private
@@ -24,6 +25,7 @@ from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
 from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
+from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier
 from quothlog.storage.clock import Clock, SystemClock
@@ -64,6 +66,8 @@ class Broker:
         self._ended: FrontEnd | None = None
         self._lock: DirectoryLock | None = None
         self._authentication: Authentication | None = None
+        self._audit: AuditTrail | None = None
+        self._audit_log: AuditLog | None = None
         self._urls: tuple[str, ...] = ()
         self._context_ended = False
 
@@ -108,10 +112,12 @@ class Broker:
             self._clock.boot_id()
             found = self._take_directory()
             keys = read_keys(self.config)
-            self._authentication = Authentication(self.context, keys, self._clock.monotonic)
+            self._audit = self._begin_audit() if keys is not None else None
+            self._authentication = Authentication(self.context, keys, self._clock.monotonic, self._deny)
             self._authentication.start()
-            ports = self._notifier, self._filesystem, self._clock, os.getpid(), self._authentication
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports)
+            ports = self._notifier, self._filesystem, self._clock, os.getpid()
+            ways = self._authentication, self._audit
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, *ways)
             self._front_end.start()
             self._urls = self._front_end.bound.urls
         except BaseException:
@@ -136,6 +142,19 @@ class Broker:
             note("stray_ignored", directory=directory / "topics", file=name)
         return found
 
+    def _begin_audit(self) -> AuditTrail | None:
+        """Return the audit of a broker with keys, None if it is switched off."""
+        if not self.config.audit:
+            return None
+        self._audit_log = AuditLog(self.config.dir, self._clock)
+        self._audit_log.start()
+        return AuditTrail(self._audit_log.write, self._clock.now)
+
+    def _deny(self, key: str, address: str) -> None:
+        """Record a handshake that was denied. Called by the authenticator's thread."""
+        if self._audit is not None:
+            self._audit.note(HANDSHAKE, "auth_failed", key=key, address=address)
+
     def reload(self, config: Config) -> tuple[str, ...]:
         """Apply another configuration, except for the keys that need a restart; returns those.
 
@@ -151,6 +170,8 @@ class Broker:
             fixed = (*fixed, "clients")
         config = replace(config, **{name: getattr(self.config, name) for name in fixed})
         self._front_end.configure(config, read_clients(config))
+        if self._audit is not None:
+            self._audit.note(RELOAD, OK, detail=",".join(config.differing(self.config)))
         self.config = config
         return fixed
 
@@ -182,6 +203,7 @@ class Broker:
         """Release all resources, except for those that a remaining thread may still use."""
         front_end = self._front_end
         lock, self._lock = self._lock, None
+        audit_log, self._audit_log = self._audit_log, None
         self._urls = ()
         if front_end is not None:
             self._ended, self._front_end = front_end, None
@@ -189,6 +211,8 @@ class Broker:
             front_end.close()
         if self._authentication is not None:
             self._authentication.stop()
+        if audit_log is not None:
+            audit_log.stop()
         try:
             self._end_context()
         finally:

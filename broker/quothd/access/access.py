@@ -6,7 +6,9 @@ Without keys there are no clients, and everything is allowed.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from quothd.access.audit import AuditTrail
 from quothd.access.clients_file import ClientTable
 from quothd.access.ledger import ALL, Ledger, Limits
 from quothd.access.quota import Quota
@@ -17,14 +19,31 @@ from quothd.requests.pending_request import PendingRequest
 from quothwire.errors import QuothError
 
 
+class Sender(NamedTuple):
+    """The connection that a message came from.
+
+    user_id: the public key, as the message has it; None for a connection of the broker's own process, which
+    needs no key. address: that of the other end, if it is known.
+    """
+
+    user_id: str | None
+    address: str = ""
+
+
+OWN_PROCESS = Sender(None)
+
+
 class Access:
     """The rights of the clients, and what they have. Owned by the front end's thread.
 
     clients: those of the file; None: no keys are used. ledger: what the clients have, within their quotas.
     """
 
-    def __init__(self, config: Config, clients: ClientTable | None = None) -> None:
+    def __init__(
+        self, config: Config, clients: ClientTable | None = None, audit: AuditTrail | None = None
+    ) -> None:
         self.clients = clients
+        self._audit = audit
         self._totals = _totals(config)
         self.ledger = Ledger(self._limits_of)
 
@@ -44,11 +63,21 @@ class Access:
             return None
         return self.clients.of_key(user_id)
 
-    def check(self, client: KnownClient | None, request: PendingRequest) -> None:
+    def admit(self, sender: Sender, request: PendingRequest) -> None:
         """Note whose request it is. Raises ``denied`` unless the client has the right."""
-        request.client = client
+        request.client = client = self.client_of(sender.user_id)
+        about = {"key": sender.user_id or "", "address": sender.address}
         if client is not None:
-            client.check(request.operation, request.topic)
+            about["client"] = client.name
+        if self._audit is not None:
+            self._audit.watch(request, **about)
+        if client is not None:
+            try:
+                client.check(request.operation, request.topic)
+            except QuothError as problem:
+                if self._audit is not None:
+                    self._audit.deny(request, problem, **about)
+                raise
 
     def renew(self, requests: Iterable[PendingRequest]) -> list[tuple[PendingRequest, QuothError]]:
         """Give requests that wait the clients of this version of the file.

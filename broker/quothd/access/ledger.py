@@ -77,11 +77,20 @@ class Ledger:
                 self._times[name].append(now)
 
 
+_WORDS = {
+    Quota.TOPICS: "topics",
+    Quota.TOPIC_CREATIONS: "new topics in a minute",
+    Quota.STORE_BYTES: "in the topics that it has created",
+    Quota.REQUESTS: "requests in work",
+    Quota.REQUEST_BYTES: "of requests in work",
+    Quota.WAITS: "fetches that wait",
+    Quota.CONNECTIONS: "connections",
+}
+
+
 def _exceeded(client: str, quota: Quota, limit: int) -> QuothError:
     """Make the error for a quota that is used up."""
     whose = f"client {client!r}" if client else "all clients together"
     shown = format_size(limit) if quota in SIZES else f"{limit:,}"
-    text = f"{whose} may have {quota.replace('_', ' ')} of {shown} at most"
-    if quota is Quota.TOPIC_CREATIONS:
-        text = f"{whose} may create {shown} topics in a minute at most"
-    return error("busy" if quota in IN_WORK else "quota_exceeded", f"quota {quota.value}: {text}")
+    text = f"quota {quota}: {whose} may have at most {shown} {_WORDS[quota]}"
+    return error("busy" if quota in IN_WORK else "quota_exceeded", text)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quothd.config.config import KEYS, TABLES, Config, ConfigKey, File, Mode, Size, Span
+from quothd.config.config import KEYS, Config
+from quothd.config.config_key import TABLES, ConfigKey, File, Mode, Size, Span
 from quothwire.errors import QuothError, error, quoted
 from quothwire.text.paths import given_path
 from quothwire.text.quantity import parse_size, parse_span

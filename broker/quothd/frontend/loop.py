@@ -15,7 +15,8 @@ from functools import partial
 
 import zmq
 
-from quothd.access.access import Access
+from quothd.access.access import OWN_PROCESS, Access, Sender
+from quothd.access.audit import AuditTrail
 from quothd.access.authentication import Authentication
 from quothd.access.clients_file import ClientTable
 from quothd.config.config import Config
@@ -57,9 +58,10 @@ UNSYNCED_HINT = (
 class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
-    Its constructor binds the sockets, and raises where that is not possible. bound: the addresses. Once it
-    has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose threads
-    are still at work. unsynced: those and others that the disk may not hold.
+    Its constructor binds the sockets, and raises where that is not possible. audit: takes records of what
+    clients do. bound: the addresses. Once it has ended: failure: why, None if it was asked to and did what it
+    had to. overrun: the topics whose threads are still at work. unsynced: those and others that the disk may
+    not hold.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class FrontEnd:
         clock: Clock,
         process_id: int,
         authentication: Authentication,
+        audit: AuditTrail | None,
     ) -> None:
         socket, publisher, self.bound = open_sockets(context, config, inproc, authentication)
         self._announcer = Announcer(publisher)
@@ -95,7 +98,7 @@ class FrontEnd:
         self._stop_at: float | None = None
         self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
         ways = self._replies.send, self._announcer.news.__setitem__
-        self._access = Access(config, authentication.clients)
+        self._access = Access(config, authentication.clients, audit)
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
         entries = self._dispatcher.registry.entries
         has_rules = partial(entries.__contains__, RULES_TOPIC)
@@ -229,7 +232,7 @@ class FrontEnd:
             return
         try:
             if self._access.clients is not None:
-                self._access.check(self._access.client_of(self._user_id_of(frames)), request)
+                self._access.admit(self._sender_of(frames), request)
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
@@ -237,9 +240,9 @@ class FrontEnd:
         except QuothError as problem:
             self._replies.send(request.responder.refuse(problem))
 
-    def _user_id_of(self, _frames: list[Frame]) -> str | None:
-        """Return the User-Id of a message's connection; None for one of this process."""
-        return None
+    def _sender_of(self, _frames: list[Frame]) -> Sender:
+        """Return the connection of a message."""
+        return OWN_PROCESS
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""

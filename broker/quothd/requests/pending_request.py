@@ -76,8 +76,13 @@ class Responder(Protocol):
     fetch for a group that does not exist creates it.
     """
 
-    sees_records_alone: ClassVar[bool]
-    opens_groups: ClassVar[bool]
+    @property
+    def sees_records_alone(self) -> bool:
+        """See above."""
+
+    @property
+    def opens_groups(self) -> bool:
+        """See above."""
 
     def request(self) -> Any:
         """Decode the request."""

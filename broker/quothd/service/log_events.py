@@ -86,6 +86,8 @@ EVENTS: dict[str, LogEvent] = {
     # the background check
     "scrub_failed": LogEvent(WARNING, "sealed segments, or those of one topic, cannot be checked"),
     "damage_found": LogEvent(WARNING, "a sealed segment is damaged; `quoth log repair` repairs what it can"),
+    # the audit
+    "audit_failed": LogEvent(ERROR, "audit records cannot be written; their number follows in the file"),
     # the routing rules
     "rules_changed": LogEvent(INFO, "another version of a rule set has effect; 0: it was removed"),
     "rules_group_deleted": LogEvent(INFO, "a group of a former version of a rule set was deleted"),

@@ -16,7 +16,8 @@ import pytest
 from kit.machine.processes import drop_capabilities, in_child
 from quothd.config import template
 from quothd.config.check import check
-from quothd.config.config import KEYS, Config, Size, Span
+from quothd.config.config import KEYS, Config
+from quothd.config.config_key import Size, Span
 from quothd.config.sources import load, read
 from quothd.main import _parser
 from quothwire.errors import QuothError
@@ -29,6 +30,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     "port": ("1", 1, "2", 2, "3", 3),
     "listen": ('["ipc://a"]', ("ipc://a",), "ipc://b, ipc://c", ("ipc://b", "ipc://c"), "", ()),
     "insecure": ("true", True, "0", False, "yes", True),
+    "audit": ("false", False, "1", True, "no", False),
     "auto_create": ("false", False, "on", True, "off", False),
     "durability": ('"synced"', "synced", "written", "written", "synced", "synced"),
     "retention": ('"until_acked"', "until_acked", "limits", "limits", "until_acked", "until_acked"),

@@ -54,7 +54,8 @@ def reload(broker: BrokerProcess, file: Path, text: str) -> None:
 ANOTHER: dict[str, object] = {
     "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
     "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
-    "retention": "until_acked", "rules": False, "ipc_mode": 0o660, "ipc_group": "0", "umask": 0o027,
+    "retention": "until_acked", "rules": False, "audit": False, "ipc_mode": 0o660, "ipc_group": "0",
+    "umask": 0o027,
 }  # fmt: skip
 
 

@@ -1,0 +1,148 @@
+"""Writes the audit records to a file of its own, in a thread of its own.
+
+    audit.log       one JSON object a line, of mode 0600; audit.log.1 is the one before, up to audit.log.3
+
+A disk that stalls or fails keeps no client waiting: records that cannot be written are counted, and the
+number follows once the file can be written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from quothd.access.audit import LEFT_OUT, AuditRecord, AuditThrottle
+from quothd.service.log_events import note
+from quothlog.storage.clock import Clock
+
+NAME = "audit.log"
+FILE_BYTES_MAX = 16 * 2**20
+FILES = 4
+"""Files that are kept, with the one that is written."""
+QUEUE_MAX = 10_000
+"""Records that wait to be written."""
+STOP_S = 2.0
+BATCH_MAX = 1_000
+
+
+class AuditLog:
+    """The audit file of a broker. Any thread may call `write`."""
+
+    def __init__(self, directory: Path, clock: Clock, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
+        self.path = directory / NAME
+        self._clock = clock
+        self._file_bytes_max = file_bytes_max
+        self._queue: SimpleQueue[AuditRecord | None] = SimpleQueue()
+        self._throttle = AuditThrottle()
+        self._lock = threading.Lock()
+        self._lost = 0
+        self._descriptor = -1
+        self._is_failed = False
+        self._thread = threading.Thread(target=self._run, name="quoth-audit", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def write(self, record: AuditRecord) -> None:
+        """Let a record be written; it is counted only if too many wait."""
+        if self._queue.qsize() < QUEUE_MAX:
+            self._queue.put(record)
+        else:
+            self._lose(1)
+
+    def stop(self) -> None:
+        """Write what waits, and end. A disk that stalls is not waited for."""
+        if self._thread.ident is not None:
+            self._queue.put(None)
+            self._thread.join(STOP_S)
+
+    # -- the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        is_over = False
+        while not is_over:
+            records, is_over = self._take()
+            now, time = self._clock.monotonic(), self._clock.now()
+            due = self._throttle.due()
+            written = [one for record in records for one in self._throttle.take(record, now)]
+            if due is not None and (now >= due or is_over):
+                written += self._throttle.end_window(now, time)
+            if lost := self._take_lost():
+                written.append(AuditRecord(time, "audit", LEFT_OUT, left_out=lost))
+            if written:
+                self._append(written)
+        self._close()
+
+    def _take(self) -> tuple[list[AuditRecord], bool]:
+        """Return records that wait, once there is one or a count is due; and True at the end."""
+        due = self._throttle.due()
+        timeout = None if due is None else max(0.0, due - self._clock.monotonic())
+        records: list[AuditRecord] = []
+        with contextlib.suppress(Empty):
+            while len(records) < BATCH_MAX:
+                record = self._queue.get(timeout=timeout)
+                if record is None:
+                    return records, True
+                records.append(record)
+                timeout = 0.0
+        return records, False
+
+    def _lose(self, count: int) -> None:
+        """Count records that are lost."""
+        with self._lock:
+            self._lost += count
+
+    def _take_lost(self) -> int:
+        """Return the number of the lost records, and count from 0."""
+        with self._lock:
+            lost, self._lost = self._lost, 0
+        return lost
+
+    def _append(self, records: list[AuditRecord]) -> None:
+        """Write records. Logs the first failure of several, and counts the records that are lost."""
+        data = "".join(record.line() for record in records).encode()
+        try:
+            self._open(len(data))
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as problem:
+            self._close()
+            self._lose(sum(record.left_out or 1 for record in records))
+            if not self._is_failed:
+                note("audit_failed", problem=f"{self.path}: {problem.strerror}")
+            self._is_failed = True
+        else:
+            self._is_failed = False
+
+    def _open(self, size: int) -> None:
+        """Open the file, or begin another one if this one has no room for so many bytes. Raises OSError."""
+        if self._descriptor >= 0:
+            held = os.fstat(self._descriptor).st_size
+            if not held or held + size <= self._file_bytes_max:
+                return
+            self._close()
+            self._rotate()
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._descriptor = os.open(self.path, flags, 0o600)
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(0, "it is no file")
+        os.fchmod(self._descriptor, 0o600)
+        if status.st_size and os.pread(self._descriptor, 1, status.st_size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")  # a crash, or a full disk, has left half a line
+
+    def _rotate(self) -> None:
+        for number in range(FILES - 1, 0, -1):
+            before = f"{self.path}.{number - 1}" if number > 1 else self.path
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(before, f"{self.path}.{number}")
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,177 @@
+"""The quotas of clients, on a real broker: they hold, they are released, and others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kit.broker.peers import FastPeer, code_of, refused
+from kit.deadlines import eventually
+from kit.text.wording import error_of
+from quothd.access.quota import Quota
+from quothwire.protocol.group_messages import DescribeGroup, GroupFetch, GroupSettle, OpenGroup
+from quothwire.protocol.messages import CreateTopic, DeleteTopic, DescribeTopic, Fetch, UpdateTopic
+from quothwire.protocol.settlement import Settle, Settlement, encode_settlements
+
+FILE = """
+[clients.alice]
+key = "{{alice}}"
+publish = ["*"]
+read = ["*"]
+group = ["*"]
+admin = ["*"]
+[clients.alice.quota]
+{quota}
+[clients.bob]
+key = "{{bob}}"
+publish = ["*"]
+read = ["*"]
+"""
+
+
+def limited(**quota: object) -> str:
+    """A clients file with quotas of alice; bob has none."""
+    return FILE.format(quota="\n".join(f"{name} = {value!r}" for name, value in quota.items()))
+
+
+def used(broker: Any, quota: Quota, client: str = "alice") -> int:
+    """The amount that the broker counts for a client."""
+    found: int = broker.broker._front_end._access.ledger.used(client, quota)
+    return found
+
+
+def test_topics_of_a_client_are_limited_through_deletions_and_restarts(known: Callable[..., Any]) -> None:
+    broker = known(limited(topics=2))
+    peer, other = broker.fast("alice"), broker.fast("bob")
+    peer.publish("a", [b"x"])
+    peer.call(CreateTopic(), "b")
+    problem = error_of(peer.publish, "c", [b"x"])
+    assert problem.code == "quota_exceeded"
+    assert "quota topics: client 'alice' may have at most 2 topics" in problem.text
+    other.publish("c", [b"x"])
+    peer.publish("c", [b"x"])
+    peer.call(UpdateTopic({"max_age": 5.0}), "b")
+    broker.broker.stop()
+    broker = known(limited(topics=2))
+    peer = broker.fast("alice")
+    with refused("quota_exceeded"):
+        peer.publish("d", [b"x"])
+    peer.call(DeleteTopic(), "b")
+    peer.publish("d", [b"x"])
+    assert used(broker, Quota.TOPICS) == 2
+
+
+def test_a_publish_that_is_refused_counts_no_topic(known: Callable[..., Any]) -> None:
+    broker = known(limited(topics=1, topic_creations=1))
+    peer = broker.fast("alice")
+    answer = peer.request(CreateTopic({"max_age": "wrong"}), "a")
+    assert code_of(answer) == "bad_setting"
+    peer.publish("b", [b"x"])
+
+
+def test_bytes_in_the_topics_of_a_client_are_limited(known: Callable[..., Any]) -> None:
+    """By each publisher; a trim makes room, in time; another client's topics are not affected."""
+    broker = known(limited(store_bytes="100 KiB"), check_interval=0.01)
+    peer, other = broker.fast("alice"), broker.fast("bob")
+    peer.publish("mine", [b"x" * 200_000])
+    other.publish("other", [b"x" * 200_000])
+    eventually(lambda: used(broker, Quota.STORE_BYTES) > 200_000, "the topic has reported its size")
+    for publisher, topic in ((peer, "mine"), (other, "mine"), (peer, "new")):
+        problem = error_of(publisher.publish, topic, [b"x"])
+        assert problem.code == "quota_exceeded"
+        assert "quota store_bytes: client 'alice' may have at most 100 KiB" in problem.text
+    peer.publish("other", [b"x"])
+    assert peer.fetch("mine").values == [b"x" * 200_000]
+    peer.call(DeleteTopic(), "mine")
+    peer.publish("new", [b"x"])
+
+
+def test_bytes_of_a_topic_that_hibernates_count_after_a_restart(known: Callable[..., Any]) -> None:
+    broker = known(limited())
+    broker.fast("alice").publish("mine", [b"x" * 200_000])
+    broker.broker.stop()
+    broker = known(limited(store_bytes="100 KiB"))
+    eventually(lambda: used(broker, Quota.STORE_BYTES) > 200_000, "the topic has been opened")
+    with refused("quota_exceeded"):
+        broker.fast("alice").publish("mine", [b"x"])
+
+
+@pytest.mark.parametrize("quota", [{"requests": 2}, {"request_bytes": 3_000}])
+def test_requests_in_work_are_limited_and_others_go_on(
+    known: Callable[..., Any], quota: dict[str, object]
+) -> None:
+    """A client that gets ``busy`` sends them again, as any client does."""
+    broker = known(limited(**quota))
+    peer, other = broker.fast("alice"), broker.fast("bob")
+    peer.publish("t", [b"x"], "synced")
+    codes = pipelined(peer)
+    assert "busy" in codes
+    assert "" in codes
+    assert pipelined(other) == [""] * 100
+    assert (used(broker, Quota.REQUESTS), used(broker, Quota.REQUEST_BYTES)) == (0, 0)
+    peer.publish("t", [b"x"])
+
+
+def pipelined(peer: FastPeer) -> list[str]:
+    """The codes of a hundred publishes that are on their way at once."""
+    asked = [peer.send_publish("t", [b"x" * 1_000], "synced") for _ in range(100)]
+    return [*map(code_of, peer.answers_to(asked))]
+
+
+def test_waits_of_a_client_are_limited_and_end_in_every_way(known: Callable[..., Any]) -> None:
+    broker = known(limited(waits=2))
+    peer, other = broker.fast("alice"), broker.fast("bob")
+    newest = other.publish("t", [b"x"]).last
+
+    def wait(milliseconds: int) -> list[int]:
+        return [peer.send(Fetch(after=newest, wait_ms=milliseconds), "t") for _ in range(3)]
+
+    for end in ("a publish", "time", "a deletion"):
+        asked = wait(50 if end == "time" else 60_000)
+        assert code_of(peer.answer_to(asked[2])) == "busy"
+        assert used(broker, Quota.WAITS) == 2
+        held = other.send(Fetch(after=newest, wait_ms=60_000), "t")
+        if end == "a publish":
+            newest_now = other.publish("t", [b"x"]).last
+        elif end == "a deletion":
+            peer.call(DeleteTopic(), "t")
+        codes = [code_of(one) for one in peer.answers_to(asked[:2])]
+        assert codes == (["unknown_topic"] * 2 if end == "a deletion" else ["", ""])
+        assert used(broker, Quota.WAITS) == 0
+        if end == "a publish":
+            newest = newest_now
+        if end != "time":
+            other.answer_to(held)
+
+
+def test_dead_letter_topics_count_for_the_client_whose_topic_they_come_from(
+    known: Callable[..., Any],
+) -> None:
+    """Without that, groups would give a client topics beyond its quota."""
+    broker = known(limited(topics=2))
+    peer = broker.fast("alice")
+    newest = peer.publish("jobs", [b"x"]).last
+    for group in ("one", "two"):
+        peer.call(OpenGroup(group, settings={"max_attempts": 1}), "jobs")
+        (lease,) = peer.call(GroupFetch(group), "jobs").leases
+        row = Settlement(Settle.TERM, newest, newest, lease[0])
+        peer.call(GroupSettle(group, 1), "jobs", encode_settlements([row]))
+        if group == "one":
+            eventually(lambda: used(broker, Quota.TOPICS) == 2, "the letters have a topic")
+    eventually(lambda: "quota topics" in peer.call(DescribeGroup("two"), "jobs").problem, "the group says so")
+    assert code_of(peer.request(DescribeTopic(), "jobs.two.dead")) == "unknown_topic"
+
+
+def test_a_reload_changes_the_quotas(known: Callable[..., Any]) -> None:
+    broker = known(limited(topics=1))
+    peer = broker.fast("alice")
+    peer.publish("a", [b"x"])
+    with refused("quota_exceeded"):
+        peer.publish("b", [b"x"])
+    broker.reload(limited(topics=2))
+    peer.publish("b", [b"x"])
+    broker.reload(limited(topics=0))
+    with refused("quota_exceeded"):
+        peer.publish("c", [b"x"])

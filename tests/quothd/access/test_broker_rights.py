@@ -1,0 +1,264 @@
+"""The rights of clients, through both protocols: what each allows, and that nothing else is done or seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kit.broker.peers import FastPeer, code_of, refused
+from kit.broker.requests import example
+from kit.disk.logs import encoded
+from kit.text.wording import error_of
+from quothd.access.rights import RIGHTS
+from quothwire.errors import QuothError
+from quothwire.protocol.group_messages import DescribeGroup, GroupFetch, OpenGroup, UpdateGroup
+from quothwire.protocol.messages import (
+    REQUESTS,
+    WITHOUT_TOPIC,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    Fetch,
+    ListTopics,
+    Operation,
+    Publish,
+)
+
+GROUPS = {"DESCRIBE_GROUP", "LIST_GROUPS", "LIST_PENDING", "SEEK_GROUP"}
+ALLOWED = {
+    "publish": {"PUBLISH", "STAGE", "PUBLISH_STAGED", "ABORT", "TRANSACTION", "DESCRIBE"},
+    "read": {"FETCH", "ADVANCE", "SPLIT", "COUNT", "DESCRIBE"},
+    "group": {"OPEN_GROUP", "GROUP_FETCH", "GROUP_SETTLE", "COMMIT_CURSOR", "DESCRIBE", *GROUPS},
+    "admin": {
+        "CREATE", "UPDATE", "DELETE", "TRIM", "ROLL", "DESCRIBE", "UPDATE_GROUP", "DELETE_GROUP", *GROUPS
+    },
+    "": set(),
+}  # fmt: skip
+"""The operations on a topic by the right that allows them."""
+HERE, ABSENT = "orders.here", "orders.absent"
+OTHERS = "other.here", "other.absent"
+
+
+def alice(**rights: str) -> str:
+    """A clients file with the rights of alice."""
+    rows = [f'{right} = ["{pattern}"]' for right, pattern in rights.items() if right]
+    return "\n".join(["[clients.alice]", 'key = "{alice}"', *rows])
+
+
+def outcome(peer: FastPeer, operation: Operation, topic: str) -> QuothError | None:
+    """Ask for an operation; returns the error, if it is one."""
+    payload = encoded([b"x"]) if operation is Operation.PUBLISH else None
+    reply = peer.request(example(operation), "" if operation in WITHOUT_TOPIC else topic, payload).reply
+    return reply if isinstance(reply, QuothError) else None
+
+
+def test_every_operation_has_its_rights() -> None:
+    assert set(RIGHTS) == set(Operation) == set(REQUESTS)
+    assert {operation for operation in RIGHTS if not RIGHTS[operation]} == WITHOUT_TOPIC
+
+
+@pytest.mark.parametrize("right", ALLOWED)
+def test_a_right_allows_its_operations_on_its_topics_and_no_others(
+    known: Callable[..., Any], right: str
+) -> None:
+    """The error does not tell whether a topic exists, and nothing changes."""
+    broker = known(alice(**{right: "orders.*"}))
+    for topic in (HERE, OTHERS[0]):
+        broker.owner.publish(topic, [b"x"])
+    before = broker.owner.describe(OTHERS[0])
+    peer = broker.fast("alice")
+    for operation in Operation:
+        allowed = operation in WITHOUT_TOPIC or operation.name in ALLOWED[right]
+        for topic in (HERE, ABSENT):
+            problem = outcome(peer, operation, topic)
+            assert allowed == (problem is None or problem.code != "denied"), (operation, topic, problem)
+        if operation not in WITHOUT_TOPIC:
+            problems = [outcome(peer, operation, topic) for topic in OTHERS]
+            assert [one and one.code for one in problems] == ["denied", "denied"]
+            texts = {str(one).replace(topic, "TOPIC") for one, topic in zip(problems, OTHERS, strict=True)}
+            assert len(texts) == 1, texts
+    assert broker.owner.describe(OTHERS[0]) == before
+    with refused("unknown_topic"):
+        broker.owner.describe(OTHERS[1])
+
+
+def test_an_error_names_the_client_and_what_it_needs(known: Callable[..., Any]) -> None:
+    peer = known(alice(read="*")).fast("alice")
+    problem = error_of(peer.publish, "orders", [b"x"])
+    assert problem.text == "publish needs publish on 'orders', which client 'alice' does not have"
+    problem = error_of(peer.call, DescribeGroup("g"), "orders")
+    assert "describe group needs group or admin on 'orders'" in problem.text
+
+
+def test_a_connection_whose_key_is_in_the_file_no_more_may_do_nothing(known: Callable[..., Any]) -> None:
+    peer = known(alice(admin="*")).fast("mallory")
+    for operation in Operation:
+        problem = outcome(peer, operation, HERE)
+        assert problem is not None
+        assert problem.code == "denied"
+
+
+def test_the_simple_protocol_has_the_same_rights(known: Callable[..., Any]) -> None:
+    broker = known(alice(read="prices", publish="orders", group="jobs"))
+    for topic in ("prices", "orders", "jobs", "other"):
+        broker.owner.publish(topic, [b"x"])
+    peer = broker.simple("alice")
+    assert peer.topics() == ["jobs", "orders", "prices"]
+    assert len(peer.read("prices")[1]) == 1
+    peer.publish("orders", b"x")
+    assert len(peer.call("group.fetch", "jobs", "g")) > 1
+    denied = [
+        ("read", "orders"), ("publish", "prices", "x"), ("publish", "new", "x"), ("read", "other"),
+        ("group.fetch", "orders", "g"), ("group.ack", "prices", "g", "1-1-1", 1),
+    ]  # fmt: skip
+    for request in denied:
+        assert error_of(peer.call, *request).code == "denied", request
+
+
+# -- what is visible ----------------------------------------------------------------------------------------
+
+
+def test_lists_and_the_status_have_the_topics_with_any_right(known: Callable[..., Any]) -> None:
+    broker = known(alice(read="b*", publish="d", group="e.*", admin="f"))
+    for name in ("a", "b", "bb", "c", "d", "e", "e.1", "f", "g"):
+        broker.owner.publish(name, [b"x"])
+    peer = broker.fast("alice")
+    visible = ["b", "bb", "d", "e.1", "f"]
+    assert peer.call(ListTopics()).names == visible
+    assert peer.call(ListTopics(after="bb", limit=2)).names == ["d", "e.1"]
+    assert peer.call(ListTopics(after="c")).names == ["d", "e.1", "f"]
+    status = peer.status()
+    assert [*status.states] == visible
+    assert [*peer.status(after="b", limit=1).states] == ["bb"]
+    assert (status.topics, status.pid, status.directory, status.counters) == (5, 0, "", {})
+    assert status.server.startswith("quothd ")
+    assert status.uptime > 0
+
+
+def test_an_admin_of_all_topics_sees_the_whole_status(known: Callable[..., Any]) -> None:
+    broker = known(alice(admin="*"))
+    broker.owner.publish("a", [b"x"])
+    status, whole = broker.fast("alice").status(), broker.owner.status()
+    assert (status.directory, status.pid, status.states) == (whole.directory, whole.pid, whole.states)
+    assert set(status.counters) == set(whole.counters)
+
+
+# -- ways around --------------------------------------------------------------------------------------------
+
+
+def test_a_publish_creates_a_topic_of_its_right_only(known: Callable[..., Any]) -> None:
+    broker = known(alice(publish="orders.*", admin="prices.*"))
+    peer = broker.fast("alice")
+    peer.publish("orders.new", [b"x"])
+    peer.call(CreateTopic(), "prices.new")
+    with refused("denied"):
+        peer.call(CreateTopic(), "orders.other")
+    with refused("denied"):
+        peer.publish("prices.other", [b"x"])
+    assert broker.owner.call(ListTopics()).names == ["orders.new", "prices.new"]
+
+
+@pytest.mark.parametrize(("group", "settings"), [("g", {}), ("a.b", {"dead_letter": "orders.mine"})])
+def test_a_group_may_name_dead_letters_that_its_client_may_publish(
+    known: Callable[..., Any], group: str, settings: dict[str, Any]
+) -> None:
+    broker = known(alice(group="jobs", publish="orders.*"))
+    peer = broker.fast("alice")
+    peer.call(OpenGroup(group, settings=settings), "jobs")
+    assert peer.call(DescribeGroup(group), "jobs").group == group
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize(
+    ("group", "settings"),
+    [
+        ("g", {"dead_letter": "other"}),
+        ("g", {"dead_letter": "quoth.rules"}),
+        ("a.b", {}),
+        ("a.b", {"lease": 9.0}),
+    ],
+)
+def test_a_group_names_no_dead_letters_that_its_client_may_not_publish(
+    known: Callable[..., Any], group: str, settings: dict[str, Any], *, is_there: bool
+) -> None:
+    """Neither with a new topic nor in one that is there; not even an admin of the group's topic."""
+    broker = known(alice(group="jobs", admin="jobs", publish="orders.*"))
+    if is_there:
+        broker.owner.publish("jobs", [b"x"])
+    peer = broker.fast("alice")
+    with refused("denied"):
+        peer.call(OpenGroup(group, settings=settings), "jobs")
+    if not is_there:
+        assert broker.owner.call(ListTopics()).names == [], "no empty topic is left"
+    peer.call(OpenGroup("mine", settings={"dead_letter": ""}), "jobs")
+    with refused("denied"):
+        peer.call(UpdateGroup("mine", {"dead_letter": "other"}), "jobs")
+    assert peer.call(UpdateGroup("mine", {"lease": 9.0}), "jobs").settings["dead_letter"] == ""
+
+
+def test_a_group_that_another_client_has_made_is_used_without_a_right_on_its_dead_letters(
+    known: Callable[..., Any],
+) -> None:
+    broker = known(alice(group="jobs"))
+    broker.owner.call(OpenGroup("a.b", settings={"dead_letter": "other"}), "jobs")
+    peer = broker.fast("alice")
+    for settings in ({}, {"dead_letter": "other"}):
+        peer.call(OpenGroup("a.b", settings=settings), "jobs")
+    peer.call(GroupFetch("a.b"), "jobs")
+
+
+def test_a_simple_fetch_makes_no_group_whose_dead_letters_it_may_not_publish(
+    known: Callable[..., Any],
+) -> None:
+    broker = known(alice(group="jobs"))
+    peer = broker.simple("alice")
+    for topic_is_there in (False, True):
+        assert error_of(peer.call, "group.fetch", "jobs", "a.b").code == "denied"
+        if not topic_is_there:
+            broker.owner.publish("jobs", [b"x"])
+    peer.call("group.fetch", "jobs", "g")
+
+
+def test_topics_of_the_system_are_written_by_their_admins_only(known: Callable[..., Any]) -> None:
+    """A rule moves records between any topics."""
+    bob = '\n[clients.bob]\nkey = "{bob}"\npublish = ["a"]\nadmin = ["quoth.*"]'
+    broker = known(alice(publish="*", read="*") + bob, rules=False)
+    peer = broker.fast("alice")
+    with refused("denied"):
+        peer.publish("quoth.rules", [b"x"])
+    broker.fast("bob").publish("quoth.rules", [b"x"])
+    assert peer.fetch("quoth.rules").values == [b"x"]
+
+
+# -- another version of the file ----------------------------------------------------------------------------
+
+
+def test_a_reload_takes_rights_from_requests_that_wait(known: Callable[..., Any]) -> None:
+    both = '\n[clients.bob]\nkey = "{bob}"\nread = ["prices"]'
+    broker = known(alice(read="*") + both)
+    newest = broker.owner.publish("prices", [b"x"]).last
+    peers = [broker.fast(name) for name in ("alice", "bob")]
+    asked = [[peer.send(Fetch(after=newest, wait_ms=60_000), "prices") for _ in range(2)] for peer in peers]
+    for peer in peers:
+        peer.call(DescribeTopic(), "prices")  # behind the fetches, which wait now
+    broker.reload(alice(read="orders") + both)
+    assert [code_of(one) for one in peers[0].answers_to(asked[0])] == ["denied", "denied"]
+    with refused("denied"):
+        peers[0].fetch("prices")
+    broker.owner.publish("prices", [b"y"])
+    assert [code_of(one) for one in peers[1].answers_to(asked[1])] == ["", ""]
+    assert broker.owner.status().waits == 0
+
+
+def test_a_reload_without_a_client_ends_its_rights(known: Callable[..., Any]) -> None:
+    broker = known(alice(publish="*", admin="*"))
+    peer = broker.fast("alice")
+    peer.publish("t", [b"x"])
+    broker.reload("")
+    for request in (Publish(), DeleteTopic()):
+        with refused("denied"):
+            peer.call(request, "t")
+    broker.reload(alice(publish="t"))
+    peer.publish("t", [b"x"])
