@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from typer import Context
@@ -30,9 +30,6 @@ from quothcli.printing.output import Format, Printer
 from quothwire.errors import AuthError, Disconnected, NotFound, QuothError, RequestError, error
 from quothwire.protocol.value import Value
 from quothwire.text.suggestion import nearest
-
-if TYPE_CHECKING:
-    from quothwire.security.key_file import Key
 
 URL_VARIABLE = "QUOTH_URL"
 CONTEXT_VARIABLE = "QUOTH_CONTEXT"
@@ -52,16 +49,18 @@ class ChosenKey(NamedTuple):
     path: Path
     source: str
 
-    def read(self) -> Key:
-        """Read the key file of a client. Raises ``bad_setting``, with the source of the path."""
+    def checked(self) -> Path:
+        """Return the path, of which a client reads the file again when a key is replaced.
+
+        Raises ``bad_setting``, with the source of the path, if it is no key file of a client.
+        """
         from quoth.connection.endpoint import Endpoint
 
         try:
-            key = Endpoint("", self.path).key
+            Endpoint("", self.path)
         except RequestError as problem:
             raise _with_source(problem, f"from {self.source}") from problem
-        assert key is not None, "a path was given"
-        return key
+        return self.path
 
 
 class BrokerAddress(NamedTuple):
@@ -82,7 +81,7 @@ class BrokerAddress(NamedTuple):
 
         Raises `RequestError` ``bad_setting`` for a key file that cannot be used.
         """
-        return quoth.Client(self.url, None, timeout, key=None if self.key is None else self.key.read())
+        return quoth.Client(self.url, None, timeout, key=None if self.key is None else self.key.checked())
 
 
 class Session(Value):
@@ -183,7 +182,7 @@ class Session(Value):
     def _opened(self) -> quoth.Client:
         """Return a client that the caller closes. Raises as `connect` does."""
         broker = self.broker
-        key = None if broker.key is None else broker.key.read()
+        key = None if broker.key is None else broker.key.checked()
         try:
             return quoth.connect(broker.url, key=key, timeout=self.timeout_s)
         except Disconnected as problem:

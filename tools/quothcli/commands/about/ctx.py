@@ -54,8 +54,7 @@ def put(
     """
     key = None
     if session.key_file is not None:
-        ChosenKey(session.key_file, KEY_OPTION).read()
-        key = str(session.key_file.absolute())
+        key = str(ChosenKey(session.key_file, KEY_OPTION).checked().absolute())
     old, new = contexts.change(lambda held: held.add(name, Context(url, session.timeout, key)))
     was = old.contexts.get(name)
     if was is not None and was.url != url:

@@ -84,7 +84,7 @@ def _broker(session: Session) -> tuple[Status | None, list[Finding]]:
     address = session.broker
     try:
         if address.key is not None:
-            address.key.read()
+            address.key.checked()
     except RequestError as problem:
         return None, [fail("key", problem.text, problem.hint)]
     try:

@@ -71,9 +71,7 @@ def broker_of(session: Session) -> JobBroker:
     from quoth.spark.jobs.session import JobBroker
 
     broker = session.broker
-    if broker.key is not None:
-        broker.key.read()  # before Spark starts, and with the source of its path
-    path = None if broker.key is None else str(broker.key.path.absolute())
+    path = None if broker.key is None else str(broker.key.checked().absolute())
     return JobBroker(broker.url, session.timeout_s, report, path)
 
 
