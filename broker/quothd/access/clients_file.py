@@ -27,7 +27,7 @@ from quothd.access.public_key import check_public_key
 from quothd.access.quota import SIZES, Quota
 from quothd.access.rights import STRANGER, KnownClient, Right
 from quothd.access.topic_scope import TopicScope, check_pattern
-from quothd.config.config import NUMBER_MAX
+from quothd.config.config_key import NUMBER_MAX
 from quothwire.errors import error
 from quothwire.text.toml_table import TomlTable, parse_document
 

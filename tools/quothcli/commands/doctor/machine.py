@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import ipaddress
+import os
 import platform
 import re
 import resource
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +32,8 @@ _MAX_ERROR_AT = 3
 """Place of maxerror in `struct timex`, counted in longs."""
 _DESCRIPTORS_BESIDE = 100
 """Sockets, the lock, the scrubber, the interpreter."""
+_LISTENS = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
 _PACKAGES = ("pyzmq", "msgpack", "xxhash", "typer")
 
 
@@ -104,3 +111,38 @@ def _limit_of(pid: int) -> int | None:
         return None
     found = re.search(r"^Max open files\s+(\d+|unlimited)", text, re.MULTILINE)
     return None if found is None else -1 if found[1] == "unlimited" else int(found[1])
+
+
+def open_addresses(pid: int) -> list[str]:
+    """Return the addresses at which a process here accepts TCP connections of other machines.
+
+    None if there is none, or if the system does not tell.
+    """
+    sockets: set[str] = set()
+    with suppress(OSError):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it was closed meanwhile
+                sockets.add(os.readlink(fd))
+    return sorted({at for at, inode in _listening(pid) if f"socket:[{inode}]" in sockets})
+
+
+def _listening(pid: int) -> Iterator[tuple[str, str]]:
+    """Yield address and inode of the listening sockets in the network of a process, without loopback."""
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            host, _, port = fields[1].partition(":")
+            address = _address(host)
+            if fields[3] == _LISTENS and not address.is_loopback:
+                shown = f"[{address}]" if address.version == 6 else str(address)
+                yield f"tcp://{shown}:{int(port, 16)}", fields[9]
+
+
+def _address(digits: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return the address that /proc/net/tcp shows: words of four bytes in the order of this machine."""
+    words = (digits[at : at + 8] for at in range(0, len(digits), 8))
+    address = ipaddress.ip_address(b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words))
+    return getattr(address, "ipv4_mapped", None) or address
