@@ -15,6 +15,7 @@ from zmq.utils.monitor import recv_monitor_message
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, replied
 from kit.deadlines import DEADLINE_S, eventually
+from kit.floods.zmtp import GREETING, GREETING_BYTES, opening
 from kit.machine.processes import descriptors, needs_proc, resident_bytes
 from kit.scale import times
 from quothwire.protocol.messages import Ping, Pong
@@ -23,8 +24,6 @@ QUICK_S = 0.2
 """Ten times the duration of a request on a busy machine, and a fraction of that of a blocked one."""
 CLOSED_WITHIN_S = 15.0
 """More than the three seconds that the broker allows for a handshake."""
-
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
 
 
 def raw(broker: BrokerProcess) -> socket.socket:
@@ -100,11 +99,9 @@ def test_connections_without_a_handshake_are_closed_and_slow_no_client_down(
 def handshaken(broker: BrokerProcess) -> Iterator[socket.socket]:
     """Open a TCP connection and execute the handshake of ZeroMQ by hand."""
     with closing(raw(broker)) as connection:
-        connection.sendall(GREETING)
-        body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-        connection.sendall(b"\x04" + bytes([len(body)]) + body)
+        connection.sendall(opening())
         greeting = b""
-        while len(greeting) < 64 + 2:
+        while len(greeting) < GREETING_BYTES + 2:
             greeting += connection.recv(4_096)
         yield connection
 
