@@ -44,8 +44,8 @@ class Figures(NamedTuple):
     """The outcome of an attack. Sizes in bytes, times in seconds.
 
     before, peak, after: resident memory; after as soon as it was given back, at the latest after `SETTLED_S`.
-    peak_at: since the beginning of its round. settled_s: time until memory and descriptors were given back,
-    infinity for never. quiet, flooded: the better of the rounds' latencies. sent: by each flood.
+    peak_at: since the beginning of the first attack. settled_s: time until memory and descriptors were given
+    back, infinity for never. quiet, flooded: the better of the rounds' latencies. sent: by each flood.
     """
 
     before: int
@@ -85,6 +85,12 @@ class AttackedBroker:
         self.broker = broker
         self.client = client
         self._watch = watch
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it is watched."""
+        return time.monotonic() - self._began
 
     def measure(
         self, floods: Sequence[str], *, rounds: int = 2, quiet_s: float = 1.0, flood_s: float = 2.0
@@ -106,7 +112,7 @@ class AttackedBroker:
                 done.append(Round(Interval(began, middle), Interval(middle, ended)))
                 pin(pid, ours)
         settled_s = self._settle(before + KEPT_BYTES, open_before)
-        peak, peak_at = max(self._watch.peak(one.flood) for one in done)
+        peak, peak_at = self._watch.peak(Interval(done[0].flood.began, time.monotonic()))
         is_killed = self._watch.is_killed
         if is_killed:
             self.client.kill()

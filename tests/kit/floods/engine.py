@@ -74,15 +74,10 @@ class Connection:
         if self.is_open:
             self._go_on()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether the broker has to answer to the handshake before there is more to send."""
-        return not (self.is_open or self.left)
-
     def shake_hands(self) -> None:
         """Read greeting and READY of the broker: before it has sent them, libzmq takes no message."""
         head = GREETING_BYTES + 2
-        size = head if len(self._answer) < head else head + self._answer[-1]
+        size = head if len(self._answer) < head else head + self._answer[head - 1]
         found = self.socket.recv(size - len(self._answer))
         if not found:
             raise ConnectionResetError
@@ -118,13 +113,18 @@ class Engine:
         self._plan = plan
         self.sent: Counter[str] = Counter()
         self._connections: dict[int, Connection] = {}
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End the attack early. Any thread."""
+        self._is_stopped = True
 
     def run(self, until: float) -> None:
         """Attack until the monotonic clock says so; then reset all connections."""
         slowly_at = time.monotonic() + 1
         with select.epoll() as self._epoll:
             try:
-                while (now := time.monotonic()) < until:
+                while (now := time.monotonic()) < until and not self._is_stopped:
                     self._connect_all()
                     for number, events in self._epoll.poll(min(_POLL_S, until - now)):
                         self._attend(self._connections[number], events)
@@ -170,8 +170,8 @@ class Engine:
     # -- events ---------------------------------------------------------------------------------------------
 
     def _wanted(self, one: Connection) -> int:
-        if one.is_waiting:
-            return select.EPOLLRDHUP | select.EPOLLIN
+        if not one.is_open:
+            return select.EPOLLRDHUP | select.EPOLLIN | (select.EPOLLOUT if one.left else 0)
         events = select.EPOLLRDHUP | (select.EPOLLOUT if one.left is not None else 0)
         return events | select.EPOLLIN if self._plan.reads is Reads.ALL else events
 
@@ -179,7 +179,7 @@ class Engine:
         try:
             if events & _ENDED:
                 raise ConnectionResetError
-            if one.is_waiting:
+            if events & select.EPOLLIN and not one.is_open:
                 one.shake_hands()
             elif events & select.EPOLLIN:
                 self.sent["bytes read"] += len(one.socket.recv(_CHUNK))

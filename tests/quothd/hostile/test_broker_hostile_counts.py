@@ -5,6 +5,7 @@ from __future__ import annotations
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import Peers, code_of, hibernate
 from kit.deadlines import eventually
+from kit.floods.bounds import bounds_pending
 from kit.machine.processes import listing
 from kit.scale import times
 from quothwire.protocol.group_messages import OpenGroup
@@ -43,6 +44,19 @@ def test_groups_beyond_the_limit_are_refused(start_broker: StartBroker, peers: P
     assert codes[:MOST] == [""] * MOST
     assert "" not in codes[MOST:]
     fast.call(OpenGroup("g0"), "t")
+
+
+@bounds_pending
+def test_fetches_that_wait_end_with_their_connection(start_broker: StartBroker, peers: Peers) -> None:
+    """Whatever their client has asked for: it leaves room to others, and no memory."""
+    broker = start_broker(waits_max=MOST)
+    fast, greedy = peers.fast(broker), peers.fast(broker)
+    last = fast.publish("t", [b"x"]).last
+    for _ in range(MOST):
+        greedy.send(Fetch(after=last, wait_ms=600_000), "t")
+    eventually(lambda: fast.status(limit=0).waits == MOST, "as many wait as may")
+    greedy.close()
+    eventually(lambda: fast.status(limit=0).waits == 0, "they have ended")
 
 
 def test_fetches_that_wait_beyond_the_limit_are_refused_and_no_others(
