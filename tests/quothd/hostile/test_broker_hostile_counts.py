@@ -48,7 +48,7 @@ def test_groups_beyond_the_limit_are_refused(start_broker: StartBroker, peers: P
 
 @bounds_pending
 def test_fetches_that_wait_end_with_their_connection(start_broker: StartBroker, peers: Peers) -> None:
-    """Whatever their client has asked for: it leaves room to others, and no memory."""
+    """A client that is gone takes no room from others."""
     broker = start_broker(waits_max=MOST)
     fast, greedy = peers.fast(broker), peers.fast(broker)
     last = fast.publish("t", [b"x"]).last
