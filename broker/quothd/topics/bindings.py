@@ -48,14 +48,17 @@ class Identity(NamedTuple):
 
 
 class Bindings:
-    """The clients of the ids of one open topic. Owned by the topic. The file is read at the first use."""
+    """The clients of the ids of one open topic. Owned by the topic. The file is read at the first use.
+
+    fresh: the ids to `save`.
+    """
 
     def __init__(self, log: Log, transactions: LogTransactions) -> None:
         self._log = log
         self._transactions = transactions
         self._path: Path = log.directory / BOUND_NAME
         self._owners: dict[Identity, str] | None = None
-        self._fresh: list[Identity] = []
+        self.fresh: list[Identity] = []
         self._file: File | None = None
 
     def admit(self, client: KnownClient, identity: Identity) -> None:
@@ -77,16 +80,11 @@ class Bindings:
         if len(owners) >= SURPLUS_MAX and len(owners) >= 2 * sum(map(self._is_known, owners)):
             owners = self._forget()
         owners[identity] = client.name
-        self._fresh.append(identity)
-
-    @property
-    def has_fresh(self) -> bool:
-        """True if there is something to `save`."""
-        return bool(self._fresh)
+        self.fresh.append(identity)
 
     def save(self) -> None:
         """Write the ids of batches that were stored since the last call, and forget those of others."""
-        fresh, self._fresh = self._fresh, []
+        fresh, self.fresh = self.fresh, []
         owners = self._bound()
         lines = []
         for identity in fresh:
@@ -148,7 +146,7 @@ class Bindings:
 
     def _forget(self) -> dict[Identity, str]:
         """Remove the ids that the log has forgotten, and write the file anew; returns the other ones."""
-        fresh = {*self._fresh}
+        fresh = {*self.fresh}
         owners = {one: owner for one, owner in self._bound().items() if one in fresh or self._is_known(one)}
         self._close()
         self._owners = owners
