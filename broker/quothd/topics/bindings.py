@@ -25,6 +25,7 @@ from quothlog import Log
 from quothlog.datadir.topic_file import BOUND_NAME
 from quothlog.producers import RETRY_US
 from quothlog.storage.filesystem import File, write_durably
+from quothlog.storage.write_failure import storage_failed
 from quothlog.transactions.transactions import LogTransactions
 from quothwire.errors import error
 
@@ -109,16 +110,20 @@ class Bindings:
     # -- inside ---------------------------------------------------------------------------------------------
 
     def _bound(self) -> dict[Identity, str]:
-        """Return the owners, read at the first call. A line that is not whole is skipped."""
+        """Return the owners, read at the first call. A line that is not whole is skipped.
+
+        Raises ``storage_failed`` if the file cannot be read: any client could take the ids in it.
+        """
         if self._owners is None:
-            data = b""
-            with contextlib.suppress(FileNotFoundError), contextlib.closing(self._opened()) as file:
-                data = file.read(FILE_BYTES_MAX, 0)
+            try:
+                with contextlib.closing(self._log.filesystem.open(self._path)) as file:
+                    data = file.read(FILE_BYTES_MAX, 0)
+            except FileNotFoundError:
+                data = b""
+            except OSError as problem:
+                raise storage_failed(problem, self._path) from problem
             self._owners = dict(_parsed(data))
         return self._owners
-
-    def _opened(self) -> File:
-        return self._log.filesystem.open(self._path)
 
     def _is_known(self, identity: Identity) -> bool:
         """Return True if the log knows the id, so that its owner counts."""
