@@ -236,9 +236,9 @@ class Config(SecurityKeys):
         infinity=0,
     )
     topic_creations_max: int = _limit(
-        10_000,
+        60_000,
         "Topics that clients may create in one minute.",
-        "A loop with a mistake in its names must not fill the disk with folders.",
+        "A thousand a second is about as many as a disk takes; the clients file limits those of one client.",
     )
     waits_max: int = _limit(100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.")
     groups_max: int = _limit(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from kit.broker.peers import FastPeer, code_of, refused
 from kit.broker.requests import example
 from kit.disk.logs import encoded
 from kit.text.wording import error_of
-from quothd.access.rights import RIGHTS
+from quothd.access.rights import RIGHTS, Right
 from quothwire.errors import QuothError
 from quothwire.protocol.group_messages import DescribeGroup, GroupFetch, OpenGroup, UpdateGroup
 from quothwire.protocol.messages import (
@@ -26,6 +28,7 @@ from quothwire.protocol.messages import (
     Publish,
 )
 
+PROTOCOL = Path(__file__).parents[3] / "client/PROTOCOL.md"
 GROUPS = {"DESCRIBE_GROUP", "LIST_GROUPS", "LIST_PENDING", "SEEK_GROUP"}
 ALLOWED = {
     "publish": {"PUBLISH", "STAGE", "PUBLISH_STAGED", "ABORT", "TRANSACTION", "DESCRIBE"},
@@ -57,6 +60,19 @@ def outcome(peer: FastPeer, operation: Operation, topic: str) -> QuothError | No
 def test_every_operation_has_its_rights() -> None:
     assert set(RIGHTS) == set(Operation) == set(REQUESTS)
     assert {operation for operation in RIGHTS if not RIGHTS[operation]} == WITHOUT_TOPIC
+
+
+def test_the_document_has_the_rights_of_every_operation() -> None:
+    table = PROTOCOL.read_text().partition("\n## Rights\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (none|any|[a-z ]+) \| ([a-z_, ]+) \|$", table, re.MULTILINE)
+    words = {"none": (), "any": tuple(Right)}
+    found = {
+        Operation[name.upper()]: words.get(right, tuple(right.split(" or ")))
+        for right, names in rows
+        if right != "right"
+        for name in names.split(", ")
+    }
+    assert found == RIGHTS
 
 
 @pytest.mark.parametrize("right", ALLOWED)
@@ -226,8 +242,9 @@ def test_topics_of_the_system_are_written_by_their_admins_only(known: Callable[.
     bob = '\n[clients.bob]\nkey = "{bob}"\npublish = ["a"]\nadmin = ["quoth.*"]'
     broker = known(alice(publish="*", read="*") + bob, rules=False)
     peer = broker.fast("alice")
-    with refused("denied"):
-        peer.publish("quoth.rules", [b"x"])
+    problem = error_of(peer.publish, "quoth.rules", [b"x"])
+    assert problem.code == "denied"
+    assert "publish needs admin on 'quoth.rules'" in problem.text
     broker.fast("bob").publish("quoth.rules", [b"x"])
     assert peer.fetch("quoth.rules").values == [b"x"]
 
