@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import zmq
 
+from quothd.announcing.sockets import IO_THREADS
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
 from quothd.datadir import catalog
@@ -52,7 +53,7 @@ class Broker:
         **settings: Any,
     ) -> None:
         self.config = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(IO_THREADS)
         self._notifier = notifier or Notifier()
         self._filesystem = filesystem or PosixFileSystem()
         self._clock = clock or SystemClock()
@@ -96,7 +97,7 @@ class Broker:
         if self._front_end is not None:
             raise error("locked", f"{self.config.dir} is served by this very broker")
         if self._context_ended:
-            self.context, self._context_ended = zmq.Context(), False
+            self.context, self._context_ended = zmq.Context(IO_THREADS), False
         try:
             self._clock.boot_id()
             found = self._take_directory()

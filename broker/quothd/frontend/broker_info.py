@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+from quothd.announcing.announcer import Announcer
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
 from quothd.requests.pending_request import PendingRequest
@@ -43,6 +44,7 @@ class BrokerInfo:
         dispatcher: Dispatcher,
         scrubber: Scrubber,
         rules: RulesSupervisor,
+        announcer: Announcer,
         bound: Bound,
         counters: Counter[str],
         process_id: int,
@@ -50,6 +52,7 @@ class BrokerInfo:
         self._dispatcher = dispatcher
         self._scrubber = scrubber
         self._rules = rules
+        self._announcer = announcer
         self._bound = bound
         self._counters = counters
         self._process_id = process_id
@@ -122,6 +125,7 @@ class BrokerInfo:
                     **dispatcher.registry.totals(),
                     **self._scrubber.counters(),
                     **self._rules.counters(),
+                    **self._announcer.counters(),
                 }
             ),
             states=dispatcher.registry.states(request.after, request.limit),

@@ -1,4 +1,4 @@
-"""Opens the endpoints of a broker: a ROUTER each, and beside it an XPUB for the announcements.
+"""Opens the endpoints of a broker: a ROUTER each, and beside it a socket for the announcements.
 
 tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
 ipc://PATH             announcements on ipc://PATH-announcements
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import zmq
 
+from quothd.announcing.sockets import REQUESTS_AFFINITY, Publisher, open_publisher
 from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
 from quothd.frontend.router import QUEUED_MAX
@@ -47,38 +48,42 @@ class Bound:
 
 def open_sockets(
     context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str
-) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Bound]:
-    """Make a ROUTER and an XPUB, and bind both to everything that is configured, and to `inproc`.
+) -> tuple[zmq.Socket[bytes], Publisher, Bound]:
+    """Make a ROUTER and a publisher, and bind both to everything that is configured, and to `inproc`.
 
     Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
-    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.XPUB)
+    publisher = open_publisher(context)
+    router = None
     try:
-        for one in (router, announcer):
+        router = context.socket(zmq.ROUTER)
+        for one in (router, publisher.remote):
             one.set(zmq.LINGER, 0)
-            one.set(zmq.SNDHWM, QUEUED_MAX)
-            one.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
             one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
             one.set(zmq.TCP_KEEPALIVE, 1)
+        router.set(zmq.SNDHWM, QUEUED_MAX)
+        router.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
+        router.set(zmq.AFFINITY, REQUESTS_AFFINITY)
         router.set(zmq.ROUTER_MANDATORY, 1)
-        return router, announcer, _bind_pair(router, announcer, config, inproc)
+        return router, publisher, _bind_pair(router, publisher, config, inproc)
     except BaseException:
-        router.close()
-        announcer.close()
+        if router is not None:
+            router.close()
+        publisher.close()
         raise
 
 
-def _bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
+def _bind_pair(router: zmq.Socket[bytes], publisher: Publisher, config: Config, inproc: str) -> Bound:
     urls: list[str] = []
     announced: list[str] = []
     for place in (*listen_addresses(config), inproc):
         if isinstance(place, Tcp):
-            url, beside = _bind_tcp(router, announcer, place)
+            url, beside = _bind_tcp(router, publisher.remote, place)
             announced.append(beside)
         else:
             url = place
             _bind(router, url)
-            _bind(announcer, url + announcement.SUFFIX)
+            _bind(publisher.local if url == inproc else publisher.remote, url + announcement.SUFFIX)
         urls.append(url)
     return Bound(tuple(urls), tuple(announced))
 

@@ -1,7 +1,7 @@
-"""The front end: the thread that owns the sockets.
+"""The front end: the thread that owns the socket of the requests.
 
-ROUTER receives requests and sends replies, XPUB announces. What takes long for one client happens in other
-threads: no request of one client stalls another one.
+ROUTER receives requests and sends replies. What takes long for one client happens in other threads, and so do
+the announcements: no request of one client stalls another one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import partial
 
 import zmq
 
+from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
-from quothd.frontend.announcer import Announcer
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import open_sockets
@@ -54,9 +54,10 @@ UNSYNCED_HINT = (
 class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
-    Its constructor binds the sockets, and raises where that is not possible. bound: the addresses. Once it
-    has ended: failure: why, None if it was asked to and did what it had to. overrun: the topics whose threads
-    are still at work. unsynced: those and others that the disk may not hold.
+    Its constructor binds the sockets, and raises where that is not possible. bound: the addresses.
+    announcer: announces the newest pointers. Once it has ended: failure: why, None if it was asked to and did
+    what it had to. overrun: the topics whose threads are still at work. unsynced: those and others that the
+    disk may not hold.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class FrontEnd:
         process_id: int,
     ) -> None:
         socket, publisher, self.bound = open_sockets(context, config, inproc)
-        self._announcer = Announcer(publisher)
+        self.announcer = Announcer(publisher, config, clock)
         self._socket = socket
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
@@ -89,11 +90,11 @@ class FrontEnd:
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
         self._replies = ReplyQueue(partial(send_message, socket), self._counters, clock.monotonic)
-        ways = self._replies.send, self._announcer.news.__setitem__
+        ways = self._replies.send, self.announcer.news.__setitem__
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways)
         entries = self._dispatcher.registry.entries
         self._rules = RulesSupervisor(config, self.bound.urls, lambda: RULES_TOPIC in entries)
-        about = self._scrubber, self._rules, self.bound, self._counters, process_id
+        about = self._scrubber, self._rules, self.announcer, self.bound, self._counters, process_id
         self._info = BrokerInfo(self._dispatcher, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
@@ -104,6 +105,7 @@ class FrontEnd:
             self._shared.fsync_thread.start()
             self._shared.reader_pool.start()
             self._guard.start()
+            self.announcer.start()
             self._thread.start()
         except BaseException:
             self._close()
@@ -160,7 +162,7 @@ class FrontEnd:
             self._close()
 
     def _loop(self) -> None:
-        sockets = [self._socket, self._announcer.socket]
+        sockets, announcer = [self._socket], self.announcer
         monotonic = self._clock.monotonic
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
@@ -178,7 +180,7 @@ class FrontEnd:
             wait = min(due for due in dues if due is not None) - now
             more = not self._outbox.leave() or more
             timeout = 0 if more else max(0, int(wait * 1_000) + 1)
-            has_requests, has_subscriptions, is_woken = wait_for_input(sockets, self._outbox.fd, timeout)
+            has_requests, is_woken = wait_for_input(sockets, self._outbox.fd, timeout)
             self._outbox.attend(readable=is_woken)
             self._take_events(monotonic() + TURN_S)
             more = has_requests and self._receive()
@@ -186,11 +188,8 @@ class FrontEnd:
                 now = monotonic()
                 self._replies.offer_again(now, now + TURN_S)
             more = self._work() or more
-            if has_subscriptions:
-                self._announcer.take_subscriptions()
-            if self._announcer.news:
-                self._announcer.announce()
-                self._counters["announcements"] = self._announcer.announced
+            if announcer.news:
+                announcer.hand_over()
 
     def _take_events(self, until: float) -> None:
         now = self._clock.monotonic()
@@ -242,6 +241,7 @@ class FrontEnd:
             self._dispatcher.configure(config)
             self._scrubber.configure(config)
             self._rules.configure(config)
+            self.announcer.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
             done.set_result(None)
 
@@ -271,7 +271,7 @@ class FrontEnd:
         """End what the front end has begun."""
         try:
             self._socket.close(linger=int(LINGER_S * 1_000))
-            self._announcer.close()
+            self.announcer.stop()
             self._guard.stop()
             self._end_threads()
         finally:

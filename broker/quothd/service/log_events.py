@@ -48,6 +48,11 @@ EVENTS: dict[str, LogEvent] = {
     "front_end_stalled": LogEvent(INFO, "a disk stalls the front end: another thread takes over"),
     "stalled_work_failed": LogEvent(ERROR, "work that a disk had stalled has failed"),
     "stall_guard_missing": LogEvent(WARNING, "no thread watches the front end: others do all disk work"),
+    "announcer_failed": LogEvent(ERROR, "the thread of the announcements failed: none are sent any more"),
+    "subscriber_closed": LogEvent(
+        WARNING,
+        "a connection with more subscriptions than a limit allows was closed: its client may reduce them",
+    ),
     # one topic
     "topic_made": LogEvent(INFO, "a topic was created"),
     "topic_deleted": LogEvent(INFO, "a topic was deleted"),
