@@ -20,6 +20,7 @@ import zmq
 from quothd.access.audit import HANDSHAKE, OK, RELOAD, AuditTrail
 from quothd.access.authentication import Authentication
 from quothd.access.broker_keys import read_clients, read_keys
+from quothd.announcing.sockets import IO_THREADS
 from quothd.config.check import require_private
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
@@ -62,7 +63,7 @@ class Broker:
     ) -> None:
         given = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
         self.config = fitted(given)
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(IO_THREADS)
         self._notifier = notifier or Notifier()
         self._filesystem = filesystem or PosixFileSystem()
         self._clock = clock or SystemClock()
@@ -113,7 +114,7 @@ class Broker:
         if self._front_end is not None:
             raise error("locked", f"{self.config.dir} is served by this very broker")
         if self._context_ended:
-            self.context, self._context_ended = zmq.Context(), False
+            self.context, self._context_ended = zmq.Context(IO_THREADS), False
         try:
             self._clock.boot_id()
             found = self._take_directory()

@@ -50,6 +50,15 @@ class ClientTable:
         """Return the client with a public key, `STRANGER` if none has it."""
         return self.by_key.get(key, STRANGER)
 
+    def changed(self, later: ClientTable) -> frozenset[str]:
+        """Return the keys that a later table does not have, or that may know of other topics by it."""
+        return frozenset(
+            key
+            for key, client in self.by_key.items()
+            if client.name != later.of_key(key).name
+            or set(client.visible.patterns) != set(later.of_key(key).visible.patterns)
+        )
+
     def limits_of(self, name: str) -> Mapping[Quota, int]:
         """Return the quotas of a client; none for one that is not in the file any more."""
         client = self.by_name.get(name)

@@ -241,6 +241,16 @@ class Config(SecurityKeys):
         "A thousand a second is about as many as a disk takes; the clients file limits those of one client.",
     )
     waits_max: int = _limit(100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.")
+    subscriptions_max: int = _limit(
+        20_000,
+        "Subscriptions to announcements; above it, the connection with most of them is closed.",
+        "They take up to 3 KB each, and closing a connection takes longer the more there are of all.",
+    )
+    connection_subscriptions_max: int = _limit(
+        1_000,
+        "Subscriptions to announcements of one connection, which is closed above it.",
+        "An empty prefix subscribes to all topics; more connections take more single ones.",
+    )
     groups_max: int = _limit(
         10_000, "Consumer groups of one topic.", "Each costs about 2 KB of memory while its topic is active."
     )

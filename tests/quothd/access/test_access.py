@@ -7,7 +7,7 @@ from zmq.utils import z85
 
 from kit.broker.open_topic import pending
 from kit.broker.peers import refused
-from quothd.access.access import OWN_PROCESS, Access, Sender
+from quothd.access.access import Access
 from quothd.access.clients_file import parse_clients
 from quothd.access.rights import STRANGER
 from quothd.config.config import Config
@@ -39,11 +39,12 @@ def test_only_the_own_process_may_do_everything_where_there_are_keys(access: Acc
     assert access.client_of(None) is None
     assert access.client_of("") is STRANGER
     request = pending(Fetch())
-    access.admit(OWN_PROCESS, request)
+    access.admit(request)
     assert request.client is None
     for user_id in ("", OTHER, KEY):
+        request.connection.user_id = user_id
         with refused("denied"):
-            access.admit(Sender(user_id), pending(Fetch()))
+            access.admit(request)
 
 
 def test_without_keys_everything_is_allowed() -> None:

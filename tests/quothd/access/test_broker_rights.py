@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kit.broker.peers import FastPeer, code_of, refused
+from kit.broker.peers import FastPeer, Peers, code_of, refused
 from kit.broker.requests import example
 from kit.disk.logs import encoded
+from kit.keys import DENIED, SUCCEEDED, handshake
 from kit.text.wording import error_of
 from quothd.access.rights import RIGHTS, Right
 from quothwire.errors import QuothError
@@ -25,6 +26,7 @@ from quothwire.protocol.messages import (
     Fetch,
     ListTopics,
     Operation,
+    Ping,
     Publish,
 )
 
@@ -106,14 +108,6 @@ def test_an_error_names_the_client_and_what_it_needs(known: Callable[..., Any]) 
     assert problem.text == "publish needs publish on 'orders', which client 'alice' does not have"
     problem = error_of(peer.call, DescribeGroup("g"), "orders")
     assert "describe group needs group or admin on 'orders'" in problem.text
-
-
-def test_a_connection_whose_key_is_in_the_file_no_more_may_do_nothing(known: Callable[..., Any]) -> None:
-    peer = known(alice(admin="*")).fast("mallory")
-    for operation in Operation:
-        problem = outcome(peer, operation, HERE)
-        assert problem is not None
-        assert problem.code == "denied"
 
 
 def test_the_simple_protocol_has_the_same_rights(known: Callable[..., Any]) -> None:
@@ -269,13 +263,21 @@ def test_a_reload_takes_rights_from_requests_that_wait(known: Callable[..., Any]
     assert broker.owner.status().waits == 0
 
 
-def test_a_reload_without_a_client_ends_its_rights(known: Callable[..., Any]) -> None:
+def test_a_reload_without_a_right_or_a_client_has_an_effect_on_connected_clients(
+    known: Callable[..., Any], peers: Peers
+) -> None:
     broker = known(alice(publish="*", admin="*"))
     peer = broker.fast("alice")
     peer.publish("t", [b"x"])
-    broker.reload("")
+    broker.reload(alice(read="t"))
     for request in (Publish(), DeleteTopic()):
         with refused("denied"):
             peer.call(request, "t")
+    broker.reload("")
+    url, key = broker.broker.urls[0], broker.keys["alice"]
+    peer.send(Ping())
+    assert peer.is_silent(0.3), "its connection is ended"
+    assert handshake(peers.context, url, key) == DENIED
     broker.reload(alice(publish="t"))
-    peer.publish("t", [b"x"])
+    assert handshake(peers.context, url, key) == SUCCEEDED
+    broker.fast("alice").publish("t", [b"x"])

@@ -306,7 +306,7 @@ def test_the_limits_of_the_protocol_are_the_defaults() -> None:
             amount = float(cells[2].replace(",", "")) * units[cells[3]]
             told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1] + cells[4]), amount)
     told = {key: amount for key, amount in told.items() if key in KEYS}
-    assert len(told) == 25
+    assert len(told) == 27
     assert {key: KEYS[key].default for key in told} == told
 
 
@@ -333,7 +333,8 @@ def test_every_key_is_an_option_with_its_help_and_its_reason() -> None:
         assert key.why in re.sub(r"\n# ", " ", template.text())
         assert key.help.endswith(".")
         if key.kind is int and key.name != "port":
-            assert re.match(r"(Connections|Records|Requests|Topics|Consumer groups)\b", key.help), key.help
+            subject = r"(Connections|Records|Requests|Topics|Consumer groups|Subscriptions)\b"
+            assert re.match(subject, key.help), key.help
         if key.kind in (Span, Size):
             assert re.match(r"(Time|Age) " if key.kind is Span else r"(Size|Free space|Data) ", key.help), key
             assert key.metavar == ("SPAN" if key.kind is Span else "SIZE")
