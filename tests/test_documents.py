@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +17,7 @@ from xxhash import xxh3_64_intdigest
 
 import quoth
 from kit.broker.requests import example, required
+from kit.floods.floods import FLOODS
 from quothd import Broker
 from quothd.config.config import Config
 from quothlog import file_format
@@ -46,6 +48,8 @@ DOCUMENTS = (
     "tools/REFERENCE.md",
     "tools/quothbench/BENCHMARKS.md",
 )
+KEYS_PENDING = {4, 5, 6, 25, 38, 39}
+"""Rows of HOSTILE.md about keys and rights, whose tests come with them."""
 PROTOCOL = (ROOT / "client" / "PROTOCOL.md").read_text()
 README = (ROOT / "README.md").read_text()
 
@@ -205,10 +209,31 @@ def test_promises_name_documents_and_tests_that_exist() -> None:
     text = (ROOT / "tests" / "PROMISES.md").read_text()
     rows = re.findall(r"^\| .+ \| `([\w./]+)` \| `(test_\w+)` \|$", text, re.MULTILINE)
     assert len(rows) == text.count("`test_") > 50
+    assert _missing(name for _, name in rows) == {}
+    assert [document for document, _ in rows if not (ROOT / document).exists()] == []
+
+
+def test_hostile_inputs_name_tests_that_exist() -> None:
+    """Each of the forty has a row, with tests or the reason why there is none. Others name floods."""
+    text = (ROOT / "tests" / "quothd" / "hostile" / "HOSTILE.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \| (.*) ?\|$", text, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == [*range(1, 41)]
+    assert [number for number, reaction, tests in rows if not ("`" in tests or "not app" in reaction)] == []
+    pending = {name for number, _, tests in rows if int(number) in KEYS_PENDING for name in _tests_in(tests)}
+    assert _missing({*_tests_in(text)} - pending) == {}
+    named = {flood for names in re.findall(r"\(([\w, ]+)\)[ ,|]", text) for flood in names.split(", ")}
+    assert named <= {*FLOODS}
+
+
+def _tests_in(text: str) -> list[str]:
+    return re.findall(r"`(test_\w+)`", text)
+
+
+def _missing(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of tests that do not exist, with similar ones."""
     sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     tests = {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
-    assert {name: get_close_matches(name, tests) for _, name in rows if name not in tests} == {}
-    assert [document for document, _ in rows if not (ROOT / document).exists()] == []
+    return {name: get_close_matches(name, tests) for name in names if name not in tests}
 
 
 def test_protocol_has_every_setting_of_a_topic_and_of_a_group() -> None:

@@ -17,9 +17,10 @@ from typing import Any, Self
 
 import zmq
 
-from quothd.access.audit import HANDSHAKE, LEFT_OUT, OK, RELOAD, AuditTrail
+from quothd.access.audit import HANDSHAKE, OK, RELOAD, AuditTrail
 from quothd.access.authentication import Authentication
 from quothd.access.broker_keys import read_clients, read_keys
+from quothd.announcing.sockets import IO_THREADS
 from quothd.config.check import require_private
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import load
@@ -62,7 +63,7 @@ class Broker:
     ) -> None:
         given = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
         self.config = fitted(given)
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(IO_THREADS)
         self._notifier = notifier or Notifier()
         self._filesystem = filesystem or PosixFileSystem()
         self._clock = clock or SystemClock()
@@ -113,19 +114,18 @@ class Broker:
         if self._front_end is not None:
             raise error("locked", f"{self.config.dir} is served by this very broker")
         if self._context_ended:
-            self.context, self._context_ended = zmq.Context(), False
+            self.context, self._context_ended = zmq.Context(IO_THREADS), False
         try:
             self._clock.boot_id()
             found = self._take_directory()
             keys = read_keys(self.config)
-            audit = self._begin_audit(has_keys=keys is not None)
-            self._authentication = Authentication(
-                self.context, keys, self._clock.monotonic, report=self._report_denial
-            )
+            self._audit = self._begin_audit() if keys is not None else None
+            self._authentication = Authentication(self.context, keys, self._clock.monotonic, self._deny)
             self._authentication.start()
-            ports = self._notifier, self._filesystem, self._clock, os.getpid(), self._authentication, audit
+            ports = self._notifier, self._filesystem, self._clock, os.getpid()
             memory = MemoryWatch(self.config.memory_max if self._owns_process else 0)
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, memory)
+            ways = self._authentication, self._audit, memory
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, *ways)
             self._front_end.start()
             self._urls = self._front_end.bound.urls
         except BaseException:
@@ -150,22 +150,18 @@ class Broker:
             note("stray_ignored", directory=directory / "topics", file=name)
         return found
 
-    def _begin_audit(self, *, has_keys: bool) -> AuditTrail | None:
-        """Return the audit, which has a file where clients have keys."""
-        self._audit = None
-        if not has_keys or not self.config.audit:
+    def _begin_audit(self) -> AuditTrail | None:
+        """Return the audit of a broker with keys, None if it is switched off."""
+        if not self.config.audit:
             return None
         self._audit_log = AuditLog(self.config.dir, self._clock)
         self._audit_log.start()
-        self._audit = AuditTrail(self._audit_log.write, self._clock.now)
-        return self._audit
+        return AuditTrail(self._audit_log.write, self._clock.now)
 
-    def _report_denial(self, event: str, **about: Any) -> None:
-        """Log a refused handshake, and record it. In the thread that checks keys."""
-        note(event, **about)
+    def _deny(self, key: str, address: str) -> None:
+        """Record a handshake that was denied. Called by the authenticator's thread."""
         if self._audit is not None:
-            left_out = about.pop("number", 0)
-            self._audit.note(HANDSHAKE, LEFT_OUT if left_out else "auth_failed", left_out=left_out, **about)
+            self._audit.note(HANDSHAKE, "auth_failed", key=key, address=address)
 
     def reload(self, config: Config) -> tuple[str, ...]:
         """Apply another configuration, except for the keys that need a restart; returns those.

@@ -6,22 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess
+from kit.broker.brokers import StartBroker
 from kit.machine.commands import Ended
 from quothbench.instruments import ratio
 from quothbench.load import c_client
 from quothbench.load.clients import Clients
+from quothbench.load.keys import make_keys
 from quothbench.load.servers import Target
 from quothbench.report import Report
 from quothcli.printing.output import Format, Printer
 
 
+@pytest.mark.parametrize("with_keys", [False, True], ids=["without keys", "with keys"])
 def test_writing_and_reading_have_a_row_each(
-    built: Path, broker: BrokerProcess, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+    built: Path,
+    start_broker: StartBroker,
+    tmp_path: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    with_keys: bool,
 ) -> None:
     report = Report(Printer(Format.JSON), "ratio", {}, ratio.COLUMNS)
+    keys = make_keys(tmp_path) if with_keys else None
+    broker = start_broker(**({} if keys is None else keys.settings))
     with Clients(1) as clients:
-        bench = ratio.RatioBench(Target(broker.url), clients, tmp_path, report, 3)
+        bench = ratio.RatioBench(Target(broker.url), clients, tmp_path, report, 3, keys=keys)
         bench.c_client(built / "bench" / "quoth-c-ratio", batches=20)
     _, *rows = Ended(0, capsysbinary.readouterr().out, "").objects
     assert [row["figure"] for row in rows] == list(ratio.C_CLIENT)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -18,7 +16,7 @@ from kit.broker.peers import Context
 from kit.client.numbered import numbered
 from kit.deadlines import eventually
 from kit.machine.commands import COMMAND_S
-from kit.machine.cprograms import DRIVERS, ENVIRONMENT, SANITIZERS, MakeCalls, can_sanitize, link
+from kit.machine.cprograms import MakeCalls, fail_each_allocation
 from kit.machine.ports import free_port
 from kit.scale import times
 
@@ -154,17 +152,4 @@ def test_an_allocation_that_fails_is_an_error_and_no_crash(
     built: Path, broker: BrokerProcess, topic: str
 ) -> None:
     """The first allocation fails, then the second, and so on until none does."""
-    program = built / "allocations"
-    wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "realloc"))
-    options = (f"-Wl,{wraps}", *(SANITIZERS if can_sanitize() else ()))
-    link([DRIVERS / "allocations.c", built / "libquoth.a"], *options, "-lzmq", program=program)
-    done = subprocess.run(
-        [program, broker.url, topic],
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-        env={**os.environ, **ENVIRONMENT},
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert int(done.stdout.split()[0]) > 10
+    assert fail_each_allocation(built, broker.url, topic) > 10

@@ -11,11 +11,13 @@ import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import Command, Ended
 from kit.machine.processes import needs_proc
+from quoth import AuthError
 from quothbench.figures import Goal
 from quothbench.instruments import api, ratio
 from quothbench.instruments.table import Row, rows
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
+from quothbench.load.keys import make_keys
 from quothbench.load.servers import own_broker
 from quothbench.report import Report
 from quothcli.application import run
@@ -84,6 +86,23 @@ def test_ratio_measures_calls_and_round_trips_beside_a_bare_loop(
     assert [row["figure"] for row in rates] == [ratio.WRITES[0].name, "read, False", "read, True"]
     assert (trip["figure"], trip["unit"], trip["required"], trip["aim"]) == (ratio.TRIP, "us", 1.6, 1.35)
     for row in (*found, trip):
+        check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
+
+
+def test_ratio_measures_both_servers_with_keys(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    report, keys = Report(Printer(Format.JSON), "ratio", {}, ratio.COLUMNS), make_keys(tmp_path)
+    with own_broker(tmp_path / "data", **keys.settings) as broker, Clients(1) as clients:
+        with pytest.raises(AuthError):
+            quoth.connect(broker.url)
+        bench = ratio.RatioBench(broker, clients, tmp_path, report, 1, stored=20, keys=keys)
+        bench.writes(ratio.Writes("write", 100, VALUE, 100, Goal(0.7)))
+        bench.reads(ratio.ReadRow("read", 10, 10**6, 40, True, Goal()))
+        bench.run(ratio.figures_that_begin(["publish"]))
+    _, *found = Ended(0, capsysbinary.readouterr().out, "").objects
+    assert [row["figure"] for row in found] == ["write", "read", ratio.TRIP]
+    for row in found:
         check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
 
 

@@ -12,7 +12,7 @@ from typer.completion import shell_complete
 
 from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, option, show_help
 from quothcli.cli.exit_status import CommandStatus, guarded, open_streams, report_error
-from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Timeout, Url
+from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Key, Timeout, Url
 from quothcli.cli.session import Session
 from quothcli.cli.usage import UsageError, text_and_hint
 from quothwire import VERSION
@@ -49,6 +49,7 @@ COMMANDS = {
         ("ping", "commands.broker.status", "Measure one round trip to the broker."),
         ("top", "commands.broker.top", "Watch the broker and its busiest topics, until Ctrl-C."),
         ("ctx", "commands.about.ctx", "Name brokers, and choose the one that commands ask."),
+        ("key", "commands.about.key", "Make the keys of clients and of a broker, and show them."),
         ("log", "commands.files.log", "Look at a log's files, with or without a broker; repair them."),
         ("backup", "commands.files.backup", "Copy topics, as they are now or were at a time, into a folder."),
         ("restore", "commands.files.backup", "Put topics of a backup into the data directory of a broker."),
@@ -136,10 +137,11 @@ def _before(
     ] = False,
     url: Url = None,
     ctx: Ctx = None,
+    key_file: Key = None,
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
     """Keep the options before the command. Raises ``bad_setting`` for a variable that does not exist."""
     check_variables(os.environ, _keys)
-    context.obj = Session(url, timeout, form, ctx)
+    context.obj = Session(url, timeout, form, ctx, key_file)
     show_help(context)

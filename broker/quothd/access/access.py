@@ -85,6 +85,10 @@ class Access:
         """Return True if the client may know of a topic."""
         return topic in scope_of(client)
 
+    def subscriptions_of(self, user_id: str, requested: bytes) -> list[bytes]:
+        """Return what `prefixes_for` does, for a client by its key. Any thread."""
+        return self.prefixes_for(self.client_of(user_id), requested)
+
     def prefixes_for(self, client: KnownClient | None, requested: bytes) -> list[bytes]:
         """Return the subscriptions that a client gets in place of the one to a prefix that it asks for.
 

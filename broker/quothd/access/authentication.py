@@ -11,10 +11,9 @@ from contextlib import contextmanager
 
 import zmq
 
-from quothd.access.authenticator import Authenticator, Context, Socket, secure
+from quothd.access.authenticator import Authenticator, Context, DenialLog, Denied, Socket, secure
 from quothd.access.broker_keys import RULES_CLIENT, BrokerKeys
 from quothd.access.clients_file import ClientTable
-from quothd.access.denials import DenialReport, Report
 from quothd.access.rights import KnownClient, Right
 from quothd.access.self_test import Endpoints, require_denials
 from quothd.access.topic_scope import EVERYTHING
@@ -33,8 +32,9 @@ PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 class Authentication:
     """The door of a broker. Without keys its methods do nothing. Belongs to the front end's thread.
 
-    `start` and `stop` may run in another thread while there is no front end. revoked: takes the public keys
-    that a reload has removed, so that their connections can be ended. rules_key: the key of the process of
+    `start` and `stop` may run in another thread while there is no front end. denied: takes the key and the
+    address of each denied handshake, in the authenticator's thread. revoked: takes the public keys that a
+    reload has removed, so that their connections can be ended. rules_key: the key of the process of
     the rules, made for this run of the broker; None without keys. clients: the accepted ones, with the rules'
     client; None without keys.
     """
@@ -44,15 +44,14 @@ class Authentication:
         context: Context,
         keys: BrokerKeys | None,
         monotonic: Callable[[], float],
-        revoked: Callable[[frozenset[str]], None] = lambda _keys: None,
-        report: Report = note,
+        denied: Denied,
     ) -> None:
         self._context = context
         self._keys = keys
         self._monotonic = monotonic
-        self._denials = DenialReport(report, monotonic)
+        self._denials = DenialLog(denied, monotonic)
         self._authenticator = Authenticator(context, self._denials)
-        self.revoked = revoked
+        self.revoked: Callable[[frozenset[str]], None] = _ignore
         self.rules_key: Key | None = None
         self.clients: ClientTable | None = None
         self._look_at = self._start_at = 0.0
@@ -170,6 +169,10 @@ class Authentication:
             note("authenticator_down", problem=problem)
         else:
             self._restarts += 1
+
+
+def _ignore(_keys: frozenset[str]) -> None:
+    """Leave existing connections as they are."""
 
 
 @contextmanager

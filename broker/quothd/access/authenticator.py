@@ -11,13 +11,13 @@ The class of pyzmq is not used: it accepts every handshake without keys, and its
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import zmq
 from zmq.utils import z85
 
-from quothd.access.denials import DenialReport
 from quothd.service.log_events import note
 
 ENDPOINT = "inproc://zeromq.zap.01"
@@ -31,6 +31,15 @@ _STOP = b"stop"
 _FRAMES = 7
 """Version, request, domain, address, identity, mechanism, key."""
 
+WINDOW_S = 60.0
+LOGGED_MAX = 30
+"""Denials that are logged in a window. The number of further denials follows at its end."""
+LOGGED_OF_ADDRESS_MAX = 3
+"""Those of one address, so that one client does not use up those of others."""
+
+Denied = Callable[[str, str], None]
+"""Takes the public key and the address of a denied handshake."""
+
 Context = zmq.Context[zmq.Socket[bytes]]
 Socket = zmq.Socket[bytes]
 
@@ -43,14 +52,59 @@ def secure(socket: Socket, secret_key: str) -> None:
     socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
+class DenialLog:
+    """Logs the denials of an authenticator, and counts the others of a flood, which must not fill the log.
+
+    Belongs to the authenticator's thread. denied: takes the key and the address of every denial, see `add`.
+    total: the number of all denials.
+    """
+
+    def __init__(self, denied: Denied, monotonic: Callable[[], float]) -> None:
+        self._denied = denied
+        self._monotonic = monotonic
+        self._ends_at = 0.0
+        self._logged: Counter[str] = Counter()
+        self._counted = 0
+        self.total = 0
+
+    def add(self, key: str, address: str) -> None:
+        """Log a denial, or count it.
+
+        key: 40 characters, "" if the client has none. address: as libzmq has it; of a client through ipc
+        localhost and the numbers of its user, group and process.
+        """
+        self.tick()
+        self.total += 1
+        self._denied(key, address)
+        if self._logged.total() < LOGGED_MAX and self._logged[address] < LOGGED_OF_ADDRESS_MAX:
+            self._logged[address] += 1
+            note("connection_denied", key=key, address=address)
+        else:
+            self._counted += 1
+
+    def tick(self) -> None:
+        """Begin a new window if the last one has ended."""
+        now = self._monotonic()
+        if now >= self._ends_at:
+            self.flush()
+            self._ends_at = now + WINDOW_S
+
+    def flush(self) -> None:
+        """Log the number of the denials that were only counted."""
+        counted, self._counted = self._counted, 0
+        self._logged.clear()
+        if counted:
+            note("connections_denied", number=counted)
+
+
 class Authenticator:
     """Answers the handshakes of one context. Its methods belong to one thread at a time, except `accept`.
 
     denials: takes the denied handshakes. beats: grows while the thread works. silent_key: a key that is
-    denied without a report.
+    denied without a record.
     """
 
-    def __init__(self, context: Context, denials: DenialReport) -> None:
+    def __init__(self, context: Context, denials: DenialLog) -> None:
         self._context = context
         self._denials = denials
         self._accepted: frozenset[str] = frozenset()

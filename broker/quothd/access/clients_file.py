@@ -27,7 +27,7 @@ from quothd.access.public_key import check_public_key
 from quothd.access.quota import SIZES, Quota
 from quothd.access.rights import STRANGER, KnownClient, Right
 from quothd.access.topic_scope import TopicScope, check_pattern
-from quothd.config.config import NUMBER_MAX
+from quothd.config.config_key import NUMBER_MAX
 from quothwire.errors import error
 from quothwire.text.toml_table import TomlTable, parse_document
 
@@ -49,6 +49,15 @@ class ClientTable:
     def of_key(self, key: str) -> KnownClient:
         """Return the client with a public key, `STRANGER` if none has it."""
         return self.by_key.get(key, STRANGER)
+
+    def changed(self, later: ClientTable) -> frozenset[str]:
+        """Return the keys that a later table does not have, or that may know of other topics by it."""
+        return frozenset(
+            key
+            for key, client in self.by_key.items()
+            if client.name != later.of_key(key).name
+            or set(client.visible.patterns) != set(later.of_key(key).visible.patterns)
+        )
 
     def limits_of(self, name: str) -> Mapping[Quota, int]:
         """Return the quotas of a client; none for one that is not in the file any more."""

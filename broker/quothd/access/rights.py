@@ -113,9 +113,7 @@ class KnownClient:
 
     def has(self, right: Right, topic: str) -> bool:
         """Return True if the client has a right on a topic."""
-        if right is Right.PUBLISH and topic.startswith(SYSTEM_TOPICS):
-            right = Right.ADMIN
-        return topic in self._scope(right)
+        return topic in self._scope(_needed(right, topic))
 
     def check(self, operation: Operation, topic: str) -> None:
         """Raise ``denied`` unless the client may ask for an operation on a topic."""
@@ -123,7 +121,7 @@ class KnownClient:
         if not self.keys:
             raise error("denied", "the broker does not know this connection's key any more")
         if rights and not any(self.has(right, topic) for right in rights):
-            needed = " or ".join(rights)
+            needed = " or ".join(dict.fromkeys(_needed(right, topic) for right in rights))
             raise self._denied(f"{operation.name.lower().replace('_', ' ')} needs {needed} on {topic!r}")
 
     def check_limit(self, quota: Quota, used: int) -> None:
@@ -147,6 +145,12 @@ class KnownClient:
 
     def _denied(self, text: str) -> QuothError:
         return error("denied", f"{text}, which client {self.name!r} does not have")
+
+
+def _needed(right: Right, topic: str) -> Right:
+    """Return the right that is needed on a topic in place of another one."""
+    is_system = right is Right.PUBLISH and topic.startswith(SYSTEM_TOPICS)
+    return Right.ADMIN if is_system else right
 
 
 _NOTHING = TopicScope()

@@ -8,17 +8,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import get_type_hints
 
+from quothd.config.config_key import NUMBER_MAX, SECONDS_MAX, ConfigKey, Size, Span, described
+from quothd.config.security_keys import SecurityKeys
 from quothlog import LogOptions
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
 from quothwire.settings import DURABILITIES, NAMES, RETENTIONS, TopicSettings
-from quothwire.text.quantity import format_size, format_span
+from quothwire.text.quantity import format_size
 
 PORT_MAX = 65_534
 """The port above it is for the announcements."""
@@ -26,111 +28,19 @@ MEMORY_LEAST = 16 * BATCH_BYTES_MAX
 """Requests and replies get a quarter of the memory each, and have to hold some of the largest batches."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
-SECONDS_MAX = 1e9
-"""Thirty years stand for "never": no thread can wait for an infinite time."""
-NUMBER_MAX = 2**62
-"""libzmq counts in 63 bits and a sign."""
 
-Span = Annotated[float, "span"]
-"""Seconds; written as 7d, 1h30m, 500ms or a number."""
-Size = Annotated[int, "size"]
-"""Bytes; written as 1GiB, 10MB or a number."""
-Mode = Annotated[int, "mode"]
-"""Permission bits; written as octal digits in a text: "0600"."""
-File = Annotated[str, "file"]
-"""The path of a file; empty: none."""
-TABLES = MappingProxyType({"security": "Security"})
-"""The tables of the file, and the groups of the keys in them. The other keys are in no table."""
-
-
-class ConfigKey(NamedTuple):
-    """One key of the configuration.
-
-    group: its title in the example file. help: what it sets; a number is printed and read with its unit. why:
-    the reason for its default. live: a reload applies it. least: the smallest number. choices: the permitted
-    texts, empty if any will do. infinity: the number that ``infinity`` stands for, None if there is none.
-    """
-
-    name: str
-    kind: Any
-    default: Any
-    group: str
-    help: str
-    why: str
-    live: bool = True
-    least: float | None = None
-    choices: tuple[str, ...] = ()
-    infinity: int | float | None = None
-
-    @property
-    def option(self) -> str:
-        """The key as an option of the command line."""
-        return f"--{self.name.replace('_', '-')}"
-
-    @property
-    def metavar(self) -> str:
-        """The option's value as help shows it: ``SPAN`` and ``SIZE`` take units."""
-        return {Span: "SPAN", Size: "SIZE", int: "N", Mode: "MODE", File: "FILE"}.get(self.kind, "VALUE")
-
-    @property
-    def table(self) -> str:
-        """The table of the file that has this key, "" if it is in none."""
-        return next((table for table, group in TABLES.items() if group == self.group), "")
-
-    @property
-    def summary(self) -> str:
-        """The text of `help` with the default."""
-        return f"{self.help} (default: {self.words(self.default)})"
-
-    def words(self, value: Any) -> str:
-        """Format a value for people: ``7 days``, ``64 MiB``, ``infinity``, ``yes``."""
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if self.kind in (Span, Size):
-            return "infinity" if value == self.infinity else self.unit_words(value)
-        if self.kind is Mode:
-            return f"{value:04o}"
-        shown = ",".join(value) if isinstance(value, tuple) else str(value)
-        return shown or "none"
-
-    def unit_words(self, number: float) -> str:
-        """Format a number with the unit of this key."""
-        if self.kind is Span:
-            return format_span(number)
-        return format_size(number) if self.kind is Size else str(number)
-
-    def check(self, value: Any) -> None:
-        """Raise `RequestError` ``bad_setting`` for a value that is no choice, or out of range."""
-        if self.choices and value not in self.choices:
-            raise error("bad_setting", f"{self.name} is {' or '.join(self.choices)}, not {value!r}")
-        if self.least is None:
-            return
-        highest = SECONDS_MAX if isinstance(value, float) else NUMBER_MAX
-        if not self.least <= value <= highest:
-            most = f" and at most {self.unit_words(highest)}" if value > self.least else ""
-            text = f"{self.name} is at least {self.unit_words(self.least)}{most}, not {value!r}"
-            raise error("bad_setting", text)
-
-
-def _key(group: str, default: Any, about: str, why: str, **others: Any) -> Any:
-    """Make a field of `Config`. about: `ConfigKey.help`. others: fields of `ConfigKey` from `live` on."""
-    return field(default=default, metadata={"group": group, "help": about, "why": why, **others})
-
-
-_endpoint = partial(_key, "Data directory and endpoints", live=False)
-_topic = partial(_key, "Settings of new topics; existing topics keep theirs")
-_disk = partial(_key, "Syncing, disk space and staged records")
-_life = partial(_key, "Retention, hibernation, opening and stopping")
-_limit = partial(_key, "Limits on what clients can make the broker hold", least=1)
-_security = partial(_key, "Keys and rights of clients")
-_scrub = partial(_key, "Background check of stored records")
-_rules = partial(_key, "Routing rules")
-_log = partial(_key, "The daemon's log on stderr; an embedded broker logs as its program configures it")
-_security = partial(_key, TABLES["security"], live=False)
+_endpoint = partial(described, "Data directory and endpoints", live=False)
+_topic = partial(described, "Settings of new topics; existing topics keep theirs")
+_disk = partial(described, "Syncing, disk space and staged records")
+_life = partial(described, "Retention, hibernation, opening and stopping")
+_limit = partial(described, "Limits on what clients can make the broker hold", least=1)
+_scrub = partial(described, "Background check of stored records")
+_rules = partial(described, "Routing rules")
+_log = partial(described, "The daemon's log on stderr; an embedded broker logs as its program configures it")
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(SecurityKeys):
     """The settings of one broker: times in seconds, sizes in bytes; 0 may stand for "no limit".
 
     `KEYS` describes each of them. A wrong value raises `RequestError` ``bad_setting``.
@@ -326,11 +236,21 @@ class Config:
         infinity=0,
     )
     topic_creations_max: int = _limit(
-        10_000,
+        60_000,
         "Topics that clients may create in one minute.",
-        "A loop with a mistake in its names must not fill the disk with folders.",
+        "A thousand a second is about as many as a disk takes; the clients file limits those of one client.",
     )
     waits_max: int = _limit(100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.")
+    subscriptions_max: int = _limit(
+        20_000,
+        "Subscriptions to announcements; above it, the connection with most of them is closed.",
+        "They take up to 3 KB each, and closing a connection takes longer the more there are of all.",
+    )
+    connection_subscriptions_max: int = _limit(
+        1_000,
+        "Subscriptions to announcements of one connection, which is closed above it.",
+        "An empty prefix subscribes to all topics; more connections take more single ones.",
+    )
     groups_max: int = _limit(
         10_000, "Consumer groups of one topic.", "Each costs about 2 KB of memory while its topic is active."
     )
@@ -344,13 +264,6 @@ class Config:
         "Size of the largest frame that a client may send.",
         "A batch and a margin: libzmq closes the connection before it allocates memory for more.",
         least=1_024,
-        live=False,
-    )
-
-    audit: bool = _security(
-        True,
-        "Record changes, deletions and what was denied in DIR/audit.log, where clients have keys.",
-        "Without it no file says which client has deleted a topic; it takes 64 MiB at most.",
         live=False,
     )
 
@@ -388,33 +301,6 @@ class Config:
         choices=LOG_FORMATS,
     )
 
-    server_key: File = _security(
-        "",
-        "The broker's own key file, which `quoth key new` makes; empty: clients need no key.",
-        "With it each client needs a key, the traffic is encrypted, and other machines may be let in.",
-    )
-    clients: File = _security(
-        "",
-        "The file with the public keys of the clients and their rights.",
-        "With a `server_key` only the clients in it get in. A reload replaces it as a whole.",
-        live=True,
-    )
-    ipc_mode: Mode = _security(
-        0o600,
-        "The mode of the sockets of ipc endpoints.",
-        'Only the user of the broker may connect; "0660" lets its group in, too.',
-    )
-    ipc_group: str = _security(
-        "",
-        "The group of the sockets of ipc endpoints; empty: that of the broker.",
-        "The broker's user has to be a member of it.",
-    )
-    umask: Mode = _security(
-        0o077,
-        "Permissions that no file of the daemon gets. An embedded broker uses that of its program.",
-        "Records are for the user of the broker alone; everything else goes through the broker.",
-    )
-
     def __post_init__(self) -> None:
         for key in KEYS.values():
             key.check(getattr(self, key.name))
@@ -423,14 +309,7 @@ class Config:
         if 0 < self.memory_max < MEMORY_LEAST:
             text = f"memory_max is 0 or at least {format_size(MEMORY_LEAST)}, not {self.memory_max}"
             raise error("bad_setting", text)
-        if not 0 <= self.ipc_mode <= 0o777 or self.ipc_mode & 0o600 != 0o600:
-            text = f"ipc_mode is 0600 and what group and others may do, not {self.ipc_mode:04o}"
-            raise error("bad_setting", text, "0600, 0660 for a group, 0666 for every user of the machine")
-        if not 0 <= self.umask <= 0o777 or self.umask & 0o702 != 0o002:
-            text = f"umask is at least 0002 and takes nothing from the owner, not {self.umask:04o}"
-            raise error(
-                "bad_setting", text, "0077 keeps the records from all other users, 0027 lets the group read"
-            )
+        self.check_modes()
         self.topic_settings()
 
     def topic_settings(self) -> TopicSettings:
@@ -459,7 +338,8 @@ class Config:
 def _keys() -> dict[str, ConfigKey]:
     kinds = get_type_hints(Config, include_extras=True)
     found = {}
-    for one in fields(Config):
+    of_table = {one.name for one in fields(SecurityKeys)}  # a table comes last in the file
+    for one in sorted(fields(Config), key=lambda one: one.name in of_table):
         kind = kinds[one.name]
         infinity = SECONDS_MAX if kind is Span else None  # the longest time that a thread can wait
         found[one.name] = ConfigKey(one.name, kind, one.default, **{"infinity": infinity, **one.metadata})

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quothd.config.config import KEYS, TABLES, Config, ConfigKey, File, Mode, Size, Span
+from quothd.config.config import KEYS, Config
+from quothd.config.config_key import TABLES, ConfigKey, File, Mode, Size, Span
 from quothwire.errors import QuothError, error, quoted
 from quothwire.text.paths import given_path
 from quothwire.text.quantity import parse_size, parse_span
 from quothwire.text.suggestion import nearest
-from quothwire.text.variables import check_variables, is_of_kubernetes, variable
+from quothwire.text.variables import PREFIX, check_variables, is_of_kubernetes, variable
 
 FILE_HELP = "A TOML file with these keys; without this option no file is read. SIGHUP reads it again."
 CHECK_HELP = "Do not start: check the configuration and print what differs from the defaults."
@@ -158,6 +159,8 @@ def _value_of(key: ConfigKey, given: _GivenValue) -> Any:
     try:
         if key.kind is Mode and given.is_decimal:  # 27 has other bits than "0027"
             raise TypeError
+        if key.kind is File and given.value == "" and given.origin.startswith(("--", PREFIX)):
+            given_path("", key.name)  # from a variable that was not set: a broker would start without keys
         value = _convert(key, given.value)
         Config(**{key.name: value})
     except QuothError as problem:

@@ -7,7 +7,8 @@ import textwrap
 from itertools import groupby
 from pathlib import Path
 
-from quothd.config.config import KEYS, TABLES, ConfigKey, Mode, Size, Span
+from quothd.config.config import KEYS
+from quothd.config.config_key import TABLES, ConfigKey, Mode, Size, Span
 from quothwire.text.quantity import format_size, format_span
 
 WIDTH = 100

@@ -9,6 +9,7 @@ from pathlib import Path
 from quothd.access.access import scope_of
 from quothd.access.authentication import Authentication
 from quothd.access.topic_scope import TopicScope
+from quothd.announcing.announcer import Announcer
 from quothd.connections.connection_table import ConnectionTable
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
@@ -47,6 +48,7 @@ class BrokerInfo:
         dispatcher: Dispatcher,
         scrubber: Scrubber,
         rules: RulesSupervisor,
+        announcer: Announcer,
         authentication: Authentication,
         connections: ConnectionTable,
         bound: Bound,
@@ -56,6 +58,7 @@ class BrokerInfo:
         self._dispatcher = dispatcher
         self._scrubber = scrubber
         self._rules = rules
+        self._announcer = announcer
         self._authentication = authentication
         self._connections = connections
         self._bound = bound
@@ -153,6 +156,7 @@ class BrokerInfo:
                     **self._rules.counters(),
                     **self._authentication.counters(),
                     **self._connections.gauges(),
+                    **self._announcer.counters(),
                 }
             ),
             states=dispatcher.registry.states(request.after, request.limit, scope),

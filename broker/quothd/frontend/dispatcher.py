@@ -49,6 +49,23 @@ Send = Callable[[Frames], None]
 Announce = Callable[[str, int], None]
 
 _READS = (Operation.FETCH, Operation.GROUP_FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
+_WRITES = (Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED)
+
+
+def _check_entry(entry: RegistryEntry, request: PendingRequest, config: Config, access: Access) -> None:
+    """Raise why a topic that exists takes no such request now.
+
+    The bytes of a topic are counted when it reports them, once in `check_interval`.
+    """
+    if entry.deletion is not None:
+        raise error("busy", f"topic {request.topic!r} is being deleted")
+    if request.operation is Operation.CREATE:
+        raise error("topic_exists", f"topic {request.topic!r} exists")
+    if entry.outstanding >= config.topic_requests_max:
+        raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
+    owner = entry.metadata.topic.owner
+    if (owner or config.store_bytes_max) and request.operation in _WRITES:
+        access.ledger.check(owner, Quota.STORE_BYTES)
 
 
 class _InWork:
@@ -155,10 +172,9 @@ class Dispatcher:
                 return
             entry = self.registry.create(request, self.config, now)
         else:
-            self.registry.check(entry, request, self.config)
-        if entry.state is State.HIBERNATING and entry.needs_no_opening(
-            request, self.config, self.shared.clock
-        ):
+            _check_entry(entry, request, self.config, self.access)
+        is_asleep = entry.state is State.HIBERNATING
+        if is_asleep and entry.needs_no_opening(request, self.config, self.shared.clock):
             if request.deadline:
                 self._keep(request)
             else:

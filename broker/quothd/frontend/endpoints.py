@@ -1,4 +1,4 @@
-"""Opens the endpoints of a broker: a ROUTER each, and beside it an XPUB for the announcements.
+"""Opens the endpoints of a broker: a ROUTER each, and beside it a socket for the announcements.
 
 tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
 ipc://PATH             announcements on ipc://PATH-announcements
@@ -18,6 +18,7 @@ import zmq
 
 from quothd.access.authentication import Authentication
 from quothd.access.self_test import Endpoints
+from quothd.announcing.sockets import REQUESTS_AFFINITY, Publisher, open_publisher
 from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
 from quothd.connections.connection import QUEUED_MAX
@@ -74,31 +75,36 @@ def _local(url: str) -> str:
 
 def open_sockets(
     context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str, authentication: Authentication
-) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Monitor, Bound]:
-    """Make a ROUTER with its monitor and an XPUB, and bind both to all that is configured, and to `inproc`.
+) -> tuple[zmq.Socket[bytes], Publisher, Monitor, Bound]:
+    """Make a ROUTER, a publisher and the ROUTER's monitor; bind to all that is configured, and to `inproc`.
 
     Clients through `inproc` are in this process and need no key.
 
     Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
     _seed_routes()
-    router, announcer = context.socket(zmq.ROUTER), context.socket(zmq.XPUB)
-    monitor = Monitor(context, router)  # before the first connection
+    publisher = open_publisher(context)
+    router = monitor = None
     try:
-        for one in (router, announcer):
+        router = context.socket(zmq.ROUTER)
+        for one in (router, publisher.remote):
             one.set(zmq.LINGER, 0)
-            one.set(zmq.SNDHWM, QUEUED_MAX)
-            one.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
             one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
             one.set(zmq.TCP_KEEPALIVE, 1)
+        router.set(zmq.SNDHWM, QUEUED_MAX)
+        router.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
+        router.set(zmq.AFFINITY, REQUESTS_AFFINITY)
         router.set(zmq.ROUTER_MANDATORY, 1)
-        authentication.secure((router, announcer))
-        bound = _bind_pair(router, announcer, config, inproc)
-        return router, announcer, monitor, replace(bound, first_route=_first_route(context, router, inproc))
+        authentication.secure((router, publisher.remote))
+        monitor = Monitor(context, router)  # before the first connection
+        bound = _bind_pair(router, publisher, config, inproc)
+        return router, publisher, monitor, replace(bound, first_route=_first_route(context, router, inproc))
     except BaseException:
-        monitor.close()
-        router.close()
-        announcer.close()
+        if monitor is not None:
+            monitor.close()
+        if router is not None:
+            router.close()
+        publisher.close()
         raise
 
 
@@ -121,15 +127,16 @@ def _seed_routes() -> None:
         seed(secrets.randbits(32))
 
 
-def _bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
+def _bind_pair(router: zmq.Socket[bytes], publisher: Publisher, config: Config, inproc: str) -> Bound:
     urls: list[str] = []
     announced: list[str] = []
     for place in (*listen_addresses(config), inproc):
         if isinstance(place, Tcp):
-            url, beside = _bind_tcp(router, announcer, place)
+            url, beside = _bind_tcp(router, publisher.remote, place)
             announced.append(beside)
         else:
             url = place
+            announcer = publisher.local if url == inproc else publisher.remote
             bind_with_access(partial(_bind, router), url, config)
             bind_with_access(partial(_bind, announcer), url + announcement.SUFFIX, config)
         urls.append(url)

@@ -1,7 +1,7 @@
-"""The front end: the thread that owns the sockets.
+"""The front end: the thread that owns the socket of the requests.
 
-ROUTER receives requests and sends replies, XPUB announces. What takes long for one client happens in other
-threads: no request of one client stalls another one.
+ROUTER receives requests and sends replies. What takes long for one client happens in other threads, and so do
+the announcements: no request of one client stalls another one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from quothd.access.access import Access
 from quothd.access.audit import AuditTrail
 from quothd.access.authentication import Authentication
 from quothd.access.clients_file import ClientTable
+from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
 from quothd.connections.connection import Connection, ReplyMemory
 from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
 from quothd.connections.memory import MemoryWatch
 from quothd.datadir.catalog import Catalog
-from quothd.frontend.announcer import Announcer
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import open_sockets
@@ -71,9 +71,9 @@ class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
     Its constructor binds the sockets, and raises where that is not possible. audit: takes records of what
-    clients do. bound: the addresses. Once it has ended: failure: why, None if it was asked to and did what it
-    had to. overrun: the topics whose threads are still at work. unsynced: those and others that the disk may
-    not hold.
+    clients do. bound: the addresses. announcer: announces the newest pointers. Once it has ended: failure:
+    why, None if it was asked to and did what it had to. overrun: the topics whose threads are still at work.
+    unsynced: those and others that the disk may not hold.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class FrontEnd:
         memory: MemoryWatch,
     ) -> None:
         socket, publisher, monitor, self.bound = open_sockets(context, config, inproc, authentication)
-        self._announcer = Announcer(publisher)
+        self._access = Access(config, authentication.clients, audit)
+        self.announcer = Announcer(publisher, config, clock, self._access.subscriptions_of)
         self._monitor = monitor
         self._socket = socket
         self.failure: BaseException | None = None
@@ -117,13 +118,13 @@ class FrontEnd:
         authentication.revoked = table.end_users
         send = partial(send_message, socket)
         self._replies = ReplyQueue(send, table.of, table.queue, self._counters, clock.monotonic)
-        ways = self._replies.send, self._announcer.news.__setitem__
-        self._access = Access(config, authentication.clients, audit)
+        ways = self._replies.send, self.announcer.news.__setitem__
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
         entries = self._dispatcher.registry.entries
         has_rules = partial(entries.__contains__, RULES_TOPIC)
         self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
-        about = self._scrubber, self._rules, authentication, table, self.bound, self._counters, process_id
+        parts = self._scrubber, self._rules, self.announcer, authentication, table
+        about = *parts, self.bound, self._counters, process_id
         self._info = BrokerInfo(self._dispatcher, *about)
 
     # -- for other threads ----------------------------------------------------------------------------------
@@ -135,6 +136,7 @@ class FrontEnd:
             self._shared.fsync_thread.start()
             self._shared.reader_pool.start()
             self._guard.start()
+            self.announcer.start()
             self._thread.start()
         except BaseException:
             self._close()
@@ -202,7 +204,7 @@ class FrontEnd:
                 self._clock.sleep(SHORT_S)
 
     def _loop(self) -> None:
-        sockets = [self._socket, self._monitor.socket, self._announcer.socket]
+        sockets, announcer = [self._socket, self._monitor.socket], self.announcer
         monotonic = self._clock.monotonic
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
@@ -223,7 +225,7 @@ class FrontEnd:
             more = not self._outbox.leave() or more
             timeout = 0 if more else max(0, int(wait * 1_000) + 1)
             found = wait_for_input(sockets, self._outbox.fd, timeout)
-            has_requests, has_reports, has_subscriptions, is_woken = found
+            has_requests, has_reports, is_woken = found
             self._outbox.attend(readable=is_woken)
             self._take_events(monotonic() + TURN_S)
             more = has_reports and self._connections.take_events(monotonic())
@@ -232,11 +234,8 @@ class FrontEnd:
                 now = monotonic()
                 self._replies.offer_again(now, now + TURN_S)
             more = self._work() or more
-            if has_subscriptions:
-                self._announcer.take_subscriptions()
-            if self._announcer.news:
-                self._announcer.announce()
-                self._counters["announcements"] = self._announcer.announced
+            if announcer.news:
+                announcer.hand_over()
 
     def _take_events(self, until: float) -> None:
         now = self._clock.monotonic()
@@ -304,10 +303,13 @@ class FrontEnd:
         """Apply the configurations that have come."""
         while self._wanted:
             config, clients, done = self._wanted[0]
-            clients = self._authentication.replace(clients)
+            former, clients = self._access.clients, self._authentication.replace(clients)
             self._dispatcher.configure(config, clients)
+            if former is not None and clients is not None:
+                self.announcer.end_connections(former.changed(clients))
             self._scrubber.configure(config)
             self._rules.configure(config)
+            self.announcer.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
             done.set_result(None)
 
@@ -338,7 +340,7 @@ class FrontEnd:
         try:
             self._monitor.close()
             self._socket.close(linger=int(LINGER_S * 1_000))
-            self._announcer.close()
+            self.announcer.stop()
             self._guard.stop()
             self._end_threads()
         finally:

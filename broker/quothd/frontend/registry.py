@@ -30,7 +30,6 @@ from quothwire.protocol.group_messages import GroupFetched, OpenGroup
 from quothwire.protocol.messages import Fetched, Operation
 from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
 
-_STORING = (Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED)
 CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE, Operation.OPEN_GROUP)
 """Operations that create a topic which does not exist."""
 
@@ -143,7 +142,7 @@ class RegistryEntry:
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
 
     def needs_no_opening(self, request: PendingRequest, config: Config, clock: Clock) -> bool:
-        """Return True, while it hibernates, for a description and for a fetch that finds nothing."""
+        """Return True for a description, and for a fetch that finds nothing, of a topic that hibernates."""
         if self.info is None:
             return False
         if request.operation is Operation.GROUP_FETCH:
@@ -250,21 +249,6 @@ class Registry:
         entry = RegistryEntry(TopicMetadata(None, topic), is_new=True)
         self._add(entry)
         return entry
-
-    def check(self, entry: RegistryEntry, request: PendingRequest, config: Config) -> None:
-        """Raise why a topic that exists takes no such request now.
-
-        What its log needs on the disk is counted when the topic reports it, once in `check_interval`.
-        """
-        if entry.deletion is not None:
-            raise error("busy", f"topic {request.topic!r} is being deleted")
-        if request.operation is Operation.CREATE:
-            raise error("topic_exists", f"topic {request.topic!r} exists")
-        if entry.outstanding >= config.topic_requests_max:
-            raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
-        owner = entry.metadata.topic.owner
-        if (owner or config.store_bytes_max) and request.operation in _STORING:
-            self.ledger.check(owner, Quota.STORE_BYTES)
 
     def nothing_for(self, request: PendingRequest) -> Frames:
         """Return the answer of a fetch that has waited for nothing."""

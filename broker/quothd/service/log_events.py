@@ -64,6 +64,11 @@ EVENTS: dict[str, LogEvent] = {
     "authenticator_failed": LogEvent(ERROR, "the thread that checks keys has failed"),
     "authenticator_down": LogEvent(ERROR, "no thread checks keys: new connections are refused, others go on"),
     "authenticator_up": LogEvent(INFO, "keys are checked again: new connections are accepted"),
+    "announcer_failed": LogEvent(ERROR, "the thread of the announcements failed: none are sent any more"),
+    "subscriber_closed": LogEvent(
+        WARNING,
+        "a connection with more subscriptions than a limit allows was closed: its client may reduce them",
+    ),
     # one topic
     "topic_made": LogEvent(INFO, "a topic was created"),
     "topic_deleted": LogEvent(INFO, "a topic was deleted"),

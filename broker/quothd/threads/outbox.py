@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
 from quothd.requests.events import Event
+from quothd.threads.wakeup import Wakeup
 
 Poster = TypeVar("Poster")
 
 
-class Outbox(Generic[Poster]):
-    """Any thread posts events of a topic, the front end takes them. The requests in work bound how many.
-
-    fd: readable while the front end has to wake up.
-    """
+class Outbox(Wakeup, Generic[Poster]):
+    """Any thread posts events of a topic, the front end takes them. The requests in work bound how many."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._posted: deque[tuple[Poster, Sequence[Event]]] = deque()
-        self._attended = False
         self._deliver: Callable[[Poster, Sequence[Event]], None] | None = None
-        self.fd, self._wakeup = os.pipe()
-        for end in (self.fd, self._wakeup):
-            os.set_blocking(end, False)
 
     def post(self, poster: Poster, events: Sequence[Event]) -> None:
         """Hand over events of a topic."""
@@ -33,19 +27,7 @@ class Outbox(Generic[Poster]):
         if self._deliver is not None:
             self.abandon(self._deliver)
         elif not self._attended:
-            self._attended = True
-            self.wake()
-
-    def wake(self) -> None:
-        """Wake the front end, also without an event."""
-        with suppress(BlockingIOError):
-            os.write(self._wakeup, b"\0")
-
-    def attend(self, *, readable: bool) -> None:
-        """The front end is awake: posting needs no wakeup. readable: whether `fd` is."""
-        self._attended = True
-        if readable:
-            self._drain()
+            self.notify()
 
     def leave(self) -> bool:
         """The front end will wait: posting wakes it. False if there are events already."""
@@ -65,12 +47,3 @@ class Outbox(Generic[Poster]):
         with suppress(IndexError):
             while True:
                 deliver(*self._posted.popleft())
-
-    def close(self) -> None:
-        """Close its descriptors; no thread posts any more."""
-        for end in (self.fd, self._wakeup):
-            os.close(end)
-
-    def _drain(self) -> None:
-        with suppress(BlockingIOError):
-            os.read(self.fd, 4_096)

@@ -25,6 +25,7 @@ from quothlog import Log
 from quothlog.datadir.topic_file import BOUND_NAME
 from quothlog.producers import RETRY_US
 from quothlog.storage.filesystem import File, write_durably
+from quothlog.storage.write_failure import storage_failed
 from quothlog.transactions.transactions import LogTransactions
 from quothwire.errors import error
 
@@ -48,14 +49,17 @@ class Identity(NamedTuple):
 
 
 class Bindings:
-    """The clients of the ids of one open topic. Owned by the topic. The file is read at the first use."""
+    """The clients of the ids of one open topic. Owned by the topic. The file is read at the first use.
+
+    fresh: the ids to `save`.
+    """
 
     def __init__(self, log: Log, transactions: LogTransactions) -> None:
         self._log = log
         self._transactions = transactions
         self._path: Path = log.directory / BOUND_NAME
         self._owners: dict[Identity, str] | None = None
-        self._fresh: list[Identity] = []
+        self.fresh: list[Identity] = []
         self._file: File | None = None
 
     def admit(self, client: KnownClient, identity: Identity) -> None:
@@ -77,16 +81,11 @@ class Bindings:
         if len(owners) >= SURPLUS_MAX and len(owners) >= 2 * sum(map(self._is_known, owners)):
             owners = self._forget()
         owners[identity] = client.name
-        self._fresh.append(identity)
-
-    @property
-    def has_fresh(self) -> bool:
-        """True if there is something to `save`."""
-        return bool(self._fresh)
+        self.fresh.append(identity)
 
     def save(self) -> None:
         """Write the ids of batches that were stored since the last call, and forget those of others."""
-        fresh, self._fresh = self._fresh, []
+        fresh, self.fresh = self.fresh, []
         owners = self._bound()
         lines = []
         for identity in fresh:
@@ -111,16 +110,20 @@ class Bindings:
     # -- inside ---------------------------------------------------------------------------------------------
 
     def _bound(self) -> dict[Identity, str]:
-        """Return the owners, read at the first call. A line that is not whole is skipped."""
+        """Return the owners, read at the first call. A line that is not whole is skipped.
+
+        Raises ``storage_failed`` if the file cannot be read: any client could take the ids in it.
+        """
         if self._owners is None:
-            data = b""
-            with contextlib.suppress(FileNotFoundError), contextlib.closing(self._opened()) as file:
-                data = file.read(FILE_BYTES_MAX, 0)
+            try:
+                with contextlib.closing(self._log.filesystem.open(self._path)) as file:
+                    data = file.read(FILE_BYTES_MAX, 0)
+            except FileNotFoundError:
+                data = b""
+            except OSError as problem:
+                raise storage_failed(problem, self._path) from problem
             self._owners = dict(_parsed(data))
         return self._owners
-
-    def _opened(self) -> File:
-        return self._log.filesystem.open(self._path)
 
     def _is_known(self, identity: Identity) -> bool:
         """Return True if the log knows the id, so that its owner counts."""
@@ -148,7 +151,7 @@ class Bindings:
 
     def _forget(self) -> dict[Identity, str]:
         """Remove the ids that the log has forgotten, and write the file anew; returns the other ones."""
-        fresh = {*self._fresh}
+        fresh = {*self.fresh}
         owners = {one: owner for one, owner in self._bound().items() if one in fresh or self._is_known(one)}
         self._close()
         self._owners = owners

@@ -141,7 +141,7 @@ def append_publishes(
         stored = appender.append_batches([request.responder.payload() for request in with_batch])
         for request, outcome in zip(with_batch, stored, strict=True):
             outcomes.append(PublishOutcome(request, outcome, request.message.durability))
-        if bindings.has_fresh:
+        if bindings.fresh:
             bindings.save()
     return outcomes + (_append_values(appender, simple) if simple else [])
 

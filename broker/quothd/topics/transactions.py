@@ -61,7 +61,7 @@ class Transactions:
         application = self._admitted(request)
         attempt = decoded.version, decoded.part, decoded.attempt, decoded.number
         one = self.log_transactions.stage(application, *attempt, request.responder.payload())
-        if self.bindings.has_fresh:
+        if self.bindings.fresh:
             self.bindings.save()
         return Staged(one.batches, one.records, one.bytes)
 

@@ -1,11 +1,12 @@
 /* Measures libquoth against a bare DEALER that does the same exchange of frames, in turn, on one broker.
  *
- *     quoth-c-ratio URL TOPIC [BATCHES [ROUNDS]]
+ *     quoth-c-ratio URL TOPIC [BATCHES [ROUNDS [KEYFILE]]]
  *
  * Writes batches of 100 records of 100 bytes with 32 in flight, then reads all of them with fetches of 1 MiB, one
  * ahead. The bare side sends bytes that were made before and looks at no record. Each round begins with the other
  * side; one before the first does not count. Prints, as one JSON object, the batches a second of each round, and the
- * microseconds of this process's processor time a batch. Trims what it has written. */
+ * microseconds of this process's processor time a batch. Trims what it has written. KEYFILE: of both
+ * sides, for a broker with keys. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 
 #include "batch.h"
 #include "bytes.h"
+#include "key_file.h"
 #include "quoth.h"
 
 enum { /* PAYLOAD_BYTES: header, offsets, padding, values */
@@ -38,6 +40,18 @@ static void stop(const char *what) {
 }
 
 /* ---- the bare side ---- */
+
+static void use_key(void *socket, const char *path) {
+    const size_t size = QUOTH_KEY_CHARACTERS + 1;
+    quoth_key key;
+    quoth_error error;
+    if (quoth_key_read(path, &key, &error)) stop(error.text);
+    if (zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, key.server_keys[0], size) ||
+        zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, key.public_key, size) ||
+        zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, key.secret_key, size))
+        stop("the bare side cannot use the key");
+    quoth_wipe(&key, sizeof key);
+}
 
 static void send_frames(void *socket, uint8_t operation, uint64_t correlation, const char *topic, const void *arguments,
                         size_t size, const void *payload, size_t payload_size) {
@@ -243,12 +257,16 @@ int main(int count, char **arguments) {
     static bench of;
     int rounds = count > 4 ? atoi(arguments[4]) : 9;
     quoth_error error;
-    if (count < 3 || rounds < 1 || rounds >= ROUNDS_MAX) stop("usage: quoth-c-ratio URL TOPIC [BATCHES [ROUNDS]]");
+    quoth_options options = QUOTH_OPTIONS;
+    if (count < 3 || rounds < 1 || rounds >= ROUNDS_MAX)
+        stop("usage: quoth-c-ratio URL TOPIC [BATCHES [ROUNDS [KEYFILE]]]");
+    options.key_file = count > 5 ? arguments[5] : NULL;
     of.topic = arguments[2];
     of.batches = count > 3 ? strtoull(arguments[3], NULL, 10) : 4000;
-    if (quoth_connect(arguments[1], NULL, &of.client, &error)) stop(error.text);
+    if (quoth_connect(arguments[1], &options, &of.client, &error)) stop(error.text);
     void *context = zmq_ctx_new();
     of.socket = zmq_socket(context, ZMQ_DEALER);
+    if (options.key_file) use_key(of.socket, options.key_file);
     if (zmq_connect(of.socket, arguments[1])) stop("the bare side cannot connect");
     make_payload(of.payload);
     library_write(of.client, of.topic, 1); /* makes the topic */

@@ -45,7 +45,7 @@ int report_error(const quoth_error *error) {
 }
 
 const char *key_file(const char *given) {
-    const char *found = given ? given : getenv("QUOTH_KEY");
+    const char *found = given ? given : getenv("QUOTH_KEY_FILE");
     return found && *found ? found : NULL;
 }
 

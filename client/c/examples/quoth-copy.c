@@ -4,7 +4,7 @@
 
    A reader and a producer share a loop, as they share it with any other descriptors of a program. Nothing here waits
    but poll(). While the producer has no room, the reader is not asked, and a record that was refused is sent first.
-   -k: the key for a broker with keys; else that of the variable QUOTH_KEY.
+   -k: the key for a broker with keys; else that of the variable QUOTH_KEY_FILE.
 
    Exit status as quoth-tail. */
 

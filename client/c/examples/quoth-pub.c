@@ -5,7 +5,7 @@
    Lines are collected into batches, several of which are in flight. Each line is stored once and in order, through
    busy brokers, lost connections and restarts. At the end it prints how many lines were acknowledged. A batch that is
    not acknowledged within -t seconds has failed, and ends the program; of its lines it is not known whether they are
-   stored. -w 1 has one batch in flight. -k: the key for a broker with keys; else that of the variable QUOTH_KEY.
+   stored. -w 1 has one batch in flight. -k: the key for a broker with keys; else that of the variable QUOTH_KEY_FILE.
 
    After the first SIGINT or SIGTERM it takes no more lines and waits for acknowledgements, after the second for
    nothing.

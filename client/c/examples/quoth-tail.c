@@ -5,7 +5,7 @@
    It waits for a topic that does not exist yet and goes on through any outage of the broker; -t says how long it waits
    for the broker at first. It reports records that are missing on stderr and goes on behind them. At its end it prints
    the cursor behind the last line that it has written: give it as AFTER to go on there. AFTER 0, the default, is before
-   everything. -k: the key for a broker with keys; else that of the variable QUOTH_KEY.
+   everything. -k: the key for a broker with keys; else that of the variable QUOTH_KEY_FILE.
 
    Exit status: 0 the reader of the output is gone, 1 failed, 2 wrong usage, 3 the topic was deleted, 4 no answer,
    128 + N ended by signal N. */

@@ -8,7 +8,7 @@
    runs. Start as many workers as you like: each record goes to one of them. A group that does not exist is created at
    the beginning of the topic. The worker goes on through any outage of the broker; -t says how long it waits for the
    broker at first. A signal ends it behind the command that runs. -e: it ends when there is nothing to hand out.
-   -k: the key for a broker with keys; else that of the variable QUOTH_KEY, which the command has, too.
+   -k: the key for a broker with keys; else that of the variable QUOTH_KEY_FILE, which the command has, too.
 
    Exit status: 0 nothing is left, 1 failed, 2 wrong usage, 3 the topic or the group is gone, 4 no answer, 128 + N ended
    by signal N. */

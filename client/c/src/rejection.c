@@ -75,7 +75,7 @@ int quoth_fail_refused(quoth_rejection rejection, const char *url, const quoth_k
         return quoth_fail(error, QUOTH_AUTH_FAILED, "its log says why",
                           "the broker at %s failed to check the key of %s", url, named);
     case QUOTH_KEY_MISSING:
-        return quoth_fail(error, QUOTH_AUTH_FAILED, "give a key file: the option key_file, -k or QUOTH_KEY",
+        return quoth_fail(error, QUOTH_AUTH_FAILED, "give a key file: the option key_file, -k or QUOTH_KEY_FILE",
                           "the broker at %s wants a key, and none was given", url);
     case QUOTH_KEY_UNEXPECTED:
         return quoth_fail(error, QUOTH_AUTH_FAILED, "without a key nothing is encrypted: is it the right broker?",

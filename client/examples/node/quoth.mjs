@@ -7,7 +7,7 @@
 //     for await (const record of client.tail("greetings")) console.log(record.pointer, String(record.value));
 //     client.close();
 //
-// A broker with keys takes clients with a key file: connect(url, { key: PATH }), or the variable QUOTH_KEY.
+// A broker with keys takes clients with a key file: connect(url, { key: PATH }), or the variable QUOTH_KEY_FILE.
 import { Buffer } from "node:buffer";
 import { randomBytes } from "node:crypto";
 import { decode, encode } from "@msgpack/msgpack";
@@ -40,7 +40,7 @@ function widened(value) {
 const pause = (ms) => new Promise((resume) => setTimeout(resume, ms));
 
 // key: the path of a key file, for a broker with keys.
-export async function connect(url, { timeoutMs = 10_000, resendMs = 5_000, key = process.env.QUOTH_KEY } = {}) {
+export async function connect(url, { timeoutMs = 10_000, resendMs = 5_000, key = process.env.QUOTH_KEY_FILE } = {}) {
   const client = new Client(url, timeoutMs, resendMs, readKey(key));
   try {
     await client.ask("hello", "", { client: "quoth-node" });

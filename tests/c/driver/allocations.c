@@ -1,6 +1,6 @@
 /* Makes the same calls again and again, of whose allocations the first, the second, ... fails, until none does.
  *
- *     allocations URL TOPIC
+ *     allocations URL TOPIC [KEY_FILE]
  *
  * Prints how many there are. Each call has to succeed or to be out of memory. Built with --wrap for the functions. */
 
@@ -113,12 +113,14 @@ static void consume(quoth_client *client, const char *topic) {
 
 int main(int count, char **arguments) {
     quoth_client *client;
+    quoth_options options = QUOTH_OPTIONS;
     quoth_error error;
-    if (count != 3) return 2;
+    if (count != 3 && count != 4) return 2;
+    options.key_file = count == 4 ? arguments[3] : NULL;
     do {
         failing++;
         allocations = 0;
-        int code = quoth_connect(arguments[1], NULL, &client, &error);
+        int code = quoth_connect(arguments[1], &options, &client, &error);
         check("connect", code, &error);
         if (code) continue;
         publish(client, arguments[2]);

@@ -10,7 +10,7 @@ import pytest
 
 from kit.client.doors import Doors, new_pair
 from kit.machine.commands import Ended, Running
-from kit.machine.cprograms import MakeCalls
+from kit.machine.cprograms import MakeCalls, fail_each_allocation
 
 Start = Callable[..., Running]
 TIMEOUT_MS = "20000"
@@ -157,6 +157,14 @@ def test_a_link_to_a_key_file_is_followed_and_the_mode_is_that_of_the_file(
     assert make_calls(doors.url, TIMEOUT_MS, "0", str(link))("ping")[0].startswith("ok ")
     path.chmod(0o644)
     assert start("quoth-tail", "-k", str(link), doors.url, "t").end().status == 2
+
+
+def test_an_allocation_that_fails_is_an_error_with_a_key_file_too(
+    built: Path, doors: Doors, tmp_path: Path, topic: str
+) -> None:
+    (folder := tmp_path / "built").mkdir()
+    (folder / "libquoth.a").symlink_to(built / "libquoth.a")
+    assert fail_each_allocation(folder, doors.url, topic, str(doors.key_file())) > 10
 
 
 def test_an_explicit_pair_of_keys_is_taken_without_a_file(make_calls: MakeCalls, doors: Doors) -> None:

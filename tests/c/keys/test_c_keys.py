@@ -120,7 +120,7 @@ def topics(doors: Doors) -> list[str]:
 def test_the_variable_names_the_key_file(
     start: Start, doors: Doors, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ENVIRONMENT, "QUOTH_KEY", str(doors.key_file()))
+    monkeypatch.setitem(ENVIRONMENT, "QUOTH_KEY_FILE", str(doors.key_file()))
     assert published(start, doors, topic, b"one\n").err == "quoth-pub: 1 acknowledged\n"
     unknown = str(doors.key_file(new_pair()))
     assert published(start, doors, topic, b"one\n", "-k", unknown).status == 1, "an option is stronger"

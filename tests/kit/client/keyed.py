@@ -43,9 +43,9 @@ class KeyedDoor(ProxyThread):
     loses_answers: what the broker answers is thrown away.
     """
 
-    def __init__(self, broker_url: str, server: Key | None, url: str = "") -> None:
+    def __init__(self, broker_url: str, server: Key | None, url: str = "", *known: str) -> None:
         super().__init__("door")
-        self.known: set[str] = set()
+        self.known = set(known)
         self.loses_answers = False
         self.url = url or f"tcp://127.0.0.1:{free_port()}"
         self._context = zmq.Context()

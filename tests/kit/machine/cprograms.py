@@ -96,6 +96,24 @@ def link(sources: Iterable[Path], *options: str, program: Path) -> None:
     )
 
 
+def fail_each_allocation(built: Path, *arguments: str) -> int:
+    """Run `driver/allocations.c` with the library in a folder; returns how many allocations have failed."""
+    program = built / "allocations"
+    wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "realloc"))
+    options = (f"-Wl,{wraps}", *(SANITIZERS if can_sanitize() else ()))
+    link([DRIVERS / "allocations.c", built / "libquoth.a"], *options, "-lzmq", program=program)
+    done = subprocess.run(
+        [program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    return int(done.stdout.split()[0])
+
+
 class Calls:
     """The driver that makes calls of the library. Lines go in and come out; a dot ends the output of each."""
 

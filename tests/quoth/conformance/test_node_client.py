@@ -151,11 +151,11 @@ def test_a_node_client_takes_a_key_file_and_reports_why_a_key_is_refused(
             "wants a key, and none was given": "",
         }
         for text, path in files.items():
-            monkeypatch.setenv("QUOTH_KEY", str(path))
+            monkeypatch.setenv("QUOTH_KEY_FILE", str(path))
             code = "bad_setting" if "chmod" in text else "auth_failed"
             assert (refused := refused_with(driver, doors.url)).startswith(f"{code}: ")
             assert text in refused
-        monkeypatch.setenv("QUOTH_KEY", str(doors.key_file()))
+        monkeypatch.setenv("QUOTH_KEY_FILE", str(doors.key_file()))
         assert made(driver, doors.url, ping)[0]["time"]
         doors.close()
         assert "takes no keys, and one was given" in refused_with(driver, broker.url)

@@ -198,9 +198,8 @@ def test_a_client_waits_behind_what_closes_connections_until_the_broker_is_there
     def replace() -> None:
         eventually(lambda: acceptor.accepted > 2 * TRIES, "it is tried")
         acceptor.close()
-        stack.enter_context(
-            KeyedDoor(broker.url, keyed.server, f"tcp://127.0.0.1:{port}")
-        ).known |= keyed.door.known
+        url = f"tcp://127.0.0.1:{port}"
+        stack.enter_context(KeyedDoor(broker.url, keyed.server, url, *keyed.door.known))
 
     replacing = threading.Thread(target=replace)
     replacing.start()

@@ -43,6 +43,16 @@ def test_a_time_has_the_forms_of_all_other_commands() -> None:
     assert options.ending.everywhere == OffsetBound(pointer.from_datetime(at) + 5, is_time=True)
 
 
+def test_key_is_an_absolute_path_which_all_processes_have() -> None:
+    assert parse({**HERE, "KEY": " /etc/quoth/etl.key "}, stream=True).key == "/etc/quoth/etl.key"
+    assert parse(HERE, stream=False).key is None
+    for given in ("etl.key", ""):
+        with pytest.raises(QuothError, match=r"option key: the key file .* on the driver and all executors"):
+            parse({**HERE, "key": given}, stream=False)
+    with pytest.raises(QuothError, match=r"did you mean key\?"):
+        parse({**HERE, "kafka.ssl.keystore.location": "/etc/keystore"}, stream=False)
+
+
 def test_options_travel_to_other_processes() -> None:
     options = parse({**HERE, "startingOffsets": '{"a": 5, "b": {"0": -2}}'}, stream=True)
     assert pickle.loads(pickle.dumps(options)) == options

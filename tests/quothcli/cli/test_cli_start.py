@@ -48,7 +48,8 @@ FEW = {f"{package}.{name}" for package, names in _FEW.items() for name in names.
 """Modules of ours that the help of a command may load."""
 _COMPILED = "quothwire.native quothwire._native quothwire._native.batch cython_runtime"
 _BATCH = f"quothwire.batch quothwire.record msgpack xxhash {_COMPILED}"
-_KEYS = f"quothd.config quothd.config.config quothd.config.sources quothlog.retention {_BATCH}"
+_CONFIG = "quothd.config quothd.config.config quothd.config.config_key quothd.config.security_keys"
+_KEYS = f"{_CONFIG} quothd.config.sources quothlog.retention {_BATCH}"
 MORE = {
     "pub": _BATCH,
     "demo": _BATCH,
@@ -56,6 +57,7 @@ MORE = {
     "serve": _KEYS,
     "config": f"{_KEYS} quothd.config.template",
     "service": f"{_KEYS} quothd.config.template",
+    "key": "quothwire.security quothwire.security.key_file",
     "bench": "quothbench",
     "--version": _COMPILED,
 }

@@ -46,10 +46,10 @@ class KnownClients:
         self.owner = peers.keep(FastPeer(self.broker.context, inproc))
 
     def fast(self, name: str) -> FastPeer:
-        return self._peers.fast(self.broker, key=self.keys[name])
+        return self._peers.fast(self.broker.urls[0], key=self.keys[name])
 
     def simple(self, name: str) -> SimplePeer:
-        return self._peers.simple(self.broker, key=self.keys[name])
+        return self._peers.simple(self.broker.urls[0], key=self.keys[name])
 
     def reload(self, text: str, **settings: Any) -> None:
         """Write another clients file, and apply it with other settings."""

@@ -59,7 +59,7 @@ def test_changes_and_what_is_denied_are_recorded_with_their_outcome(
     for request, topic in ((DeleteTopic(), "other"), (Publish(), "other"), (OpenGroup("a.b"), "mine")):
         with refused("denied"):
             peer.call(request, topic, encoded([b"a secret value"]) if isinstance(request, Publish) else None)
-    assert handshake(peers.context, broker.broker.url, broker.keys["mallory"]) == DENIED
+    assert handshake(peers.context, broker.broker.urls[0], broker.keys["mallory"]) == DENIED
     peer.call(DeleteTopic(), "mine")
     broker.broker.reload(broker.broker.config)
     broker.broker.stop()

@@ -27,14 +27,12 @@ from kit.keys import (
 )
 from quothd import Broker
 from quothd.access import authentication, authenticator, self_test
-from quothd.access.authenticator import ENDPOINT, Authenticator, secure
-from quothd.access.denials import REPORTS_MAX, WINDOW_S, DenialReport
+from quothd.access.authenticator import ENDPOINT, LOGGED_MAX, WINDOW_S, Authenticator, DenialLog, secure
 from quothd.service.sd_notify import Notifier
 from quothwire.protocol.messages import Ping
 from quothwire.security.key_file import Key
 
 EMBED = Callable[..., Broker]
-Reports = list[tuple[str, dict[str, object]]]
 
 
 def state(fast: FastPeer) -> dict[str, int]:
@@ -235,14 +233,14 @@ def own_context() -> Iterator[Context]:
 
 
 @pytest.fixture
-def reports() -> Reports:
+def denied() -> list[tuple[str, str]]:
+    """Return the denied handshakes of `door`: the key and the address of each."""
     return []
 
 
 @pytest.fixture
-def door(own_context: Context, reports: Reports) -> Iterator[Authenticator]:
-    denials = DenialReport(lambda event, **fields: reports.append((event, fields)), time.monotonic)
-    door = Authenticator(own_context, denials)
+def door(own_context: Context, denied: list[tuple[str, str]]) -> Iterator[Authenticator]:
+    door = Authenticator(own_context, DenialLog(lambda *about: denied.append(about), time.monotonic))
     door.start()
     yield door
     door.stop()
@@ -263,7 +261,7 @@ def test_messages_carry_the_public_key_of_their_client(
 
 
 def test_requests_that_are_no_handshake_with_a_known_key_are_denied(
-    own_context: Context, door: Authenticator, reports: Reports
+    own_context: Context, door: Authenticator, denied: list[tuple[str, str]]
 ) -> None:
     key = new_key("alice")
     raw = zmq.utils.z85.decode(key.public_key)
@@ -286,29 +284,31 @@ def test_requests_that_are_no_handshake_with_a_known_key_are_denied(
                 (b"400", b"") if request in wrong else (b"200", key.public_key.encode())
             )
     door.stop()
-    reported = [fields for event, fields in reports if event == "connection_denied"]
-    assert {"key": zmq.utils.z85.encode(bytes(32)).decode(), "address": "10.0.0.1"} not in reported[:3]
-    assert len(reported) == 6
-    assert reports[-1] == ("connections_denied", {"number": len(wrong) - 6})
+    assert len(denied) == len(wrong)
+    assert denied[-1] == (zmq.utils.z85.encode(bytes(32)).decode(), "10.0.0.1")
+    assert all(key == "" for key, _ in denied[:-1])
 
 
-# -- the report of denials --------------------------------------------------------------------------------
-
-
-def test_denials_are_reported_per_address_and_window_and_counted_beyond() -> None:
+def test_denials_are_logged_per_address_and_window_and_counted_beyond(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     now = 0.0
-    reports: Reports = []
-    denials = DenialReport(lambda event, **fields: reports.append((event, fields)), lambda: now)
+    denied: list[tuple[str, str]] = []
+    denials = DenialLog(lambda *about: denied.append(about), lambda: now)
+
+    def logged() -> list[dict[str, object]]:
+        return [getattr(record, "fields") for record in caplog.records]  # noqa: B009
+
     for number in range(100):
         denials.add(f"key {number}", "10.0.0.1")
     denials.add("key", "10.0.0.2")
-    assert [fields["address"] for _, fields in reports] == ["10.0.0.1"] * 3 + ["10.0.0.2"]
+    assert [fields["address"] for fields in logged()] == ["10.0.0.1"] * 3 + ["10.0.0.2"]
     for number in range(100):
         denials.add("key", f"10.0.1.{number}")
-    assert len(reports) == REPORTS_MAX
+    assert len(logged()) == LOGGED_MAX
     now = WINDOW_S
     denials.tick()
-    assert reports[-1] == ("connections_denied", {"number": 201 - REPORTS_MAX})
+    assert logged()[-1] == {"number": 201 - LOGGED_MAX}
     denials.add("key", "10.0.0.1")
-    assert reports[-1] == ("connection_denied", {"key": "key", "address": "10.0.0.1"})
-    assert denials.total == 202
+    assert logged()[-1] == {"key": "key", "address": "10.0.0.1"}
+    assert denials.total == len(denied) == 202

@@ -107,6 +107,23 @@ def test_half_a_line_and_foreign_lines_are_skipped(known: Callable[..., Any]) ->
     assert publish(broker.fast("bob"), 2, producer=7) == "denied"
 
 
+def test_a_file_that_cannot_be_read_keeps_ids_from_all_clients(known: Callable[..., Any]) -> None:
+    """And nothing else: batches without a producer id are stored."""
+    broker = known(FILE)
+    assert publish(broker.fast("alice"), 1) == ""
+    broker.broker.stop()
+    (path,) = (broker.broker.config.dir / "topics").glob("*/producers.bound")
+    path.rename(path.with_name("kept"))
+    path.symlink_to("kept")
+    broker = known(FILE)
+    alice, bob = broker.fast("alice"), broker.fast("bob")
+    assert [publish(peer, 2) for peer in (alice, bob)] == ["storage_failed"] * 2
+    assert publish(bob, 0, producer=0) == ""
+    path.unlink()
+    path.with_name("kept").rename(path)
+    assert [publish(peer, 2) for peer in (bob, alice)] == ["denied", ""]
+
+
 def test_another_client_touches_no_transaction(known: Callable[..., Any]) -> None:
     broker = known(FILE)
     alice, bob = (Job(broker.fast(name), "t") for name in ("alice", "bob"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from kit.text.wording import error_of
 from quothd.access.ledger import ALL, RATE_S, Ledger, Limits
 from quothd.access.quota import IN_WORK, Quota
 
+OPERATIONS = Path(__file__).parents[3] / "systemd/OPERATIONS.md"
 LIMITS: dict[str, Limits] = {
     ALL: {Quota.TOPICS: 5, Quota.TOPIC_CREATIONS: 5, Quota.STORE_BYTES: 2**20},
     "alice": {Quota.TOPICS: 3, Quota.TOPIC_CREATIONS: 3, Quota.WAITS: 1, Quota.REQUEST_BYTES: 100},
@@ -50,6 +53,14 @@ def test_the_error_names_the_quota_its_limit_and_the_client(ledger: Ledger) -> N
     assert problem.text == "quota topics: client 'alice' may have at most 3 topics"
     problem = error_of(ledger.charge, "bob", Quota.STORE_BYTES, 2**21)
     assert problem.text.startswith("quota store_bytes: all clients together may have at most 1 MiB in")
+
+
+def test_the_document_has_every_quota_and_the_error_beyond_it() -> None:
+    table = OPERATIONS.read_text().partition("\n| quota | limits |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?`) \| .*? \| (?:`(\w+)`)? ?\|$", table, re.MULTILINE)
+    found = {name: code for names, code in rows for name in re.findall(r"`(\w+)`", names)}
+    assert set(found) == set(Quota)
+    assert {name for name, code in found.items() if code == "busy"} == {*IN_WORK}
 
 
 def test_what_ends_by_itself_is_busy_beyond_its_quota(ledger: Ledger) -> None:

@@ -16,7 +16,8 @@ import pytest
 from kit.machine.processes import drop_capabilities, in_child
 from quothd.config import template
 from quothd.config.check import check
-from quothd.config.config import KEYS, Config, Size, Span
+from quothd.config.config import KEYS, Config
+from quothd.config.config_key import Size, Span
 from quothd.config.sources import load, read
 from quothd.main import _parser
 from quothwire.errors import QuothError
@@ -37,8 +38,8 @@ SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     "log_format": ('"json"', "json", "text", "text", "json", "json"),
     "rules": ("false", False, "on", True, "off", False),
     "memory_max": ("300000000", 300_000_000, "2GiB", 2**31, "1GiB", 2**30),
-    "server_key": ('"/a.key"', "/a.key", "b.key", "b.key", "", ""),
-    "clients": ('"/a.toml"', "/a.toml", "b.toml", "b.toml", "", ""),
+    "server_key": ('"/a.key"', "/a.key", "b.key", "b.key", "/c.key", "/c.key"),
+    "clients": ('"/a.toml"', "/a.toml", "b.toml", "b.toml", "/c.toml", "/c.toml"),
     "ipc_mode": ('"0660"', 0o660, "0666", 0o666, "600", 0o600),
     "ipc_group": ('"users"', "users", "7", "7", "", ""),
     "umask": ('"0027"', 0o027, "0007", 0o007, "0o22", 0o022),
@@ -305,7 +306,7 @@ def test_the_limits_of_the_protocol_are_the_defaults() -> None:
             amount = float(cells[2].replace(",", "")) * units[cells[3]]
             told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1] + cells[4]), amount)
     told = {key: amount for key, amount in told.items() if key in KEYS}
-    assert len(told) == 25
+    assert len(told) == 27
     assert {key: KEYS[key].default for key in told} == told
 
 
@@ -332,7 +333,8 @@ def test_every_key_is_an_option_with_its_help_and_its_reason() -> None:
         assert key.why in re.sub(r"\n# ", " ", template.text())
         assert key.help.endswith(".")
         if key.kind is int and key.name != "port":
-            assert re.match(r"(Connections|Records|Requests|Topics|Consumer groups)\b", key.help), key.help
+            subject = r"(Connections|Records|Requests|Topics|Consumer groups|Subscriptions)\b"
+            assert re.match(subject, key.help), key.help
         if key.kind in (Span, Size):
             assert re.match(r"(Time|Age) " if key.kind is Span else r"(Size|Free space|Data) ", key.help), key
             assert key.metavar == ("SPAN" if key.kind is Span else "SIZE")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker, on_stderr
-from kit.broker.peers import Peers, code_of, hibernate, hibernates, refused
+from kit.broker.peers import Peers, Subscriber, code_of, hibernate, hibernates, refused
 from kit.broker.transactions import Job
 from kit.deadlines import eventually
 from quothd import Broker, Config
@@ -304,6 +304,18 @@ def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
     return act
 
 
+def _closes_a_subscriber(**settings: int) -> Callable[[Reloaded], None]:
+    """Checks that two subscriptions of one connection are too many."""
+
+    def act(it: Reloaded) -> None:
+        it.set(**settings)
+        front_end: Any = it.broker._front_end
+        with Subscriber(it.broker.context, front_end.bound.announced[0], b"one", b"two"):
+            eventually(lambda: it.counted("subscribers_closed") > 0, "it is closed")
+
+    return act
+
+
 def _groups_max(it: Reloaded) -> None:
     it.fast.call(OpenGroup("one"), "t")
     it.set(groups_max=1)
@@ -365,6 +377,8 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "request_bytes_max": _refuses("t", LARGEST, "busy", request_bytes_max=16 * MIB),
     "waits_max": _limits_waits("waits_max"),
     "connection_waits_max": _limits_waits("connection_waits_max"),
+    "subscriptions_max": _closes_a_subscriber(subscriptions_max=1),
+    "connection_subscriptions_max": _closes_a_subscriber(connection_subscriptions_max=1),
     "groups_max": _groups_max,
     "group_pending_max": _group_pending_max,
     "group_idle": _group_idle,

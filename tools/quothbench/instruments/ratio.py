@@ -7,6 +7,7 @@ instead: libquoth with a bare DEALER in C, on the broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,6 +22,7 @@ from quothbench.figures import Goal, alternate, spreads
 from quothbench.load import c_client, driver
 from quothbench.load.clients import Clients, elapsed
 from quothbench.load.driver import BATCH, VALUE, WINDOW
+from quothbench.load.keys import BenchKeys, make_keys
 from quothbench.load.servers import Target, bare_loop, difference, own_broker
 from quothbench.load.topics import cursors, fill
 from quothbench.report import Report, ReportColumn, count, factor, goal_columns, spread
@@ -95,7 +97,10 @@ Measure = Callable[[Target], Sample]
 
 
 class RatioBench(NamedTuple):
-    """Measures one figure after the other. directory: for the files of the bare loop. stored: batches."""
+    """Measures one figure after the other. directory: for the files of the bare loop. stored: batches.
+
+    keys: of both servers and the clients, None for none.
+    """
 
     broker: Target
     clients: Clients
@@ -103,6 +108,7 @@ class RatioBench(NamedTuple):
     report: Report
     pairs: int
     stored: int = STORED
+    keys: BenchKeys | None = None
 
     def run(self, figures: Collection[str], program: Path | None = None) -> None:
         """Measure the named ones of `FIGURES`, a row for each. program: None leaves out those of libquoth."""
@@ -119,7 +125,7 @@ class RatioBench(NamedTuple):
         self, program: Path, figures: Collection[str] = C_CLIENT, batches: int = c_client.BATCHES
     ) -> None:
         """Measure libquoth beside a bare DEALER. batches: of one measurement."""
-        found = c_client.measure(program, self.broker.url, "c-client", self.pairs, batches)
+        found = c_client.measure(program, self.broker.url, "c-client", self.pairs, batches, self._key_file)
         for name, pairs in zip(C_CLIENT, found, strict=True):
             if name in figures:
                 self.report.row(name, "batches/s", *spreads(pairs), *C_GOAL)
@@ -148,19 +154,24 @@ class RatioBench(NamedTuple):
     def _store(self, topic: str, *, sealed: bool) -> list[int]:
         """Store the records to read; return the cursor in front of each batch."""
         with progress("storing what is read") as advance:
-            fill(self.broker.url, topic, [VALUE] * 100, self.stored, advance)
-        with quoth.connect(self.broker.url) as client:
+            fill(self.broker.url, topic, [VALUE] * 100, self.stored, advance, self._key_file)
+        with quoth.connect(self.broker.url, key=self._key_file or None) as client:
             if sealed:
                 client.roll(topic)
             return cursors(client, topic)
 
+    @property
+    def _key_file(self) -> str:
+        """The key file of the clients, empty for none."""
+        return "" if self.keys is None else self.keys.client
+
     def _trip(self, server: Target, make: driver.Requests) -> Sample:
-        (done,) = self.clients.run(driver.one_by_one, (server.url, make))
+        (done,) = self.clients.run(driver.one_by_one, (server.url, make, 0, self._key_file))
         return Sample(median(done.result) * 1e6)
 
     def _rate(self, server: Target, calls: int, make: driver.Requests, reply_bytes: int = 0) -> Sample:
         before = server.cpu()
-        done = self.clients.run(driver.windowed, (server.url, make, 0, reply_bytes))
+        done = self.clients.run(driver.windowed, (server.url, make, 0, reply_bytes, self._key_file))
         used = difference(server.cpu(), before) or 0.0
         return Sample(calls / elapsed(done), used / calls * 1e6)
 
@@ -168,7 +179,8 @@ class RatioBench(NamedTuple):
         self, measure: Measure, file: Path | None = None, read_bytes: int = 0
     ) -> list[tuple[Sample, Sample]]:
         """Measure a bare loop on a file and the broker in turn."""
-        with bare_loop(file or self.directory / "written", read_bytes) as bare:
+        own = "" if self.keys is None else self.keys.server
+        with bare_loop(file or self.directory / "written", read_bytes, own) as bare:
             return alternate(partial(measure, bare), partial(measure, self.broker), self.pairs)
 
     def _row(self, name: str, unit: str, samples: Sequence[tuple[Sample, Sample]], goal: Goal) -> None:
@@ -198,6 +210,13 @@ def ratio(
         ),
     ] = None,
     directory: options.Directory = None,
+    curve: Annotated[
+        bool,
+        typer.Option(
+            "--curve",
+            help="Let both servers want keys and encrypt (CURVE); a run without it shows the price.",
+        ),
+    ] = False,
 ) -> None:
     """Compare with a bare loop in the same language, measured in turn.
 
@@ -211,13 +230,19 @@ def ratio(
         "durability": "written",
         "window": f"{WINDOW} requests on their way, 1 client",
         "pairs": pairs,
+        "keys": curve,
     }
-    with options.folder(directory) as made, own_broker(made / "data") as broker, Clients(1) as clients:
+    with ExitStack() as stack:
+        made = stack.enter_context(options.folder(directory))
+        keys = make_keys(made) if curve else None
+        settings = {} if keys is None else keys.settings
+        broker = stack.enter_context(own_broker(made / "data", **settings))
+        clients = stack.enter_context(Clients(1))
         program = None
         if not set(C_CLIENT).isdisjoint(figures):
             program, conditions["c_client"] = _built(made / "c")
         report = Report(session.printer, "ratio", conditions, COLUMNS)
-        RatioBench(broker, clients, made, report, pairs).run(figures, program)
+        RatioBench(broker, clients, made, report, pairs, keys=keys).run(figures, program)
 
 
 def _built(folder: Path) -> tuple[Path | None, str]:

@@ -17,17 +17,23 @@ import zmq
 from quothbench.load.driver import COPY_BELOW_BYTES
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Fetched, Operation, Published
+from quothwire.security.key_file import read_key
 
 SYNC_S = 0.05
 
 
 def main() -> None:
-    """Serve until the process is ended. Arguments: what to print before the URL, the file, bytes of a read.
+    """Serve until the process is ended.
 
-    With 0 bytes the payloads of requests are appended to the file.
+    Arguments: what to print before the URL, the file, bytes of a read, the key file, which is empty for none.
+    With 0 bytes the payloads of requests are appended to the file. With a key every client that knows the
+    public key is served.
     """
-    ready, path, read_bytes = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    ready, path, read_bytes, key_file = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
     router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+    if key_file:
+        router.set(zmq.CURVE_SERVER, 1)
+        router.set(zmq.CURVE_SECRETKEY, read_key(key_file).secret_key.encode())
     port = router.bind_to_random_port("tcp://127.0.0.1")
     file = os.open(path, os.O_RDWR | os.O_CREAT | (0 if read_bytes else os.O_APPEND), 0o600)
     print(f"{ready}tcp://127.0.0.1:{port}", flush=True)

@@ -48,9 +48,12 @@ def _run(*command: str) -> None:
         raise NotBuilt(f"libquoth cannot be built: {said[0]}")
 
 
-def measure(program: Path, url: str, topic: str, rounds: int, batches: int) -> Pairs:
-    """Run the program on a broker. Raises CalledProcessError if it fails, after it has said why on stderr."""
-    command = [str(program), url, topic, str(batches), str(rounds)]
+def measure(program: Path, url: str, topic: str, rounds: int, batches: int, key_file: str = "") -> Pairs:
+    """Run the program on a broker. key_file: of a client, empty for a broker without keys.
+
+    Raises CalledProcessError if it fails, after it has said why on stderr.
+    """
+    command = [str(program), url, topic, str(batches), str(rounds), *([key_file] if key_file else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout)
     write, read = (

@@ -21,6 +21,7 @@ from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Fetch, Publish, Request
+from quothwire.security.key_file import read_key
 
 Frames = list[bytes]
 Requests = Callable[[], list[Frames]]
@@ -39,8 +40,8 @@ _OK = 1
 
 
 @contextmanager
-def dealer(url: str) -> Iterator[zmq.Socket[bytes]]:
-    """Open a socket for requests.
+def dealer(url: str, key_file: str = "") -> Iterator[zmq.Socket[bytes]]:
+    """Open a socket for requests. key_file: of a client, empty for a server without keys.
 
     It uses the context of this process: the end of another one would wait for ever if an interrupt came
     between making the socket and closing it.
@@ -50,6 +51,11 @@ def dealer(url: str) -> Iterator[zmq.Socket[bytes]]:
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.RCVTIMEO, TIMEOUT_MS)
         socket.set(zmq.SNDTIMEO, TIMEOUT_MS)
+        if key_file:
+            key = read_key(key_file)
+            socket.set(zmq.CURVE_SERVERKEY, key.server_keys[0].encode())
+            socket.set(zmq.CURVE_PUBLICKEY, key.public_key.encode())
+            socket.set(zmq.CURVE_SECRETKEY, key.secret_key.encode())
         socket.connect(url)
         yield socket
 
@@ -132,10 +138,12 @@ def round_trips(
     return took
 
 
-def windowed(ready: Ready, url: str, make: Requests, warm: int = 0, reply_bytes: int = 0) -> float:
+def windowed(
+    ready: Ready, url: str, make: Requests, warm: int = 0, reply_bytes: int = 0, key_file: str = ""
+) -> float:
     """Keep `WINDOW` requests on their way; return the seconds without those of the first `warm` ones."""
     requests = make()
-    with dealer(url) as socket:
+    with dealer(url, key_file) as socket:
         if warm:
             keep_window(socket, requests[:warm])
         ready()
@@ -144,10 +152,10 @@ def windowed(ready: Ready, url: str, make: Requests, warm: int = 0, reply_bytes:
         return time.perf_counter() - began
 
 
-def one_by_one(ready: Ready, url: str, make: Requests, warm: int = 0) -> list[float]:
+def one_by_one(ready: Ready, url: str, make: Requests, warm: int = 0, key_file: str = "") -> list[float]:
     """Send one request after the other; return the seconds of each but the first `warm` ones."""
     requests = make()
-    with dealer(url) as socket:
+    with dealer(url, key_file) as socket:
         round_trips(socket, requests[:warm])
         ready()
         return round_trips(socket, requests[warm:])

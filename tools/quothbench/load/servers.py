@@ -53,9 +53,12 @@ def own_broker(directory: Path, **settings: object) -> Iterator[Target]:
 
 
 @contextmanager
-def bare_loop(path: Path, read_bytes: int = 0) -> Iterator[Target]:
-    """Run a bare loop on a file. read_bytes: of each reply; 0: the file gets the payloads of requests."""
-    command = [*_python("quothbench.load.bare"), _BARE_READY, str(path), str(read_bytes)]
+def bare_loop(path: Path, read_bytes: int = 0, key_file: str = "") -> Iterator[Target]:
+    """Run a bare loop on a file. read_bytes: of each reply; 0: the file gets the payloads of requests.
+
+    key_file: of the server, empty for one without keys.
+    """
+    command = [*_python("quothbench.load.bare"), _BARE_READY, str(path), str(read_bytes), key_file]
     with serving("the bare loop", command, _BARE_READY) as bare:
         yield bare
 

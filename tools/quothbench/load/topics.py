@@ -34,10 +34,12 @@ class Payload(NamedTuple):
         return [(VALUE * (self.size // len(VALUE) + 1))[: self.size]] * self.records
 
 
-def fill(url: str, topic: str, values: Sequence[bytes], batches: int, advance: Advance) -> None:
+def fill(
+    url: str, topic: str, values: Sequence[bytes], batches: int, advance: Advance, key_file: str = ""
+) -> None:
     """Store the same batch so many times."""
     size = len(batch.encode(values))
-    with driver.dealer(url) as socket:
+    with driver.dealer(url, key_file) as socket:
         for begin in range(0, batches, _PORTION):
             portion = min(_PORTION, batches - begin)
             driver.keep_window(socket, driver.repeated(topic, values, portion))

@@ -2,7 +2,8 @@
 
     $XDG_CONFIG_HOME/quoth/contexts.json, else ~/.config/quoth/contexts.json
 
-    {"in_use": "shop", "before": "", "contexts": {"shop": {"url": "tcp://10.0.0.7:5555", "timeout": 5.0}}}
+    {"in_use": "shop", "before": "", "contexts": {
+        "shop": {"url": "tcp://10.0.0.7:5555", "timeout": 5.0, "key": "/home/alice/alice.key"}}}
 
 It is replaced as a whole, under a lock on its directory: two commands at once lose nothing, and one that is
 killed leaves the old file. A file that cannot be read is an error that names it, and is never written.
@@ -31,10 +32,21 @@ _URL = r"tcp://\S+:[0-9]{1,5}|ipc://\S+"
 
 
 class Context(Value):
-    """A broker under a name. timeout: seconds to wait for it, None for the default."""
+    """A broker under a name.
+
+    timeout: seconds to wait for it, None for the default. key: the absolute path of the key file for it.
+    """
 
     url: str
     timeout: float | None = None
+    key: str | None = None
+
+    def content(self) -> dict[str, Any]:
+        """Return the object in the file. Without a key it is one that older versions read, too."""
+        content = asdict(self)
+        if self.key is None:
+            del content["key"]
+        return content
 
 
 class Contexts(Value):
@@ -131,11 +143,15 @@ def change(how: Callable[[Contexts], Contexts]) -> tuple[Contexts, Contexts]:
         old = load()
         new = how(old)
         if new != old:
-            text = json.dumps(asdict(new), ensure_ascii=False, indent=2) + "\n"
-            write_durably(PosixFileSystem(), file, [text.encode()])
+            write_durably(PosixFileSystem(), file, [_encode(new)])
     finally:
         os.close(lock)
     return old, new
+
+
+def _encode(held: Contexts) -> bytes:
+    content = {**asdict(held), "contexts": {name: one.content() for name, one in held.contexts.items()}}
+    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def _decode(content: Any) -> Contexts:
@@ -147,6 +163,8 @@ def _decode(content: Any) -> Contexts:
         context = Context(**one)
         if not isinstance(context.url, str) or not isinstance(context.timeout, float | int | None):
             raise ValueError(f"context {name!r} needs a url, and a timeout in seconds or null")
+        if context.key is not None and not (isinstance(context.key, str) and os.path.isabs(context.key)):
+            raise ValueError(f"the key of context {name!r} is no absolute path of a file")
         try:
             contexts = contexts.add(name, context)
         except Refused as problem:

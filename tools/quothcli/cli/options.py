@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from typer import BadParameter, Context
 
@@ -13,9 +14,17 @@ from quoth.timestamps import as_pointer
 from quothcli.cli import contexts
 from quothcli.cli.command import SharedOptions, argument, option
 from quothcli.cli.quantities import span
-from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE, Session, session_of
+from quothcli.cli.session import (
+    CONTEXT_VARIABLE,
+    KEY_OPTION,
+    KEY_VARIABLE,
+    URL_VARIABLE,
+    Session,
+    session_of,
+)
 from quothcli.printing.output import Format
 from quothwire.pointer import POINTER_MAX
+from quothwire.text.paths import given_path
 
 COMPLETION_VARIABLE = "_QUOTH_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -43,8 +52,10 @@ def group_names(context: Context, incomplete: str) -> list[str]:
 def session_of_line(context: Context) -> Session:
     """Make a session for the broker that a line names, as far as it is typed."""
     typed = [one.params for one in (context, context.find_root())]
-    url, ctx = (next((one[name] for one in typed if one.get(name)), None) for name in ("url", "ctx"))
-    return Session(url=url, ctx=ctx, timeout=COMPLETION_S)
+    url, ctx, key = (
+        next((one[name] for one in typed if one.get(name)), None) for name in ("url", "ctx", "key_file")
+    )
+    return Session(url=url, ctx=ctx, key_file=key, timeout=COMPLETION_S)
 
 
 def context_names(incomplete: str) -> list[str]:
@@ -65,6 +76,17 @@ Ctx = Annotated[
         autocompletion=context_names,
     ),
 ]
+
+
+def key_option(typed: str, help_text: str, what: str = KEY_OPTION) -> Any:
+    """Make an option that takes the path of a key file. what: its name in errors."""
+    return option(typed, help_text, parser=partial(given_path, what=what))
+
+
+_KEY_HELP = f"The key file for a broker with keys (env {KEY_VARIABLE}; default: that of the context)."
+Key = Annotated[Path | None, key_option("--key-file --key FILE", _KEY_HELP)]
+KeyBesideRecords = Annotated[Path | None, key_option("--key-file FILE", _KEY_HELP)]
+"""For commands whose --key is that of records."""
 Timeout = Annotated[
     float | None,
     option(
@@ -80,10 +102,13 @@ Form = Annotated[
         "text for people, json or jsonl with one object per line, raw with bare values (default text).",
     ),
 ]
-WithBroker = Annotated[
-    Session, SharedOptions({"url": Url, "ctx": Ctx, "timeout": Timeout, "form": Form}, session_of)
-]
+_OF_BROKER = {"url": Url, "ctx": Ctx, "key_file": Key, "timeout": Timeout, "form": Form}
+WithBroker = Annotated[Session, SharedOptions(_OF_BROKER, session_of)]
 """The session of a command that is a client of a broker."""
+WithBrokerOfRecords = Annotated[
+    Session, SharedOptions({**_OF_BROKER, "key_file": KeyBesideRecords}, session_of)
+]
+"""The same where --key is that of records."""
 WithoutBroker = Annotated[Session, SharedOptions({"form": Form}, session_of)]
 """The session of a command that only prints."""
 

@@ -2,6 +2,10 @@
 
 Each of these may be typed before the command or behind it; behind it wins. The address of the broker is the
 first one of: --url, --ctx, QUOTH_URL, QUOTH_CONTEXT, the context in use, the default.
+
+The key is the first one of: --key-file, that of --ctx, QUOTH_KEY_FILE, that of the context of the address. So
+the key of a context goes to no other address than the context's own. QUOTH_KEY is something else, the key of
+a record for the command of `quoth consume --exec`.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,12 +27,14 @@ from quoth.core.options import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quothcli.cli import contexts
 from quothcli.cli.exit_status import say
 from quothcli.printing.output import Format, Printer
-from quothwire.errors import Disconnected, NotFound, QuothError, error
+from quothwire.errors import AuthError, Disconnected, NotFound, QuothError, RequestError, error
 from quothwire.protocol.value import Value
 from quothwire.text.suggestion import nearest
 
 URL_VARIABLE = "QUOTH_URL"
 CONTEXT_VARIABLE = "QUOTH_CONTEXT"
+KEY_VARIABLE = "QUOTH_KEY_FILE"
+KEY_OPTION = "--key-file"
 FIRST_S = 1.0
 """Time after which a command says that it waits for the broker."""
 _NAMES_MAX = 10_000
@@ -36,21 +43,55 @@ DEFAULT = "the default"
 """The source of an address that was given nowhere."""
 
 
+class ChosenKey(NamedTuple):
+    """A key file, and where its path comes from."""
+
+    path: Path
+    source: str
+
+    def checked(self) -> Path:
+        """Return the path, of which a client reads the file again when a key is replaced.
+
+        Raises ``bad_setting``, with the source of the path, if it is no key file of a client.
+        """
+        from quoth.connection.endpoint import Endpoint
+
+        try:
+            Endpoint("", self.path)
+        except RequestError as problem:
+            raise _with_source(problem, f"from {self.source}") from problem
+        return self.path
+
+
 class BrokerAddress(NamedTuple):
-    """An address, the timeout of its context, and where both come from."""
+    """An address, the timeout of its context, where both come from, and the key for this broker."""
 
     url: str
     timeout: float | None
     source: str
+    key: ChosenKey | None = None
+
+    @property
+    def key_text(self) -> str:
+        """The key and its source, for an error."""
+        return "no key was given" if self.key is None else f"key {self.key.path}, from {self.key.source}"
+
+    def client(self, timeout: float) -> quoth.Client:
+        """Return a client that the caller closes, which connects at its first request.
+
+        Raises `RequestError` ``bad_setting`` for a key file that cannot be used.
+        """
+        return quoth.Client(self.url, None, timeout, key=None if self.key is None else self.key.checked())
 
 
 class Session(Value):
-    """The broker, the timeout and the format of one command, as far as they were typed."""
+    """The broker, the timeout, the format and the key of one command, as far as they were typed."""
 
     url: str | None = None
     timeout: float | None = None
     form: Format | None = None
     ctx: str | None = None
+    key_file: Path | None = None
 
     @property
     def format(self) -> Format:
@@ -64,7 +105,16 @@ class Session(Value):
 
     @property
     def broker(self) -> BrokerAddress:
-        """The address of the broker. Raises `Refused` ``unknown_context`` or ``bad_contexts``."""
+        """The address of the broker and the key. Raises `Refused` ``unknown_context`` or ``bad_contexts``."""
+        found = self._address()
+        if self.key_file is not None:
+            return found._replace(key=ChosenKey(self.key_file, KEY_OPTION))
+        if (path := os.environ.get(KEY_VARIABLE)) and not (self.ctx and found.key):
+            return found._replace(key=ChosenKey(Path(path), KEY_VARIABLE))
+        return found
+
+    def _address(self) -> BrokerAddress:
+        """Return the address, and the key of its context if a context names it. Raises as `broker` does."""
         if self.url:
             return BrokerAddress(self.url, None, "--url")
         if not self.ctx and (url := os.environ.get(URL_VARIABLE)):
@@ -73,8 +123,9 @@ class Session(Value):
         name = self.ctx or os.environ.get(CONTEXT_VARIABLE) or held.in_use
         if not name:
             return BrokerAddress(DEFAULT_URL, None, DEFAULT)
-        context = held.find(name)
-        return BrokerAddress(context.url, context.timeout, f"context {name}")
+        context, source = held.find(name), f"context {name}"
+        key = None if context.key is None else ChosenKey(Path(context.key), source)
+        return BrokerAddress(context.url, context.timeout, source, key)
 
     @property
     def timeout_s(self) -> float:
@@ -82,13 +133,27 @@ class Session(Value):
         return self.timeout or self.broker.timeout or DEFAULT_TIMEOUT_S
 
     @contextmanager
+    def naming_key(self) -> Iterator[None]:
+        """Name the key and its source in an `AuthError` that is raised inside, if there is a key."""
+        try:
+            yield
+        except AuthError as problem:
+            broker = self.broker
+            if broker.key is None:
+                raise
+            raise _with_source(problem, broker.key_text) from problem
+
+    @contextmanager
     def connect(self, *, wait: bool = False) -> Iterator[quoth.Client]:
-        """Connect to the broker. Raises `Disconnected`, with the source of the address.
+        """Connect to the broker.
+
+        Raises `Disconnected` with the source of the address, `AuthError` with the source of the key, and
+        `RequestError` ``bad_setting`` for a key file that cannot be used.
 
         wait: until the broker answers, however long that takes; stderr says so.
-        A `NotFound` inside gets the name of a similar topic or group as its hint.
+        A `NotFound` inside gets the name of a similar topic or group as its hint, an `AuthError` its key.
         """
-        with self._awaited() if wait else self._opened() as client:
+        with self.naming_key(), self._awaited() if wait else self._opened() as client:
             try:
                 yield client
             except NotFound as problem:
@@ -117,11 +182,11 @@ class Session(Value):
     def _opened(self) -> quoth.Client:
         """Return a client that the caller closes. Raises as `connect` does."""
         broker = self.broker
+        key = None if broker.key is None else broker.key.checked()
         try:
-            return quoth.connect(broker.url, timeout=self.timeout_s)
+            return quoth.connect(broker.url, key=key, timeout=self.timeout_s)
         except Disconnected as problem:
-            text = f"{problem.text} (from {broker.source})"
-            raise type(problem)(problem.code, text, problem.hint) from problem
+            raise _with_source(problem, f"from {broker.source}") from problem
 
 
 def is_here(url: str) -> bool:
@@ -137,6 +202,7 @@ def session_of(
     timeout: float | None = None,
     form: Format | None = None,
     ctx: str | None = None,
+    key_file: Path | None = None,
 ) -> Session:
     """Make the session of a command from the options behind it and before it."""
     before = context.find_object(Session) or Session()
@@ -144,7 +210,18 @@ def session_of(
         raise error(
             "bad_setting", "--url is empty", "is a variable not set? without --url the default is used"
         )
-    return Session(url or before.url, timeout or before.timeout, form or before.form, ctx or before.ctx)
+    return Session(
+        url or before.url,
+        timeout or before.timeout,
+        form or before.form,
+        ctx or before.ctx,
+        key_file or before.key_file,
+    )
+
+
+def _with_source(problem: QuothError, source: str) -> QuothError:
+    """Return the error with the source of what it is about."""
+    return type(problem)(problem.code, f"{problem.text} ({source})", problem.hint)
 
 
 def _near(client: quoth.Client, problem: NotFound) -> tuple[str | None, str]:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quothcli.cli.exit_status import Refused
-from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE
+from quothcli.cli.session import CONTEXT_VARIABLE, KEY_VARIABLE, URL_VARIABLE
 from quothwire.text.variables import HEADER_PREFIX
 
 if TYPE_CHECKING:
@@ -84,10 +85,10 @@ def _is_about_a_record(variable: bytes) -> bool:
 class ShellCommand:
     """A command for the shell, run in a process group of its own: Ctrl-C lets it finish. Used by any thread.
 
-    url: the broker that a `quoth` in it asks.
+    url: the broker that a `quoth` in it asks. key_file: the key with which it does, None for none.
     """
 
-    def __init__(self, line: str, url: str) -> None:
+    def __init__(self, line: str, url: str, key_file: Path | None) -> None:
         self.line = line
         self.is_killed = False
         self._lock = threading.Lock()
@@ -96,6 +97,8 @@ class ShellCommand:
         self._environment = {name: value for name, value in inherited if not _is_about_a_record(name)}
         self._environment.pop(CONTEXT_VARIABLE.encode(), None)
         self._environment[URL_VARIABLE.encode()] = url.encode()
+        if key_file is not None:
+            self._environment[KEY_VARIABLE.encode()] = os.fsencode(key_file.absolute())
 
     def run(self, given: bytes, variables: Mapping[bytes, bytes]) -> int:
         """Run it with something on stdin; returns its exit status, negative for a signal.

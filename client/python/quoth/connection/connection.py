@@ -96,8 +96,8 @@ class Link:
         """True if what was sent since `redial` may have reached the broker."""
         self._handshakes = Handshakes(endpoint)
         self._is_automatic = False
-        """True if libzmq has begun to connect again by itself, perhaps long ago. The
-        broker's keys may have changed since then, so a failed handshake says nothing."""
+        """True if libzmq has begun to connect again by itself, perhaps long ago. Keys may have changed since
+        then, so the failed handshake says nothing."""
         try:
             self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
             self.monitor = self._set_up()

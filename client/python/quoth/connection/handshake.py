@@ -45,7 +45,7 @@ class Reason(Enum):
     )
     NO_KEY_GIVEN = (
         "the broker at {url} wants a key, and none was given",
-        "connect with the client's key file: argument key, option --key, variable QUOTH_KEY",
+        "connect with the client's key file: argument key, option --key-file, variable QUOTH_KEY_FILE",
     )
     NO_KEYS_THERE = (
         "the broker at {url} has no keys, and the key of {name} was given",

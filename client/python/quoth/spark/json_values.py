@@ -47,13 +47,14 @@ def write_corrupt(
     application: str | None = None,
     version: int | None = None,
     corrupt: str = CORRUPT,
+    key: str | None = None,
 ) -> DataFrame:
     """Write the values that do not parse to a topic of dead letters; returns the other rows.
 
     rows: of `from_json`, a table or a micro-batch of foreachBatch. A dead letter has the value, the key if
     there is one, and the headers ``topic`` and ``pointer`` with its origin. application, version:
     ``txnAppId`` and ``txnVersion`` of the sink, so that a repeated write is stored once: the query's id or a
-    name, and the number of the micro-batch.
+    name, and the number of the micro-batch. key: the option of the sink, a path.
 
     Raises ``bad_request`` for an application without a version, or the reverse.
     """
@@ -74,6 +75,8 @@ def write_corrupt(
     if headers:
         columns.append(f.array(*headers).alias("headers"))
     options = {"url": url, "topic": topic}
+    if key is not None:
+        options["key"] = key
     if application is not None:
         options |= {"txnAppId": application, "txnVersion": str(version)}
     bad = rows.where(f.col(corrupt).isNotNull()).select(*columns)

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import NamedTuple, TypeVar
 
 from quoth import Client
-from quoth.spark.connections import TIMEOUT_S, client
+from quoth.spark.connections import TIMEOUT_S, check_key_path, client
 from quoth.timestamps import now
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
@@ -30,7 +30,7 @@ TRIGGER_DELAY = "15m"
 STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "until")
 NAMES = (
-    "url", "quoth.bootstrap.servers", "subscribe", "subscribePattern", "since", "startingOffsets",
+    "url", "quoth.bootstrap.servers", "key", "subscribe", "subscribePattern", "since", "startingOffsets",
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", *BATCH_ONLY,
     *STREAM_ONLY, "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "lossTopic",
     "timeout", "group",
@@ -42,6 +42,8 @@ _SYNONYMS = {
     "kafka.bootstrap.servers": "url",
     "kafka.group.id": "group",
     "groupidprefix": "group",
+    "kafka.ssl.keystore.location": "key",
+    "kafka.sasl.jaas.config": "key",
     "fetchoffset.numretries": "timeout",
     "fetchoffset.retryintervalms": "timeout",
     "kafkaconsumer.polltimeoutms": "timeout",
@@ -105,7 +107,7 @@ class Options:
     None for a task for each processor, or more for large ranges. partition_records: about the largest number
     of records of a task. loss_topic: where losses are published. timeout: seconds that a broker may be
     unreachable. group: a group or a named cursor, at which the reading begins where there is one; to it a
-    stream commits.
+    stream commits. key: the path of the key file, None for a broker without keys.
     """
 
     url: str
@@ -123,6 +125,7 @@ class Options:
     loss_topic: str | None
     timeout: float
     group: str | None
+    key: str | None
 
     def means(self, name: str) -> bool:
         """True if the topic of this name is read."""
@@ -130,7 +133,7 @@ class Options:
 
     def connect(self) -> Client:
         """The client of this process for the broker."""
-        return client(self.url, self.timeout)
+        return client(self.url, self.timeout, self.key)
 
 
 def parse(options: Mapping[str, str], *, stream: bool) -> Options:
@@ -165,6 +168,7 @@ def parse(options: Mapping[str, str], *, stream: bool) -> Options:
         loss_topic=given.topic("lossTopic"),
         timeout=given.timeout(),
         group=given.group("group"),
+        key=given.key(),
     )
 
 
@@ -244,6 +248,13 @@ class GivenOptions:
         if not text or "," in text:
             raise self.wrong(names[0], "one broker, like tcp://127.0.0.1:5555")
         return text if "://" in text else f"tcp://{text}"
+
+    def key(self) -> str | None:
+        """Parse the path of the key file, the same on the driver and all executors; None without one."""
+        if "key" not in self:
+            return None
+        _of_option("key", check_key_path, self.text("key"))
+        return self.text("key")
 
     def topic(self, name: str) -> str | None:
         """Parse a topic's name; None if the option is not set. Raises also ``bad_topic``."""

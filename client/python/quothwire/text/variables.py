@@ -14,6 +14,7 @@ OTHERS = MappingProxyType(
     {
         "QUOTH_URL": "where the broker is, for the command",
         "QUOTH_CONTEXT": "the context that names the broker, for the command",
+        "QUOTH_KEY_FILE": "the key file for the broker, for the command",
         "QUOTH_TOPIC": "for the command of `quoth consume --exec`: the topic of its record",
         "QUOTH_GROUP": "for such a command: the group",
         "QUOTH_POINTER": "for such a command: the pointer of its record",

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from quothcli.cli.command import SharedOptions, as_typed, command, group, option
 from quothcli.cli.options import WithoutBroker
-from quothd.config.config import KEYS, ConfigKey
+from quothd.config.config import KEYS
+from quothd.config.config_key import ConfigKey
 from quothd.config.sources import FILE_HELP, Sourced, read
 
 File = Annotated[Path | None, option("--config FILE", FILE_HELP)]

@@ -28,7 +28,7 @@ Exit statuses:
 
 Options that many commands take, before the command or behind it:
 """
-COMMON = ("--url", "--ctx", "--timeout", "--format")
+COMMON = ("--url", "--ctx", "--key-file", "--timeout", "--format")
 """The options that are explained once, at the top."""
 
 app = group()

@@ -78,7 +78,9 @@ def status(
     say(
         f"{found.topics:,} topics, {found.active:,} active, {found.waits:,} waiting; {found.server}"
         f"{_HOT_PATHS.get(found.counters.get('compiled', -1), '')}, "
-        f"process {found.pid}, up {span_text(found.uptime)}, {found.directory}"
+        + (f"process {found.pid}, " if found.pid else "")  # only an admin of all topics sees it
+        + f"up {span_text(found.uptime)}"
+        + (f", {found.directory}" if found.directory else "")
     )
     if damage := damage_text(found):
         say(f"quoth: something was damaged: {damage}; `quoth log verify {found.directory}` tells more")

@@ -7,14 +7,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from quothcli.cli.session import DEFAULT, BrokerAddress
+from quothcli.cli.session import DEFAULT, BrokerAddress, is_here
 from quothcli.commands.broker.status import damage_text, letters_text
-from quothcli.commands.doctor import Finding, Findings, fail, ok, warn
+from quothcli.commands.doctor import Finding, Findings, fail, machine, ok, warn
 from quothcli.printing.text import printable
+from quothwire.errors import RequestError
 from quothwire.protocol import announcement
 
 if TYPE_CHECKING:
     from quoth import Client, Disconnected, Status
+    from quothd.config.config import Config
 
 
 ANSWER_S = 1.0
@@ -47,6 +49,33 @@ def answering(client: Client, status: Status) -> Findings:
         yield warn("its groups", letters, advice)
     else:
         yield ok("its groups", "all dead letters are written")
+
+
+def guarded(address: BrokerAddress, status: Status) -> Finding:
+    """Check that a broker whose port is open to other machines wants keys."""
+    if address.key is not None:
+        return ok("key", f"the broker knows the {address.key_text}")
+    open_at = machine.open_addresses(status.pid) if is_here(address.url) else [printable(address.url)]
+    if not open_at:
+        return ok("key", "the broker has none, and listens on this machine alone")
+    text = f"the broker has none: every program that reaches {' or '.join(open_at)} may do everything"
+    advice = "`quoth key new broker`, and name it as server_key of the broker; or let it listen on loopback"
+    return warn("key", text, advice)
+
+
+def own_keys(config: Config) -> Findings:
+    """Check the files of keys of a broker that would be started here; yields nothing for one without keys."""
+    from quothd.access.broker_keys import read_keys
+
+    try:
+        keys = read_keys(config)
+    except RequestError as problem:
+        yield fail("its keys", printable(problem.text), problem.hint)
+        return
+    if keys is not None:
+        yield ok(
+            "its keys", f"{config.server_key}, and {len(keys.clients.by_key)} of clients in {config.clients}"
+        )
 
 
 def silent(address: BrokerAddress, problem: Disconnected) -> Findings:

@@ -12,7 +12,7 @@ from quothcli.cli.options import WithBroker
 from quothcli.cli.session import Session, is_here
 from quothcli.commands.doctor import Finding, Findings, fail
 from quothcli.printing.text import printable
-from quothwire.errors import QuothError
+from quothwire.errors import AuthError, QuothError, RequestError
 
 if TYPE_CHECKING:
     from quoth import Status
@@ -53,6 +53,7 @@ def doctor(
 
 def _findings(session: Session, data: Path | None) -> Findings:
     from quothcli.commands.doctor import directory, limits, machine
+    from quothcli.commands.doctor.broker import own_keys
     from quothd.config.config import Config
     from quothd.config.sources import load
 
@@ -69,6 +70,7 @@ def _findings(session: Session, data: Path | None) -> Findings:
     yield from limits.check(config, beside.pid if beside is not None else None)
     own = Path(beside.directory) if beside is not None else config.dir
     yield from directory.check(data or own, config)
+    yield from own_keys(config)
     yield from of_broker
 
 
@@ -79,14 +81,22 @@ def _broker(session: Session) -> tuple[Status | None, list[Finding]]:
 
     status: Status | None = None
     found: list[Finding] = []
+    address = session.broker
+    try:
+        if address.key is not None:
+            address.key.checked()
+    except RequestError as problem:
+        return None, [fail("key", problem.text, problem.hint)]
     try:
         with replace(session, timeout=session.timeout or broker.ANSWER_S).connect() as client:
             first, status = broker.reachable(client)
-            found += [first, *broker.answering(client, status)]
+            found += [first, broker.guarded(address, status), *broker.answering(client, status)]
         with replace(session, timeout=session.timeout or probe.ANSWER_S).connect() as client:
             found += probe.probe(client)
     except Disconnected as problem:
         if status is None:
-            return None, list(broker.silent(session.broker, problem))
+            return None, list(broker.silent(address, problem))
         found.append(fail("publish", problem.text, problem.hint))
+    except AuthError as problem:
+        found.append(fail("key", f"{problem.code}: {problem.text}", problem.hint))
     return status, found

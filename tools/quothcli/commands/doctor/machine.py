@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import ipaddress
+import os
 import platform
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 
 from quothcli.commands.doctor import Finding, fail, ok, warn
 from quothwire.native import implementation
@@ -17,6 +23,8 @@ _TIME_ERROR = 5
 """Result of adjtimex(2) for a clock that is not synchronised."""
 _MAX_ERROR_AT = 3
 """Place of maxerror in `struct timex`, counted in longs."""
+_LISTENS = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
 _PACKAGES = ("pyzmq", "msgpack", "xxhash", "typer")
 
 
@@ -68,3 +76,38 @@ def _clock_error_us() -> int | None:
     if state < 0:  # a sandbox may forbid it
         return None
     return -1 if state == _TIME_ERROR else timex[_MAX_ERROR_AT]
+
+
+def open_addresses(pid: int) -> list[str]:
+    """Return the addresses at which a process here accepts TCP connections of other machines.
+
+    None if there is none, or if the system does not tell.
+    """
+    sockets: set[str] = set()
+    with suppress(OSError):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it was closed meanwhile
+                sockets.add(os.readlink(fd))
+    return sorted({at for at, inode in _listening(pid) if f"socket:[{inode}]" in sockets})
+
+
+def _listening(pid: int) -> Iterator[tuple[str, str]]:
+    """Yield address and inode of the listening sockets in the network of a process, without loopback."""
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            host, _, port = fields[1].partition(":")
+            address = _address(host)
+            if fields[3] == _LISTENS and not address.is_loopback:
+                shown = f"[{address}]" if address.version == 6 else str(address)
+                yield f"tcp://{shown}:{int(port, 16)}", fields[9]
+
+
+def _address(digits: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return the address that /proc/net/tcp shows: words of four bytes in the order of this machine."""
+    words = (digits[at : at + 8] for at in range(0, len(digits), 8))
+    address = ipaddress.ip_address(b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words))
+    return getattr(address, "ipv4_mapped", None) or address

@@ -33,7 +33,7 @@ def probe(client: Client) -> Findings:
         yield from _removed_leftovers(client)
         client.create_topic(topic)
     except QuothError as problem:
-        full = warn if problem.code == "topics_max" else fail
+        full = warn if problem.code in ("topics_max", "denied") else fail
         yield full("publish", f"no topic can be made: {problem.code}: {problem.text}", problem.hint)
         return
     try:

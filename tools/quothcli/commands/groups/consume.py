@@ -106,8 +106,8 @@ def consume(
 
     A command finds QUOTH_TOPIC, QUOTH_GROUP, QUOTH_POINTER, QUOTH_ATTEMPTS, QUOTH_KEY and, for each header,
     QUOTH_HEADER_NAME in its environment; with --batch QUOTH_TOPIC, QUOTH_GROUP and QUOTH_RECORDS, their
-    number. A `quoth` in it asks the same broker. The lease is extended while it runs. If it cannot be
-    started, status 126 or 127, the record is released and this command ends.
+    number. A `quoth` in it asks the same broker, with the same key. The lease is extended while it
+    runs. If it cannot be started, status 126 or 127, the record is released and this command ends.
 
     Ctrl-C and SIGTERM let it finish what it is at, unless the reader of its output takes nothing; a second
     signal ends the commands, too. The end of that reader ends it, and what is not printed is released. The
@@ -134,7 +134,9 @@ def consume(
                     say(notice)
                 end_with_reader(stop.ask)
                 if line is not None:
-                    work.execute(ShellCommand(line, client.url), batch, concurrency)
+                    key = session.broker.key
+                    in_shell = ShellCommand(line, client.url, None if key is None else key.path)
+                    work.execute(in_shell, batch, concurrency)
                 else:
                     work.print(shown, batch)
     except KeyboardInterrupt:

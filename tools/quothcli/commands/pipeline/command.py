@@ -165,7 +165,7 @@ def archive(
     1, and so do files of earlier runs that are missing or have another size.
     """
 
-    with installed():
+    with installed(), session.naming_key():
         from quoth.spark.archive.archiver import Policy
         from quoth.spark.jobs import archive
 
@@ -261,7 +261,7 @@ def replay(
     """
     wish |= {name: tuple(wish[name] or ()) for name in ("topics", "to")}
 
-    with installed():
+    with installed(), session.naming_key():
         from quoth.spark.jobs import replay
         from quoth.spark.replay.chunking import ChunkLimits
         from quoth.spark.replay.inputs import ReplayRequest
@@ -308,7 +308,7 @@ def stats(
     lies behind it, and the lag of each group whenever it looks. Damaged records make the exit status 1.
     """
 
-    with installed():
+    with installed(), session.naming_key():
         from quoth.spark.jobs import stats
 
         stats.refuse_together(follow, until, checkpoint)

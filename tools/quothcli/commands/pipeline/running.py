@@ -50,7 +50,8 @@ def run(session: Session, spark: SparkChoice, what: str, job: Job | JobSummary) 
 
     Raises `SparkFailed`, or `Refused` if Spark is not installed.
     """
-    summary = performed(what, job, spark.master, spark.conf)
+    with session.naming_key():
+        summary = performed(what, job, spark.master, spark.conf)
     session.printer.answer("\n".join(map(printable, summary.lines)), summary.content)
     return CommandStatus.DONE if summary.good else CommandStatus.FAILED
 
@@ -66,10 +67,12 @@ def performed(
 
 
 def broker_of(session: Session) -> JobBroker:
-    """The broker of a job, with the options of its command."""
+    """The broker of a job, with the options of its command. Raises `RequestError` for its key file."""
     from quoth.spark.jobs.session import JobBroker
 
-    return JobBroker(session.broker.url, session.timeout_s, report)
+    broker = session.broker
+    path = None if broker.key is None else str(broker.key.checked().absolute())
+    return JobBroker(broker.url, session.timeout_s, report, path)
 
 
 def report(text: str) -> None:

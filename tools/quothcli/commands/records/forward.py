@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +16,10 @@ from quothcli.cli.contexts import folder_of_user
 from quothcli.cli.exit_status import CommandStatus, say, status_of, terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import size_option
-from quothcli.cli.session import Session
+from quothcli.cli.session import BrokerAddress, ChosenKey
 from quothcli.printing.progress import Advance, progress
 from quothcli.printing.text import bytes_text, printable, records_text
-from quothwire.errors import QuothError, error
+from quothwire.errors import AuthError, QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
@@ -46,16 +47,31 @@ _State = Annotated[
 ]
 
 
+def _at_source(source: str, key_file: Path | None) -> BrokerAddress:
+    """Return the address of the source; its url may also be the directory of an embedded log."""
+    key = None if key_file is None else ChosenKey(key_file, "--source-key")
+    return BrokerAddress(source, None, "SOURCE", key)
+
+
 def _groups_at_source(context: Context, incomplete: str) -> list[str]:
     """List the groups of the source's topic that begin like this, for completion; none without an answer."""
     # In front of the cursor is an option without its value: no argument is parsed yet.
     source = context.args[0] if context.args else context.params.get("source")
     topic = context.params.get("origin") or context.params.get("topic")
-    with suppress(Exception), Session(url=source, timeout=options.COMPLETION_S).connect() as client:
+    address = _at_source(source or "", context.params.get("source_key"))
+    with suppress(Exception), address.client(options.COMPLETION_S) as client:
         return [one.group for one in client.groups(topic or "") if one.group.startswith(incomplete)]
     return []
 
 
+_SourceKey = Annotated[
+    Path | None,
+    options.key_option(
+        "--source-key FILE",
+        "The key file for a source broker with keys (default: none; --key-file is for the target).",
+        "--source-key",
+    ),
+]
 _Group = Annotated[
     str | None,
     option(
@@ -75,6 +91,7 @@ app = group()
     "quoth forward device/readings tcp://broker:5555 --topic readings --trim --rate 50000",
     "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --once",
     "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --group to-broker",
+    "quoth forward device/readings tcp://broker:5555 --key device.key",
 )
 def forward(
     session: WithBroker,
@@ -87,6 +104,7 @@ def forward(
     rate: _Rate = None,
     state: _State = None,
     cursor: _Group = None,
+    source_key: _SourceKey = None,
 ) -> int:
     """Carry a log to a topic of a broker, each record exactly once.
 
@@ -94,16 +112,17 @@ def forward(
     the broker is away. Killed at any moment and started again, it goes on where it was. A record is
     done when the broker has synced it.
     """
-    from quoth.client import Client
     from quoth.filelock import FileLock
     from quoth.forward.forwarder import Forwarder
     from quothlog.file_format import MARK_SUFFIX
     from quothlog.reading import forwarding_progress
 
-    url = target or session.broker.url
+    there = replace(session, url=target or session.url).broker
+    here = _at_source(source, source_key)
+    url, timeout = there.url, session.timeout or DEFAULT_TIMEOUT_S
     with ExitStack() as stack:
         stack.enter_context(terminable())
-        origins, name, default = _source(source, url, topic, origin, session.timeout, stack)
+        origins, name, default = _source(here, url, topic, origin, timeout, stack)
         if trim and "://" in source:
             raise BadParameter("only an embedded log can be trimmed", param_hint="--trim")
         path, trimmed = state or default, Path(source) if trim else None
@@ -113,10 +132,10 @@ def forward(
         path.parent.mkdir(parents=True, exist_ok=True)
         stack.callback(FileLock(path).release)
         mark = _Mark(path, source, url, name, trimmed)
-        client = stack.enter_context(Client(url, None, session.timeout or DEFAULT_TIMEOUT_S))
+        client = stack.enter_context(there.client(timeout))
         watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
         if cursor is not None:
-            origins = mark.reporting = _reporting(origins, source, cursor, watch, session.timeout, stack)
+            origins = mark.reporting = _reporting(origins, here, cursor, watch, timeout, stack)
         forwarder = Forwarder(
             origins, client, name, progress=mark.progress, save=mark.save, events=watch, rate=rate or 0
         )
@@ -128,6 +147,8 @@ def forward(
             mistyped = isinstance(problem, QuothError) and status_of(problem) is CommandStatus.USAGE
             if mistyped and mark.is_new and not watch.records:
                 path.unlink(missing_ok=True)  # a mistyped command must not keep others from trimming
+            if isinstance(problem, AuthError):
+                raise _with_keys(problem, here, there) from problem
             raise
     counts = {"records": watch.records, "bytes": watch.bytes, "lost": watch.lost_records}
     session.printer.answer(watch.text(), {"topic": name, "url": url, **counts}, watch.records)
@@ -218,25 +239,29 @@ class _Watch:
 
 
 def _source(
-    source: str, url: str, topic: str | None, origin: str | None, timeout: float | None, stack: ExitStack
+    source: BrokerAddress, url: str, topic: str | None, origin: str | None, timeout: float, stack: ExitStack
 ) -> tuple[ForwarderSource, str, Path]:
-    """Return the source, the topic that gets the records, and the default file of the progress."""
-    from quoth.client import Client
+    """Return the source, the topic that gets the records, and the default file of the progress.
+
+    source: its url may also be the directory of an embedded log.
+    """
     from quoth.forward.source import StoredSource
     from quothlog.datadir.discovery import data_directory
     from quothlog.recovery.snapshot import floors_in
 
-    if "://" in source:
+    if "://" in source.url:
         name = topic or origin
         if name is None:
             raise BadParameter("say which topic of that broker", param_hint="--topic")
-        client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
+        client = stack.enter_context(source.client(timeout))
         state = folder_of_user("XDG_STATE_HOME", ".local/state")
-        path = state / "quoth" / _mark_name(source, origin, url, name)
+        path = state / "quoth" / _mark_name(source.url, origin, url, name)
         return StoredSource(client, origin or name), name, path
     if origin is not None:
         raise BadParameter("an embedded log has no topics", param_hint="--from")
-    directory = given_path(source, "SOURCE")
+    if source.key is not None:
+        raise BadParameter("an embedded log needs no key", param_hint="--source-key")
+    directory = given_path(source.url, "SOURCE")
     if data_directory(directory) is not None:
         raise error(
             "bad_request", f"{directory} belongs to a broker", "forward its topics by the URL of that broker"
@@ -249,22 +274,30 @@ def _source(
 
 def _reporting(
     origin: ForwarderSource,
-    url: str,
+    source: BrokerAddress,
     cursor: str,
     watch: _Watch,
-    timeout: float | None,
+    timeout: float,
     stack: ExitStack,
 ) -> ReportingSource:
-    """Return a source whose broker shows the progress. url: of that broker. cursor: the name there."""
-    from quoth.client import Client
+    """Return a source whose broker shows the progress. source: that broker. cursor: the name there."""
     from quoth.forward.reporting_source import ReportingSource
     from quoth.forward.source import StoredSource
     from quoth.reported_cursor import REPORT_S, ReportedCursor
 
     if not isinstance(origin, StoredSource):
         raise BadParameter("an embedded log has no groups", param_hint="--group")
-    client = stack.enter_context(Client(url, None, min(timeout or REPORT_S, REPORT_S)))
+    client = stack.enter_context(source.client(min(timeout, REPORT_S)))
     return ReportingSource(origin, ReportedCursor(client, origin.topic, cursor), watch.waits)
+
+
+def _with_keys(problem: AuthError, source: BrokerAddress, target: BrokerAddress) -> AuthError:
+    """Return the error with the keys that were used, because it may come from each of two brokers."""
+    text = target.key_text
+    if "://" in source.url:
+        of_source = "no --source-key was given" if source.key is None else source.key_text
+        text = f"source: {of_source}; target: {text}"
+    return AuthError(problem.code, f"{problem.text} ({text})", problem.hint)
 
 
 def _mark_name(*about: str | None) -> str:

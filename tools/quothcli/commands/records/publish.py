@@ -13,7 +13,7 @@ from typer import BadParameter
 
 from quothcli.cli.command import argument, command, group, option
 from quothcli.cli.exit_status import say
-from quothcli.cli.options import Topic, WithBroker
+from quothcli.cli.options import Topic, WithBrokerOfRecords
 from quothcli.printing.output import Printer
 from quothcli.printing.progress import Advance, progress
 from quothcli.printing.text import records_text
@@ -90,7 +90,7 @@ app = group()
     "quoth read orders --format json | quoth pub copy --json",
 )
 def publish(
-    session: WithBroker,
+    session: WithBrokerOfRecords,
     topic: Topic,
     values: _Values = None,
     file: _Files = None,

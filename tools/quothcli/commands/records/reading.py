@@ -26,6 +26,7 @@ from quothcli.cli.options import (
     Until,
     Wait,
     WithBroker,
+    WithBrokerOfRecords,
     start,
 )
 from quothcli.printing.output import Printer
@@ -84,7 +85,7 @@ app = group()
     "quoth tail orders --cursor orders.cursor --since -1h >> orders.txt",
 )
 def tail(
-    session: WithBroker,
+    session: WithBrokerOfRecords,
     passes: Filtered,
     topics: Topics,
     number: _Number = None,
@@ -157,7 +158,7 @@ def tail(
     "quoth read 'orders.*' --merge --cursor nightly.cursor",
 )
 def read(
-    session: WithBroker,
+    session: WithBrokerOfRecords,
     passes: Filtered,
     topics: Topics,
     after: After = None,

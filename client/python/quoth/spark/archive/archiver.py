@@ -98,7 +98,8 @@ class TopicArchiver:
     """Archives topics to a folder. Belongs to one thread. `LocalWorkers` need no Spark.
 
     root: the folder, under its path for all workers and this process. topics: names, and patterns such as
-    ``orders.*``. tell: called with each line for the user. sleep: waits so many seconds.
+    ``orders.*``. tell: called with each line for the user. sleep: waits so many seconds. key:
+    the path of the key file of the tasks.
     """
 
     broker: Client
@@ -108,6 +109,7 @@ class TopicArchiver:
     policy: Policy = Policy()
     tell: Tell = _LOG.warning
     sleep: Callable[[float], object] = time.sleep
+    key: str | None = None
     tally: ArchiveTally = field(default_factory=ArchiveTally, init=False)
 
     def run(self) -> None:
@@ -194,7 +196,7 @@ class TopicArchiver:
         if log.until >= end or not (ahead.records or gone):
             return None
         parts = max(1, math.ceil(ahead.bytes / self.policy.file_bytes))
-        ranges = split(self.broker, topic, log.log, ahead.after, ahead.until, parts)
+        ranges = split(self.broker, topic, log.log, ahead.after, ahead.until, parts, self.key)
         gone += ahead.records - sum(one.records for one in ranges)
         losses = []
         if gone:

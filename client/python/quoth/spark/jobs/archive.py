@@ -62,7 +62,9 @@ def archiving(
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
         with broker.awaited() as client:
-            archiver = TopicArchiver(client, root, SparkWorkers(spark), selection, policy, broker.tell)
+            archiver = TopicArchiver(
+                client, root, SparkWorkers(spark), selection, policy, broker.tell, key=broker.key
+            )
             if follow is None:
                 archiver.run()
             else:

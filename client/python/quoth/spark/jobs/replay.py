@@ -61,7 +61,7 @@ def job(
         raise error(
             "bad_request", f"a pace needs a time: which column of {path} has it?", "--time-column NAME"
         )
-    with Client(broker.url, None, broker.timeout) as client:
+    with broker.client(broker.timeout) as client:
         streams = source.streams()
         if not same_topic:
             _check_elsewhere(client, streams)
@@ -75,7 +75,9 @@ def job(
         began = time.monotonic()
         rate_limit = None if speed is None else RateLimit(speed, broker.tell)
         with broker.awaited() as client:
-            replayer = Replayer(client, source, SparkWorkers(spark), broker.tell, limits, rate_limit)
+            replayer = Replayer(
+                client, source, SparkWorkers(spark), broker.tell, limits, rate_limit, broker.key
+            )
             try:
                 replayer.run(streams)
             except BaseException:

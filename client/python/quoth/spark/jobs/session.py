@@ -81,12 +81,17 @@ class JobBroker(NamedTuple):
     """The broker of a job.
 
     timeout: seconds that it may take for an answer, more once the job runs. tell: called with each line for
-    the user.
+    the user. key: the path of the key file, on the driver and all executors; None for a broker without keys.
     """
 
     url: str = DEFAULT_URL
     timeout: float = DEFAULT_TIMEOUT_S
     tell: Callable[[str], None] = logging.getLogger("quoth").warning
+    key: str | None = None
+
+    def client(self, timeout: float) -> Client:
+        """Return a client that the caller closes; it connects at its first request."""
+        return Client(self.url, None, timeout, key=self.key)
 
     def checked(self, topics: str | Iterable[str]) -> list[str]:
         """Return a selection of topics.
@@ -94,7 +99,7 @@ class JobBroker(NamedTuple):
         Raises `RequestError`, `NotFound` if it matches none, `Disconnected`.
         """
         selection = [topics] if isinstance(topics, str) else list(topics)
-        with Client(self.url, None, self.timeout) as client:
+        with self.client(self.timeout) as client:
             named(client, selection)
         return selection
 
@@ -124,7 +129,7 @@ class JobBroker(NamedTuple):
                         self.tell(f"{self.url} answers again")
                     there = True
 
-        with Client(self.url, None, limit) as client, Client(self.url, None, look) as asking:
+        with self.client(limit) as client, self.client(look) as asking:
             watcher = Thread(target=watch, name="broker", daemon=True)
             watcher.start()
             try:

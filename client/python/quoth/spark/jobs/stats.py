@@ -72,7 +72,7 @@ def job(
             names = named(client, selection)
             ends = {name: min(end, max(now(), client.topic(name).last)) for name in names}
             ranges = [SurveyRange(name, after, ends[name]) for name in names if after < ends[name]]
-            seen = survey(client, SparkWorkers(spark), ranges, width)
+            seen = survey(client, SparkWorkers(spark), ranges, width, broker.key)
             seen = seen._replace(lags=group_lags(client, names))
         if out is not None:
             save(spark, seen, out)
@@ -128,7 +128,8 @@ def following(
                 began, failed = time.monotonic(), None
                 try:
                     lags = group_lags(client, named(client, selection))
-                    if follower.look(client, SparkWorkers(spark), partial(keep, lags)) is None and lags:
+                    seen = follower.look(client, SparkWorkers(spark), partial(keep, lags), broker.key)
+                    if seen is None and lags:
                         show(Survey([], [], {}, lags))
                 except QuothError as problem:
                     if not problem.retryable:

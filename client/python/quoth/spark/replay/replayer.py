@@ -126,8 +126,8 @@ class StagedChunk(NamedTuple):
 class Replayer:
     """Replays an input into topics of a broker. Belongs to one thread.
 
-    broker: tasks use its url and its timeout, too. tell: called with each line for the user. tallies: the
-    counts of each stream, by its application.
+    broker: tasks use its url and its timeout, too. tell: called with each line for the user. key: the path of
+    the key file of the tasks. tallies: the counts of each stream, by its application.
     """
 
     broker: Client
@@ -136,6 +136,7 @@ class Replayer:
     tell: Tell
     limits: ChunkLimits = ChunkLimits()  # noqa: RUF009
     rate_limit: RateLimit | None = None
+    key: str | None = None
     tallies: dict[str, StreamTally] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -207,7 +208,7 @@ class Replayer:
 
     def _stage(self, stream: ReplayStream, chunk: Chunk) -> list[StagedChunkPart]:
         broker, version = self.broker, stream.version(chunk.until)
-        work = partial(stage, broker.url, broker.timeout, replace(stream, groups=()), version)
+        work = partial(stage, broker.url, broker.timeout, self.key, replace(stream, groups=()), version)
         return perform(self.workers, work, list(enumerate(chunk.parts)), broker.url)
 
     def _publish(self, ahead: deque[StagedChunk]) -> None:

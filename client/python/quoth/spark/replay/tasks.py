@@ -39,16 +39,22 @@ class StagedChunkPart(NamedTuple):
 
 
 def stage(
-    url: str, timeout: float, stream: ReplayStream, version: int, numbered: tuple[int, ChunkPart]
+    url: str,
+    timeout: float,
+    key: str | None,
+    stream: ReplayStream,
+    version: int,
+    numbered: tuple[int, ChunkPart],
 ) -> StagedChunkPart:
-    """Stage a part of the chunk with this version. stream: its groups are not used.
+    """Stage a part of the chunk with this version. key: the path of the key file. stream: its groups are not
+    used.
 
     Raises `Damaged` or `RequestError`, which name the file, FileNotFoundError, and as `quoth.PartWriter`.
     """
     (number, part), columns = numbered, stream.columns
     builder = BatchBuilder(ColumnNames(columns.value, None, None, None))
     size = undecoded = 0
-    transaction = client(url, timeout).transaction(stream.target, stream.application, version)
+    transaction = client(url, timeout, key).transaction(stream.target, stream.application, version)
     with transaction.part(number, timeout=timeout) as writer:
         for rows, bare in rows_of(part, columns):
             lengths = [pc.sum(pc.binary_length(column)).as_py() for column in rows if column is not None]

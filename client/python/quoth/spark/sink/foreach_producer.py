@@ -39,6 +39,7 @@ def write_partition(
     version: int = 0,
     partition: str | int | None = None,
     timeout: float = TIMEOUT_S,
+    key: str | None = None,
 ) -> Ack:
     """Write the rows of a partition to a topic, whole and once; returns their pointers, count 0 for no rows.
 
@@ -47,7 +48,7 @@ def write_partition(
     partition: identifies the rows; by default the number of the task's partition. Rows are known by that name
     alone: if a repetition may divide them differently, pass one such as their range of pointers. Application
     and partition together are a name that the topic keeps, at most 1,000 a week: write few large partitions.
-    timeout: seconds that the broker may be unreachable.
+    timeout: seconds that the broker may be unreachable. key: the path of the worker's key file.
 
     Raises `RequestError` for invalid rows, else as `PartWriter` and `Transaction.publish` of `quoth`; then
     the task fails, and the next attempt writes all rows.
@@ -57,7 +58,7 @@ def write_partition(
         if task is None:
             raise error("bad_request", "this is no task of Spark", "say what the rows are: partition=...")
         partition = task.partitionId()
-    transaction = client(url, timeout).transaction(topic, f"{application}/{partition}", version)
+    transaction = client(url, timeout, key).transaction(topic, f"{application}/{partition}", version)
     try:
         with transaction.part(0, timeout=timeout) as writer:
             remaining = iter(rows)

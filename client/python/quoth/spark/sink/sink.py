@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-NAMES = ("url", "quoth.bootstrap.servers", "topic", "txnAppId", "txnVersion", "timeout")
+NAMES = ("url", "quoth.bootstrap.servers", "key", "topic", "txnAppId", "txnVersion", "timeout")
 _SPARKS = ("checkpointLocation", "path", "queryName")
 """Options of Spark, which it passes on."""
 TOPICS_MAX = 64
@@ -54,7 +54,8 @@ _log = logging.getLogger("quoth.spark")
 class SinkTarget:
     """The options of a sink, and the columns to write.
 
-    topic: None if a column names it. application, version: of the transaction, empty and 0 by default.
+    topic: None if a column names it. application, version: of the transaction, empty and 0 by default. key:
+    the path of the key file, None for a broker without keys.
     """
 
     url: str
@@ -63,10 +64,11 @@ class SinkTarget:
     version: int
     timeout: float
     names: ColumnNames
+    key: str | None
 
     def transaction(self, topic: str) -> Transaction:
         """The transaction of this write in a topic."""
-        return client(self.url, self.timeout).transaction(topic, self.application, self.version)
+        return client(self.url, self.timeout, self.key).transaction(topic, self.application, self.version)
 
 
 def parse(options: Mapping[str, str], schema: StructType, overwrite: bool, *, stream: bool) -> SinkTarget:
@@ -99,6 +101,7 @@ def parse(options: Mapping[str, str], schema: StructType, overwrite: bool, *, st
         version=given.number("txnVersion", 0, versions, hint),
         timeout=given.timeout(),
         names=names_of(schema, topic_is_given=topic is not None),
+        key=given.key(),
     )
 
 

@@ -21,7 +21,7 @@ PARTITION_BYTES = 128 * 2**20
 
 
 def extents_between(url: str, start: Offset, end: Offset) -> list[TopicRange]:
-    """The extents of a micro-batch: a range of each topic, whose bytes are not known yet."""
+    """The extents of a micro-batch: a range of each topic, whose bytes are not known yet, without the key."""
     extents = []
     for topic, position in end.topics.items():
         begin = end.began.get(topic) or start.topics[topic]
@@ -61,7 +61,7 @@ def partitions(
         parts = share(wanted, extent.records, records)
         if options.partition_records:
             parts = max(parts, -(-extent.records // options.partition_records))
-        cut = split(broker, extent.topic, extent.log, extent.after, extent.until, parts)
+        cut = split(broker, extent.topic, extent.log, extent.after, extent.until, parts, options.key)
         _compare(extent, sum(one.records for one in cut), lose)
         found += cut
     if len(found) <= wanted:
@@ -76,10 +76,15 @@ def partitions(
     return tasks
 
 
-def split(broker: Client, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
-    """Divide the records (after, until] of a log into about so many ranges, none of them empty."""
+def split(
+    broker: Client, topic: str, log: int, after: int, until: int, parts: int, key: str | None = None
+) -> list[TopicRange]:
+    """Divide the records (after, until] of a log into about so many ranges, none of them empty.
+
+    key: the path of the key file with which tasks read them.
+    """
     found = broker.split(topic, after, until, min(parts, PARTS_MAX))
-    return [TopicRange(broker.url, topic, log, *one) for one in found]
+    return [TopicRange(broker.url, topic, log, *one, key) for one in found]
 
 
 def tasks_for(size: int, slots: int) -> int:

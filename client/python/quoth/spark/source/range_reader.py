@@ -37,7 +37,8 @@ class TopicRange(NamedTuple):
     """The records of a topic's log above the pointer `after`, up to `until`, which is included.
 
     url: the broker. log: the id of the topic's log. records: their exact number. bytes: about their stored
-    bytes. A repeated task gets the same range, so (topic, log, after, until) is a key for idempotent effects.
+    bytes. key: the path of the key file, on all executors; None for a broker without keys. A repeated task
+    gets the same range, so (topic, log, after, until) is a name for idempotent effects.
     """
 
     url: str
@@ -47,6 +48,7 @@ class TopicRange(NamedTuple):
     until: int
     records: int
     bytes: int
+    key: str | None = None
 
 
 class DataLoss(NamedTuple):
@@ -97,7 +99,7 @@ class RangeReader:
     def __init__(self, range_: TopicRange, lose: Lose = refuse, timeout: float = TIMEOUT_S) -> None:
         self._range = range_
         self._lose = lose
-        self._client = client(range_.url, timeout)
+        self._client = client(range_.url, timeout, range_.key)
         self._missing = range_.records
         self._gaps: list[DataLoss] = []
         self._gone: Reason | None = None
@@ -170,7 +172,7 @@ class RangeReader:
 
     def _reason(self) -> Reason:
         """The reason for missing records, by a new count of the range."""
-        _, topic, log, after, until, records, _ = self._range
+        _, topic, log, after, until, records, *_ = self._range
         try:
             there = self._client.count(topic, after, until)
         except NotFound:

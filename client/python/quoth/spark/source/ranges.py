@@ -16,6 +16,7 @@ from quoth.client import DEFAULT_URL, Client, connect
 from quoth.merging.selection import Selection
 from quoth.message import Gap, OnGap
 from quoth.reader import log_gap
+from quoth.spark.connections import check_key_path
 from quoth.spark.source.offset_planner import share
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import COLUMNS, Decode, TopicRange, check_decode, records_of
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 _MANY = 2**20
 """Rows of the job that counts tasks: enough for one in each."""
-_FRAME = "url: string, topic: string, log: string, after: long, until: long, records: long, bytes: long"
+_LONG = ("after", "until", "records", "bytes")
+_FRAME = ", ".join(f"{name}: {'long' if name in _LONG else 'string'}" for name in TopicRange._fields)
 
 
 def topic_ranges(
@@ -39,6 +41,7 @@ def topic_ranges(
     topics: str | Iterable[str],
     *,
     url: str = DEFAULT_URL,
+    key: str | None = None,
     after: int | None = None,
     since: Timestamp | None = None,
     until: Timestamp | None = None,
@@ -48,18 +51,22 @@ def topic_ranges(
     """Divide the present records of topics into ranges: an RDD with one range in each partition.
 
     topics: names and patterns, as for `Client.read_many`. url: the broker, as the driver and all workers
-    reach it. after, since, until: as for `Client.batches`, for each topic. parts: about the number of ranges,
-    at least one for each topic with records; by default the number of tasks that Spark runs at a time.
-    on_gap: called for records behind `after` that are gone; logs a warning by default. Raises ``bad_request``
-    for a session of Spark Connect, which has no RDDs.
+    reach it. key: the path of the key file, which all of them have. after, since, until: as for
+    `Client.batches`, for each topic. parts: about the number of ranges, at least one for each topic with
+    records; by default the number of tasks that Spark runs at a time. on_gap: called for records behind
+    `after` that are gone; logs a warning by default. Raises ``bad_request`` for a session of Spark Connect,
+    which has no RDDs.
     """
     context: SparkContext | None = context_of(spark)
     if context is None:
         text = "a session of Spark Connect has no RDDs"
         raise error("bad_request", text, "topic_ranges_frame gives the ranges as a frame, which it has")
     wanted = context.defaultParallelism if parts is None else parts
-    with connect(url) as broker:
-        found = planned(broker, topics, after=after, since=since, until=until, parts=wanted, on_gap=on_gap)
+    check_key_path(key)
+    with connect(url, key=key) as broker:
+        found = planned(
+            broker, topics, key=key, after=after, since=since, until=until, parts=wanted, on_gap=on_gap
+        )
     return context.parallelize(found, max(1, len(found)))
 
 
@@ -68,6 +75,7 @@ def topic_ranges_frame(
     topics: str | Iterable[str],
     *,
     url: str = DEFAULT_URL,
+    key: str | None = None,
     after: int | None = None,
     since: Timestamp | None = None,
     until: Timestamp | None = None,
@@ -81,8 +89,11 @@ def topic_ranges_frame(
     from pyspark.sql import functions
 
     wanted = _parallelism(spark) if parts is None else parts
-    with connect(url) as broker:
-        found = planned(broker, topics, after=after, since=since, until=until, parts=wanted, on_gap=on_gap)
+    check_key_path(key)
+    with connect(url, key=key) as broker:
+        found = planned(
+            broker, topics, key=key, after=after, since=since, until=until, parts=wanted, on_gap=on_gap
+        )
     rows = [{**one._asdict(), "log": f"{one.log:016x}"} for one in found]
     listed = functions.from_json(functions.lit(json.dumps(rows)), f"array<struct<{_FRAME}>>")
     numbered = spark.range(0, len(found), 1, max(1, len(found)))
@@ -147,6 +158,7 @@ def planned(
     broker: Client,
     topics: str | Iterable[str],
     *,
+    key: str | None = None,
     after: int | None = None,
     since: Timestamp | None = None,
     until: Timestamp | None = None,
@@ -162,7 +174,8 @@ def planned(
     found: list[TopicRange] = []
     for name, counted in counts.items():
         until_now = min(end, counted.newest)
-        ranges = split(broker, name, counted.log, begin, until_now, share(parts, counted.records, records))
+        tasks = share(parts, counted.records, records)
+        ranges = split(broker, name, counted.log, begin, until_now, tasks, key)
         if begin and (counted.gone or sum(one.records for one in ranges) < counted.records):
             first = max(counted.first, ranges[0].after + 1) if ranges else until_now + 1
             (on_gap or log_gap)(Gap(name, begin, first, -1, "trimmed"))

@@ -34,6 +34,7 @@ def register_views(
     topics: str | Iterable[str] = "*",
     *,
     url: str = DEFAULT_URL,
+    key: str | None = None,
     prefix: str = "",
     since: Timestamp | None = None,
     until: Timestamp | None = None,
@@ -43,9 +44,10 @@ def register_views(
     """Create or replace a temporary view for each topic; returns the names of the views.
 
     topics: names and patterns; all by default. The name of a view is `prefix` and the topic's name, in
-    backticks if it has dots or signs: SELECT * FROM `orders.eu`. since, until, columns, options: as for
-    `read_topic`. A view has the records of its first use: call this again for newer records and new topics.
-    Patterns skip topics with a comma or a backtick in their names.
+    backticks if it has dots or signs: SELECT * FROM `orders.eu`. key: the path of the key file, on the driver
+    and all executors. since, until, columns, options: as for `read_topic`. A view has the records of its
+    first use: call this again for newer records and new topics. Patterns skip topics with a comma or a
+    backtick in their names.
 
     Raises `NotFound` ``unknown_topic`` if no topic matches, ``bad_request`` for two topics whose names differ
     only in case, which Spark does not distinguish, for a name with a comma or a backtick, and for a prefix
@@ -56,7 +58,7 @@ def register_views(
         raise error("bad_request", text, "leave it out")
     wanted = [topics] if isinstance(topics, str) else list(topics)
     views: dict[str, str] = {}
-    with connect(url) as broker:
+    with connect(url, key=key) as broker:
         found = named(broker, wanted)
     for name in found:
         if not set(name).isdisjoint(",`"):
@@ -68,6 +70,8 @@ def register_views(
             raise error("bad_request", text, "name the topics, in two calls with another prefix")
     for name in views.values():
         bounds: dict[str, Any] = {"since": since, "until": until, "columns": columns, **options}
+        if key is not None:
+            bounds["key"] = key
         frame = read_topic(spark, name, url=url, **bounds)
         frame.createOrReplaceTempView(f"`{prefix}{name}`")
     return [prefix + name for name in views.values()]

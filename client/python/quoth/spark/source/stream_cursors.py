@@ -56,6 +56,6 @@ class StreamCursors:
     def _cursor_of(self, topic: str, group: str) -> ReportedCursor:
         """Return the cursor of a topic. Raises `Disconnected` if the first one finds no broker."""
         if topic not in self._cursors:
-            broker = client(self._options.url, min(self._options.timeout, REPORT_S))
+            broker = client(self._options.url, min(self._options.timeout, REPORT_S), self._options.key)
             self._cursors[topic] = ReportedCursor(broker, topic, group)
         return self._cursors[topic]

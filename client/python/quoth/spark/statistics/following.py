@@ -81,15 +81,16 @@ class Follower(Closeable):
                 new.keep(self._path)
         self.is_new = False
 
-    def look(self, broker: Client, workers: Workers, keep: Keep) -> Survey | None:
+    def look(self, broker: Client, workers: Workers, keep: Keep, key: str | None = None) -> Survey | None:
         """Compute and store the windows that have ended since the last look; None if there are none.
 
-        Raises as `survey`, and as `Client.topic` for topics that do not exist.
+        key: the path of the key file of the tasks. Raises as `survey`, and as `Client.topic` for topics that
+        do not exist.
         """
         found, gaps = self._ended(broker)
         if not found:
             return None
-        seen = survey(broker, workers, found, self._width)
+        seen = survey(broker, workers, found, self._width, key)
         seen = seen._replace(gaps=[*gaps, *seen.gaps])
         keep(self._looks, seen)
         self._positions |= seen.reached

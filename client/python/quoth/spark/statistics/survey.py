@@ -104,13 +104,16 @@ class _Plan(NamedTuple):
         return TopicPosition(self.range.until + 1, self.first + self.records, self.there.log)
 
 
-def survey(broker: Client, workers: Workers, wanted: Sequence[SurveyRange], width: int) -> Survey:
-    """Survey ranges of topics, at most one of each topic. width: of a window, in microseconds.
+def survey(
+    broker: Client, workers: Workers, wanted: Sequence[SurveyRange], width: int, key: str | None = None
+) -> Survey:
+    """Survey ranges of topics, at most one of each topic. width: of a window, in microseconds. key: the path
+    of the key file of the tasks.
 
     Damaged and removed records are gaps, not errors. Raises `NotFound` ``unknown_topic`` for topics that do
     not exist or are created again meanwhile, `Disconnected`.
     """
-    plans = list(_planned(broker, wanted, workers.slots))
+    plans = list(_planned(broker, wanted, workers.slots, key))
     at = now()
     ranges = [one for plan in plans for one in plan.ranges]
     outcomes = iter(perform(workers, partial(windows_in, width), ranges, broker.url))
@@ -123,13 +126,13 @@ def survey(broker: Client, workers: Workers, wanted: Sequence[SurveyRange], widt
     return Survey(rows, gaps, {plan.range.topic: plan.reached() for plan in plans})
 
 
-def _planned(broker: Client, wanted: Sequence[SurveyRange], slots: int) -> Iterator[_Plan]:
+def _planned(broker: Client, wanted: Sequence[SurveyRange], slots: int, key: str | None) -> Iterator[_Plan]:
     counted = [_counted(broker, one) for one in wanted]
     records = sum(found.records for _, found in counted)
     tasks = tasks_for(sum(found.bytes for _, found in counted), slots)
     for one, (there, found) in zip(wanted, counted, strict=True):
         parts = share(tasks, found.records, records)
-        ranges = split(broker, one.topic, there.log, one.after, one.until, parts)
+        ranges = split(broker, one.topic, there.log, one.after, one.until, parts, key)
         yield _Plan(one, there, found.records, ranges)
 
 

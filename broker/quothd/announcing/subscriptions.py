@@ -1,0 +1,162 @@
+"""Counts the subscriptions of each connection, and decides which connection has too many.
+
+A connection is known by the descriptor that libzmq gives with each of its messages, and lives from the report
+that it was accepted to the report that it was disconnected. libzmq closes a descriptor before the broker has
+received the last messages that came through it, so its number may belong to another connection by then:
+
+    accepted 20    subscriptions of 20    disconnected 20    accepted 20    subscriptions of 20
+                                  the broker is here ^                      these are of either
+
+Until all messages were received once, the messages of such a number have effect, and count for no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+PREFIX_BYTES_FREE = 32
+"""A prefix counts as one more for every so many bytes of it: libzmq needs memory for each byte."""
+LEFT_MAX = 1_000
+"""Subscriptions that an earlier connection may have left: its buffers have no room for more."""
+
+PrefixesFor = Callable[[str, bytes], list[bytes]]
+"""Returns what a client, by its public key, gets for a prefix that it subscribes to."""
+
+
+def every_prefix(_user_id: str, prefix: bytes) -> list[bytes]:
+    """Let every client have what it subscribes to."""
+    return [prefix]
+
+
+@dataclass(slots=True, eq=False)
+class Subscriber:
+    """A connection. descriptor: of libzmq's socket. peer: its address, empty for ipc.
+
+    user_id: the public key of the client, None until its first message. asked: what the client has subscribed
+    to, and what it gets for each. gets: the prefixes that it gets, and for how many of those. count: of what
+    it has asked for, with the weight of long prefixes. free: so much of it counts for no limit. reused: its
+    descriptor was another connection's, which may have left messages. ended: the broker has ended it, and
+    ignores what comes.
+    """
+
+    descriptor: int
+    peer: str
+    user_id: str | None = None
+    asked: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
+    gets: dict[bytes, int] = field(default_factory=dict)
+    count: int = 0
+    free: int = 0
+    reused: bool = False
+    ended: bool = False
+
+
+class Subscriptions:
+    """The connections with their subscriptions. Owned by the thread of the announcements.
+
+    most, most_of_one: limits of all connections together, and of one. count: of all connections that the
+    broker has not ended.
+    """
+
+    def __init__(self, most: int, most_of_one: int, prefixes_for: PrefixesFor) -> None:
+        self.most = most
+        self.most_of_one = most_of_one
+        self.count = 0
+        self._prefixes_for = prefixes_for
+        self._subscribers: dict[int, Subscriber] = {}
+        self._used: set[int] = set()
+        self._reused: list[Subscriber] = []
+
+    # -- connections ----------------------------------------------------------------------------------------
+
+    def accept(self, descriptor: int, peer: str) -> None:
+        """Note a new connection."""
+        self.disconnect(descriptor)
+        new = self._subscribers[descriptor] = Subscriber(descriptor, peer, reused=descriptor in self._used)
+        self._used.add(descriptor)
+        if new.reused:
+            self._reused.append(new)
+
+    def disconnect(self, descriptor: int) -> None:
+        """Forget a connection."""
+        gone = self._subscribers.pop(descriptor, None)
+        if gone is not None and not gone.ended:
+            self.count -= gone.count
+
+    def settle(self) -> None:
+        """Note that no message is left that had come before the newest report of a connection."""
+        for one in self._reused:
+            one.reused = False
+        self._reused.clear()
+
+    def find(self, descriptor: int) -> Subscriber | None:
+        """Return a connection that is there and that the broker has not ended."""
+        found = self._subscribers.get(descriptor)
+        return found if found is not None and not found.ended else None
+
+    def of_users(self, user_ids: frozenset[str]) -> list[Subscriber]:
+        """Return the connections of clients, by their public keys, that have subscribed to anything."""
+        return [one for one in self._subscribers.values() if not one.ended and one.user_id in user_ids]
+
+    def end(self, subscriber: Subscriber) -> bool:
+        """Ignore a connection from now on, and count it no more. False if it has ended before."""
+        is_there = self.find(subscriber.descriptor) is subscriber
+        self.count -= subscriber.count * is_there
+        subscriber.ended = True
+        return is_there
+
+    # -- subscriptions --------------------------------------------------------------------------------------
+
+    def add(self, subscriber: Subscriber, prefix: bytes) -> tuple[bytes, ...]:
+        """Count a subscription; returns the prefixes to which libzmq has to subscribe the connection.
+
+        One that is there already counts no more, and is done again: it may be left of an earlier connection.
+        """
+        granted = subscriber.asked.get(prefix)
+        if granted is not None:
+            return granted
+        granted = tuple(dict.fromkeys(self._prefixes_for(subscriber.user_id or "", prefix)))
+        subscriber.asked[prefix] = granted
+        for one in granted:
+            subscriber.gets[one] = subscriber.gets.get(one, 0) + 1
+        weight = _weight(prefix, granted)
+        subscriber.count += weight
+        self.count += weight
+        if subscriber.reused:
+            subscriber.free = min(subscriber.free + weight, LEFT_MAX)
+        return granted
+
+    def remove(self, subscriber: Subscriber, prefix: bytes) -> list[bytes]:
+        """Count a subscription no more; returns the prefixes that the connection no longer gets."""
+        granted = subscriber.asked.pop(prefix, None)
+        if granted is None:
+            return []
+        gets = subscriber.gets
+        for one in granted:
+            gets[one] -= 1
+        gone = [one for one in granted if not gets[one]]
+        for one in gone:
+            del gets[one]
+        weight = _weight(prefix, granted)
+        subscriber.count -= weight
+        self.count -= weight
+        return gone
+
+    def excess(self, subscriber: Subscriber) -> tuple[Subscriber, str] | None:
+        """Return the connection that has to end after a subscription of one, and the key of the limit.
+
+        Where all together have too many, it is the one with most: those with few stay.
+        """
+        if subscriber.count - subscriber.free > self.most_of_one:
+            return subscriber, "connection_subscriptions_max"
+        if self.count > self.most:
+            open_ones = (one for one in self._subscribers.values() if not one.ended)
+            return max(open_ones, key=lambda one: one.count - one.free), "subscriptions_max"
+        return None
+
+
+def _weight(prefix: bytes, granted: tuple[bytes, ...]) -> int:
+    """Return how much a subscription counts."""
+    return max(
+        1 + len(prefix) // PREFIX_BYTES_FREE, sum(1 + len(one) // PREFIX_BYTES_FREE for one in granted)
+    )

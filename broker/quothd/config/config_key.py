@@ -1,0 +1,103 @@
+"""The description of a key of the configuration: its type, its default, its text and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
+
+from quothwire.errors import error
+from quothwire.text.quantity import format_size, format_span
+
+SECONDS_MAX = 1e9
+"""Thirty years stand for "never": no thread can wait for an infinite time."""
+NUMBER_MAX = 2**62
+"""libzmq counts in 63 bits and a sign."""
+
+Span = Annotated[float, "span"]
+"""Seconds; written as 7d, 1h30m, 500ms or a number."""
+Size = Annotated[int, "size"]
+"""Bytes; written as 1GiB, 10MB or a number."""
+Mode = Annotated[int, "mode"]
+"""Permission bits; written as octal digits in a text: "0600"."""
+File = Annotated[str, "file"]
+"""The path of a file; empty: none."""
+TABLES = MappingProxyType({"security": "Security"})
+"""The tables of the file, and the groups of the keys in them. The other keys are in no table."""
+
+
+class ConfigKey(NamedTuple):
+    """One key of the configuration.
+
+    group: its title in the example file. help: what it sets; a number is printed and read with its unit. why:
+    the reason for its default. live: a reload applies it. least: the smallest number. choices: the permitted
+    texts, empty if any will do. infinity: the number that ``infinity`` stands for, None if there is none.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    group: str
+    help: str
+    why: str
+    live: bool = True
+    least: float | None = None
+    choices: tuple[str, ...] = ()
+    infinity: int | float | None = None
+
+    @property
+    def option(self) -> str:
+        """The key as an option of the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def metavar(self) -> str:
+        """The option's value as help shows it: ``SPAN`` and ``SIZE`` take units."""
+        return {Span: "SPAN", Size: "SIZE", int: "N", Mode: "MODE", File: "FILE"}.get(self.kind, "VALUE")
+
+    @property
+    def table(self) -> str:
+        """The table of the file that has this key, "" if it is in none."""
+        return next((table for table, group in TABLES.items() if group == self.group), "")
+
+    @property
+    def summary(self) -> str:
+        """The text of `help` with the default."""
+        return f"{self.help} (default: {self.words(self.default)})"
+
+    def words(self, value: Any) -> str:
+        """Format a value for people: ``7 days``, ``64 MiB``, ``infinity``, ``yes``."""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if self.kind in (Span, Size):
+            return "infinity" if value == self.infinity else self.unit_words(value)
+        if self.kind is Mode:
+            return f"{value:04o}"
+        shown = ",".join(value) if isinstance(value, tuple) else str(value)
+        return shown or "none"
+
+    def unit_words(self, number: float) -> str:
+        """Format a number with the unit of this key."""
+        if self.kind is Span:
+            return format_span(number)
+        return format_size(number) if self.kind is Size else str(number)
+
+    def check(self, value: Any) -> None:
+        """Raise `RequestError` ``bad_setting`` for a value that is no choice, or out of range."""
+        if self.choices and value not in self.choices:
+            raise error("bad_setting", f"{self.name} is {' or '.join(self.choices)}, not {value!r}")
+        if self.least is None:
+            return
+        highest = SECONDS_MAX if isinstance(value, float) else NUMBER_MAX
+        if not self.least <= value <= highest:
+            most = f" and at most {self.unit_words(highest)}" if value > self.least else ""
+            text = f"{self.name} is at least {self.unit_words(self.least)}{most}, not {value!r}"
+            raise error("bad_setting", text)
+
+
+def described(group: str, default: Any, about: str, why: str, **others: Any) -> Any:
+    """Make a field of the configuration.
+
+    about: `ConfigKey.help`. others: fields of `ConfigKey` from `live` on.
+    """
+    return field(default=default, metadata={"group": group, "help": about, "why": why, **others})

@@ -1,0 +1,42 @@
+"""ZMTP 3.0 by hand, with the mechanism NULL: the bytes that an attacker sends without libzmq."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Request
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
+GREETING_BYTES = 64
+LAST, MORE, LONG = 0, 1, 2
+
+
+def ready(kind: bytes = b"DEALER") -> bytes:
+    """Return the command READY of a socket of a type."""
+    body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    return b"\x04" + bytes([len(body)]) + body
+
+
+def opening(kind: bytes = b"DEALER") -> bytes:
+    """Return greeting and READY. Messages have to wait for those of the other side."""
+    return GREETING + ready(kind)
+
+
+def frame(body: bytes, flag: int = LAST) -> bytes:
+    """Return a frame. flag: MORE for all but the last one of a message."""
+    if len(body) < 256:
+        return bytes([flag, len(body)]) + body
+    return bytes([flag | LONG]) + struct.pack(">Q", len(body)) + body
+
+
+def message(frames: Iterable[bytes]) -> bytes:
+    """Return the bytes of a message."""
+    *first, last = frames
+    return b"".join([*(frame(one, MORE) for one in first), frame(last)])
+
+
+def request(what: Request, topic: str = "", payload: bytes | None = None) -> bytes:
+    """Return the bytes of a request of the fast protocol. All have the same correlation id."""
+    return message([b"", *binary_codec.encode_request(what, 1, topic, payload)])

@@ -1,0 +1,207 @@
+"""The thread of the announcements: how it starts and ends, what it is handed, and whom it ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+import zmq.auth
+from zmq.auth.thread import ThreadAuthenticator
+
+from kit.broker.peers import Context, FastPeer, Peers, Subscriber
+from kit.broker.subscribers import Closings, counted, hears, subscriptions_are
+from kit.deadlines import eventually
+from kit.machine.processes import in_child
+from quothd import Broker
+from quothd.announcing.announcer import Announcer
+from quothd.announcing.sockets import open_publisher
+from quothd.config.config import Config
+from quothlog.storage.clock import SystemClock
+from quothwire.protocol import announcement
+
+
+def announcer_of(broker: Broker) -> Announcer:
+    front_end: Any = broker._front_end
+    return front_end.announcer  # type: ignore[no-any-return]
+
+
+def place_of(broker: Broker) -> str:
+    """Return the URL of the announcements for clients in this process."""
+    return broker.urls[-1] + announcement.SUFFIX
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[tuple[Announcer, str, Any]]:
+    """Return an announcer with CURVE, its URL, and the public key of its server."""
+    with zmq.Context(2) as context:
+        authenticator = ThreadAuthenticator(context)
+        authenticator.start()
+        authenticator.configure_curve(domain="*", location=zmq.auth.CURVE_ALLOW_ANY)
+        public, secret = zmq.curve_keypair()
+        publisher = open_publisher(context)
+        publisher.remote.set(zmq.CURVE_SERVER, 1)
+        publisher.remote.set(zmq.CURVE_SECRETKEY, secret)
+        publisher.remote.set(zmq.ZAP_DOMAIN, b"test")
+        publisher.remote.bind("tcp://127.0.0.1:*")
+        url = publisher.remote.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        announcer = Announcer(publisher, Config(dir=tmp_path), SystemClock())
+        announcer.start()
+        yield announcer, url, public
+        announcer.stop()
+        authenticator.stop()
+
+
+def curve_subscriber(context: Context, url: str, server: bytes, key: tuple[bytes, bytes]) -> Subscriber:
+    """Make a subscriber to everything, with a key."""
+    subscriber = Subscriber(context, "inproc://nowhere")
+    subscriber.socket.set(zmq.CURVE_SERVERKEY, server)
+    subscriber.socket.set(zmq.CURVE_PUBLICKEY, key[0])
+    subscriber.socket.set(zmq.CURVE_SECRETKEY, key[1])
+    subscriber.socket.subscribe(b"")
+    subscriber.socket.connect(url)
+    return subscriber
+
+
+def announced_to(announcer: Announcer, subscriber: Subscriber, pointer: int) -> bool:
+    """Hand over a pointer, as a front end does; true if the subscriber gets it."""
+    announcer.news["t"] = pointer
+    announcer.hand_over()
+    return not subscriber.is_silent(0.05) and subscriber.next() == ("t", pointer)
+
+
+def test_connections_of_a_key_are_ended_and_others_are_not(
+    own: tuple[Announcer, str, bytes], peers: Peers
+) -> None:
+    announcer, url, server = own
+    keys = [zmq.curve_keypair() for _ in range(2)]
+    alice, bob = (peers.keep(curve_subscriber(peers.context, url, server, key)) for key in keys)
+    eventually(lambda: announcer.counters()["subscriptions"] == 2, "both have subscribed")
+    closings = Closings(alice), Closings(bob)
+    announcer.end_connections([keys[0][0].decode()])
+    assert closings[0].happen()
+    assert announcer.counters()["subscribers_closed"] == 1
+    assert announced_to(announcer, bob, 7)
+    for one in closings:
+        one.close()
+
+
+def test_news_of_a_topic_are_joined_and_any_thread_hands_them_over(
+    own: tuple[Announcer, str, bytes], peers: Peers
+) -> None:
+    """Another thread becomes the front end when a disk stalls."""
+    announcer, url, server = own
+    listener = peers.keep(curve_subscriber(peers.context, url, server, zmq.curve_keypair()))
+    eventually(lambda: announcer.is_wanted, "it has subscribed")
+
+    def hand_over(first: int) -> None:
+        for pointer in range(first, first + 10_000):
+            announcer.news["t"] = pointer
+            announcer.hand_over()
+
+    for first in (1, 10_001):
+        front_end = threading.Thread(target=hand_over, args=(first,))
+        front_end.start()
+        front_end.join()
+    heard = [0]
+    while heard[-1] < 20_000:
+        topic, pointer = listener.next()
+        assert topic == "t"
+        assert pointer > heard[-1]
+        heard.append(pointer)
+    assert len(heard) < 10_000
+    assert listener.is_silent(0.02)
+    assert not announcer.news
+
+
+def test_without_subscribers_nothing_is_handed_over(embed: Callable[..., Broker]) -> None:
+    broker = embed()
+    announcer = announcer_of(broker)
+    with FastPeer(broker.context, broker.url) as fast:
+        for _ in range(100):
+            fast.publish("t", [b"x"])
+        assert counted(fast, "announcements") == 0
+        assert not announcer.is_wanted
+        with Subscriber(broker.context, place_of(broker), b"t") as listener:
+            hears(fast, listener, "t")
+        subscriptions_are(fast, 0)
+        eventually(lambda: not announcer.is_wanted, "it knows that there is no subscriber")
+        before = counted(fast, "announcements")
+        fast.publish("t", [b"x"])
+        assert counted(fast, "announcements") == before
+        assert not announcer.news
+
+
+def test_a_broker_without_a_thread_for_announcements_does_not_start(
+    tmp_path: Path, refuse_threads: Callable[[str], None]
+) -> None:
+    """The attempt leaves no thread, socket or descriptor, and another one succeeds."""
+    before = set(threading.enumerate())
+    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
+        port = int(broker.url.rpartition(":")[2])
+    gc.collect()
+    open_files = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        refuse_threads("quoth-announcer")
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            Broker(tmp_path / "data", host="127.0.0.1", port=port).start()
+        refuse_threads("")
+        gc.collect()
+        eventually(lambda: set(threading.enumerate()) <= before, "all threads have ended")
+        assert len(os.listdir("/proc/self/fd")) <= open_files
+    restarted = Broker(tmp_path / "data", host="127.0.0.1", port=port)
+    with restarted as broker, FastPeer(broker.context, broker.url) as fast:
+        fast.publish("t", [b"x"])
+
+
+def test_a_stop_ends_the_thread_while_subscribers_are_connected(
+    embed: Callable[..., Broker], peers: Peers
+) -> None:
+    """Subscribers in the process are, too. A forked child has had the descriptors meanwhile."""
+    broker = embed()
+    far = peers.fast(broker)
+    url = broker.url
+    place = announcer_of(broker)._publisher.remote.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+    listener = peers.keep(Subscriber(peers.context, place, b""))
+    near = Subscriber(broker.context, place_of(broker), b"")
+    hears(far, listener, "t")
+    hears(far, near, "t")
+    assert in_child(lambda: os.getpid() > 0) == "True"
+    hears(far, listener, "t")
+    near.close()
+    closings = Closings(listener)
+    broker.stop()
+    assert closings.happen()
+    closings.close()
+    assert "quoth-announcer" not in {thread.name for thread in threading.enumerate()}
+    assert not broker.failure
+    assert url.startswith("tcp://127.0.0.1:")
+    assert broker.context.closed or eventually(lambda: broker.context.closed, "the context has ended")
+
+
+def test_a_failure_of_the_thread_is_logged_and_leaves_requests_alone(
+    embed: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = embed()
+    announcer = announcer_of(broker)
+
+    def fail(_topic: str, _newest: int) -> bytes:
+        raise MemoryError("no memory for an announcement")
+
+    with (
+        FastPeer(broker.context, broker.url) as fast,
+        Subscriber(broker.context, place_of(broker), b"") as listener,
+    ):
+        hears(fast, listener, "t")
+        monkeypatch.setattr("quothd.announcing.announcer.announcement.encode", fail)
+        fast.publish("t", [b"x"])
+        eventually(lambda: not announcer.is_wanted, "the thread has ended")
+        assert fast.publish("t", [b"x"]).last
+        assert not announcer.news
+        broker.stop()
+    assert "event=announcer_failed" in caplog.text

@@ -1,0 +1,121 @@
+"""The subscriptions of connections, without sockets: what counts, and which connection has too many."""
+
+from __future__ import annotations
+
+import pytest
+
+from quothd.announcing.subscriptions import LEFT_MAX, Subscriber, Subscriptions, every_prefix
+
+
+def table_of(*descriptors: int, most: int = 100, most_of_one: int = 10) -> Subscriptions:
+    table = Subscriptions(most, most_of_one, every_prefix)
+    for descriptor in descriptors:
+        table.accept(descriptor, f"127.0.0.1:{descriptor}")
+    return table
+
+
+def found(table: Subscriptions, descriptor: int) -> Subscriber:
+    subscriber = table.find(descriptor)
+    assert subscriber is not None
+    return subscriber
+
+
+def add(table: Subscriptions, descriptor: int, *prefixes: bytes) -> tuple[Subscriber, str] | None:
+    """Add prefixes; returns what the last one leads to."""
+    for prefix in prefixes:
+        table.add(found(table, descriptor), prefix)
+    return table.excess(found(table, descriptor))
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+@pytest.mark.parametrize(("size", "weight"), [(0, 1), (31, 1), (32, 2), (64, 3), (201, 7)])
+def test_a_prefix_counts_as_much_as_its_length_takes(size: int, weight: int) -> None:
+    table = table_of(5)
+    add(table, 5, b"x" * size, b"x" * size)
+    assert table.count == weight
+    assert table.remove(found(table, 5), b"x" * size) == [b"x" * size]
+    assert table.remove(found(table, 5), b"x" * size) == []
+    assert table.count == 0
+
+
+def test_the_limit_of_one_connection_ends_that_one() -> None:
+    table = table_of(5, 6)
+    assert add(table, 5, *numbered(10)) is None
+    assert add(table, 6, b"a") is None
+    assert add(table, 5, b"b") == (found(table, 5), "connection_subscriptions_max")
+
+
+def test_the_limit_of_all_ends_the_one_with_most_and_counts_it_no_more() -> None:
+    table = table_of(5, 6, 7, most=12)
+    add(table, 5, *numbered(3))
+    add(table, 6, *numbered(9))
+    excess = add(table, 7, b"a")
+    assert excess == (found(table, 6), "subscriptions_max")
+    six = found(table, 6)
+    assert table.end(six)
+    assert table.count == 4
+    assert table.find(6) is None
+    assert not table.end(six)
+    table.disconnect(6)
+    assert table.count == 4
+
+
+def test_what_an_old_connection_left_counts_for_no_limit_of_the_new_one() -> None:
+    """Its messages may come after the reports of both. What the new one asks for has effect all the same."""
+    table = table_of(5, most=1_000)
+    table.disconnect(5)
+    table.accept(5, "127.0.0.1:1")
+    assert add(table, 5, *numbered(500)) is None
+    assert table.add(found(table, 5), b"7") == (b"7",)
+    table.settle()
+    assert add(table, 5, *numbered(10, start=1_000)) is None
+    assert add(table, 5, b"more") == (found(table, 5), "connection_subscriptions_max")
+
+
+def test_what_may_be_left_of_an_old_connection_is_limited() -> None:
+    """Else a flood of others, before whose end nothing is settled, would let it have any number."""
+    table = table_of(5, most=10_000)
+    table.disconnect(5)
+    table.accept(5, "127.0.0.1:1")
+    assert add(table, 5, *numbered(LEFT_MAX + 10)) is None
+    assert add(table, 5, b"more") == (found(table, 5), "connection_subscriptions_max")
+
+
+def test_a_report_of_a_connection_that_was_missed_ends_the_one_before() -> None:
+    table = table_of(5)
+    old = found(table, 5)
+    add(table, 5, b"a")
+    table.accept(5, "127.0.0.1:1")
+    assert table.count == 0
+    assert found(table, 5) is not old
+    assert not table.end(old)
+    assert table.count == 0
+
+
+def test_rights_decide_what_a_prefix_gets() -> None:
+    """A prefix that two subscriptions lead to ends with the second one."""
+    rights = {(b""): [b"a.", b"b"], b"a.": [b"a."], b"secret": []}
+    asked: list[tuple[str, bytes]] = []
+
+    def prefixes_for(user_id: str, prefix: bytes) -> list[bytes]:
+        asked.append((user_id, prefix))
+        return rights[prefix]
+
+    table = Subscriptions(100, 10, prefixes_for)
+    table.accept(5, "")
+    alice = found(table, 5)
+    alice.user_id = "alice's key"
+    assert table.add(alice, b"") == (b"a.", b"b")
+    assert table.add(alice, b"a.") == (b"a.",)
+    assert table.add(alice, b"secret") == ()
+    assert asked == [("alice's key", prefix) for prefix in rights]
+    assert table.count == 4
+    assert table.remove(alice, b"") == [b"b"]
+    assert table.remove(alice, b"a.") == [b"a."]
+    assert table.remove(alice, b"secret") == []
+    assert table.count == 0
+    assert table.of_users(frozenset({"alice's key"})) == [alice]
+    assert table.of_users(frozenset({"bob's key"})) == []
