@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import zmq
 
+from quothd.config.config import Config
 from quothd.connections import kernel
 from quothd.connections.connection import (
     LOOK_ABOVE_BYTES,
@@ -30,6 +31,8 @@ from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
 from quothd.service.log_events import note
 
+REPLIES_PART = 4
+"""Of `memory_max`: the replies that are not read yet take as much."""
 EVENTS_MAX = 1_000
 """Reports that are read at once, in 5 ms: churn of connections delays no request for longer."""
 LOOK_S = 0.25
@@ -60,25 +63,26 @@ class ConnectionTable:
 
     routes: the connections that have sent a message. users: the keys of their clients, for
     `receive_messages`. left: called with each of them that has ended. connections_max: more are ended.
-    first_route: the first one that libzmq gave out. has_keys: clients have keys. Then messages from inside
-    the process are looked at one by one: no other client may come under such a route.
+    first_route: the first one that libzmq gave out. watch: the memory of the process.
+
+    Where clients have keys, messages from inside the process are looked at one by one: no other client may
+    come under such a route.
     """
 
     def __init__(
         self,
-        memory: ReplyMemory,
+        config: Config,
+        first_route: bytes,
         watch: MemoryWatch,
         monitor: Monitor,
         counters: Counter[str],
         left: Callable[[Connection], None],
-        connections_max: int,
-        first_route: bytes,
-        has_keys: bool,
     ) -> None:
-        self.connections_max = connections_max
+        self.connections_max = config.connections_max
+        self.watch = watch
+        self._memory = ReplyMemory(config.memory_max // REPLIES_PART)
+        self._has_keys = bool(config.server_key)
         self.users: dict[bytes, bytes] = {}
-        self._memory = memory
-        self._watch = watch
         self._monitor = monitor
         self._counters = counters
         self._left = left
@@ -87,7 +91,6 @@ class ConnectionTable:
         self._unproven: dict[int, Accepted] = {}
         self._queued: dict[Connection, None] = {}
         self._first_route = first_route
-        self._has_keys = has_keys
         self._accepted_total = 0
         self._look_at = self._now = 0.0
         self._ends: Counter[str] = Counter()
@@ -99,8 +102,8 @@ class ConnectionTable:
             "connections": len(self._accepted),
             "connections_max": self.connections_max,
             "reply_bytes": self._memory.held,
-            "memory_used": self._watch.used,
-            "memory_max": self._watch.limit,
+            "memory_used": self.watch.used,
+            "memory_max": self.watch.limit,
         }
 
     # -- messages -------------------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ class ConnectionTable:
     def tick(self, now: float) -> float | None:
         """End the connections that take no replies, or too much memory; returns the time of the next call."""
         self._now = now
-        if excess := self._watch.excess(now):
+        if excess := self.watch.excess(now):
             self.end_largest(excess, now)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
@@ -221,7 +224,7 @@ class ConnectionTable:
                 accepted = self._accepted.get(connection.descriptor)
                 if accepted is not None and connection.silence(now) > SILENCE_S:
                     self._end(accepted, "silent", now)
-        dues = self._look_at if self._queued else None, self._watch.next_look()
+        dues = self._look_at if self._queued else None, self.watch.next_look()
         return min((due for due in dues if due is not None), default=None)
 
     def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:

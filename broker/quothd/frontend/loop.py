@@ -21,7 +21,7 @@ from quothd.access.authentication import Authentication
 from quothd.access.clients_file import ClientTable
 from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
-from quothd.connections.connection import Connection, ReplyMemory
+from quothd.connections.connection import Connection
 from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
 from quothd.connections.memory import MemoryWatch
 from quothd.datadir.catalog import Catalog
@@ -49,8 +49,6 @@ TURN_S = 0.005
 thousand small ones."""
 IDLE_S_MAX = 60.0
 """A poll counts milliseconds in 31 bits."""
-REPLIES_PART = 4
-"""Of `memory_max`: the replies that are not read yet take as much."""
 NEEDS_MEMORY = frozenset(
     (Operation.PUBLISH, Operation.STAGE, Operation.FETCH, Operation.GROUP_FETCH, Operation.CREATE)
 )
@@ -111,17 +109,14 @@ class FrontEnd:
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        self._memory = memory
-        shared = ReplyMemory(config.memory_max // REPLIES_PART), memory, monitor, self._counters
-        limits = config.connections_max, self.bound.first_route, authentication.is_on
-        self._connections = table = ConnectionTable(*shared, self._take_left, *limits)
+        around = memory, monitor, self._counters, self._take_left
+        self._connections = table = ConnectionTable(config, self.bound.first_route, *around)
         authentication.revoked = table.end_users
         send = partial(send_message, socket)
         self._replies = ReplyQueue(send, table.of, table.queue, self._counters, clock.monotonic)
         ways = self._replies.send, self.announcer.news.__setitem__
         self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
-        entries = self._dispatcher.registry.entries
-        has_rules = partial(entries.__contains__, RULES_TOPIC)
+        has_rules = partial(self._dispatcher.registry.entries.__contains__, RULES_TOPIC)
         self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
         parts = self._scrubber, self._rules, self.announcer, authentication, table
         about = *parts, self.bound, self._counters, process_id
@@ -274,7 +269,7 @@ class FrontEnd:
         if connection.uncounted > COUNTED_BYTES:
             self._connections.count(connection)
         try:
-            if self._memory.is_short and request.operation in NEEDS_MEMORY:
+            if self._connections.watch.is_short and request.operation in NEEDS_MEMORY:
                 raise error("busy", "the broker has little memory left")
             if self._access.clients is not None:
                 self._access.admit(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-BOUNDS_PENDING = True
+BOUNDS_PENDING = False
 """Change it to False as soon as the broker has the key `memory_max` and keeps it."""
 MEMORY_MAX = 512 * 2**20
 

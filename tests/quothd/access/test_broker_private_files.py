@@ -125,8 +125,8 @@ def test_a_broker_refuses_keys_that_protect_nothing(refuse: REFUSE, keys: KeyFil
         ({"server_key": str(public)}, "has no secret key"),
         ({"server_key": str(tmp_path / "none")}, "No such file"),
         ({"clients": str(tmp_path / "none")}, "No such file"),
-        ({"clients": ""}, "server_key without clients"),
-        ({"server_key": ""}, "has no effect without a server_key"),
+        ({"clients": ""}, "clients is an empty path"),
+        ({"server_key": ""}, "server_key is an empty path"),
     ):
         given = {**keys.settings, **settings}
         assert text in refuse(2, **given)

@@ -114,7 +114,9 @@ def test_connections_beyond_the_descriptors_wait_and_the_others_get_answers(
     start_broker: StartBroker, peers: Peers
 ) -> None:
     """An open topic goes on, another one is busy, and all of them serve once connections leave."""
-    broker = start_broker(prefix=limited(LIMIT, LIMIT), scrub_interval=0.2, worker_timeout=60)
+    broker = start_broker(
+        prefix=limited(LIMIT, LIMIT), connections_max=10_000, scrub_interval=0.2, worker_timeout=60
+    )
     fast = peers.fast(broker)
     fast.publish("open", [b"before"])
     names = [f"new.{number}" for number in range(20)]
