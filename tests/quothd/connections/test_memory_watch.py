@@ -28,7 +28,7 @@ MIB = 2**20
 LIMIT = 1_000 * MIB
 
 
-class Process:
+class MeasuredProcess:
     """A process whose memory a test sets. freed: what the watch wanted to be freed."""
 
     def __init__(self) -> None:
@@ -45,40 +45,42 @@ class Process:
 
 
 @pytest.fixture
-def process() -> Process:
-    return Process()
+def measured() -> MeasuredProcess:
+    return MeasuredProcess()
 
 
-def test_memory_is_freed_from_half_of_the_limit_on_and_looked_at_more_often_before(process: Process) -> None:
-    assert process.look() == LOOK_S
-    process.resident = process.allocated = 400 * MIB
-    assert process.look() == LOOK_SOON_S
-    assert process.freed == []
-    process.resident = process.allocated = 600 * MIB
-    process.look()
-    assert process.freed == [600 * MIB - int(LIMIT * SHORT_PART)]
-    assert not process.watch.is_short
-    process.resident = process.allocated = int(LIMIT * REFUSED_PART) + MIB
-    process.look()
-    assert process.watch.is_short
-    process.resident = 50 * MIB
-    process.look()
-    assert not process.watch.is_short
+def test_memory_is_freed_from_half_of_the_limit_on_and_looked_at_more_often_before(
+    measured: MeasuredProcess,
+) -> None:
+    assert measured.look() == LOOK_S
+    measured.resident = measured.allocated = 400 * MIB
+    assert measured.look() == LOOK_SOON_S
+    assert measured.freed == []
+    measured.resident = measured.allocated = 600 * MIB
+    measured.look()
+    assert measured.freed == [600 * MIB - int(LIMIT * SHORT_PART)]
+    assert not measured.watch.is_short
+    measured.resident = measured.allocated = int(LIMIT * REFUSED_PART) + MIB
+    measured.look()
+    assert measured.watch.is_short
+    measured.resident = 50 * MIB
+    measured.look()
+    assert not measured.watch.is_short
 
 
-def test_memory_that_is_free_but_resident_ends_no_connection(process: Process) -> None:
-    process.resident = 900 * MIB
-    process.look()
-    assert process.freed == []
-    process.allocated = 480 * MIB
-    process.look()
-    assert process.freed == [480 * MIB + INTERPRETER_BYTES - int(LIMIT * SHORT_PART)]
+def test_memory_that_is_free_but_resident_ends_no_connection(measured: MeasuredProcess) -> None:
+    measured.resident = 900 * MIB
+    measured.look()
+    assert measured.freed == []
+    measured.allocated = 480 * MIB
+    measured.look()
+    assert measured.freed == [480 * MIB + INTERPRETER_BYTES - int(LIMIT * SHORT_PART)]
 
 
-def test_without_the_numbers_of_the_allocator_resident_memory_counts(process: Process) -> None:
-    process.resident, process.allocated = 700 * MIB, None
-    process.look()
-    assert process.freed == [200 * MIB]
+def test_without_the_numbers_of_the_allocator_resident_memory_counts(measured: MeasuredProcess) -> None:
+    measured.resident, measured.allocated = 700 * MIB, None
+    measured.look()
+    assert measured.freed == [200 * MIB]
 
 
 def test_without_a_limit_there_is_no_thread() -> None:
