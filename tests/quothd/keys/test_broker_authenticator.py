@@ -26,8 +26,8 @@ from kit.keys import (
     new_key,
 )
 from quothd import Broker
-from quothd.access import authentication, authenticator, self_test
-from quothd.access.authenticator import ENDPOINT, LOGGED_MAX, WINDOW_S, Authenticator, DenialLog, secure
+from quothd.keys import authentication, authenticator, self_test
+from quothd.keys.authenticator import ENDPOINT, LOGGED_MAX, WINDOW_S, Authenticator, DenialLog, secure
 from quothd.service.sd_notify import Notifier
 from quothwire.protocol.messages import Ping
 from quothwire.security.key_file import Key

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 import zmq
 
-from quothd.access.authenticator import Authenticator, Context, DenialLog, Denied, Socket, secure
-from quothd.access.broker_keys import RULES_CLIENT, BrokerKeys
 from quothd.access.clients_file import ClientTable
 from quothd.access.rights import KnownClient, Right
-from quothd.access.self_test import Endpoints, require_denials
 from quothd.access.topic_scope import EVERYTHING
+from quothd.keys.authenticator import Authenticator, Context, DenialLog, Denied, Socket, secure
+from quothd.keys.broker_keys import RULES_CLIENT, BrokerKeys
+from quothd.keys.self_test import Endpoints, require_denials
 from quothd.service.log_events import note
 from quothwire.errors import error
 from quothwire.security.key_file import Key
