@@ -44,6 +44,7 @@ DOCUMENTS = (
     "client/python/quoth/spark/README.md",
     "client/python/quoth/spark/archive/README.md",
     "systemd/OPERATIONS.md",
+    "systemd/SECURITY.md",
     "tests/vectors/README.md",
     "tools/REFERENCE.md",
     "tools/quothbench/BENCHMARKS.md",
@@ -223,6 +224,15 @@ def test_hostile_inputs_name_tests_that_exist() -> None:
     assert _missing({*_tests_in(text)} - pending) == {}
     named = {flood for names in re.findall(r"\(([\w, ]+)\)[ ,|]", text) for flood in names.split(", ")}
     assert named <= {*FLOODS}
+
+
+def test_security_page_names_tests_that_exist() -> None:
+    """Each protection has one."""
+    text = (ROOT / "systemd" / "SECURITY.md").read_text()
+    rows = re.findall(r"^\| (.+) \| .+ \| (`test_.*) \|$", text, re.MULTILINE)
+    table = text[text.index("## What protects") : text.index("## What does not")]
+    assert len(rows) == len(re.findall(r"^\| ", table, re.MULTILINE)) - 2 > 20
+    assert _missing(_tests_in(text)) == {}
 
 
 def _tests_in(text: str) -> list[str]:
