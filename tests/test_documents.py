@@ -49,8 +49,6 @@ DOCUMENTS = (
     "tools/REFERENCE.md",
     "tools/quothbench/BENCHMARKS.md",
 )
-KEYS_PENDING = {4, 5, 6, 25, 38, 39}
-"""Rows of HOSTILE.md about keys and rights, whose tests come with them."""
 PROTOCOL = (ROOT / "client" / "PROTOCOL.md").read_text()
 README = (ROOT / "README.md").read_text()
 
@@ -220,8 +218,7 @@ def test_hostile_inputs_name_tests_that_exist() -> None:
     rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \| (.*) ?\|$", text, re.MULTILINE)
     assert [int(number) for number, _, _ in rows] == [*range(1, 41)]
     assert [number for number, reaction, tests in rows if not ("`" in tests or "not app" in reaction)] == []
-    pending = {name for number, _, tests in rows if int(number) in KEYS_PENDING for name in _tests_in(tests)}
-    assert _missing({*_tests_in(text)} - pending) == {}
+    assert _missing(_tests_in(text)) == {}
     named = {flood for names in re.findall(r"\(([\w, ]+)\)[ ,|]", text) for flood in names.split(", ")}
     assert named <= {*FLOODS}
 
