@@ -18,8 +18,6 @@ from typing import Any, Self
 import zmq
 
 from quothd.access.audit import HANDSHAKE, OK, RELOAD, AuditTrail
-from quothd.access.authentication import Authentication
-from quothd.access.broker_keys import read_clients, read_keys
 from quothd.announcing.sockets import IO_THREADS
 from quothd.config.check import require_private
 from quothd.config.config import KEYS, Config
@@ -28,6 +26,8 @@ from quothd.connections.limits import fitted
 from quothd.connections.memory import MemoryWatch
 from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
+from quothd.keys.authentication import Authentication
+from quothd.keys.broker_keys import read_clients, read_keys
 from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier

@@ -17,7 +17,6 @@ import zmq
 
 from quothd.access.access import Access
 from quothd.access.audit import AuditTrail
-from quothd.access.authentication import Authentication
 from quothd.access.clients_file import ClientTable
 from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
@@ -29,6 +28,7 @@ from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import open_sockets
 from quothd.frontend.router import ReplyQueue, receive_messages, send_message, wait_for_input
+from quothd.keys.authentication import Authentication
 from quothd.requests.pending_request import Frame, RefusedRequest, open_request
 from quothd.service.log_events import note
 from quothd.service.rules_supervisor import RULES_TOPIC, RulesSupervisor
