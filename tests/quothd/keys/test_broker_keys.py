@@ -23,7 +23,7 @@ from kit.keys import (
     handshake,
     new_key,
 )
-from kit.zmtp import GREETING, READY, raw_to, read_to_end
+from kit.zmtp import GREETING, raw_to, read_to_end, ready
 from quothd import Broker
 from quothwire.protocol import announcement
 from quothwire.protocol.messages import Ping, Pong
@@ -69,9 +69,9 @@ def test_known_keys_get_in_at_every_endpoint_and_others_at_none(
 
 _PING = b"\0\x04ping"
 OTHER_HANDSHAKES: dict[str, bytes] = {
-    "NULL": GREETING + READY + b"\1\0" + _PING,
+    "NULL": GREETING + ready() + b"\1\0" + _PING,
     "PLAIN": GREETING.replace(b"NULL\0", b"PLAIN") + b"\x04\x0d\x05HELLO\x03bob\x02pw",
-    "an unknown one": GREETING.replace(b"NULL\0", b"QUOTH") + READY,
+    "an unknown one": GREETING.replace(b"NULL\0", b"QUOTH") + ready(),
     "ZMTP 1": b"\1\0" + b"\1\1" + b"\5\0ping",
     "ZMTP 2": GREETING[:10] + b"\1\5" + b"\0\0" + b"\1\0" + _PING,
     "CURVE, and a message at once": GREETING.replace(b"NULL\0", b"CURVE") + b"\1\0" + _PING,
