@@ -18,8 +18,10 @@ from kit.floods.bounds import BOUNDED, MEMORY_MAX, SLOW_S, SLOWER_MAX
 from kit.floods.floods import FLOODS
 from kit.floods.good_client import TOPIC
 from kit.machine.processes import needs_proc
-from kit.scale import times
+from kit.scale import long_form, times
 
+USUAL = {"subscriptions", "small_parts", "unread", "waits", "topics"}
+"""Floods that are tried one by one each time: those that have killed or frozen a broker."""
 LOGGED_PER_S = 50
 """Lines that the broker may log, whatever an attacker does."""
 
@@ -43,7 +45,9 @@ def hold_bounds(under: AttackedBroker, figures: Figures, peer: FastPeer) -> None
     assert len(under.broker.stderr.splitlines()) < LOGGED_PER_S * under.seconds, under.broker.stderr
 
 
-@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize(
+    "flood", [one if one in USUAL else pytest.param(one, marks=long_form) for one in FLOODS]
+)
 def test_a_flood_leaves_the_broker_within_its_bounds_and_a_good_client_at_work(
     start_broker: StartBroker, peers: Peers, flood: str
 ) -> None:
