@@ -14,6 +14,7 @@ from quothd.access.quota import Quota
 from quothd.access.rights import STRANGER, KnownClient
 from quothd.access.topic_scope import EVERYTHING, TopicScope
 from quothd.config.config import Config
+from quothd.connections.connection import Connection
 from quothd.requests.pending_request import PendingRequest
 from quothwire.errors import QuothError
 
@@ -48,9 +49,31 @@ class Access:
             return None
         return self.clients.of_key(user_id)
 
+    def meet(self, connection: Connection) -> None:
+        """Count a connection for its client; beyond the quota all its requests are refused."""
+        client = self.client_of(connection.user_id)
+        if client is None:
+            return
+        try:
+            self.ledger.charge(client.name, Quota.CONNECTIONS)
+            connection.counts_for = client.name
+        except QuothError as problem:
+            connection.problem = problem
+
+    def leave(self, connection: Connection) -> None:
+        """Count a connection no more, which has ended."""
+        if connection.counts_for is not None:
+            self.ledger.release(connection.counts_for, Quota.CONNECTIONS)
+            connection.counts_for = None
+
     def admit(self, request: PendingRequest) -> None:
-        """Note whose request it is. Raises ``denied`` unless the client has the right."""
+        """Note whose request it is.
+
+        Raises ``denied`` without the right, ``quota_exceeded`` for a connection beyond a quota.
+        """
         connection = request.connection
+        if connection.problem is not None:
+            raise connection.problem
         request.client = client = self.client_of(connection.user_id)
         about = {"key": connection.user_id or "", "address": connection.peer}
         if client is not None:

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from quothd.connections.kernel import Counters
+from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
 
 CONNECTION_REPLY_BYTES_MAX = 64 * 2**20
@@ -66,11 +67,13 @@ class Connection:
     keys, None for a client in this process. is_gone: it has ended. parked: its fetches that wait. received:
     bytes that had come when the kernel was asked last. uncounted: those of its messages since then, a little
     more than came. held: bytes of replies. queued: those of them that libzmq or the kernel may hold.
+    counts_for: the client whose quota it takes from, None for none. problem: the answer to all its requests
+    if it is beyond that quota.
     """
 
     __slots__ = (
-        "_acknowledged", "_credit", "_memory", "_moved_at", "_queue", "_unread", "descriptor",
-        "held", "is_gone", "parked", "peer", "queued", "received", "route", "uncounted", "user_id",
+        "_acknowledged", "_credit", "_memory", "_moved_at", "_queue", "_unread", "counts_for", "descriptor",
+        "held", "is_gone", "parked", "peer", "problem", "queued", "received", "route", "uncounted", "user_id",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +89,8 @@ class Connection:
         self.peer = peer
         self.user_id = user_id
         self.is_gone = False
+        self.counts_for: str | None = None
+        self.problem: QuothError | None = None
         self.parked: dict[Any, None] = {}
         self.received = self.uncounted = 0
         self.held = self.queued = 0

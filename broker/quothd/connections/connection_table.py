@@ -6,6 +6,7 @@ ended when
     there are too many       the one that has been there for longest without any request, else the new one
     it takes no replies      for `SILENCE_S`
     memory is short          the one that holds most of it, in replies or in a message that has no end
+    a quota is used up       the newest one of its client, `GOODBYE_S` after its first request is refused
 
 Its client connects again and goes on, if it is able to.
 """
@@ -41,6 +42,8 @@ ROUTE_BYTES = 5
 """A route of libzmq: a zero, and a number of 32 bits."""
 UNSEEN_MAX = 100
 """Connections inside the process, which libzmq does not report: they get routes, too."""
+GOODBYE_S = 1.0
+"""So long a client may take to read why its connection is ended."""
 LOGGED_S = 10.0
 """Between two log lines about ends for the same reason; the line says how many there were."""
 COUNTED_BYTES = 2**20
@@ -62,7 +65,8 @@ class ConnectionTable:
     """The connections by route and by descriptor. Owned by the front end's thread.
 
     routes: the connections that have sent a message. users: the keys of their clients, for
-    `receive_messages`. left: called with each of them that has ended. connections_max: more are ended.
+    `receive_messages`. met: called with each of them at its first message; it is ended soon if it has a
+    problem then. left: called with each of them that has ended. connections_max: more are ended.
     first_route: the first one that libzmq gave out. watch: the memory of the process.
 
     Where clients have keys, messages from inside the process are looked at one by one: no other client may
@@ -76,6 +80,7 @@ class ConnectionTable:
         watch: MemoryWatch,
         monitor: Monitor,
         counters: Counter[str],
+        met: Callable[[Connection], None],
         left: Callable[[Connection], None],
     ) -> None:
         self.connections_max = config.connections_max
@@ -85,11 +90,12 @@ class ConnectionTable:
         self.users: dict[bytes, bytes] = {}
         self.monitor = monitor
         self._counters = counters
-        self._left = left
+        self._met, self._left = met, left
         self.routes: dict[bytes, Connection] = {}
         self._accepted: dict[int, Accepted] = {}
         self._unproven: dict[int, Accepted] = {}
         self._queued: dict[Connection, None] = {}
+        self._refused: dict[Connection, float] = {}
         self._first_route = first_route
         self._accepted_total = 0
         self._look_at = self._now = 0.0
@@ -147,6 +153,9 @@ class ConnectionTable:
         self.routes[route] = connection
         if descriptor >= 0 or not self._has_keys:
             self.users[route] = key
+        self._met(connection)
+        if connection.problem is not None:
+            self._refused[connection] = now + GOODBYE_S
         return True
 
     def _is_chosen(self, route: bytes) -> bool:
@@ -207,6 +216,7 @@ class ConnectionTable:
             del self.routes[connection.route]
             self.users.pop(connection.route, None)
         self._queued.pop(connection, None)
+        self._refused.pop(connection, None)
         connection.forget_queue()
         connection.is_gone = True
         self._left(connection)
@@ -223,8 +233,9 @@ class ConnectionTable:
                 self.look(connection, now, has_sent=True)
 
     def tick(self, now: float) -> float | None:
-        """End the connections that take no replies; returns the monotonic time of the next call."""
+        """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
+        self._end_refused(now)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             for connection in [*self._queued]:
@@ -232,7 +243,8 @@ class ConnectionTable:
                 accepted = self._accepted.get(connection.descriptor)
                 if accepted is not None and connection.silence(now) > SILENCE_S:
                     self._end(accepted, "silent", now)
-        return self._look_at if self._queued else None
+        dues = self._look_at if self._queued else None, next(iter(self._refused.values()), None)
+        return min((due for due in dues if due is not None), default=None)
 
     def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
         """Ask the kernel which of the replies to a connection have left; see `Connection.look`."""
@@ -250,6 +262,14 @@ class ConnectionTable:
         for accepted in [*self._accepted.values()]:
             if accepted.connection is not None and accepted.connection.user_id in user_ids:
                 self._end(accepted, "revoked", self._now)
+
+    def _end_refused(self, now: float) -> None:
+        """End the connections that are beyond a quota, and have had time to read that."""
+        for connection in [one for one, due in self._refused.items() if due <= now]:
+            del self._refused[connection]
+            accepted = self._accepted.get(connection.descriptor)
+            if accepted is not None and accepted.connection is connection:
+                self._end(accepted, "quota", now)
 
     def end_largest(self, size: int, now: float) -> int:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.

@@ -108,7 +108,7 @@ class FrontEnd:
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        around = memory, monitor, self._counters, self._take_left
+        around = memory, monitor, self._counters, self._access.meet, self._take_left
         self._connections = table = ConnectionTable(config, self.bound.first_route, *around)
         authentication.revoked = table.end_users
         send = partial(send_message, socket)
@@ -118,8 +118,7 @@ class FrontEnd:
         has_rules = partial(self._dispatcher.registry.entries.__contains__, RULES_TOPIC)
         self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
         parts = self._scrubber, self._rules, self.announcer, authentication, table
-        about = *parts, self.bound, self._counters, process_id
-        self._info = BrokerInfo(self._dispatcher, *about)
+        self._info = BrokerInfo(self._dispatcher, *parts, self.bound, self._counters, process_id)
 
     # -- for other threads ----------------------------------------------------------------------------------
 
@@ -281,7 +280,8 @@ class FrontEnd:
             self._replies.send(request.responder.refuse(problem))
 
     def _take_left(self, connection: Connection) -> None:
-        """Drop what waits for a connection that has ended."""
+        """Drop what waits for a connection that has ended, and count it no more."""
+        self._access.leave(connection)
         self._dispatcher.pending_fetches.take_left(connection)
         self._replies.drop(connection.route)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+import quoth
 from kit.broker.peers import FastPeer, code_of, refused
 from kit.deadlines import eventually
 from kit.text.wording import error_of
@@ -191,3 +193,44 @@ def test_a_reload_changes_the_quotas(known: Callable[..., Any]) -> None:
     broker.reload(limited(topics=0))
     with refused("quota_exceeded"):
         peer.publish("c", [b"x"])
+
+
+def test_connections_of_a_client_are_limited_and_the_newest_learns_why_it_is_ended(
+    known: Callable[..., Any],
+) -> None:
+    """The others go on; one that leaves makes room; none is counted for the broker's own process."""
+    broker = known(limited(connections=2))
+    peers = [broker.fast("alice"), broker.simple("alice")]
+    peers[0].publish("t", [b"x"])
+    peers[1].call("ping")
+    beyond = broker.fast("alice")
+    for _ in range(2):
+        problem = error_of(beyond.publish, "t", [b"x"])
+        assert problem.code == "quota_exceeded"
+        assert "quota connections: client 'alice' may have at most 2 connections" in problem.text
+    with refused("quota_exceeded"):
+        broker.simple("alice").call("ping")
+    eventually(
+        lambda: broker.owner.status(limit=0).counters.get("connections_ended", 0) >= 2, "they are ended"
+    )
+    assert used(broker, Quota.CONNECTIONS) == 2
+    beyond.close()
+    peers[0].publish("t", [b"x"])
+    broker.fast("bob").publish("t", [b"x"])
+    peers[1].close()
+    eventually(lambda: used(broker, Quota.CONNECTIONS) == 1, "it has left")
+    broker.fast("alice").publish("t", [b"x"])
+
+
+def test_a_program_beyond_the_quota_of_connections_gets_an_error(known: Callable[..., Any]) -> None:
+    """At once, and not as a broker that does not answer; it works once another one has left."""
+    broker = known(limited(connections=1))
+    first = broker.fast("alice")
+    first.publish("t", [b"x"])
+    problem = error_of(partial(quoth.connect, broker.broker.urls[0], key=broker.keys["alice"]))
+    assert problem.code == "quota_exceeded"
+    assert "quota connections: client 'alice'" in problem.text
+    first.close()
+    eventually(lambda: used(broker, Quota.CONNECTIONS) == 0, "it has left")
+    with quoth.connect(broker.broker.urls[0], key=broker.keys["alice"]) as client:
+        assert client.publish("t", b"y")
