@@ -18,8 +18,6 @@ from typing import Any, Self
 import zmq
 
 from quothd.access.audit import HANDSHAKE, OK, RELOAD, AuditTrail
-from quothd.access.authentication import Authentication
-from quothd.access.broker_keys import read_clients, read_keys
 from quothd.announcing.sockets import IO_THREADS
 from quothd.config.check import require_private
 from quothd.config.config import KEYS, Config
@@ -28,6 +26,8 @@ from quothd.connections.limits import fitted
 from quothd.connections.memory import MemoryWatch
 from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
+from quothd.keys.authentication import Authentication
+from quothd.keys.broker_keys import read_clients, read_keys
 from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier
@@ -123,7 +123,7 @@ class Broker:
             self._authentication = Authentication(self.context, keys, self._clock.monotonic, self._deny)
             self._authentication.start()
             ports = self._notifier, self._filesystem, self._clock, os.getpid()
-            memory = MemoryWatch(self.config.memory_max if self._owns_process else 0)
+            memory = MemoryWatch(self.config.memory_max * self._owns_process, self._clock.monotonic)
             ways = self._authentication, self._audit, memory
             self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, *ways)
             self._front_end.start()

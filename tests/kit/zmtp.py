@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from kit.broker.peers import HasUrl
 from quothwire.protocol import binary_codec
@@ -49,8 +49,21 @@ def request(what: Request, topic: str = "", payload: bytes | None = None) -> byt
 
 def raw(broker: HasUrl) -> socket.socket:
     """Open a TCP connection."""
-    host, port = broker.url.removeprefix("tcp://").split(":")
+    return raw_to(broker.url)
+
+
+def raw_to(url: str) -> socket.socket:
+    host, port = url.removeprefix("tcp://").split(":")
     return socket.create_connection((host, int(port)), timeout=CLOSED_WITHIN_S)
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    """Return what comes until the broker closes the connection. Raises TimeoutError if it does not."""
+    received = b""
+    with suppress(ConnectionError):
+        while part := connection.recv(65_536):
+            received += part
+    return received
 
 
 @contextmanager

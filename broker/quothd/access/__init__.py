@@ -1,1 +1,1 @@
-"""Decides which clients may connect, and what each may do: keys, rights, quotas."""
+"""Decides what each client may do, and counts what it has: the clients file, rights, quotas, the audit."""

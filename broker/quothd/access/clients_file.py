@@ -23,12 +23,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from quothd.access.public_key import check_public_key
 from quothd.access.quota import SIZES, Quota
 from quothd.access.rights import STRANGER, KnownClient, Right
 from quothd.access.topic_scope import TopicScope, check_pattern
 from quothd.config.config_key import NUMBER_MAX
 from quothwire.errors import error
+from quothwire.security.key_file import KEY_CHARACTERS, is_key
 from quothwire.text.toml_table import TomlTable, parse_document
 
 CLIENTS_CHARACTERS_MAX = 2**22
@@ -110,7 +110,17 @@ def _keys(table: TomlTable) -> tuple[str, ...]:
     if table.has("keys") == table.has("key"):
         problem = "key and keys are there" if table.has("key") else "the key is missing"
         raise table.wrong(None, problem, 'key = "PUBLIC KEY", or keys = [...] while one replaces the other')
-    return table.each("keys" if table.has("keys") else "key", check_public_key)
+    return table.each("keys" if table.has("keys") else "key", _public_key)
+
+
+def _public_key(text: str) -> str:
+    """Return a public key. Raises ``bad_setting``; the error never shows it, since it may be a secret one."""
+    if not is_key(text):
+        problem = (
+            f"a public key is {KEY_CHARACTERS} characters of Z85, and this is none ({len(text)} characters)"
+        )
+        raise error("bad_setting", problem, "`quoth key show FILE` prints the public key of a key file")
+    return text
 
 
 def _check_keys(table: TomlTable, clients: Iterable[KnownClient]) -> None:

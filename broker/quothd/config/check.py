@@ -15,10 +15,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quothd.access.broker_keys import read_keys
 from quothd.config.config import KEYS, PORT_MAX, Config
 from quothd.config.sources import read
 from quothd.config.template import toml
+from quothd.keys.broker_keys import read_keys
 from quothd.service import log_handler
 from quothd.service.ipc_access import group_id, socket_path
 from quothd.service.log_events import note

@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 from quothd.access.access import scope_of
-from quothd.access.authentication import Authentication
 from quothd.access.topic_scope import TopicScope
 from quothd.announcing.announcer import Announcer
 from quothd.connections.connection_table import ConnectionTable
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
+from quothd.keys.authentication import Authentication
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.rules_supervisor import RulesSupervisor
 from quothd.service.scrub_supervisor import Scrubber

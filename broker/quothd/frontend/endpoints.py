@@ -16,13 +16,13 @@ from functools import partial
 
 import zmq
 
-from quothd.access.authentication import Authentication
-from quothd.access.self_test import Endpoints
 from quothd.announcing.sockets import REQUESTS_AFFINITY, Publisher, open_publisher
 from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
 from quothd.connections.connection import QUEUED_MAX
 from quothd.connections.monitor import Monitor
+from quothd.keys.authentication import Authentication
+from quothd.keys.self_test import Endpoints
 from quothd.service.ipc_access import bind_with_access
 from quothwire.errors import error
 from quothwire.protocol import announcement

@@ -17,7 +17,6 @@ import zmq
 
 from quothd.access.access import Access
 from quothd.access.audit import AuditTrail
-from quothd.access.authentication import Authentication
 from quothd.access.clients_file import ClientTable
 from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
@@ -29,6 +28,7 @@ from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import open_sockets
 from quothd.frontend.router import ReplyQueue, receive_messages, send_message, wait_for_input
+from quothd.keys.authentication import Authentication
 from quothd.requests.pending_request import Frame, RefusedRequest, open_request
 from quothd.service.log_events import note
 from quothd.service.rules_supervisor import RULES_TOPIC, RulesSupervisor
@@ -91,7 +91,6 @@ class FrontEnd:
         socket, publisher, monitor, self.bound = open_sockets(context, config, inproc, authentication)
         self._access = Access(config, authentication.clients, audit)
         self.announcer = Announcer(publisher, config, clock, self._access.subscriptions_of)
-        self._monitor = monitor
         self._socket = socket
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
@@ -128,6 +127,7 @@ class FrontEnd:
         """Start all threads, once no endpoint lets an unknown key in. Raises why it could not."""
         try:
             self._authentication.test(self.bound.reachable())
+            self._connections.start()
             self._shared.fsync_thread.start()
             self._shared.reader_pool.start()
             self._guard.start()
@@ -199,7 +199,7 @@ class FrontEnd:
                 self._clock.sleep(SHORT_S)
 
     def _loop(self) -> None:
-        sockets, announcer = [self._socket, self._monitor.socket], self.announcer
+        sockets, announcer = [self._socket, self._connections.monitor.socket], self.announcer
         monotonic = self._clock.monotonic
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
@@ -333,7 +333,7 @@ class FrontEnd:
     def _close(self) -> None:
         """End what the front end has begun."""
         try:
-            self._monitor.close()
+            self._connections.close()
             self._socket.close(linger=int(LINGER_S * 1_000))
             self.announcer.stop()
             self._guard.stop()

@@ -16,7 +16,7 @@ from kit.keys import KeyFiles, new_key
 from kit.text.wording import error_of, names_python
 from quoth import AuthError
 from quothd import Broker
-from quothd.access import authentication
+from quothd.keys import authentication
 from quothwire.security.key_file import Key, read_key
 
 AT_ONCE_S = 2.0

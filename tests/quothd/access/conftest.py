@@ -1,4 +1,4 @@
-"""Fixtures of the tests of keys and rights: key files, and brokers that require them."""
+"""Fixtures of the tests of rights and quotas: brokers with clients of a given file."""
 
 from __future__ import annotations
 
@@ -14,22 +14,6 @@ from quothd import Broker
 from quothd.config.config import Config
 
 NAMES = ("alice", "bob", "carol", "mallory")
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> KeyFiles:
-    """Return the key files of a broker that has no client yet."""
-    return KeyFiles(tmp_path)
-
-
-@pytest.fixture
-def embed_with_keys(embed: Callable[..., Broker], keys: KeyFiles) -> Callable[..., Broker]:
-    """Start a broker in this process that requires keys."""
-
-    def start(**settings: Any) -> Broker:
-        return embed(**keys.settings, **settings)
-
-    return start
 
 
 class KnownClients:

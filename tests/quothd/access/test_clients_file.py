@@ -72,9 +72,9 @@ OF_ALICE = {
     'read = ["a"]': "1: the key is missing",
     f'{KEY}keys = ["{BOB}"]': "1: key and keys are there",
     "keys = []": "2: keys is an empty list",
-    'key = "abc"': "2: key: 3 characters",
-    f'key = "{"~" + ALICE[1:]}"': "2: key: a character that is not of Z85",
-    f'key = "{"#" * 40}"': "2: key: five characters",
+    'key = "abc"': "2: key: a public key is 40 characters of Z85, and this is none (3 characters)",
+    f'key = "{"~" + ALICE[1:]}"': "2: key: a public key is 40 characters",
+    f'key = "{"#" * 40}"': "2: key: a public key is 40 characters",
 }
 """What stands below [clients.alice], and the error without the file and the client."""
 OF_FILE = {

@@ -65,7 +65,7 @@ def guarded(address: BrokerAddress, status: Status) -> Finding:
 
 def own_keys(config: Config) -> Findings:
     """Check the files of keys of a broker that would be started here; yields nothing for one without keys."""
-    from quothd.access.broker_keys import read_keys
+    from quothd.keys.broker_keys import read_keys
 
     try:
         keys = read_keys(config)

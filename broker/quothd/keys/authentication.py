@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 import zmq
 
-from quothd.access.authenticator import Authenticator, Context, DenialLog, Denied, Socket, secure
-from quothd.access.broker_keys import RULES_CLIENT, BrokerKeys
 from quothd.access.clients_file import ClientTable
 from quothd.access.rights import KnownClient, Right
-from quothd.access.self_test import Endpoints, require_denials
 from quothd.access.topic_scope import EVERYTHING
+from quothd.keys.authenticator import Authenticator, Context, DenialLog, Denied, Socket, secure
+from quothd.keys.broker_keys import RULES_CLIENT, BrokerKeys
+from quothd.keys.self_test import Endpoints, require_denials
 from quothd.service.log_events import note
 from quothwire.errors import error
 from quothwire.security.key_file import Key
@@ -25,6 +25,8 @@ LOOK_S = 1.0
 LOOKS_MAX = 5
 """So many looks without a sign of life mean that the authenticator hangs. Looks are counted and not seconds,
 so that a process that was stopped for a while counts none."""
+LIBZMQ_LEAST = (4, 3, 4)
+"""Clients without a key can crash earlier releases, or fill their memory."""
 PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 """Pause before an authenticator that has ended is started again; it doubles."""
 
@@ -73,8 +75,13 @@ class Authentication:
     def start(self) -> None:
         """Accept the clients from now on. Call it before a socket is bound.
 
-        Raises `BrokerFailure` ``unusable_system``, OSError or RuntimeError.
+        Raises `BrokerFailure` ``unusable_system``, also without keys for a libzmq that strangers can crash;
+        OSError or RuntimeError.
         """
+        if zmq.zmq_version_info() < LIBZMQ_LEAST:
+            least = ".".join(map(str, LIBZMQ_LEAST))
+            text = f"libzmq {zmq.zmq_version()} has known holes: clients without a key can crash the broker"
+            raise error("unusable_system", text, f"install pyzmq from its wheel, or libzmq from {least} on")
         if self._keys is None:
             return
         if not zmq.has("curve"):

@@ -26,9 +26,10 @@ from kit.keys import (
     new_key,
 )
 from quothd import Broker
-from quothd.access import authentication, authenticator, self_test
-from quothd.access.authenticator import ENDPOINT, LOGGED_MAX, WINDOW_S, Authenticator, DenialLog, secure
+from quothd.keys import authentication, authenticator, self_test
+from quothd.keys.authenticator import ENDPOINT, LOGGED_MAX, WINDOW_S, Authenticator, DenialLog, secure
 from quothd.service.sd_notify import Notifier
+from quothwire.errors import QuothError
 from quothwire.protocol.messages import Ping
 from quothwire.security.key_file import Key
 
@@ -201,6 +202,23 @@ def test_a_broker_that_lets_unknown_keys_in_does_not_start(
             broker.start()
     assert getattr(caught.value, "code", "") == "unusable_system"
     assert OPEN_DOORS[open_door] in str(caught.value)
+    with broker:
+        assert broker.urls
+
+
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_a_libzmq_with_known_holes_is_refused_at_the_start(
+    tmp_path: Path, keys: KeyFiles, monkeypatch: pytest.MonkeyPatch, with_keys: bool
+) -> None:
+    """With the version that it needs; the first one that is good enough serves."""
+    broker = Broker(tmp_path / "data", host="127.0.0.1", **(keys.settings if with_keys else {}))
+    with monkeypatch.context() as older:
+        older.setattr(zmq, "zmq_version_info", lambda: (4, 3, 3))
+        with pytest.raises(QuothError, match="known holes") as caught:
+            broker.start()
+    assert caught.value.code == "unusable_system"
+    assert "4.3.4" in (caught.value.hint or "")
+    monkeypatch.setattr(zmq, "zmq_version_info", lambda: (4, 3, 4))
     with broker:
         assert broker.urls
 

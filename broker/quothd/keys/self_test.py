@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from quothd.access.authenticator import Context, Socket
+from quothd.keys.authenticator import Context, Socket
 from quothwire.errors import QuothError, error
 
 DEADLINE_S = 5.0
