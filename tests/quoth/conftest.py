@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from kit.client.keyed import KeyedBroker
 from kit.client.loops import TWINS
 from kit.client.records import Connect
 from kit.keys import KeyFiles
+from kit.spark.sparks import session
 from quoth import Client, Transaction
 
 BLOCKING_ONLY = ("_examples", "_kills", "_producer_faults")
@@ -111,6 +113,15 @@ def impatient(connect: Connect, meddler: Meddler) -> Client:
     client = connect(meddler)
     client._timing.resend = 0.1
     return client
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The Spark session: two tasks at a time, three attempts each."""
+    directory = tmp_path_factory.mktemp("spark")
+    with session("local[2,3]", directory) as spark:
+        yield spark
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(params=["tcp", "ipc"])
