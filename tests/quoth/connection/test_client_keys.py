@@ -122,7 +122,7 @@ def test_a_refused_client_fails_at_once_with_the_reason(
     problem = auth_error_of(connecting)
     for path in (keyed.alice, keyed.mallory):
         assert read_key(path).secret_key not in f"{problem} {problem!r}"
-    assert problem.text == f"hello: the broker at {keyed.door.url} {words}"
+    assert problem.text == f"the broker at {keyed.door.url} {words}"
 
 
 UNUSABLE = {
