@@ -12,9 +12,8 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from xxhash import xxh3_64_intdigest
-
 from quothd.groups.store import GroupStore
+from quothd.requests.dead_letter import NUMBERS_FROM, producer_of_letter
 from quothd.requests.events import DeadLetter, DeadLetterDone
 from quothd.service.log_events import note
 from quothlog.groups import events
@@ -215,7 +214,7 @@ class DeadLetters:
         dead-letter topic has would make it take the letter for another one.
         """
         span = group.cut_dying(span, chosen.last, chosen)
-        number = max(group.counts.letters + 1, self._store.now())
+        number = max(group.counts.letters + 1, NUMBERS_FROM + self._store.now())
         changes = [events.settled(group, []), events.dying(group, span, number, span.reason)]
         self._store.change(changes, now)
         group.number_letter(span, number)
@@ -276,8 +275,7 @@ class DeadLetters:
         keys: list[bytes | None],
         headers: list[dict[str, bytes]],
     ) -> bytes:
-        named = f"{self._store.log.log_id:016x} {group.number}"
-        producer = xxh3_64_intdigest(named.encode()) or 1
+        producer = producer_of_letter(self._store.log.log_id, group.number, number)
         flags = int(Flag.SPARSE | Flag.START)
         encoded = [encode_headers(one) for one in headers]
         return batch.encode(values, keys, encoded, producer=producer, sequence=number, flags=flags)

@@ -2,11 +2,16 @@
 
 Its answer is frames as any other, with an empty one in place of the client's address: the front end takes
 them as an item for the topic that has made the request.
+
+Each group is a producer, whose id is not secret: log id and number of the group make it. So these ids are
+kept for the broker. A client that published under one could let letters look like repeated ones.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
+
+from xxhash import xxh3_64_intdigest
 
 from quothd.connections.connection import FRAME_BYTES
 from quothd.requests.events import DeadLetter, DeadLetterDone
@@ -15,6 +20,24 @@ from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.messages import Operation, Publish, Reply
+
+NUMBERS_FROM = 2**62
+"""Lower numbers are from brokers whose letters had ids that clients may use, too. Such a letter keeps its id:
+it may be stored."""
+LETTERS = bytes.fromhex("1eadde")
+"""The last bytes of these ids in a batch, where ids are little-endian. One of 16 million random ids
+has them."""
+LETTERS_AT = slice(37, 40)
+"""The place of these bytes in a batch."""
+_HASHED_BYTES = 5
+
+
+def producer_of_letter(log_id: int, group: int, number: int) -> int:
+    """Return the producer id of a letter with a number, of the group with a number in a log."""
+    hashed = xxh3_64_intdigest(f"{log_id:016x} {group}".encode())
+    if number < NUMBERS_FROM:
+        return hashed or 1
+    return int.from_bytes(hashed.to_bytes(8, "little")[:_HASHED_BYTES] + LETTERS, "little")
 
 
 class DeadLetterResponder:

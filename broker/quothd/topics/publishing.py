@@ -12,6 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from quothd.access.rights import KnownClient
+from quothd.requests.dead_letter import LETTERS, LETTERS_AT, DeadLetterResponder
 from quothd.requests.events import DiskLow, EventList
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
@@ -127,18 +128,26 @@ def append_publishes(
     """Append what publishes bring, in the order in which they came within each protocol."""
     outcomes: list[PublishOutcome] = []
     with_batch: list[PendingRequest] = []
+    raws: list[batch.Bytes] = []
     simple: list[PendingRequest] = []
     for request in requests:
         try:
             message = _checked(request)
-            if request.client is not None and isinstance(message, Publish):
-                _admit(bindings, request.client, request.responder.payload())
+            if isinstance(message, SimplePublish):
+                simple.append(request)
+                continue
+            raw = request.responder.payload()
+            if raw[LETTERS_AT] == LETTERS:
+                _check_letter(request)
+            if request.client is not None:
+                _admit(bindings, request.client, raw)
         except QuothError as problem:
             outcomes.append(PublishOutcome(request, problem, ""))
             continue
-        (simple if isinstance(message, SimplePublish) else with_batch).append(request)
+        with_batch.append(request)
+        raws.append(raw)
     if with_batch:
-        stored = appender.append_batches([request.responder.payload() for request in with_batch])
+        stored = appender.append_batches(raws)
         for request, outcome in zip(with_batch, stored, strict=True):
             outcomes.append(PublishOutcome(request, outcome, request.message.durability))
         if bindings.fresh:
@@ -150,6 +159,13 @@ def _admit(bindings: Bindings, client: KnownClient, raw: batch.Bytes) -> None:
     """Raise ``denied`` if the producer of a batch is another client. The log checks the rest of the batch."""
     if producer := batch.parse_header(raw, 0).producer:
         bindings.admit(client, Identity(BoundKind.PRODUCER, producer))
+
+
+def _check_letter(request: PendingRequest) -> None:
+    """Raise ``bad_batch`` for the producer id of a dead letter from anything else."""
+    if not isinstance(request.responder, DeadLetterResponder):
+        text = "a producer id that ends in the bytes 1e ad de: the broker keeps these for its dead letters"
+        raise error("bad_batch", text, "nothing was stored; choose another id")
 
 
 def _checked(request: PendingRequest) -> Publish | SimplePublish:

@@ -121,7 +121,7 @@ def test_a_refused_client_fails_at_once_with_the_reason(
     problem = auth_error_of(connecting)
     for path in (keyed.alice, keyed.mallory):
         assert read_key(path).secret_key not in f"{problem} {problem!r}"
-    assert problem.text == f"hello: the broker at {keyed.url} {words}"
+    assert problem.text == f"the broker at {keyed.url} {words}"
 
 
 def test_a_client_fails_soon_if_the_authenticator_of_the_broker_has_ended(

@@ -12,6 +12,7 @@ import pytest
 from kit.clocks import DAY
 from kit.disk.doubles import FaultyDisk, MemoryDisk
 from kit.groups.group_topics import GroupTopic, code
+from quothd.groups import dead_letters
 from quothd.groups.dead_letters import RETRY_S
 from quothwire.protocol.group_messages import DeleteGroup, UpdateGroup
 from quothwire.protocol.settlement import Settle, Settlement
@@ -138,6 +139,29 @@ def test_a_letter_is_stored_once_wherever_the_broker_dies(open_groups: Open, ste
     assert topic.fetch().rows == []
     assert sorted(topic.dead_pointers()) == pointers
     assert (topic.info().lag, topic.info().pending) == (0, 0)
+
+
+def test_a_letter_of_an_earlier_broker_is_stored_once_through_an_upgrade(
+    open_groups: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored under an id that clients may use, while its record was not finished."""
+    topic = open_groups(max_attempts=1)
+    pointers = [*topic.publish(b"a", b"b")]
+    rows = topic.fetch(1).rows + topic.fetch(1).rows
+    topic.holds_letters = True
+    with monkeypatch.context() as earlier:
+        earlier.setattr(dead_letters, "NUMBERS_FROM", 0)
+        topic.nack(rows[:1])
+        letter = topic.take_letter()
+        assert letter is not None
+        topic.store_letter(letter)
+        restarted(topic)
+    topic.holds_letters = False
+    topic.fetch()
+    assert (topic.dead_pointers(), topic.info().dead) == (pointers[:1], 1)
+    topic.pass_time(topic.info().settings["lease"])
+    topic.fetch()
+    assert (topic.dead_pointers(), topic.info().dead) == (pointers, 2)
 
 
 def test_letters_that_are_refused_are_sent_again_in_time_and_not_with_every_request(

@@ -212,7 +212,10 @@ class Link:
         refused = self.refused
         assert refused is not None
         doubt = "; whether it took effect is not known" if is_sent and self.may_have_sent else ""
-        return error(refused.code, f"{what}: {refused.text}{doubt}", refused.hint)
+        begin = (
+            "" if what == "hello" else f"{what}: "
+        )  # the first request of each client, which no user has made
+        return error(refused.code, f"{begin}{refused.text}{doubt}", refused.hint)
 
     def receive(self) -> Answer | None:
         """Return the next answer, None if there is none now. Skips messages that are no answer."""
