@@ -89,6 +89,28 @@ def test_a_reload_without_the_client_ends_it_while_it_is_connected(served: Servi
     assert quoth(served, neighbour, "pub", "orders.tail", "two", *KEY).status == 0
 
 
+def test_the_key_of_the_broker_is_replaced_without_an_outage_for_prepared_clients(
+    served: Service, neighbour: int
+) -> None:
+    """By the steps of OPERATIONS. A file that the service cannot read is reported with its name."""
+    served.run("quoth key new next-broker --dir /etc/quoth")
+    public = served.run("sed -n 's/^public-key = //p' /etc/quoth/next-broker.pub").out.decode().strip()
+    kept = served.run("cat /root/alice.key").out.decode()
+    both = kept.replace("\n\n[curve]", f"\nserver-key-next = {public}\n\n[curve]")
+    config = key_lines()[1].replace("broker.key", "next-broker.key")
+    with served.changed("/root/alice.key", both):
+        assert quoth(served, neighbour, "pub", "orders.next", "one", *KEY).status == 0
+        with served.changed(CONFIG, config):
+            cursor = served.cursor()
+            assert served.restart().status != 0
+            assert "/etc/quoth/next-broker.key" in served.journal(cursor)
+            served.run("chown quoth: /etc/quoth/next-broker.key")
+            assert served.restart().status == 0
+            assert quoth(served, neighbour, "pub", "orders.next", "two", *KEY).status == 0
+            read = quoth(served, neighbour, "read", "orders.next", "--format", "raw", *KEY)
+            assert read.lines == ["one", "two"]
+
+
 def test_a_socket_is_for_the_members_of_its_group_alone(served: Service) -> None:
     """The sandbox knows no other group than that of the unit."""
     config = key_lines()[1].replace("[security]\n", '[security]\nipc_mode = "0660"\n')
