@@ -229,7 +229,7 @@ static quoth_sequence *sequence_of(quoth_client *client, const char *topic, quot
     for (unsigned row = 0; row < client->sequences_count; row++)
         if (strcmp(client->sequences[row].topic, topic) == 0) return &client->sequences[row];
     if (!client->sequences) client->sequences = calloc(QUOTH_TOPICS_KNOWN, sizeof *client->sequences);
-    uint64_t producer = quoth_random();
+    uint64_t producer = quoth_new_producer();
     if (!client->sequences || !producer) {
         if (client->sequences)
             quoth_fail(error, QUOTH_SYSTEM, NULL, "the system has no random bytes");

@@ -17,7 +17,7 @@ int quoth_inflight_begin(quoth_inflight *inflight, quoth_link *link, const char 
     inflight->again_at = QUOTH_NEVER;
     inflight->backoff_ms = BACKOFF_MS;
     inflight->heard_at = quoth_now();
-    inflight->producer = quoth_random();
+    inflight->producer = quoth_new_producer();
     return inflight->producer != 0;
 }
 
@@ -82,7 +82,7 @@ static void number_batch(quoth_inflight *inflight, quoth_sent *one) {
 
 /* Renumbers everything in flight, none of which is stored, under a new producer id. */
 static void renumber(quoth_inflight *inflight) {
-    uint64_t drawn = quoth_random();
+    uint64_t drawn = quoth_new_producer();
     inflight->producer = drawn ? drawn : inflight->producer + 1; /* the old one is not used any more */
     inflight->sequence = 0;
     inflight->first_round = ++inflight->round;

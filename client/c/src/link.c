@@ -39,6 +39,11 @@ uint64_t quoth_random(void) {
     return bits ? bits : 1;
 }
 
+uint64_t quoth_new_producer(void) {
+    uint64_t bits = quoth_random();
+    return bits ? bits >> 1 | 1 : 0;
+}
+
 /* ---- what connections share ---- */
 
 quoth_shared *quoth_shared_new(const char *url, quoth_error *error) {

@@ -27,6 +27,9 @@ int64_t quoth_later(int64_t now, int64_t milliseconds);
 /* Random bits, never 0. Returns 0 if the system has none. */
 uint64_t quoth_random(void);
 
+/* A random producer id, 0 if the system has no random bytes. It is below 2^63: some of the others are the broker's. */
+uint64_t quoth_new_producer(void);
+
 /* What all connections of a client share. Counted: the last one that is closed frees it. */
 typedef struct quoth_shared {
     void *context;

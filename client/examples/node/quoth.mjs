@@ -178,7 +178,7 @@ class Client {
   }
 
   async #publish(topic, records, durability, timeoutMs) {
-    const producer = this.#producers.get(topic) ?? { id: randomBytes(8).readBigUInt64LE() | 1n, stored: 0n };
+    const producer = this.#producers.get(topic) ?? { id: (randomBytes(8).readBigUInt64LE() >> 1n) | 1n, stored: 0n };
     this.#producers.delete(topic); // until it is known what is stored
     const payload = await encodeBatch(records, producer.id, producer.stored + 1n);
     try {
