@@ -44,12 +44,11 @@ DOCUMENTS = (
     "client/python/quoth/spark/README.md",
     "client/python/quoth/spark/archive/README.md",
     "systemd/OPERATIONS.md",
+    "systemd/SECURITY.md",
     "tests/vectors/README.md",
     "tools/REFERENCE.md",
     "tools/quothbench/BENCHMARKS.md",
 )
-KEYS_PENDING = {4, 5, 6, 25, 38, 39}
-"""Rows of HOSTILE.md about keys and rights, whose tests come with them."""
 PROTOCOL = (ROOT / "client" / "PROTOCOL.md").read_text()
 README = (ROOT / "README.md").read_text()
 
@@ -219,10 +218,18 @@ def test_hostile_inputs_name_tests_that_exist() -> None:
     rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \| (.*) ?\|$", text, re.MULTILINE)
     assert [int(number) for number, _, _ in rows] == [*range(1, 41)]
     assert [number for number, reaction, tests in rows if not ("`" in tests or "not app" in reaction)] == []
-    pending = {name for number, _, tests in rows if int(number) in KEYS_PENDING for name in _tests_in(tests)}
-    assert _missing({*_tests_in(text)} - pending) == {}
+    assert _missing(_tests_in(text)) == {}
     named = {flood for names in re.findall(r"\(([\w, ]+)\)[ ,|]", text) for flood in names.split(", ")}
     assert named <= {*FLOODS}
+
+
+def test_security_page_names_tests_that_exist() -> None:
+    """Each protection has one."""
+    text = (ROOT / "systemd" / "SECURITY.md").read_text()
+    rows = re.findall(r"^\| (.+) \| .+ \| (`test_.*) \|$", text, re.MULTILINE)
+    table = text[text.index("## What protects") : text.index("## What does not")]
+    assert len(rows) == len(re.findall(r"^\| ", table, re.MULTILINE)) - 2 > 20
+    assert _missing(_tests_in(text)) == {}
 
 
 def _tests_in(text: str) -> list[str]:

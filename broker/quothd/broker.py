@@ -123,7 +123,7 @@ class Broker:
             self._authentication = Authentication(self.context, keys, self._clock.monotonic, self._deny)
             self._authentication.start()
             ports = self._notifier, self._filesystem, self._clock, os.getpid()
-            memory = MemoryWatch(self.config.memory_max if self._owns_process else 0)
+            memory = MemoryWatch(self.config.memory_max * self._owns_process, self._clock.monotonic)
             ways = self._authentication, self._audit, memory
             self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, *ways)
             self._front_end.start()

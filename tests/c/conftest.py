@@ -20,12 +20,10 @@ from kit.machine.cprograms import (
     Calls,
     Drive,
     MakeCalls,
-    build_library,
     can_sanitize,
     link,
-    require_cmake,
+    shared_library,
 )
-from kit.machine.processes import shared
 
 Start = Callable[..., Running]
 
@@ -33,11 +31,9 @@ Start = Callable[..., Running]
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which cmake has built everything. Other workers wait for the first one."""
-    require_cmake()
-    with shared(tmp_path_factory, "c-library") as folder:
+    with shared_library(tmp_path_factory) as folder:
         if not (folder / "driver").exists():
             is_sanitized = can_sanitize()
-            build_library(folder, f"-DQUOTH_SANITIZE={'ON' if is_sanitized else 'OFF'}")
             for name, more in (("calls", ("group_calls",)), ("driver", ())):
                 library = folder / "libquoth.a", "-lzmq"
                 options = (*(SANITIZERS if is_sanitized else ()),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ DENIED = zmq.Event.HANDSHAKE_FAILED_AUTH
 BROKEN_OFF = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
 MISMATCH = zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 _ENDS = SUCCEEDED | DENIED | BROKEN_OFF | MISMATCH
+RIGHTS = ("publish", "read", "group", "admin")
 
 
 def new_key(name: str, *servers: Key) -> Key:
@@ -28,15 +30,15 @@ def new_key(name: str, *servers: Key) -> Key:
 
 
 class KeyFiles:
-    """The key file of a broker, and its clients file, which each change replaces atomically."""
+    """The key files of a broker and clients, and the clients file, which each change replaces atomically."""
 
     def __init__(self, directory: Path) -> None:
-        self.server = new_key("broker")
+        self._directory = directory
+        self._numbers = count(1)
         self.server_file = directory / "broker.key"
         self.clients_file = directory / "clients.toml"
-        self._clients: dict[str, Key] = {}
-        self.server_file.write_text(encode_key(self.server))
-        self.server_file.chmod(0o600)
+        self._clients: dict[str, tuple[Key, str]] = {}
+        self.replace_server(new_key("broker"))
         self._write()
 
     @property
@@ -44,21 +46,48 @@ class KeyFiles:
         """The keys of the configuration that name the files."""
         return {"server_key": str(self.server_file), "clients": str(self.clients_file)}
 
-    def add(self, name: str) -> Key:
-        """Make the key of a client with all rights, and write it to the clients file."""
-        key = self._clients[name] = new_key(name, self.server)
-        self._write()
+    def replace_server(self, server: Key) -> None:
+        """Write another key of the broker, which has effect at its restart."""
+        self.server = server
+        self.server_file.write_text(encode_key(server))
+        self.server_file.chmod(0o600)
+
+    def add(self, name: str, topics: str = "*") -> Key:
+        """Make the key of a client, and write it to the clients file with all rights on some topics."""
+        key = new_key(name, self.server)
+        self.allow(key, topics)
         return key
 
-    def remove(self, name: str) -> None:
-        del self._clients[name]
+    def allow(self, key: Key, topics: str = "*") -> None:
+        """Write a client to the clients file, in place of the one of its name."""
+        self._clients[key.name] = key, topics
+        self._write()
+
+    def remove(self, *names: str) -> None:
+        """Remove clients from the clients file, which need not be there."""
+        for name in names:
+            self._clients.pop(name, None)
         self._write()
 
     def text(self) -> str:
-        rights = "".join(f'{right} = ["*"]\n' for right in ("publish", "read", "group", "admin"))
+        """Return the text of the clients file."""
         return "\n".join(
-            f'[clients."{name}"]\nkey = "{key.public_key}"\n{rights}' for name, key in self._clients.items()
+            f'[clients."{name}"]\nkey = "{key.public_key}"\n'
+            + "".join(f'{right} = ["{topics}"]\n' for right in RIGHTS if topics)
+            for name, (key, topics) in self._clients.items()
         )
+
+    def write_key(self, key: Key, name: str = "") -> Path:
+        """Write the key file of a client, which the broker need not know. name: of the file."""
+        return self.write(encode_key(key), name or f"{key.name}-{next(self._numbers)}")
+
+    def write(self, text: str | bytes, name: str = "other", mode: int = 0o600) -> Path:
+        """Write a key file of any text."""
+        path = self._directory / f"{name}.key"
+        path.touch(mode)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        path.chmod(mode)
+        return path
 
     def _write(self) -> None:
         beside = self.clients_file.with_suffix(".new")

@@ -1,32 +1,77 @@
-"""Connections to a broker by hand: TCP, and ZeroMQ's protocol (ZMTP 3.1) as bytes."""
+"""ZMTP 3 by hand, with the mechanism NULL: connections and bytes of a client without libzmq."""
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 
 from kit.broker.peers import HasUrl
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Request
 
 CLOSED_WITHIN_S = 15.0
 """More than the three seconds that the broker allows for a handshake."""
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
-_BODY = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-READY = b"\x04" + bytes([len(_BODY)]) + _BODY
+GREETING_BYTES = 64
+LAST, MORE, LONG = 0, 1, 2
+
+
+def ready(kind: bytes = b"DEALER") -> bytes:
+    """Return the command READY of a socket of a type."""
+    body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    return b"\x04" + bytes([len(body)]) + body
+
+
+def opening(kind: bytes = b"DEALER") -> bytes:
+    """Return greeting and READY. Messages have to wait for those of the other side."""
+    return GREETING + ready(kind)
+
+
+def frame(body: bytes, flag: int = LAST) -> bytes:
+    """Return a frame. flag: MORE for all but the last one of a message."""
+    if len(body) < 256:
+        return bytes([flag, len(body)]) + body
+    return bytes([flag | LONG]) + struct.pack(">Q", len(body)) + body
+
+
+def message(frames: Iterable[bytes]) -> bytes:
+    """Return the bytes of a message."""
+    *first, last = frames
+    return b"".join([*(frame(one, MORE) for one in first), frame(last)])
+
+
+def request(what: Request, topic: str = "", payload: bytes | None = None) -> bytes:
+    """Return the bytes of a request of the fast protocol. All have the same correlation id."""
+    return message([b"", *binary_codec.encode_request(what, 1, topic, payload)])
 
 
 def raw(broker: HasUrl) -> socket.socket:
-    host, port = broker.url.removeprefix("tcp://").split(":")
+    """Open a TCP connection."""
+    return raw_to(broker.url)
+
+
+def raw_to(url: str) -> socket.socket:
+    host, port = url.removeprefix("tcp://").split(":")
     return socket.create_connection((host, int(port)), timeout=CLOSED_WITHIN_S)
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    """Return what comes until the broker closes the connection. Raises TimeoutError if it does not."""
+    received = b""
+    with suppress(ConnectionError):
+        while part := connection.recv(65_536):
+            received += part
+    return received
 
 
 @contextmanager
 def handshaken(broker: HasUrl) -> Iterator[socket.socket]:
-    """Open a TCP connection and execute the handshake of ZeroMQ by hand."""
+    """Open a TCP connection and execute the handshake of ZeroMQ."""
     with closing(raw(broker)) as connection:
-        connection.sendall(GREETING + READY)
+        connection.sendall(opening())
         greeting = b""
-        while len(greeting) < 64 + 2:
+        while len(greeting) < GREETING_BYTES + 2:
             greeting += connection.recv(4_096)
         yield connection

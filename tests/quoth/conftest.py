@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,9 +15,11 @@ import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
-from kit.client.keyed import Keyed, KeyedDoor, new_key, write_key
+from kit.client.keyed import KeyedBroker
 from kit.client.loops import TWINS
 from kit.client.records import Connect
+from kit.keys import KeyFiles
+from kit.spark.sparks import session
 from quoth import Client, Transaction
 
 BLOCKING_ONLY = ("_examples", "_kills", "_producer_faults")
@@ -112,14 +115,20 @@ def impatient(connect: Connect, meddler: Meddler) -> Client:
     return client
 
 
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The Spark session: two tasks at a time, three attempts each."""
+    directory = tmp_path_factory.mktemp("spark")
+    with session("local[2,3]", directory) as spark:
+        yield spark
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.fixture(params=["tcp", "ipc"])
-def keyed(request: pytest.FixtureRequest, stack: ExitStack, broker: BrokerProcess, tmp_path: Path) -> Keyed:
+def keyed(request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path) -> KeyedBroker:
     """A broker with keys, over TCP and over a path."""
-    url = f"ipc://{tmp_path}/door" if request.param == "ipc" else ""
-    server = new_key("broker")
-    alice, mallory = (new_key(name, server.public_key) for name in ("alice", "mallory"))
-    door = stack.enter_context(KeyedDoor(broker.url, server, url))
-    paths = (write_key(tmp_path, key) for key in (alice, mallory))
-    keyed = Keyed(door, server, *paths)
-    keyed.allow()
-    return keyed
+    files = KeyFiles(tmp_path)
+    if request.param == "tcp":
+        return KeyedBroker(start_broker, files)
+    url = f"ipc://{tmp_path}/door"
+    return KeyedBroker(start_broker, files, url, listen=url)

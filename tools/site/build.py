@@ -25,6 +25,7 @@ DOCUMENTS = {
     "client/CONCEPTS.md": "Concepts",
     "client/GROUPS.md": "Groups",
     "systemd/OPERATIONS.md": "Operations",
+    "systemd/SECURITY.md": "Security",
     "broker/quothrules/RULES.md": "Rules",
     "client/python/quoth/spark/README.md": "Spark",
     "client/python/quoth/spark/archive/README.md": "Archives",

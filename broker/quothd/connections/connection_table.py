@@ -88,7 +88,7 @@ class ConnectionTable:
         self._memory = ReplyMemory(config.memory_max // REPLIES_PART)
         self._has_keys = bool(config.server_key)
         self.users: dict[bytes, bytes] = {}
-        self._monitor = monitor
+        self.monitor = monitor
         self._counters = counters
         self._met, self._left = met, left
         self.routes: dict[bytes, Connection] = {}
@@ -101,6 +101,15 @@ class ConnectionTable:
         self._look_at = self._now = 0.0
         self._ends: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Begin to watch the memory of the process. Raises RuntimeError if no thread can be started."""
+        self.watch.start(self.end_largest)
+
+    def close(self) -> None:
+        """End the watch, and the reports of libzmq, before its socket is closed."""
+        self.watch.stop()
+        self.monitor.close()
 
     def gauges(self) -> dict[str, int]:
         """Return how many connections there are, and the memory of replies and of the process."""
@@ -174,7 +183,7 @@ class ConnectionTable:
     def take_events(self, now: float) -> bool:
         """Take the reports of libzmq; true if there may be more."""
         taken = 0
-        for event, value in self._monitor.events(EVENTS_MAX):
+        for event, value in self.monitor.events(EVENTS_MAX):
             taken += 1
             if event == zmq.EVENT_ACCEPTED:
                 self._accept(value, now)
@@ -193,7 +202,8 @@ class ConnectionTable:
             return
         self._accepted[descriptor] = self._unproven[descriptor] = Accepted(descriptor, peer)
         if len(self._accepted) > self.connections_max:
-            self._end(next(iter(self._unproven.values())), "too_many", now)
+            oldest = next(iter(self._unproven))
+            self._end(self._unproven.pop(oldest), "too_many", now)  # its number is free once libzmq says so
 
     def _disconnect(self, descriptor: int) -> None:
         self._unproven.pop(descriptor, None)
@@ -223,14 +233,9 @@ class ConnectionTable:
                 self.look(connection, now, has_sent=True)
 
     def tick(self, now: float) -> float | None:
-        """End the connections that are refused, take no replies, or too much memory.
-
-        Returns the time of the next call.
-        """
+        """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
         self._end_refused(now)
-        if excess := self.watch.excess(now):
-            self.end_largest(excess, now)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             for connection in [*self._queued]:
@@ -238,8 +243,7 @@ class ConnectionTable:
                 accepted = self._accepted.get(connection.descriptor)
                 if accepted is not None and connection.silence(now) > SILENCE_S:
                     self._end(accepted, "silent", now)
-        next_end = next(iter(self._refused.values()), None)
-        dues = self._look_at if self._queued else None, self.watch.next_look(), next_end
+        dues = self._look_at if self._queued else None, next(iter(self._refused.values()), None)
         return min((due for due in dues if due is not None), default=None)
 
     def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
@@ -270,10 +274,13 @@ class ConnectionTable:
     def end_largest(self, size: int, now: float) -> int:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.
 
+        The thread that watches the memory calls it: so it looks at a copy of the table, and changes nothing.
+
         A message of many small frames takes a multiple of its bytes, so that more may become free. The system
         does not count what comes over ipc: without a better candidate, all of these connections are ended.
         """
-        rows = sorted((self._memory_of(one), one.descriptor, one) for one in self._accepted.values())
+        everyone = [*self._accepted.values()]
+        rows = sorted((self._memory_of(one), one.descriptor, one) for one in everyone)
         freed = 0
         while rows and freed < size:
             held, _, accepted = rows.pop()
@@ -282,8 +289,9 @@ class ConnectionTable:
             freed += held
             self._end(accepted, "memory", now)
         if not freed:
-            for accepted in [one for one in self._accepted.values() if not one.peer]:
-                self._end(accepted, "memory", now)
+            for accepted in everyone:
+                if not accepted.peer:
+                    self._end(accepted, "memory", now)
         return freed
 
     def _memory_of(self, accepted: Accepted) -> int:
@@ -305,7 +313,6 @@ class ConnectionTable:
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
         if not kernel.end(accepted.descriptor, accepted.peer):
             return
-        self._unproven.pop(accepted.descriptor, None)  # its number is free once libzmq says so
         self._counters["connections_ended"] += 1
         self._ends[reason] += 1
         if now - self._logged.get(reason, -LOGGED_S) >= LOGGED_S:

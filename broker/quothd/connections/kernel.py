@@ -43,7 +43,7 @@ def peer_of(descriptor: int) -> str:
 
 def counters_of(descriptor: int, peer: str) -> Counters | None:
     """Return the counters of the connection to a peer; None if it has ended."""
-    with suppress(OSError), _borrowed(descriptor) as connection:
+    with suppress(OSError), _borrowed(descriptor, _family_of(peer)) as connection:
         if _peer(connection) == peer:
             unread = array.array("i", [0])
             fcntl.ioctl(descriptor, termios.TIOCOUTQ, unread)
@@ -57,7 +57,7 @@ def counters_of(descriptor: int, peer: str) -> Counters | None:
 
 def end(descriptor: int, peer: str) -> bool:
     """End the connection to a peer; libzmq finds out and closes it. False if it has ended before."""
-    with suppress(OSError), _borrowed(descriptor) as connection:
+    with suppress(OSError), _borrowed(descriptor, _family_of(peer)) as connection:
         if _peer(connection) == peer:
             connection.shutdown(socket.SHUT_RDWR)
             return True
@@ -65,13 +65,20 @@ def end(descriptor: int, peer: str) -> bool:
 
 
 @contextmanager
-def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """Use a descriptor of libzmq as a socket. Raises OSError if it is none."""
-    connection = socket.socket(fileno=descriptor)
+def _borrowed(descriptor: int, family: int = -1) -> Iterator[socket.socket]:
+    """Use a descriptor of libzmq as a socket. family: -1 asks the kernel. Raises OSError if it is none."""
+    connection = socket.socket(family, socket.SOCK_STREAM if family >= 0 else -1, 0, fileno=descriptor)
     try:
         yield connection
     finally:
         connection.detach()
+
+
+def _family_of(peer: str) -> int:
+    """Return the family of a connection: the text of an IPv6 address has colons of its own."""
+    if not peer:
+        return socket.AF_UNIX
+    return socket.AF_INET6 if peer.count(":") > 1 else socket.AF_INET
 
 
 def _peer(connection: socket.socket) -> str:

@@ -6,12 +6,12 @@ of a message until the last one has come, and tells nothing of that. So the proc
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+
+from quothd.service.allocator import allocated_bytes, give_back_memory
 
 MEMORY_UNKNOWN = 4 * 2**30
 """Assumed where the system does not tell."""
@@ -22,8 +22,11 @@ LOOK_S, LOOK_SOON_S = 0.1, 0.02
 SOON_PART, SHORT_PART, REFUSED_PART = 0.35, 0.5, 0.75
 """Of the limit: above the second, connections are ended until the rest is free, above the third, requests
 that need memory are refused. What comes between two looks has to fit above."""
-TRIM_S = 0.5
-"""Between two times that the allocator is asked to return what is free; that takes up to 0.1 s a GB."""
+GIVE_BACK_S, GIVE_BACK_SOON_S = 5.0, 0.5
+"""Between two times that freed memory is given back to the system, and while memory is short: each takes up
+to 0.1 s a GB, in which other threads allocate little."""
+FREE_BYTES_MAX = 64 * 2**20
+"""Freed memory that the process keeps for itself."""
 INTERPRETER_BYTES = 64 * 2**20
 """Memory that does not come from the allocator of the C library."""
 
@@ -46,82 +49,60 @@ def resident_bytes() -> int:
     return (int(numbers[1]) - int(numbers[2])) * mmap.PAGESIZE if len(numbers) > 2 else 0
 
 
-def allocated_bytes() -> int | None:
-    """Return the bytes that the allocator of the C library has given out; None where it does not tell.
-
-    Freed memory stays resident until it is returned to the system.
-    """
-    if _mallinfo2 is None:
-        return None
-    found: _MallInfo = _mallinfo2()
-    return int(found.uordblks + found.hblkhd)
-
-
-def return_free_memory() -> None:
-    """Let the allocator of the C library return to the system what is free."""
-    if _malloc_trim is not None:
-        _malloc_trim(0)
-
-
 class MemoryWatch:
-    """Decides when memory is short. Owned by the front end's thread.
+    """Looks at the memory of the process in the thread "quoth-memory", and lets some be freed if it is short.
 
-    limit: `memory_max`, 0 for none. resident, allocated: measure the process. used: what was measured last.
-    is_short: requests that need memory are refused.
+    limit: `memory_max`, 0 for none, without a thread. monotonic: the time in seconds. resident, allocated:
+    measure the process. used: what was measured last. is_short: requests that need memory are refused.
     """
 
     def __init__(
         self,
         limit: int,
+        monotonic: Callable[[], float],
         resident: Callable[[], int] = resident_bytes,
         allocated: Callable[[], int | None] = allocated_bytes,
     ) -> None:
         self.limit = limit
         self.used = 0
         self.is_short = False
+        self._monotonic = monotonic
         self._resident = resident
         self._allocated = allocated
-        self._look_at = self._trim_at = 0.0
+        self._give_back_at = 0.0
+        self._stops = threading.Event()
+        self._thread: threading.Thread | None = None
 
-    def excess(self, now: float) -> int:
-        """Return the bytes that have to become free now; 0 if none, or if it is not time for a look."""
-        if not self.limit or now < self._look_at:
-            return 0
-        most, self.used = int(self.limit * SHORT_PART), self._resident()
-        needed = self.used
-        if needed > most:
-            self._return_free(now)
-            if (allocated := self._allocated()) is not None:
-                needed = min(needed, allocated + INTERPRETER_BYTES)
+    def start(self, free: Callable[[int, float], object]) -> None:
+        """Begin to look. free: frees so many bytes, at a monotonic time, in the thread that looks."""
+        if self.limit:
+            self._thread = threading.Thread(target=self._run, args=(free,), name="quoth-memory", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. A second call does nothing."""
+        self._stops.set()
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join()
+
+    def look(self, free: Callable[[int, float], object]) -> float:
+        """Measure, and let memory be freed if it is short; returns the seconds until the next look."""
+        now, most = self._monotonic(), int(self.limit * SHORT_PART)
+        needed = self.used = self._resident()
+        is_due = now >= self._give_back_at
+        if (needed > most or is_due) and (allocated := self._allocated()) is not None:
+            needed = min(needed, allocated + INTERPRETER_BYTES)
         self.is_short = needed > self.limit * REFUSED_PART
-        self._look_at = now + (LOOK_SOON_S if self.used > self.limit * SOON_PART else LOOK_S)
-        return max(0, needed - most)
+        if needed > most:
+            free(needed - most, now)
+        if is_due and (self.used > most or self.used - needed > FREE_BYTES_MAX):
+            give_back_memory()
+            self._give_back_at = now + (GIVE_BACK_SOON_S if self.used > most else GIVE_BACK_S)
+        return LOOK_SOON_S if self.used > self.limit * SOON_PART else LOOK_S
 
-    def next_look(self) -> float | None:
-        """Return the monotonic time of the next look, None without a limit."""
-        return self._look_at if self.limit else None
-
-    def _return_free(self, now: float) -> None:
-        """Return free memory to the system, in a thread, since that takes long."""
-        if now >= self._trim_at:
-            self._trim_at = now + TRIM_S
-            with suppress(RuntimeError, MemoryError):  # it is tried again
-                threading.Thread(target=return_free_memory, name="quoth-trim", daemon=True).start()
-
-
-class _MallInfo(ctypes.Structure):
-    """Of mallinfo2(3): hblkhd are the bytes in mappings, uordblks those given out of the heaps."""
-
-    _fields_ = (
-        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks")),
-        *((name, ctypes.c_size_t) for name in ("fsmblks", "uordblks", "fordblks", "keepcost")),
-    )
-
-
-_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-_mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
-if _mallinfo2 is not None:
-    _mallinfo2.restype = _MallInfo
+    def _run(self, free: Callable[[int, float], object]) -> None:
+        while not self._stops.wait(self.look(free)):
+            pass
 
 
 def _total_of_machine() -> int:

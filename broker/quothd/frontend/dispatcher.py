@@ -89,9 +89,13 @@ class _InWork:
             self._access.ledger.check(request.client.name, Quota.REQUEST_BYTES, request.size)
 
     def add(self, request: PendingRequest) -> None:
-        """Count a request."""
+        """Count a request. Raises ``busy`` if there is no room for it."""
+        size = self.bytes + request.size
+        is_full = size > self.config.request_bytes_max or self.requests >= self.config.requests_max
+        if is_full or request.client is not None:
+            self.check(request)
         self.requests += 1
-        self.bytes += request.size
+        self.bytes = size
         if request.client is not None:
             self._access.ledger.count(request.client.name, Quota.REQUESTS)
             self._access.ledger.count(request.client.name, Quota.REQUEST_BYTES, request.size)
@@ -161,7 +165,6 @@ class Dispatcher:
         """Accept a request for a topic. Raises `QuothError` if it is refused."""
         if self._is_stopping:
             raise error("stopping", "the broker is shutting down")
-        self._in_work.check(request)
         entry = self.registry.entries.get(request.topic)
         if entry is None:
             if request.operation is Operation.FETCH:
@@ -170,6 +173,7 @@ class Dispatcher:
                     raise unknown_topic(request.topic)
                 self._keep(request)
                 return
+            self._in_work.check(request)
             entry = self.registry.create(request, self.config, now)
         else:
             _check_entry(entry, request, self.config, self.access)
@@ -183,8 +187,8 @@ class Dispatcher:
         is_slow = entry.state is State.OPENING and now - entry.opening_since > self.config.recovering_after
         if is_slow and request.operation in _READS:
             raise error("recovering", entry.recovery(now))
-        entry.outstanding += 1
         self._in_work.add(request)
+        entry.outstanding += 1
         if request.operation is Operation.DELETE:
             entry.deletion = request
             self._delete_if_alone(entry, now)

@@ -91,7 +91,6 @@ class FrontEnd:
         socket, publisher, monitor, self.bound = open_sockets(context, config, inproc, authentication)
         self._access = Access(config, authentication.clients, audit)
         self.announcer = Announcer(publisher, config, clock, self._access.subscriptions_of)
-        self._monitor = monitor
         self._socket = socket
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
@@ -127,6 +126,7 @@ class FrontEnd:
         """Start all threads, once no endpoint lets an unknown key in. Raises why it could not."""
         try:
             self._authentication.test(self.bound.reachable())
+            self._connections.start()
             self._shared.fsync_thread.start()
             self._shared.reader_pool.start()
             self._guard.start()
@@ -198,7 +198,7 @@ class FrontEnd:
                 self._clock.sleep(SHORT_S)
 
     def _loop(self) -> None:
-        sockets, announcer = [self._socket, self._monitor.socket], self.announcer
+        sockets, announcer = [self._socket, self._connections.monitor.socket], self.announcer
         monotonic = self._clock.monotonic
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
@@ -333,7 +333,7 @@ class FrontEnd:
     def _close(self) -> None:
         """End what the front end has begun."""
         try:
-            self._monitor.close()
+            self._connections.close()
             self._socket.close(linger=int(LINGER_S * 1_000))
             self.announcer.stop()
             self._guard.stop()

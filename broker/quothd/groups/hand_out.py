@@ -27,7 +27,7 @@ from quothlog.reading.segment_reader import Extract
 from quothwire.batch import Bytes
 from quothwire.errors import error
 from quothwire.protocol.group_messages import GroupFetch, GroupFetched, OpenGroup
-from quothwire.protocol.group_settings import AT_MOST_ONCE, CURSOR
+from quothwire.protocol.group_settings import AT_MOST_ONCE, CURSOR, LEASE_TOTAL_S_MAX
 
 LEASES_MAX = 1_000
 """Leases in one reply."""
@@ -228,7 +228,7 @@ class HandOuts:
         """Give a lease on records that were read, to a member that has not as many as it wants."""
         group, asked, log = hand.group, hand.asked, self._store.log
         seconds = asked.lease_ms / 1_000 if asked.lease_ms else group.settings.lease
-        lease = GivenLease(hand.token, asked.member, now + seconds)
+        lease = GivenLease(hand.token, asked.member, now + seconds, now + LEASE_TOTAL_S_MAX)
         span = step.span
         if span is None:
             hand.origin = hand.origin or (group.cursor, group.ordinal)

@@ -59,7 +59,7 @@ class Settling:
             raise error("bad_request", f"{group.name!r} is a cursor: commit it")
         group.expire(now)
         reason = asked.reason[:REASON_MAX]
-        found = self._find(group, rows, asked.generation)
+        found = self._find(group, rows, asked.generation, now)
         records, late = store.count(found.finished), store.count(found.late)
         terminated, released = found.held_by(Settle.TERM), found.held_by(Settle.RELEASE)
         if found.finished or terminated or released:
@@ -76,7 +76,7 @@ class Settling:
         reply = GroupSettled(records, late, found.lost, "synced" if is_synced else "written")
         store.answer(request, reply, store.end, is_synced)
 
-    def _find(self, group: GroupState, rows: Sequence[Settlement], generation: int) -> _Outcome:
+    def _find(self, group: GroupState, rows: Sequence[Settlement], generation: int, now: float) -> _Outcome:
         """Find the spans that the rows of a request are about."""
         found = _Outcome()
         if generation not in (0, group.generation):
@@ -90,6 +90,8 @@ class Settling:
                 found.late += _late(spans, row.token) if row.token else []
             else:
                 held = group.find(row.first, row.last, row.token)
+                if row.kind is Settle.EXTEND:
+                    held = _extensible(held, now + _extension(group, row))
                 found.held.append((row, held))
                 found.lost += _without(row, held)
         return found
@@ -113,13 +115,23 @@ class Settling:
                 delay = seconds if row.milliseconds else group.settings.delay(span.attempts)
                 group.retry([span], reason or NACKED, now + delay)
         elif row.kind is Settle.EXTEND:
-            seconds = row.milliseconds / 1_000 if row.milliseconds else group.settings.lease
+            seconds = _extension(group, row)
             for lease in {id(span.lease): span.lease for span in held}.values():
                 group.extend([span for span in held if span.lease is lease], now + seconds)
         elif row.kind is Settle.RELEASE:
             group.release(held)
         else:
             group.terminate(held, reason or TERMINATED)
+
+
+def _extension(group: GroupState, row: Settlement) -> float:
+    """Return the seconds from now on for which a row extends leases."""
+    return row.milliseconds / 1_000 if row.milliseconds else group.settings.lease
+
+
+def _extensible(held: Sequence[Span], deadline: float) -> list[Span]:
+    """Return the spans whose leases may last until a deadline."""
+    return [span for span in held if span.lease is not None and deadline <= span.lease.deadline_max]
 
 
 def _growth(group: GroupState, row: Settlement, newest: int) -> int:

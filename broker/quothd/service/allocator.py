@@ -30,6 +30,31 @@ def give_back_memory() -> None:
 
     Does nothing where the C library has no `malloc_trim`.
     """
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if malloc_trim is not None:
-        malloc_trim(0)
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+
+
+def allocated_bytes() -> int | None:
+    """Return the bytes that the allocator has given out; None where the C library has no `mallinfo2`."""
+    if _mallinfo2 is None:
+        return None
+    found: _MallInfo = _mallinfo2()
+    return int(found.uordblks + found.hblkhd)
+
+
+class _MallInfo(ctypes.Structure):
+    """Of mallinfo2(3): hblkhd are the bytes in mappings, uordblks those given out of the heaps."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+            "keepcost",
+        )
+    )  # fmt: skip
+
+
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+_mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
+if _mallinfo2 is not None:
+    _mallinfo2.restype = _MallInfo

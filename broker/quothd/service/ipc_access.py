@@ -60,4 +60,11 @@ def bind_with_access(bind: Callable[[str], None], url: str, config: Config) -> N
             f" and the group {config.ipc_group}" if group != -1 else ""
         )
         text = f"listen: the socket {path} cannot get {wanted}: {problem.strerror}"
-        raise error("bad_setting", text, "is the user of the broker a member of that group?") from None
+        raise error("bad_setting", text, _hint(config.ipc_group)) from None
+
+
+def _hint(group: str) -> str:
+    in_a_service = (
+        f"; the sandbox of the unit has one group only: Group={group} in a drop-in" if group else ""
+    )
+    return f"is the user of the broker a member of that group?{in_a_service}"

@@ -51,11 +51,12 @@ class HandOut(NamedTuple):
 
 
 class GivenLease(NamedTuple):
-    """A lease to give. deadline: monotonic time."""
+    """A lease to give. deadline: monotonic time. deadline_max: up to which it may be extended."""
 
     token: int
     member: str
     deadline: float
+    deadline_max: float = math.inf
 
 
 @dataclass(slots=True)
@@ -336,13 +337,13 @@ class GroupState:
         return max(records, KEYS_SCANNED) if self.settings.key_order else records
 
     def _hand_out(self, span: Span, given: GivenLease) -> None:
-        token, name, deadline = given
+        token, name, deadline, most = given
         records = span.records
         if span.attempts:
             self.counts.redelivered += records
         span.attempts += 1
         span.state, span.member = SpanState.LEASED, name
-        span.lease = Lease(token, name, deadline, span.after, span.until)
+        span.lease = Lease(token, name, deadline, span.after, span.until, deadline_max=most)
         self.in_flight += records
         self.members.add(name, records)
         self._queue.plan(span.lease)

@@ -109,7 +109,7 @@ class Lease:
     """A lease of one member on records in (after, until].
 
     token: names it, and those that were cut from it. deadline: monotonic time. spans: how many have it still.
-    planned: see `SpanQueue.plan`.
+    planned: see `SpanQueue.plan`. deadline_max: up to which it may be extended.
     """
 
     token: int
@@ -119,6 +119,7 @@ class Lease:
     until: int
     spans: int = 1
     planned: float = inf
+    deadline_max: float = inf
 
     def part(self, spans: Sequence[Span]) -> Lease:
         """Return a lease for some of the spans that have this one, and for no others; it itself for all."""
@@ -126,7 +127,9 @@ class Lease:
             return self
         self.spans -= len(spans)
         bounds = spans[0].after, spans[-1].until
-        part = Lease(self.token, self.member, self.deadline, *bounds, len(spans))
+        part = Lease(
+            self.token, self.member, self.deadline, *bounds, len(spans), deadline_max=self.deadline_max
+        )
         for span in spans:
             span.lease = part
         return part

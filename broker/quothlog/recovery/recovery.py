@@ -22,7 +22,16 @@ from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
 from quothlog.recovery.false_segments import false_segments_among
 from quothlog.recovery.recovery_segment import RecoveryReport, RecoverySegment, cut, finish_cuts
-from quothlog.recovery.scan import Found, Hole, batches, is_open, is_zero, newest_pointer_in, settled, walk
+from quothlog.recovery.scan import (
+    Found,
+    Hole,
+    batches,
+    is_open,
+    newest_pointer_in,
+    settled,
+    walk,
+    without_zeros,
+)
 from quothlog.sealed import SealedSegments
 from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
@@ -203,11 +212,8 @@ class _Tail:
         hole = self._replay(active, footer is not None, lost_power=block.boot_id != boot_id)
         is_sealed = footer is not None and footer.end.offset == active.end.offset
         torn = None if is_sealed else hole
-        if torn is not None and is_zero(self._file, torn):
-            self._findings.zero_bytes += torn.end - torn.start
-            cut(self._file, torn.start)
-            self._segment.size = torn.start
-            torn = None
+        if torn is not None:
+            torn = self._cut_zeros(torn)
         end = self._behind_the_lost(self._end_for_readers(active.block.start, active.end))
         if end == active.end and not is_sealed and torn is None and block.boot_id == boot_id:
             sync_file(self._file)
@@ -219,6 +225,16 @@ class _Tail:
             self._filesystem, self._segment, self._file, end, highest, active, torn,
             empty=not active.records and not self._findings.lost_records,
         )  # fmt: skip
+
+    def _cut_zeros(self, torn: Hole) -> Hole | None:
+        """Cut zeros off the end of the file, which are never a batch; returns what is left of a range."""
+        left = without_zeros(self._file, torn)
+        end = left.end if left is not None else torn.start
+        if end < torn.end:
+            self._findings.zero_bytes += torn.end - end
+            cut(self._file, end)
+            self._segment.size = end
+        return left
 
     @cached_property
     def _claim(self) -> Checkpoint | None:
@@ -302,6 +318,8 @@ class _Tail:
         newest = newest_pointer_in(self._file, here.offset, size, self._segment.log_id)
         here = self._end_for_readers(self._segment.start, here._replace(pointer=max(here.pointer, newest)))
         here = self._behind_the_lost(here)
+        if torn is not None:
+            torn = self._cut_zeros(torn)
         return RecoverySegment(
             self._filesystem, self._segment, self._file, here, here.pointer, None, torn, empty=False
         )

@@ -155,7 +155,29 @@ def parts(file: File, hole: Hole) -> Iterator[bytes]:
 
 def is_zero(file: File, hole: Hole) -> bool:
     """Return True for bytes that are all zero, as some file systems leave them behind."""
-    return all(part.count(0) == len(part) for part in parts(file, hole))
+    return not any(part.strip(b"\0") for _, part in _data_in(file, hole))
+
+
+def without_zeros(file: File, hole: Hole) -> Hole | None:
+    """Return a range without the zeros at its end; None if it has nothing else.
+
+    Up to a megabyte of zeros stays: they may belong to what is in front of them.
+    """
+    end = hole.start
+    for offset, part in _data_in(file, hole):
+        if size := len(part.rstrip(b"\0")):
+            end = offset + size
+    if end == hole.start:
+        return None
+    return hole if hole.end - end <= _SEARCH_BYTES else Hole(hole.start, end)
+
+
+def _data_in(file: File, hole: Hole) -> Iterator[tuple[int, bytes]]:
+    """Yield the offsets and bytes of a range, a megabyte at a time, without the parts that have no blocks."""
+    offset = file.data_from(hole.start)
+    while offset < hole.end and (part := file.read(min(_SEARCH_BYTES, hole.end - offset), offset)):
+        yield offset, part
+        offset = file.data_from(offset + len(part))
 
 
 def same_bytes(a: File, here: Hole, b: File, there: Hole) -> bool:
@@ -225,7 +247,7 @@ class _Window:
     def headers(self, start: int) -> Iterator[tuple[int, Header]]:
         """Every header of the log from an offset on, wherever it lies."""
         offset = start
-        while offset < self._end:
+        while (offset := self._file.data_from(offset)) < self._end:
             data = bytes(self.view(offset, _SEARCH_BYTES))
             at = data.find(batch.MAGIC)
             while at >= 0:

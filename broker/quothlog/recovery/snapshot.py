@@ -48,7 +48,7 @@ class Steady:
         self._file = file = DISK.open(path)
         self._size = file.size()
         self.append, self.sync, self.truncate, self.close = file.append, file.sync, file.truncate, file.close
-        self.overwrite = file.overwrite
+        self.overwrite, self.data_from = file.overwrite, file.data_from
 
     def read(self, size: int, offset: int) -> bytes:
         """See `File.read`. Raises ``storage_failed`` with the file's path."""

@@ -32,6 +32,7 @@ TEMPORARY_SUFFIX = ".tmp"
 """Behind the name of a file that is not whole yet."""
 
 _NO_WAIT = int(getattr(os, "RWF_NOWAIT", 0))
+_SEEK_DATA = getattr(os, "SEEK_DATA", None)
 _BUFFERS_MAX = 1_000
 """Buffers in one writev; the smallest IOV_MAX of the systems that we run on is 1,024."""
 
@@ -46,6 +47,12 @@ class File(Protocol):
         """Bytes at an offset if they are in memory, so that the call waits for no disk.
 
         None if they are not, or if the system cannot tell.
+        """
+
+    def data_from(self, offset: int) -> int:
+        """Return the first offset from this one on whose byte may not be zero; the file's size for none.
+
+        The offset itself if the system cannot tell. It costs no read: a sparse file has holes without blocks.
         """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
@@ -164,6 +171,14 @@ class _PosixFile:
 
     def read_at_hand(self, size: int, offset: int) -> Buffer | None:
         return read_now(self._fd, size, offset)
+
+    def data_from(self, offset: int) -> int:
+        if _SEEK_DATA is None:
+            return offset
+        try:
+            return os.lseek(self._fd, offset, _SEEK_DATA)
+        except OSError as problem:
+            return max(offset, self.size()) if problem.errno == errno.ENXIO else offset
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         for start in range(0, len(buffers), _BUFFERS_MAX):

@@ -81,7 +81,7 @@ class Client {
     this.#socket.events.on("handshake:error:other", ({ error }) => {
       const isClosed = error.code === "EPIPE" || error.code === "ECONNRESET";
       if (this.hasKey && isClosed && ++this.#closings === CLOSINGS_MAX) {
-        this.#refuse("has another key than the server-key, or it cannot check keys now");
+        this.#refuse("has another key than the server-key, takes no keys, or cannot check them now");
       }
     });
     this.#socket.connect(url);

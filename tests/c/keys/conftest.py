@@ -1,35 +1,23 @@
-"""A broker behind a door that wants keys."""
+"""A broker with keys, and key files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess
-from kit.client.doors import Doors
-
-DoorsOf = Callable[[BrokerProcess], Doors]
-
-
-@pytest.fixture
-def doors_of(tmp_path: Path) -> Iterator[DoorsOf]:
-    """Make doors, all closed, of a broker."""
-    with ExitStack() as stack:
-
-        def make(broker: BrokerProcess) -> Doors:
-            doors = Doors(broker.url, tmp_path)
-            stack.callback(doors.close)
-            return doors
-
-        yield make
+from kit.broker.brokers import StartBroker
+from kit.client.keyed import KeyedBroker
+from kit.keys import KeyFiles
 
 
 @pytest.fixture
-def doors(broker: BrokerProcess, doors_of: DoorsOf) -> Doors:
-    """The doors of the broker of the file. One is open for alice."""
-    doors = doors_of(broker)
-    doors.open(doors.alice)
-    return doors
+def files(tmp_path: Path) -> KeyFiles:
+    """The key files of a broker that has no client yet."""
+    return KeyFiles(tmp_path)
+
+
+@pytest.fixture
+def keyed(start_broker: StartBroker, files: KeyFiles) -> KeyedBroker:
+    """A broker that knows alice."""
+    return KeyedBroker(start_broker, files)

@@ -204,6 +204,7 @@ class _FaultyFile:
         self._disk = disk
         self._path = path
         self._below = below
+        self.size, self.close, self.data_from = below.size, below.close, below.data_from
 
     def read(self, size: int, offset: int) -> bytes:
         self._disk.note("read", self._path)
@@ -229,9 +230,6 @@ class _FaultyFile:
         if fault is not None:
             fault.raise_()
 
-    def size(self) -> int:
-        return self._below.size()
-
     def sync(self) -> None:
         self._disk.note("sync", self._path)
         if self._disk.syncs:
@@ -240,9 +238,6 @@ class _FaultyFile:
     def truncate(self, size: int) -> None:
         self._disk.note("truncate", self._path)
         self._below.truncate(size)
-
-    def close(self) -> None:
-        self._below.close()
 
 
 Image = dict[Path, bytes]
@@ -417,6 +412,9 @@ class _MemoryFile:
     def read_at_hand(self, size: int, offset: int) -> bytes | None:
         data = self.read(size, offset)
         return data if len(data) == size else None
+
+    def data_from(self, offset: int) -> int:
+        return offset
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         self.overwrite(b"".join(buffers), self.size())

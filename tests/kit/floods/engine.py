@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from kit.deadlines import pause
-from kit.floods.zmtp import GREETING_BYTES, opening
+from kit.zmtp import GREETING_BYTES, opening
 
 _RESET = struct.pack("ii", 1, 0)
 _POLL_S = 0.05

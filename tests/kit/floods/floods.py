@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice, repeat
 
 from kit.floods.engine import End, Plan, Reads
-from kit.floods.zmtp import GREETING, MORE, frame, message, request
 from kit.forged import header
+from kit.zmtp import GREETING, MORE, frame, message, request
 from quothwire import batch
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.pointer import POINTER_MAX

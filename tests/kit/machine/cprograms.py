@@ -6,12 +6,14 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kit.machine.commands import COMMAND_S
+from kit.machine.processes import shared
 
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARY = ROOT / "client" / "c"
@@ -79,6 +81,16 @@ def build_library(folder: Path, *options: str) -> None:
     """Build the library with its programs by cmake."""
     run("cmake", "-S", LIBRARY, "-B", folder, *options)
     run("cmake", "--build", folder, "-j", "2")
+
+
+@contextmanager
+def shared_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Build everything once for all workers of a run, with sanitizers if possible."""
+    require_cmake()
+    with shared(tmp_path_factory, "c-library") as folder:
+        if not (folder / "libquoth.a").exists():
+            build_library(folder, f"-DQUOTH_SANITIZE={'ON' if can_sanitize() else 'OFF'}")
+        yield folder
 
 
 def link(sources: Iterable[Path], *options: str, program: Path) -> None:

@@ -141,20 +141,36 @@ class Machine:
         self._console.seek(0)
         return self._console.read()
 
-    def run(self, script: str, *arguments: str, stdin: bytes = b"", seconds: float = RUN_S) -> Ended:
-        """Run a shell script in it, as root, to its end. arguments: $1 and so on."""
-        with self.start(script, *arguments, stdin=subprocess.PIPE) as process:
+    @property
+    def leader(self) -> int:
+        """The process of its init, as this system knows it."""
+        return int(self._leader)
+
+    def run(
+        self,
+        script: str,
+        *arguments: str,
+        stdin: bytes = b"",
+        seconds: float = RUN_S,
+        network: int | None = None,
+    ) -> Ended:
+        """Run a shell script in it, as root, to its end. arguments: $1 and so on. network: see `start`."""
+        with self.start(script, *arguments, stdin=subprocess.PIPE, network=network) as process:
             try:
                 out, err = process.communicate(stdin, timeout=seconds)
             finally:
                 process.kill()
         return Ended(process.returncode, out, err.decode())
 
-    def start(self, script: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    def start(
+        self, script: str, *arguments: str, stdin: int = subprocess.DEVNULL, network: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a shell script. network: the process whose network it has, instead of the machine's."""
         nsenter = shutil.which("nsenter")
         assert nsenter is not None
+        net = [] if network is None else [f"--net=/proc/{network}/ns/net"]
         return subprocess.Popen(
-            [nsenter, "--target", self._leader, "--all", "--",
+            [nsenter, "--target", self._leader, "--all", *net, "--",
              "/bin/sh", "-ec", f"cd /src\n{script}", "sh", *arguments],
             stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={

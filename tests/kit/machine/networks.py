@@ -115,16 +115,40 @@ class Machine(NamedTuple):
 @contextmanager
 def two_machines() -> Iterator[tuple[Machine, Machine]]:
     """Make two namespaces, and remove them at the end. Skips the test where that is impossible."""
+    _require_networks()
+    with ExitStack() as stack:
+        yield _connected(new_host(stack), new_host(stack))
+
+
+@contextmanager
+def neighbour_of(host: int) -> Iterator[int]:
+    """Connect the network of a process with a new one; yields the process that has the latter.
+
+    The process has the first address of `V4`, its neighbour the second one. Skips like `two_machines`.
+    """
+    _require_networks()
+    with ExitStack() as stack:
+        other = new_host(stack)
+        first, _ = _connected(host, other)
+        try:
+            yield other
+        finally:
+            run("ip link delete cable", first.prefix)
+
+
+def _require_networks() -> None:
     if os.geteuid() != 0 or not can_be_had():
         pytest.skip("network namespaces need root and ip; on Debian type: apt-get install iproute2")
-    with ExitStack() as stack:
-        pids = new_host(stack), new_host(stack)
-        first, second = (Machine(v4, v6, on_host(pid)) for v4, v6, pid in zip(V4, V6, pids, strict=True))
-        run(f"ip link add cable type veth peer name cable netns {pids[1]}", first.prefix)
-        for one in (first, second):
-            run(
-                f"ip address add {one.v4}/24 dev cable; ip address add {one.v6}/64 dev cable nodad;"
-                "ip link set lo up; ip link set cable up",
-                one.prefix,
-            )
-        yield first, second
+
+
+def _connected(*pids: int) -> tuple[Machine, Machine]:
+    """Lay a cable between the networks of two processes."""
+    first, second = (Machine(v4, v6, on_host(pid)) for v4, v6, pid in zip(V4, V6, pids, strict=True))
+    run(f"ip link add cable type veth peer name cable netns {pids[1]}", first.prefix)
+    for one in (first, second):
+        run(
+            f"ip address add {one.v4}/24 dev cable; ip address add {one.v6}/64 dev cable nodad;"
+            "ip link set lo up; ip link set cable up",
+            one.prefix,
+        )
+    return first, second

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kit.deadlines import eventually
@@ -19,9 +20,25 @@ START_S = 60.0
 
 def readme_lines() -> list[str]:
     """Return the lines of README's "As a service", without their comments."""
-    section = (PROJECT / "README.md").read_text().partition("## As a service\n")[2].partition("\n## ")[0]
-    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return _lines(blocks(PROJECT / "README.md", "## As a service", "sh"))
+
+
+def key_lines() -> tuple[list[str], str, str]:
+    """Return what OPERATIONS says of keys: the lines to type, the configuration, the clients file."""
+    page = PROJECT / "systemd" / "OPERATIONS.md"
+    config, clients = blocks(page, "### Keys", "toml")
+    return _lines(blocks(page, "### Keys", "sh")), config, clients
+
+
+def blocks(page: Path, title: str, language: str) -> list[str]:
+    """Return the blocks of a language in a section of a document."""
+    mark = title.partition(" ")[0]
+    section = page.read_text().partition(f"{title}\n")[2].partition(f"\n{mark} ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
+
+
+def _lines(found: list[str]) -> list[str]:
+    return [line.partition("  #")[0].strip() for block in found for line in block.splitlines()]
 
 
 class Service:

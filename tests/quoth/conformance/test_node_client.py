@@ -12,8 +12,8 @@ import pytest
 
 import quoth
 from kit.client.conformance import PLAYER, play
-from kit.client.doors import Doors, new_pair
 from kit.deadlines import eventually
+from kit.keys import KeyFiles, new_key
 from kit.machine.commands import COMMAND_S
 from kit.machine.processes import shared
 from quothd import Broker
@@ -140,25 +140,27 @@ def test_a_node_client_takes_a_key_file_and_reports_why_a_key_is_refused(
 ) -> None:
     (directory := tmp_path / "keys").mkdir()
     ping = {"call": "ping"}
-    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
-        doors = Doors(broker.url, directory)
-        doors.open(doors.alice)
-        (wide := doors.key_file()).chmod(0o640)
-        files = {
-            "does not know the key, or has revoked it": doors.key_file(new_pair()),
-            "has another key than the server-key": doors.key_file(doors.alice, new_pair()),
+    files = KeyFiles(directory)
+    alice = files.add("alice")
+    astray = alice._replace(server_keys=(new_key("other").public_key,))
+    (wide := files.write_key(alice)).chmod(0o640)
+    with Broker(tmp_path / "data", host="127.0.0.1", **files.settings) as broker:
+        url = broker.urls[0]
+        refused_files = {
+            "does not know the key, or has revoked it": files.write_key(new_key("mallory", files.server)),
+            "has another key than the server-key": files.write_key(astray),
             "and its secret is for the owner alone: chmod 600": wide,
             "wants a key, and none was given": "",
         }
-        for text, path in files.items():
+        for text, path in refused_files.items():
             monkeypatch.setenv("QUOTH_KEY_FILE", str(path))
             code = "bad_setting" if "chmod" in text else "auth_failed"
-            assert (refused := refused_with(driver, doors.url)).startswith(f"{code}: ")
+            assert (refused := refused_with(driver, url)).startswith(f"{code}: ")
             assert text in refused
-        monkeypatch.setenv("QUOTH_KEY_FILE", str(doors.key_file()))
-        assert made(driver, doors.url, ping)[0]["time"]
-        doors.close()
-        assert "takes no keys, and one was given" in refused_with(driver, broker.url)
+        monkeypatch.setenv("QUOTH_KEY_FILE", str(files.write_key(alice)))
+        assert made(driver, url, ping)[0]["time"]
+    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
+        assert "takes no keys" in refused_with(driver, broker.urls[0])
 
 
 def refused_with(driver: list[str], url: str) -> str:

@@ -7,19 +7,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 import zmq
 
 import quoth
-from kit.broker.brokers import BrokerProcess
-from kit.client.keyed import Keyed, KeyedDoor, new_key
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.client.keyed import KeyedBroker
 from kit.deadlines import DEADLINE_S, eventually, hold
+from kit.keys import KeyFiles, new_key
 from kit.machine.ports import free_port
 from quoth.connection.attempts import Attempts
 from quoth.connection.connection import RETRY_S, Link
 from quoth.connection.endpoint import Endpoint
 from quoth.connection.handshake import TRIES, Handshakes, Reason
+from quothwire.security.key_file import read_key
 
 AUTH = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 PROTOCOL = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
@@ -27,13 +30,14 @@ NO_DETAIL = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 MISMATCH = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 UNSPECIFIED = int(zmq.PROTOCOL_ERROR_ZMTP_UNSPECIFIED)
 EPIPE = 32
-FIRST, SECOND = (new_key("broker").public_key for _ in range(2))
+SERVER = new_key("broker")
+FIRST, SECOND = SERVER.public_key, new_key("broker").public_key
 KEYLESS = Endpoint("tcp://127.0.0.1:1")
 
 
 def endpoint(*server_keys: str) -> Endpoint:
     """Return an endpoint with a client's key for these keys of the broker."""
-    return Endpoint("tcp://127.0.0.1:1", new_key("alice", *server_keys))
+    return Endpoint("tcp://127.0.0.1:1", new_key("alice")._replace(server_keys=server_keys))
 
 
 # -- reported reasons ---------------------------------------------------------------------------------------
@@ -165,7 +169,7 @@ def port() -> int:
 def link(stack: ExitStack, port: int) -> Iterator[Link]:
     """A link with a key to that port."""
     context = stack.enter_context(zmq.Context())
-    with closing(Link(context, Endpoint(f"tcp://127.0.0.1:{port}", new_key("alice", FIRST)))) as link:
+    with closing(Link(context, Endpoint(f"tcp://127.0.0.1:{port}", new_key("alice", SERVER)))) as link:
         yield link
 
 
@@ -191,20 +195,21 @@ def test_an_idle_link_does_not_try_for_ever(port: int, stack: ExitStack, link: L
 
 
 def test_a_client_waits_behind_what_closes_connections_until_the_broker_is_there(
-    keyed: Keyed, port: int, stack: ExitStack, broker: BrokerProcess
+    start_broker: StartBroker, port: int, tmp_path: Path
 ) -> None:
+    files = KeyFiles(tmp_path)
+    alice = files.write_key(files.add("alice"))
     acceptor = Acceptor(port)
 
     def replace() -> None:
         eventually(lambda: acceptor.accepted > 2 * TRIES, "it is tried")
         acceptor.close()
-        url = f"tcp://127.0.0.1:{port}"
-        stack.enter_context(KeyedDoor(broker.url, keyed.server, url, *keyed.door.known))
+        start_broker(port=port, **files.settings)
 
     replacing = threading.Thread(target=replace)
     replacing.start()
     try:
-        with quoth.connect(f"tcp://127.0.0.1:{port}", key=keyed.alice, wait=DEADLINE_S) as client:
+        with quoth.connect(f"tcp://127.0.0.1:{port}", key=alice, wait=DEADLINE_S) as client:
             client.ping()
     finally:
         replacing.join()
@@ -219,30 +224,32 @@ def test_a_broker_that_is_frozen_refuses_no_key(link: Link, port: int) -> None:
         assert link.refused is None
 
 
-def test_the_mechanism_of_what_listens_is_asked_for(keyed: Keyed, broker: BrokerProcess, port: int) -> None:
-    assert Attempts(keyed.door.url).mechanism() == "CURVE"
+def test_the_mechanism_of_what_listens_is_asked_for(
+    keyed: KeyedBroker, broker: BrokerProcess, port: int
+) -> None:
+    assert Attempts(keyed.url).mechanism() == "CURVE"
     assert Attempts(broker.url).mechanism() == "NULL"
     assert Attempts(f"tcp://127.0.0.1:{port}").mechanism() == ""
     with closing(Acceptor(port)):
         assert Attempts(f"tcp://127.0.0.1:{port}").mechanism() == ""
 
 
-def test_a_refused_link_does_not_connect_by_itself(keyed: Keyed) -> None:
+def test_a_refused_link_does_not_connect_by_itself(keyed: KeyedBroker) -> None:
     with zmq.Context() as context:
-        endpoint = Endpoint(keyed.door.url, keyed.mallory)
+        endpoint = Endpoint(keyed.url, keyed.mallory)
         with closing(Link(context, endpoint)) as link:
             eventually(partial(_is_refused, link), "it is refused")
-            keyed.door.known.add(endpoint.key.public_key if endpoint.key else "")
+            keyed.allow(read_key(keyed.mallory))
             eventually(lambda: not link.wait(0.2), "its events are read")
             assert not link.connected
             link.redial()
             eventually(lambda: link.wait(0.1) or link.connected, "it is connected")
 
 
-def test_a_refused_connection_can_be_tried_any_number_of_times(keyed: Keyed) -> None:
+def test_a_refused_connection_can_be_tried_any_number_of_times(keyed: KeyedBroker) -> None:
     """Each time libzmq has given up by itself, or goes on to try."""
-    for given in (keyed.mallory, new_key("alice", FIRST)):
-        with zmq.Context() as context, closing(Link(context, Endpoint(keyed.door.url, given))) as link:
+    for given in (keyed.mallory, new_key("alice", SERVER)):
+        with zmq.Context() as context, closing(Link(context, Endpoint(keyed.url, given))) as link:
             for _ in range(5):
                 eventually(partial(_is_refused, link), "it is refused")
                 assert "not known" not in link.auth_failed("ping", is_sent=True).text

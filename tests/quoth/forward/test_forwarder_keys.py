@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from kit.broker.brokers import BrokerProcess
-from kit.client.keyed import Keyed, auth_error_of
+from kit.client.keyed import KeyedBroker, auth_error_of
 from kit.client.records import values
 from quoth import Client, QuothError, connect
 from quoth.forward.forwarder import Forwarder
@@ -39,9 +38,9 @@ def saved(_progress: ForwardingProgress) -> None:
 
 
 def test_records_are_forwarded_to_a_broker_with_keys_and_from_one(
-    keyed: Keyed, stack: ExitStack, topic: str
+    keyed: KeyedBroker, stack: ExitStack, topic: str
 ) -> None:
-    client = stack.enter_context(Client(keyed.door.url, None, 10.0, key=keyed.alice))
+    client = stack.enter_context(Client(keyed.url, None, 10.0, key=keyed.alice))
     client.publish(topic, [b"one", b"two"])
     source = StoredSource(client, topic, 0)
     target = f"{topic}, forwarded"
@@ -50,9 +49,9 @@ def test_records_are_forwarded_to_a_broker_with_keys_and_from_one(
 
 
 def test_a_forwarder_ends_at_once_when_its_key_is_revoked(
-    keyed: Keyed, stack: ExitStack, topic: str, tmp_path: Path, broker: BrokerProcess
+    keyed: KeyedBroker, stack: ExitStack, topic: str, tmp_path: Path
 ) -> None:
-    client = stack.enter_context(Client(keyed.door.url, None, 60.0, key=keyed.alice))
+    client = stack.enter_context(Client(keyed.url, None, 60.0, key=keyed.alice))
     with Log.open(tmp_path / "log") as log:
         log.append([b"one"])
         log.sync()
@@ -66,5 +65,5 @@ def test_a_forwarder_ends_at_once_when_its_key_is_revoked(
         assert "does not know the key of alice" in problem.text
         keyed.allow()
         forwarder.run(until_end=True)
-    with connect(broker.url) as beside:
+    with connect(keyed.url, key=keyed.owner) as beside:
         assert values(beside, topic) == [b"one", b"two"]

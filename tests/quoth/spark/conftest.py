@@ -6,7 +6,6 @@ runs those by themselves, in two processes.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from kit.broker.model import BrokerModel
-from kit.spark.sparks import SPARK_TEST_S, Queries, session
+from kit.spark.sparks import SPARK_TEST_S, Queries
 from quoth.spark import connections
 
 
@@ -37,15 +36,6 @@ def connections_end() -> Iterator[None]:
     yield
     while connections._clients:
         connections._clients.popitem()[1].close()
-
-
-@pytest.fixture(scope="session")
-def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The Spark session: two tasks at a time, three attempts each."""
-    directory = tmp_path_factory.mktemp("spark")
-    with session("local[2,3]", directory) as spark:
-        yield spark
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

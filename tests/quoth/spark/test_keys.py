@@ -27,7 +27,6 @@ from quoth.spark.jobs.reasons import reason
 from quoth.spark.jobs.session import JobBroker
 from quoth.spark.replay.inputs import ReplayRequest
 from quoth.spark.sink.foreach_producer import write_partition
-from quothcli.cli.keys import write_key
 
 VALUES = [b"%d" % number for number in range(100)]
 
@@ -39,15 +38,15 @@ def keys(tmp_path: Path) -> KeyFiles:
 
 
 @pytest.fixture
-def key(keys: KeyFiles, tmp_path: Path) -> str:
+def key(keys: KeyFiles) -> str:
     """The path of the key file of a client that may do everything."""
-    return str(write_key(tmp_path, keys.add("alice"), replace=False)[0])
+    return str(keys.write_key(keys.add("alice")))
 
 
 @pytest.fixture
-def stranger(keys: KeyFiles, tmp_path: Path) -> str:
+def stranger(keys: KeyFiles) -> str:
     """The path of the key file of a client that the broker does not know."""
-    return str(write_key(tmp_path, new_key("bob", keys.server), replace=False)[0])
+    return str(keys.write_key(new_key("bob", keys.server)))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kit.broker.open_topic import pending
+from kit.clocks import HOUR
 from kit.disk.doubles import FaultyDisk
 from kit.groups.group_topics import GroupTopic, code
 from quothd.groups import store
@@ -177,6 +178,34 @@ def test_ranges_that_a_member_has_lost_are_named(open_groups: Open) -> None:
         settled = topic.settle(Settlement(kind, first, fifth, token, 50_000))
         assert settled.lost == [[third, third]]
     assert topic.settle(Settlement(Settle.TERM, second, fourth, token)).lost == [[second, fourth]]
+
+
+def test_a_lease_can_be_extended_until_a_week_after_its_hand_out(open_groups: Open) -> None:
+    """A longer extension has no effect. The lease ends when it had to; another member gets the records."""
+    topic = open_groups(backoff=[0.0])
+    pointers = topic.publish(b"a", b"b")
+    ((token, *_),) = topic.fetch().rows
+
+    def extend(hours: int) -> list[list[int]]:
+        rows = [Settlement(Settle.EXTEND, one, one, token, hours * 3_600_000) for one in pointers]
+        return topic.settle(*rows).lost
+
+    for _ in range(7 * 24 - 12):
+        assert extend(12) == []
+        topic.clock.step(HOUR)
+    assert extend(12) == []
+    topic.clock.step(HOUR)
+    assert extend(12) == [[one, one] for one in pointers]
+    assert [rest[1] for rest in leased(topic).values()] == [11 * 3_600_000] * 2
+    assert extend(11) == []
+    topic.clock.step(11 * HOUR - 1)
+    assert topic.fetch(member="other").values == []
+    topic.clock.step(1)
+    ((later, attempts, *_),) = (fetched := topic.fetch(member="other")).rows
+    assert (fetched.values, attempts) == ([b"a", b"b"], 2)
+    assert later != token
+    assert len(extend(1)) == 2
+    assert topic.ack([[token, 1, pointers[0], pointers[1]]]).records == 2
 
 
 @pytest.mark.parametrize("code_of_disk", ["disk_low", "storage_failed"])

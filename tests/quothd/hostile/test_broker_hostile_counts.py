@@ -5,7 +5,6 @@ from __future__ import annotations
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import Peers, code_of, hibernate
 from kit.deadlines import eventually
-from kit.floods.bounds import bounds_pending
 from kit.machine.processes import listing
 from kit.scale import times
 from quothwire.protocol.group_messages import OpenGroup
@@ -46,7 +45,6 @@ def test_groups_beyond_the_limit_are_refused(start_broker: StartBroker, peers: P
     fast.call(OpenGroup("g0"), "t")
 
 
-@bounds_pending
 def test_fetches_that_wait_end_with_their_connection(start_broker: StartBroker, peers: Peers) -> None:
     """A client that is gone takes no room from others."""
     broker = start_broker(waits_max=MOST)

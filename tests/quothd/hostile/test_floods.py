@@ -14,24 +14,14 @@ import pytest
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import FastPeer, Peers
 from kit.floods.attacked_broker import AttackedBroker, Figures, attacked
-from kit.floods.bounds import BOUNDED, MEMORY_MAX, SLOW_S, SLOWER_MAX, bounds_pending
+from kit.floods.bounds import BOUNDED, MEMORY_MAX, SLOW_S, SLOWER_MAX
 from kit.floods.floods import FLOODS
 from kit.floods.good_client import TOPIC
 from kit.machine.processes import needs_proc
-from kit.scale import times
+from kit.scale import long_form, times
 
-UNBOUNDED = {
-    "subscriptions",
-    "small_parts",
-    "large_parts",
-    "unread",
-    "slow_readers",
-    "waits",
-    "large_publishes",
-    "topics",
-    *("unread_publishes", "staged_applications", "groups"),  # for the latency of the good client alone
-}
-"""Floods that need bounds which the broker does not have yet."""
+USUAL = {"subscriptions", "small_parts", "unread", "waits", "topics"}
+"""Floods that are tried one by one each time: those that have killed or frozen a broker."""
 LOGGED_PER_S = 50
 """Lines that the broker may log, whatever an attacker does."""
 
@@ -56,7 +46,7 @@ def hold_bounds(under: AttackedBroker, figures: Figures, peer: FastPeer) -> None
 
 
 @pytest.mark.parametrize(
-    "flood", [pytest.param(one, marks=bounds_pending) if one in UNBOUNDED else one for one in FLOODS]
+    "flood", [one if one in USUAL else pytest.param(one, marks=long_form) for one in FLOODS]
 )
 def test_a_flood_leaves_the_broker_within_its_bounds_and_a_good_client_at_work(
     start_broker: StartBroker, peers: Peers, flood: str
@@ -68,7 +58,6 @@ def test_a_flood_leaves_the_broker_within_its_bounds_and_a_good_client_at_work(
         hold_bounds(under, figures, peer)
 
 
-@bounds_pending
 @pytest.mark.timeout(600)
 def test_all_floods_together_leave_the_broker_within_its_bounds_and_a_good_client_at_work(
     start_broker: StartBroker, peers: Peers

@@ -10,7 +10,7 @@ import zmq
 
 import quoth
 from kit.broker.brokers import StartBroker
-from kit.broker.peers import Context, Peers, Subscriber
+from kit.broker.peers import Context, Peers, Subscriber, set_key
 from kit.deadlines import eventually
 from kit.keys import (
     BROKEN_OFF,
@@ -23,9 +23,11 @@ from kit.keys import (
     handshake,
     new_key,
 )
+from kit.zmtp import GREETING, raw_to, read_to_end, ready
 from quothd import Broker
 from quothwire.protocol import announcement
 from quothwire.protocol.messages import Ping, Pong
+from quothwire.security.key_file import Key
 
 FLOOD = 1_000
 
@@ -43,11 +45,17 @@ def broker(embed_with_keys: Callable[..., Broker], tmp_path: Path) -> Broker:
     return embed_with_keys(listen=[f"ipc://{tmp_path}/socket"])
 
 
+def known(broker: Broker, keys: KeyFiles, name: str) -> Key:
+    """Return a new key that the broker knows."""
+    key = keys.add(name)
+    broker.reload(broker.config)
+    return key
+
+
 def test_known_keys_get_in_at_every_endpoint_and_others_at_none(
     broker: Broker, keys: KeyFiles, context: Context, peers: Peers
 ) -> None:
-    alice = keys.add("alice")
-    broker.reload(broker.config)
+    alice = known(broker, keys, "alice")
     stranger = new_key("stranger", keys.server)
     astray = alice._replace(server_keys=(new_key("another broker").public_key,))
     for url, kind in endpoints(broker):
@@ -57,6 +65,54 @@ def test_known_keys_get_in_at_every_endpoint_and_others_at_none(
             assert found == end or is_either, (url, key)
         if kind == zmq.DEALER:
             assert isinstance(peers.fast(url, key=alice).call(Ping()), Pong)
+
+
+_PING = b"\0\x04ping"
+OTHER_HANDSHAKES: dict[str, bytes] = {
+    "NULL": GREETING + ready() + b"\1\0" + _PING,
+    "PLAIN": GREETING.replace(b"NULL\0", b"PLAIN") + b"\x04\x0d\x05HELLO\x03bob\x02pw",
+    "an unknown one": GREETING.replace(b"NULL\0", b"QUOTH") + ready(),
+    "ZMTP 1": b"\1\0" + b"\1\1" + b"\5\0ping",
+    "ZMTP 2": GREETING[:10] + b"\1\5" + b"\0\0" + b"\1\0" + _PING,
+    "CURVE, and a message at once": GREETING.replace(b"NULL\0", b"CURVE") + b"\1\0" + _PING,
+    "CURVE, and noise for a HELLO": GREETING.replace(b"NULL\0", b"CURVE") + b"\4\xc8\5HELLO" + bytes(194),
+}
+"""What a client without CURVE, or of another version of ZeroMQ, sends, with a ping behind it."""
+
+
+@pytest.mark.parametrize("sent", OTHER_HANDSHAKES.values(), ids=OTHER_HANDSHAKES)
+def test_no_other_handshake_gets_into_a_broker_with_keys(
+    broker: Broker, keys: KeyFiles, peers: Peers, sent: bytes
+) -> None:
+    alice = peers.fast(broker.urls[0], key=known(broker, keys, "alice"))
+    before = alice.status(limit=0).counters["requests"]
+    with raw_to(broker.urls[0]) as connection:
+        connection.sendall(sent)
+        answer = read_to_end(connection)
+    assert b"pong" not in answer
+    assert alice.status(limit=0).counters["requests"] == before + 1
+
+
+def test_a_client_with_a_key_cannot_choose_its_identity(
+    broker: Broker, keys: KeyFiles, peers: Peers, context: Context
+) -> None:
+    """Another client could choose the same one, and get its answers."""
+    alice = known(broker, keys, "alice")
+    good = peers.fast(broker.urls[0], key=alice)
+
+    def ended() -> int:
+        return int(good.status(limit=0).counters.get("connections_ended", 0))
+
+    for identity in (b"alice", b"\1", b"x" * 255, b"\0" + bytes(4)):
+        before = ended()
+        with context.socket(zmq.DEALER) as other:
+            other.set(zmq.LINGER, 0)
+            other.set(zmq.IDENTITY, identity)
+            set_key(other, alice)
+            other.connect(broker.urls[0])
+            other.send_multipart([b"", b"ping"])
+            eventually(lambda: ended() > before, "its connection is ended")  # noqa: B023
+            assert not other.poll(0)
 
 
 def test_a_broker_without_keys_refuses_clients_with_one(
@@ -71,8 +127,7 @@ def test_a_broker_without_keys_refuses_clients_with_one(
 def test_announcements_reach_subscribers_with_a_key(
     broker: Broker, keys: KeyFiles, peers: Peers, context: Context
 ) -> None:
-    alice = keys.add("alice")
-    broker.reload(broker.config)
+    alice = known(broker, keys, "alice")
     fast = peers.fast(broker.urls[0], key=alice)
     for url, kind in endpoints(broker):
         if kind == zmq.SUB:

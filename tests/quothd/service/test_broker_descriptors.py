@@ -16,7 +16,7 @@ from kit.broker.peers import FastPeer, Peers, code_of, replied
 from kit.deadlines import eventually
 from kit.machine.processes import descriptors_left, needs_prlimit, needs_proc
 from kit.rules import add_rules
-from kit.zmtp import GREETING, READY, raw
+from kit.zmtp import opening, raw
 from quothd import Broker
 from quothd.service.descriptors import (
     DESCRIPTORS_LOW,
@@ -101,7 +101,7 @@ def fill(broker: BrokerProcess, stack: ExitStack) -> None:
     for _ in range(LIMIT):
         connection = stack.enter_context(raw(broker))
         with suppress(ConnectionError):
-            connection.sendall(GREETING + READY)
+            connection.sendall(opening())
 
 
 def publishes(fast: FastPeer, name: str) -> bool:

@@ -89,6 +89,35 @@ def test_many_buffers_are_one_append(disk: FileSystem, directory: Path) -> None:
     assert content(disk, directory / "a") == b"".join(buffers)
 
 
+def test_parts_of_a_file_without_blocks_are_passed_over(directory: Path) -> None:
+    """A double of the disk may say that everything is data."""
+    disk = PosixFileSystem()
+    path = directory / "sparse"
+    disk.make_directory(directory)
+    with path.open("wb") as raw:
+        raw.write(b"one")
+        raw.seek(2**30)
+        raw.write(b"two")
+        raw.truncate(2**40)
+    file = disk.open(path)
+    second = file.data_from(2**20)
+    assert 2**20 < second <= 2**30
+    assert file.read(2**20, second).strip(b"\0") == b"two"
+    assert (file.data_from(0), file.data_from(2)) == (0, 2)
+    assert file.data_from(2**31) == file.data_from(2**40) == 2**40
+    file.close()
+
+
+@pytest.mark.parametrize("disk", DISKS.values(), ids=list(DISKS), indirect=True)
+def test_bytes_that_are_not_zero_are_never_passed_over(disk: FileSystem, directory: Path) -> None:
+    file = disk.create(directory / "a")
+    file.append([bytes(100), b"x" * 10_000])
+    assert [file.data_from(offset) for offset in (100, 5_000, 10_099)] == [100, 5_000, 10_099]
+    assert file.data_from(0) <= 100
+    assert file.data_from(10_100) >= 10_100
+    file.close()
+
+
 def test_names_and_sizes_are_listed(disk: FileSystem, directory: Path) -> None:
     disk.create(directory / "a").append([b"123"])
     disk.create(directory / "b")

@@ -75,8 +75,12 @@ class Attempts:
         if self._failure:
             hint = "is the name spelled right, and known to this machine?"
             return f"the name {self._name} {self._failure}", hint
-        if self._scheme == "ipc" and not self._path.startswith("@") and not os.path.exists(self._path):
-            return f"there is no socket {self._path}", None
+        if self._scheme == "ipc" and not self._path.startswith("@"):
+            if not os.path.exists(self._path):
+                return f"there is no socket {self._path}", None
+            if not os.access(self._path, os.W_OK):
+                hint = "`ls -l` shows who may; the broker's keys ipc_mode and ipc_group set it"
+                return f"this user may not connect to {self._path}", hint
         match self._connects() if self._scheme == "tcp" else None:
             case True:
                 hint = "is it the port of something else? a broker's announcements have a port of their own"

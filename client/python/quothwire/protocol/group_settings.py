@@ -16,7 +16,9 @@ GROUP_BYTES_MAX = 100
 """Bytes of a group's name, so that its dead-letter topic can have the name of the topic in front of it."""
 LEASE_S_MIN = 0.01
 LEASE_S_MAX = 43_200.0
-"""Twelve hours. A lease can be extended as often as needed."""
+"""Twelve hours. A lease can be extended as often as needed, within `LEASE_TOTAL_S_MAX`."""
+LEASE_TOTAL_S_MAX = 604_800.0
+"""A week since the hand-out: a member whose handler hangs must not keep its records for ever."""
 IN_FLIGHT_MAX = 10_000_000
 ATTEMPTS_MAX = 1_000
 BACKOFF_STEPS_MAX = 32

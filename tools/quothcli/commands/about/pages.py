@@ -19,6 +19,7 @@ _DOCUMENTS = {
     "concepts": ("client/CONCEPTS.md", "topic, pointer, batch, durability, transaction"),
     "groups": ("client/GROUPS.md", "consumer groups: promises, leases, order, dead letters, commands"),
     "operations": ("systemd/OPERATIONS.md", "operate, monitor, back up, upgrade, size, secure"),
+    "security": ("systemd/SECURITY.md", "who may attack, what protects against what, and what does not"),
     "rules": ("broker/quothrules/RULES.md", "routing rules: files, conditions, templates, what they promise"),
     "protocol": ("client/PROTOCOL.md", "the wire contract, with every error code and limit"),
     "format": ("broker/FORMAT.md", "the bytes on disk, and what is done about damage"),
