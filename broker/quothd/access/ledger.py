@@ -10,6 +10,15 @@ from quothd.access.quota import Quota, quota_exceeded
 Limits = Mapping[Quota, int]
 RATE_S = 60.0
 """The time in which `Quota.TOPIC_CREATIONS` counts."""
+COUNTED = (
+    Quota.CONNECTIONS,
+    Quota.REQUESTS,
+    Quota.REQUEST_BYTES,
+    Quota.WAITS,
+    Quota.TOPICS,
+    Quota.STORE_BYTES,
+)
+"""The quotas of amounts that a ledger holds. The topics know the others."""
 ALL = ""
 """Stands for all clients together, and for the process of an embedded broker."""
 
@@ -29,6 +38,11 @@ class Ledger:
     def used(self, client: str, quota: Quota) -> int:
         """Return what a client has, or all together for `ALL`."""
         return self._used[client, quota]
+
+    def amounts(self, client: str) -> dict[str, list[int]]:
+        """Return what a client has and may have, by the name of the quota; -1: there is no limit."""
+        limits = self.limits_of(client)
+        return {str(quota): [self._used[client, quota], limits.get(quota, -1)] for quota in COUNTED}
 
     def check(self, client: str, quota: Quota, number: int = 1) -> None:
         """Raise ``quota_exceeded`` if a client may not have so much more.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from quothd.access.access import scope_of
 from quothd.access.topic_scope import TopicScope
@@ -80,7 +81,8 @@ class BrokerInfo:
                 client = pending.client
                 is_operator = client is None or client.is_operator
                 status = self._status if is_operator else self._visible_status
-                return responder.reply(status(request, scope_of(client)))
+                amounts = self._dispatcher.access.amounts(client, request.limit)
+                return responder.reply(status(request, scope_of(client), amounts))
             case _ if pending.operation is Operation.HELLO:
                 return responder.reply(self._welcome())
             case _:
@@ -118,7 +120,7 @@ class BrokerInfo:
         where = self._bound.announcements, self._bound.announcements_port
         return Welcome(SERVER, [binary_codec.VERSION], operations, limits, *where)
 
-    def _visible_status(self, request: GetStatus, scope: TopicScope) -> Status:
+    def _visible_status(self, request: GetStatus, scope: TopicScope, clients: dict[str, Any]) -> Status:
         """Return the status for a client that is no admin of all topics: only of what it may see."""
         registry = self._dispatcher.registry
         return Status(
@@ -131,9 +133,10 @@ class BrokerInfo:
             waits=0,
             counters={},
             states=registry.states(request.after, request.limit, scope),
+            clients=clients,
         )
 
-    def _status(self, request: GetStatus, scope: TopicScope) -> Status:
+    def _status(self, request: GetStatus, scope: TopicScope, clients: dict[str, Any]) -> Status:
         dispatcher = self._dispatcher
         return Status(
             server=SERVER,
@@ -160,6 +163,7 @@ class BrokerInfo:
                 }
             ),
             states=dispatcher.registry.states(request.after, request.limit, scope),
+            clients=clients,
         )
 
 

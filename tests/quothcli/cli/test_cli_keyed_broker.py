@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.deadlines import eventually
 from kit.machine.commands import Command
 from quothlog import Log
 
@@ -89,6 +92,22 @@ def test_unknown_key_and_no_key_are_refused_with_their_source(quoth: Command, al
             happened, _ = quoth(*line, *typed, "--timeout", "60", environment=environment).refused(1)
             assert "auth_failed: " in happened
             assert happened.endswith(said), happened
+
+
+def test_status_shows_what_each_client_has_of_its_quotas(
+    quoth: Command, keyed: BrokerProcess, alice: str, folder: Path
+) -> None:
+    with (folder / "clients.toml").open("a") as clients:
+        clients.write("[clients.alice.quota]\ntopics = 5\nconnections = 1_000\n")
+    os.kill(keyed.pid, signal.SIGHUP)
+    assert quoth("pub", "t", "a", "--key-file", alice).status == 0
+
+    def shown() -> bool:
+        return "client alice: connections 1 of 1,000, topics 1 of 5" in quoth("status", "--key", alice).err
+
+    eventually(shown, "the reload is done")
+    (found,) = quoth("status", "--format", "json", "--key-file", alice).objects
+    assert found["clients"]["alice"]["topics"] == [1, 5]
 
 
 def test_commands_for_records_of_a_group_have_the_same_key(quoth: Command, alice: str) -> None:

@@ -234,3 +234,20 @@ def test_a_program_beyond_the_quota_of_connections_gets_an_error(known: Callable
     eventually(lambda: used(broker, Quota.CONNECTIONS) == 0, "it has left")
     with quoth.connect(broker.broker.urls[0], key=broker.keys["alice"]) as client:
         assert client.publish("t", b"y")
+
+
+def test_a_status_shows_quotas_and_what_is_used_of_them(known: Callable[..., Any]) -> None:
+    """Of all clients for an operator, as many as asked for; of itself for any other client."""
+    broker = known(limited(topics=3, connections=2))
+    alice, bob = broker.fast("alice"), broker.fast("bob")
+    alice.publish("t", [b"x"])
+    bob.publish("u", [b"x"])
+    eventually(lambda: used(broker, Quota.REQUESTS) == 0, "the publish is done")
+    for operator in (alice, broker.owner):
+        found = operator.status().clients
+        assert list(found) == ["alice", "bob", "quoth.rules"]
+        assert (found["alice"]["topics"], found["alice"]["connections"]) == ([1, 3], [1, 2])
+        assert (found["bob"]["topics"], found["bob"]["connections"]) == ([1, -1], [1, -1])
+        assert list(operator.status(limit=1).clients) == ["alice"]
+        assert operator.status(limit=0).clients == {}
+    assert bob.status().clients == {"bob": found["bob"]}

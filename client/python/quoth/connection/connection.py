@@ -212,9 +212,7 @@ class Link:
         refused = self.refused
         assert refused is not None
         doubt = "; whether it took effect is not known" if is_sent and self.may_have_sent else ""
-        begin = (
-            "" if what == "hello" else f"{what}: "
-        )  # the first request of each client, which no user has made
+        begin = "" if what == "hello" else f"{what}: "  # each client begins with hello, unasked
         return error(refused.code, f"{begin}{refused.text}{doubt}", refused.hint)
 
     def receive(self) -> Answer | None:

@@ -261,7 +261,10 @@ class RollTopic(Request, operation=Operation.ROLL, reply=TopicInfo):
 
 
 class Status(Value):
-    """The state of the broker. uptime: seconds. states: topic name -> its letters, as in `TopicInfo`."""
+    """The state of the broker. uptime: seconds. states: topic name -> its letters, as in `TopicInfo`.
+
+    clients: name of a client -> name of a quota -> what the client has, and its limit, -1 for none.
+    """
 
     server: str
     pid: Number
@@ -272,6 +275,7 @@ class Status(Value):
     waits: Number
     counters: dict[str, Any]
     states: dict[str, Any]
+    clients: dict[str, Any] = field(default_factory=dict, metadata=LATER)
 
 
 class GetStatus(Request, operation=Operation.STATUS, reply=Status):

@@ -131,7 +131,11 @@ def _fields(kind: Any) -> dict[str, _Field]:
 @cache
 def _later(kind: Any) -> list[tuple[str, Any]]:
     """Return the fields that are not sent while they have their default, with it."""
-    return [(field.name, field.default) for field in fields(kind) if "later" in field.metadata]
+    return [
+        (field.name, field.default if field.default_factory is MISSING else field.default_factory())
+        for field in fields(kind)
+        if "later" in field.metadata
+    ]
 
 
 @cache

@@ -31,6 +31,8 @@ _WRONG = (
 """Counters that `quoth status` reports unless they are 0."""
 ROWS_MAX = 1_000
 """Topics that are shown by default; each takes a request."""
+_SIZES = ("store_bytes", "request_bytes")
+"""Quotas that are counted in bytes."""
 _NAME_MAX = 24
 """Width of the column of names; a longer name moves the others."""
 _HEADINGS = ("TOPIC", "RECORDS", "BYTES", "OLDEST", "NEWEST", "LAG", "KEEPS")
@@ -54,8 +56,8 @@ def status(
     OLDEST and NEWEST are the ages of the oldest and the newest record that is kept. LAG is how many records
     the consumer of --cursor FILE is behind, or how long if that is not known; without FILE there is none.
     KEEPS is the retention: the age and the size above which the oldest records are removed. The totals go
-    to stderr. --format json prints one object, with the topics in its list "rows". No topic is
-    opened for it.
+    to stderr, and what each client has of its quotas, which only an admin of all topics sees of others.
+    --format json prints one object, with the topics in its list "rows". No topic is opened for it.
     """
     if cursor is not None and session.format is Format.RAW:
         raise BadParameter("raw prints names only: use text or json to see a lag", param_hint="--cursor")
@@ -82,6 +84,9 @@ def status(
         + f"up {span_text(found.uptime)}"
         + (f", {found.directory}" if found.directory else "")
     )
+    for name, amounts in found.clients.items():
+        if text := quotas_text(amounts):
+            say(f"client {name}: {text}")
     if damage := damage_text(found):
         say(f"quoth: something was damaged: {damage}; `quoth log verify {found.directory}` tells more")
     if letters := letters_text(found):
@@ -116,6 +121,16 @@ def _columns(info: TopicInfo, records: int | None, seconds: float | None, now: f
         kept.append(format_size(info.settings["max_bytes"]).replace(" ", ""))
     keeps = (" ".join(kept) or "all") + (f"  {printable(info.problem)}" if info.problem else "")
     return printable(info.name), f"{info.count:,}", bytes_text(info.bytes), *ages, lag, keeps
+
+
+def quotas_text(amounts: dict[str, list[int]]) -> str:
+    """List what a client has, and its limits; leaves out what is neither in use nor limited."""
+    parts = []
+    for quota, (used, limit) in amounts.items():
+        if used or limit >= 0:
+            shown = [bytes_text(one) if quota in _SIZES else f"{one:,}" for one in (used, limit)]
+            parts.append(f"{quota} {' of '.join(shown if limit >= 0 else shown[:1])}")
+    return ", ".join(parts)
 
 
 def damage_text(found: Status) -> str:
