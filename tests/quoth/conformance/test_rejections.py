@@ -86,7 +86,9 @@ def quoth_pub(keyed: KeyedBroker, key: Path | None, connected: Connected, librar
     command = [str(word) for word in (library / "examples/quoth-pub", *options, keyed.url, TOPIC)]
     with (
         quoth.connect(keyed.url, key=keyed.owner) as beside,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process,
+        subprocess.Popen(
+            command, bufsize=0, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+        ) as process,
     ):
         assert process.stdin is not None
         assert process.stderr is not None
@@ -97,12 +99,10 @@ def quoth_pub(keyed: KeyedBroker, key: Path | None, connected: Connected, librar
 
         try:
             process.stdin.write(b"two\n")
-            process.stdin.flush()
             eventually(is_stored_or_over, "the record is stored")
             if process.poll() is None:
                 connected()
                 process.stdin.write(b"three\n")
-                process.stdin.flush()
         except BrokenPipeError:
             pass  # it was refused before
         return the_error_in(process.stderr.read().decode())
