@@ -53,16 +53,22 @@ class Access:
             return None
         return self.clients.of_key(user_id)
 
-    def meet(self, connection: Connection) -> None:
-        """Count a connection for its client; beyond the quota all its requests are refused."""
+    def meet(self, connection: Connection) -> bool:
+        """Count a connection for its client; beyond the quota all its requests are refused.
+
+        Returns False if its key is not in the clients file any more.
+        """
         client = self.client_of(connection.user_id)
         if client is None:
-            return
+            return True
+        if client is STRANGER:
+            return False
         try:
             self.ledger.charge(client.name, Quota.CONNECTIONS)
             connection.counts_for = client.name
         except QuothError as problem:
             connection.problem = problem
+        return True
 
     def leave(self, connection: Connection) -> None:
         """Count a connection no more, which has ended."""

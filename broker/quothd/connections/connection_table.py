@@ -80,7 +80,7 @@ class ConnectionTable:
         watch: MemoryWatch,
         monitor: Monitor,
         counters: Counter[str],
-        met: Callable[[Connection], None],
+        met: Callable[[Connection], bool],
         left: Callable[[Connection], None],
     ) -> None:
         self.connections_max = config.connections_max
@@ -128,6 +128,7 @@ class ConnectionTable:
 
         Returns False if the message has to be dropped, since the client has chosen its route: with a key,
         since another client could choose it, too, and get its answers; else if it is like those of libzmq.
+        The same holds for a key that was revoked between the handshake and the first message.
         """
         descriptor, key = sender
         user_id = key.decode() if descriptor >= 0 else None
@@ -153,7 +154,10 @@ class ConnectionTable:
         self.routes[route] = connection
         if descriptor >= 0 or not self._has_keys:
             self.users[route] = key
-        self._met(connection)
+        if not self._met(connection):
+            if accepted is not None:
+                self._end(accepted, "revoked", now)
+            return False
         if connection.problem is not None:
             self._refused[connection] = now + GOODBYE_S
         return True

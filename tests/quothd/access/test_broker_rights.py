@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
-from kit.broker.peers import FastPeer, Peers, code_of, refused
+from kit.broker.peers import FastPeer, Peers, code_of, refused, set_key
 from kit.broker.requests import example
 from kit.disk.logs import encoded
-from kit.keys import DENIED, SUCCEEDED, handshake
+from kit.keys import DENIED, SUCCEEDED, end_of_handshake, handshake
 from kit.text.wording import error_of
 from quothd.access.rights import RIGHTS, Right
 from quothwire.errors import QuothError
@@ -281,3 +282,21 @@ def test_a_reload_without_a_right_or_a_client_has_an_effect_on_connected_clients
     broker.reload(alice(publish="t"))
     assert handshake(peers.context, url, key) == SUCCEEDED
     broker.fast("alice").publish("t", [b"x"])
+
+
+def test_a_key_that_is_revoked_before_its_first_message_has_its_connection_ended(
+    known: Callable[..., Any], peers: Peers
+) -> None:
+    broker = known(alice(publish="*"))
+    url, key = broker.broker.urls[0], broker.keys["alice"]
+    with peers.context.socket(zmq.DEALER) as socket:
+        socket.set(zmq.LINGER, 0)
+        set_key(socket, key)
+        with socket.get_monitor_socket(SUCCEEDED | DENIED) as monitor:
+            socket.connect(url)
+            assert end_of_handshake(monitor) == SUCCEEDED
+            broker.reload("")
+            socket.send_multipart([b"", b"ping"])
+            assert end_of_handshake(monitor) == DENIED, "its connection was ended, and it is refused now"
+            assert not socket.poll(0)
+            socket.disable_monitor()
