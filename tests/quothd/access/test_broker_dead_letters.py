@@ -52,7 +52,7 @@ def letters_are_stored_against(good: FastPeer, bad: FastPeer) -> None:
         assert codes[NUMBERS_FROM] == "bad_batch"
         reject(good)
         eventually(lambda: value in good.values(DEAD), "the letter is stored")  # noqa: B023
-    assert good.call(DescribeGroup("g"), "jobs").dead == 2
+    eventually(lambda: good.call(DescribeGroup("g"), "jobs").dead == 2, "the group has finished both")
     assert [value for value in good.values(DEAD) if value != b"bad"] == [b"a", b"b"]
 
 
