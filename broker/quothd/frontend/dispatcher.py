@@ -170,6 +170,7 @@ class Dispatcher:
                     raise unknown_topic(request.topic)
                 self._keep(request)
                 return
+            self.scheduler.check_creation()
             entry = self.registry.create(request, self.config, now)
         else:
             _check_entry(entry, request, self.config, self.access)

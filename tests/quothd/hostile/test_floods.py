@@ -28,7 +28,6 @@ UNBOUNDED = {
     "slow_readers",
     "waits",
     "large_publishes",
-    "topics",
     *("unread_publishes", "staged_applications", "groups"),  # for the latency of the good client alone
 }
 """Floods that need bounds which the broker does not have yet."""
