@@ -174,6 +174,7 @@ class Dispatcher:
                 self._keep(request)
                 return
             self._in_work.check(request)
+            self.scheduler.check_creation()
             entry = self.registry.create(request, self.config, now)
         else:
             _check_entry(entry, request, self.config, self.access)

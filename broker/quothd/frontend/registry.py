@@ -106,8 +106,8 @@ class RegistryEntry:
     executor: None while the topic is not active. info: None until the log has been opened once. outstanding:
     requests that are accepted and have no answer. queued: those of them that wait until the topic is open.
     in_work: those that the executor has. makes_way: the topic gets no more requests, so that another one can
-    be opened. scanned: bytes that its opening has scanned, of those that it has to. deletion: the request
-    that deletes it once all others are answered.
+    be opened. was_new: its present opening has created it. scanned: bytes that its opening has scanned, of
+    those that it has to. deletion: the request that deletes it once all others are answered.
     """
 
     metadata: TopicMetadata
@@ -121,6 +121,7 @@ class RegistryEntry:
     queued: list[PendingRequest] = field(default_factory=list)
     in_work: int = 0
     makes_way: bool = False
+    was_new: bool = False
     deletion: PendingRequest | None = None
     opening_since: float = 0.0
     scanned: tuple[int, int] = (0, 0)

@@ -6,11 +6,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+import pytest
+
 from quothd.frontend.registry import RegistryEntry, State, Transition
-from quothd.frontend.scheduler import OPEN_S, Scheduler
+from quothd.frontend.scheduler import CREATIONS_MAX, OPEN_S, Scheduler
 from quothd.requests.events import Close
 from quothd.topics.metadata import TopicMetadata
 from quothlog.datadir.topic_file import TopicFile
+from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
 
 
@@ -152,3 +155,70 @@ def test_random_requests_never_exceed_the_active_topics_and_are_all_served(rng: 
         active = [one for one in topics.entries if one.executor is not None]
         assert {one.state for one in active} <= {State.OPENING, State.OPEN, State.CLOSING}
     assert len(served) == len(topics.entries)
+
+
+def new_topics(count: int) -> list[RegistryEntry]:
+    names = [f"new-{number}" for number in range(count)]
+    return [
+        RegistryEntry(TopicMetadata(None, TopicFile(name, 1, TopicSettings())), is_new=True) for name in names
+    ]
+
+
+def test_a_flood_of_new_topics_closes_no_topic_in_use_beyond_its_share() -> None:
+    topics = Topics(8, count=7)
+    topics.open(*topics.entries)
+    new = new_topics(20)
+    topics.open(*new)
+    for turn in range(1, 50):
+        topics.scheduler.tick(turn * OPEN_S / 4)
+        for one in [*topics.scheduler.active.values()]:
+            if one.state is State.OPENING:
+                one.step(Transition.OPENED)
+            elif one.state is State.CLOSING:
+                topics.close(one, turn * OPEN_S / 4)
+    assert {one.state for one in new} <= {State.OPEN, State.HIBERNATING}, "each was created"
+    kept = [one for one in topics.entries if one.state is State.OPEN and not one.makes_way]
+    assert len(kept) >= 6, "two of eight may be new, and one place was free"
+
+
+def test_a_topic_that_exists_is_opened_before_new_ones_that_have_waited_longer() -> None:
+    topics = Topics(4, count=4)
+    a, *others = topics.entries
+    topics.open(*others)
+    for one in others:
+        one.outstanding = one.in_work = 1
+    first, *new = new_topics(10)
+    topics.open(first, *new)
+    topics.scheduler.need(a, OPEN_S / 2)
+    topics.scheduler.tick(OPEN_S / 2)
+    assert first.state is State.CLOSING, "the new one closes, and none in use"
+    topics.close(first, OPEN_S / 2)
+    assert a.state is State.OPENING
+    assert [one.state for one in others] == [State.OPEN] * 3
+    assert {one.state for one in new} == {State.QUEUED}
+
+
+def test_a_new_topic_is_opened_though_topics_that_exist_wait_without_end() -> None:
+    topics = Topics(1)
+    a, b, c, *_ = topics.entries
+    (new,) = new_topics(1)
+    topics.open(a, b, c, new)
+    for _ in range(2):
+        (active,) = topics.scheduler.active.values()
+        if active.state is State.OPENING:
+            active.step(Transition.OPENED)
+            topics.scheduler.assign(0.0)
+        topics.close(active)
+    assert new.state is not State.QUEUED
+
+
+def test_requests_that_create_are_refused_while_too_many_new_topics_wait() -> None:
+    topics = Topics(1)
+    first, *new = new_topics(CREATIONS_MAX + 1)
+    topics.scheduler.need(first, 0.0)
+    for one in new:
+        topics.scheduler.check_creation()
+        topics.scheduler.need(one, 0.0)
+    with pytest.raises(QuothError, match="new topics wait") as refused:
+        topics.scheduler.check_creation()
+    assert (refused.value.code, refused.value.retryable) == ("busy", True)
