@@ -19,7 +19,7 @@ SHARE = 4
 """By default a broker takes this part of what there is: a machine has other things to do."""
 LOOK_S, LOOK_SOON_S = 0.1, 0.02
 """Between two looks, and while more than `SOON_PART` is used: loopback brings 40 MB in 20 ms."""
-SOON_PART, SHORT_PART, REFUSED_PART = 0.35, 0.5, 0.75
+SOON_PART, SHORT_PART, REFUSED_PART = 0.25, 0.4, 0.7
 """Of the limit: above the second, connections are ended until the rest is free, above the third, requests
 that need memory are refused. What comes between two looks has to fit above."""
 GIVE_BACK_S, GIVE_BACK_SOON_S = 5.0, 0.5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from typing import Generic, TypeVar
 
 from quothd.access.ledger import Ledger
@@ -19,6 +19,8 @@ from quothwire.errors import error
 
 Item = TypeVar("Item")
 _SLACK = 16
+LEFT_MAX = 500
+"""Fetches of a connection that has ended are dropped in slices of so many, which take 2 ms."""
 
 
 class Schedule(Generic[Item]):
@@ -95,6 +97,7 @@ class PendingFetches:
         self._by_group: defaultdict[str, dict[str, dict[PendingRequest, None]]] = defaultdict(dict)
         self._group_afters: dict[tuple[str, str], int] = {}
         self._retries: Schedule[tuple[str, str]] = Schedule()
+        self._left: deque[Connection] = deque()
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -163,17 +166,27 @@ class PendingFetches:
         return self._end(requests)
 
     def take_left(self, connection: Connection) -> None:
-        """Drop the fetches of a connection that has ended."""
-        self._end([*connection.parked])
+        """Drop the fetches of a connection that has ended, a slice of them at each `take_expired`."""
+        if connection.parked:
+            self._left.append(connection)
 
     def take_expired(self, now: float) -> list[PendingRequest]:
         """Take the fetches whose deadline has passed."""
+        if self._left:
+            self._drop_slice()
         return self._end(self._deadlines.take_due(now))
 
     def next_due(self) -> float | None:
         """Return the monotonic time of the next call of `take_expired` and `take_retries`."""
-        dues = self._deadlines.next_due(), self._retries.next_due()
+        dues = self._deadlines.next_due(), self._retries.next_due(), 0.0 if self._left else None
         return min((due for due in dues if due is not None), default=None)
+
+    def _drop_slice(self) -> None:
+        """Drop some fetches of a connection that has ended."""
+        parked = self._left[0].parked
+        self._end([*islice(parked, LEFT_MAX)])
+        if not parked:
+            self._left.popleft()
 
     def _end(self, requests: list[PendingRequest]) -> list[PendingRequest]:
         for request in requests:

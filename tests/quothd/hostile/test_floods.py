@@ -22,13 +22,15 @@ from kit.scale import long_form, times
 
 USUAL = {"subscriptions", "small_parts", "unread", "waits", "topics"}
 """Floods that are tried one by one each time: those that have killed or frozen a broker."""
+TOGETHER_SLOW_S = 0.3
+"""A p99 that is good enough while seventeen floods compete for the core of the broker."""
 LOGGED_PER_S = 50
 """Lines that the broker may log, whatever an attacker does."""
 
 pytestmark = [needs_proc, pytest.mark.alone]
 
 
-def hold_bounds(under: AttackedBroker, figures: Figures, peer: FastPeer) -> None:
+def hold_bounds(under: AttackedBroker, figures: Figures, peer: FastPeer, slow_s: float = SLOW_S) -> None:
     """Check that a broker kept its bounds under attack and lost no acknowledged record."""
     print(figures)
     for flood, sent in figures.sent.items():
@@ -38,7 +40,7 @@ def hold_bounds(under: AttackedBroker, figures: Figures, peer: FastPeer) -> None
     assert under.broker.exit_status is None, under.broker.stderr
     assert figures.peak < MEMORY_MAX, str(figures)
     assert figures.settled_s < inf, str(figures)
-    assert figures.flooded.p99 < max(SLOWER_MAX * figures.quiet.p99, SLOW_S), str(figures)
+    assert figures.flooded.p99 < max(SLOWER_MAX * figures.quiet.p99, slow_s), str(figures)
     under.client.end()
     stored = [record.pointer for record in peer.read_all(TOPIC)]
     assert stored[: len(under.client.acknowledged)] == under.client.acknowledged
@@ -67,4 +69,4 @@ def test_all_floods_together_leave_the_broker_within_its_bounds_and_a_good_clien
     peer = peers.fast(broker)
     with attacked(broker, peer) as under:
         figures = under.measure([*FLOODS], quiet_s=times(1, 10), flood_s=times(5, 150))
-        hold_bounds(under, figures, peer)
+        hold_bounds(under, figures, peer, TOGETHER_SLOW_S)
