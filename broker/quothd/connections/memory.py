@@ -22,6 +22,9 @@ LOOK_S, LOOK_SOON_S = 0.1, 0.02
 SOON_PART, SHORT_PART, REFUSED_PART = 0.25, 0.4, 0.7
 """Of the limit: above the second, connections are ended until the rest is free, above the third, requests
 that need memory are refused. What comes between two looks has to fit above."""
+FREED_PART = 3
+"""Of what is too much: libzmq frees what a connection held when its I/O thread comes to it, and more comes
+until then."""
 GIVE_BACK_S, GIVE_BACK_SOON_S = 5.0, 0.5
 """Between two times that freed memory is given back to the system, and while memory is short: each takes up
 to 0.1 s a GB, in which other threads allocate little."""
@@ -94,7 +97,7 @@ class MemoryWatch:
             needed = min(needed, allocated + INTERPRETER_BYTES)
         self.is_short = needed > self.limit * REFUSED_PART
         if needed > most:
-            free(needed - most, now)
+            free(FREED_PART * (needed - most), now)
         if is_due and (self.used > most or self.used - needed > FREE_BYTES_MAX):
             give_back_memory()
             self._give_back_at = now + (GIVE_BACK_SOON_S if self.used > most else GIVE_BACK_S)

@@ -14,6 +14,7 @@ from kit.machine.processes import needs_proc
 from quothd.connections import kernel
 from quothd.connections.memory import (
     FREE_BYTES_MAX,
+    FREED_PART,
     INTERPRETER_BYTES,
     LOOK_S,
     LOOK_SOON_S,
@@ -58,7 +59,7 @@ def test_memory_is_freed_above_a_part_of_the_limit_and_looked_at_more_often_befo
     assert measured.freed == []
     measured.resident = measured.allocated = 600 * MIB
     measured.look()
-    assert measured.freed == [600 * MIB - int(LIMIT * SHORT_PART)]
+    assert measured.freed == [FREED_PART * (600 * MIB - int(LIMIT * SHORT_PART))]
     assert not measured.watch.is_short
     measured.resident = measured.allocated = int(LIMIT * REFUSED_PART) + MIB
     measured.look()
@@ -74,13 +75,13 @@ def test_memory_that_is_free_but_resident_ends_no_connection(measured: MeasuredP
     assert measured.freed == []
     measured.allocated = 480 * MIB
     measured.look()
-    assert measured.freed == [480 * MIB + INTERPRETER_BYTES - int(LIMIT * SHORT_PART)]
+    assert measured.freed == [FREED_PART * (480 * MIB + INTERPRETER_BYTES - int(LIMIT * SHORT_PART))]
 
 
 def test_without_the_numbers_of_the_allocator_resident_memory_counts(measured: MeasuredProcess) -> None:
     measured.resident, measured.allocated = 700 * MIB, None
     measured.look()
-    assert measured.freed == [700 * MIB - int(LIMIT * SHORT_PART)]
+    assert measured.freed == [FREED_PART * (700 * MIB - int(LIMIT * SHORT_PART))]
 
 
 def test_without_a_limit_there_is_no_thread() -> None:

@@ -22,7 +22,7 @@ from kit.scale import long_form, times
 
 USUAL = {"subscriptions", "small_parts", "unread", "waits", "topics"}
 """Floods that are tried one by one each time: those that have killed or frozen a broker."""
-TOGETHER_SLOW_S = 0.3
+TOGETHER_SLOW_S = 0.4
 """A p99 that is good enough while seventeen floods compete for the core of the broker."""
 LOGGED_PER_S = 50
 """Lines that the broker may log, whatever an attacker does."""
