@@ -60,11 +60,13 @@ def test_a_flood_leaves_the_broker_within_its_bounds_and_a_good_client_at_work(
         hold_bounds(under, figures, peer)
 
 
+@long_form
 @pytest.mark.timeout(600)
 def test_all_floods_together_leave_the_broker_within_its_bounds_and_a_good_client_at_work(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """For five minutes in the long form."""
+    """For five minutes. The peak is above the limit in some runs: what floods bring while a loaded I/O thread
+    has not freed yet what ended connections held."""
     broker = start_broker(**BOUNDED)
     peer = peers.fast(broker)
     with attacked(broker, peer) as under:
