@@ -278,7 +278,8 @@ class ConnectionTable:
     def end_largest(self, size: int, now: float) -> int:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.
 
-        The thread that watches the memory calls it: so it looks at a copy of the table, and changes nothing.
+        The thread that watches the memory calls it: it looks at a copy of the table, and changes nothing but
+        the counters and times of the log, where a lost increment does no harm.
 
         A message of many small frames takes a multiple of its bytes, so that more may become free. The system
         does not count what comes over ipc: without a better candidate, all of these connections are ended.
