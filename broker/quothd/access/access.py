@@ -85,7 +85,7 @@ class Access:
         if connection.problem is not None:
             raise connection.problem
         request.client = client = self.client_of(connection.user_id)
-        about = {"key": connection.user_id or "", "address": connection.peer}
+        about = {"key": connection.user_id or "", "address": connection.socket.peer}
         if client is not None:
             about["client"] = client.name
         if self._audit is not None:

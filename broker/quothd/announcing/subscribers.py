@@ -10,7 +10,7 @@ import zmq
 from quothd.announcing.sockets import Publisher
 from quothd.announcing.subscriptions import PrefixesFor, Subscriber, Subscriptions
 from quothd.config.config import Config
-from quothd.connections import kernel
+from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.service.log_events import note
 
 REPORTS_MAX = 1_000_000
@@ -52,7 +52,7 @@ class Subscribers:
         """Take the reports of connections that were accepted or have ended. Necessary after each poll."""
         for event, descriptor in self._monitor.events(REPORTS_MAX):
             if event == zmq.EVENT_ACCEPTED:
-                self.subscriptions.accept(descriptor, _peer_of(descriptor))
+                self.subscriptions.accept(_socket_of(descriptor))
             elif event == zmq.EVENT_DISCONNECTED:
                 self.subscriptions.disconnect(descriptor)
 
@@ -106,7 +106,7 @@ class Subscribers:
         self._logged += 1
         now = self._monotonic()
         if now - self._log_at >= LOGGED_S:
-            about = {"peer": subscriber.peer or "ipc", "subscriptions": subscriber.count}
+            about = {"peer": subscriber.socket.peer or "ipc", "subscriptions": subscriber.count}
             note("subscriber_closed", **about, limit=limit, closed=self._logged)
             self._log_at, self._logged = now, 0
 
@@ -115,15 +115,15 @@ class Subscribers:
         self.take_reports()
         if self.subscriptions.end(subscriber):
             self.closed += 1
-            kernel.end(subscriber.descriptor, subscriber.peer)
+            subscriber.socket.end()
 
 
-def _peer_of(descriptor: int) -> str:
-    """Return the peer of a connection; empty if it has ended, which a report will say."""
+def _socket_of(descriptor: int) -> AcceptedSocket:
+    """Return the socket of a connection, without a peer if it has ended, which a report will say."""
     try:
-        return kernel.peer_of(descriptor)
+        return accepted_socket(descriptor)
     except OSError:
-        return ""
+        return AcceptedSocket(descriptor)
 
 
 def _user_id_of(frame: zmq.Frame) -> str:

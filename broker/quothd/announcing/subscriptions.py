@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quothd.connections.kernel import AcceptedSocket
+
 PREFIX_BYTES_FREE = 32
 """A prefix counts as one more for every so many bytes of it: libzmq needs memory for each byte."""
 LEFT_MAX = 1_000
@@ -31,17 +33,15 @@ def every_prefix(_user_id: str, prefix: bytes) -> list[bytes]:
 
 @dataclass(slots=True, eq=False)
 class Subscriber:
-    """A connection. descriptor: of libzmq's socket. peer: its address, empty for ipc.
+    """A connection. socket: libzmq's. user_id: the public key of the client, None until its first message.
 
-    user_id: the public key of the client, None until its first message. asked: what the client has subscribed
-    to, and what it gets for each. gets: the prefixes that it gets, and for how many of those. count: of what
-    it has asked for, with the weight of long prefixes. free: so much of it counts for no limit. reused: its
-    descriptor was another connection's, which may have left messages. ended: the broker has ended it, and
-    ignores what comes.
+    asked: what the client has subscribed to, and what it gets for each. gets: the prefixes that it gets, and
+    for how many of those. count: of what it has asked for, with the weight of long prefixes. free: so much of
+    it counts for no limit. reused: its descriptor was another connection's, which may have left messages.
+    ended: the broker has ended it, and ignores what comes.
     """
 
-    descriptor: int
-    peer: str
+    socket: AcceptedSocket
     user_id: str | None = None
     asked: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
     gets: dict[bytes, int] = field(default_factory=dict)
@@ -69,10 +69,11 @@ class Subscriptions:
 
     # -- connections ----------------------------------------------------------------------------------------
 
-    def accept(self, descriptor: int, peer: str) -> None:
+    def accept(self, socket: AcceptedSocket) -> None:
         """Note a new connection."""
+        descriptor = socket.descriptor
         self.disconnect(descriptor)
-        new = self._subscribers[descriptor] = Subscriber(descriptor, peer, reused=descriptor in self._used)
+        new = self._subscribers[descriptor] = Subscriber(socket, reused=descriptor in self._used)
         self._used.add(descriptor)
         if new.reused:
             self._reused.append(new)
@@ -100,7 +101,7 @@ class Subscriptions:
 
     def end(self, subscriber: Subscriber) -> bool:
         """Ignore a connection from now on, and count it no more. False if it has ended before."""
-        is_there = self.find(subscriber.descriptor) is subscriber
+        is_there = self.find(subscriber.socket.descriptor) is subscriber
         self.count -= subscriber.count * is_there
         subscriber.ended = True
         return is_there
@@ -145,13 +146,14 @@ class Subscriptions:
     def excess(self, subscriber: Subscriber) -> tuple[Subscriber, str] | None:
         """Return the connection that has to end after a subscription of one, and the key of the limit.
 
-        Where all together have too many, it is the one with most: those with few stay.
+        Where all together have too many, it is the one with most, whatever an earlier connection has left of
+        that: those with few stay.
         """
         if subscriber.count - subscriber.free > self.most_of_one:
             return subscriber, "connection_subscriptions_max"
         if self.count > self.most:
             open_ones = (one for one in self._subscribers.values() if not one.ended)
-            return max(open_ones, key=lambda one: one.count - one.free), "subscriptions_max"
+            return max(open_ones, key=lambda one: one.count), "subscriptions_max"
         return None
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from threading import Lock
 from typing import Any, TypeAlias
 
-from quothd.connections.kernel import Counters
+from quothd.connections.kernel import IN_PROCESS, AcceptedSocket, Counters
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
 
@@ -62,31 +62,28 @@ class ReplyMemory:
 class Connection:
     """One connection. The front end's thread owns it; other threads may use `room` and `hold`.
 
-    route: the address that the ROUTER gave it. descriptor: of libzmq's socket, -1 for a client in this
-    process. peer: its address and port, empty for ipc. user_id: the public key of the client, empty without
-    keys, None for a client in this process. is_gone: it has ended. parked: its fetches that wait. received:
-    bytes that had come when the kernel was asked last. uncounted: those of its messages since then, a little
-    more than came. held: bytes of replies. queued: those of them that libzmq or the kernel may hold.
+    route: the address that the ROUTER gave it. socket: libzmq's. user_id: the public key of the client, empty
+    without keys, None for a client in this process. is_gone: it has ended. parked: its fetches that wait.
+    received: bytes that had come when the kernel was asked last. uncounted: those of its messages since then,
+    a little more than came. held: bytes of replies. queued: those of them that libzmq or the kernel may hold.
     counts_for: the client whose quota it takes from, None for none. problem: the answer to all its requests
     if it is beyond that quota.
     """
 
     __slots__ = (
-        "_acknowledged", "_credit", "_memory", "_moved_at", "_queue", "_unread", "counts_for", "descriptor",
-        "held", "is_gone", "parked", "peer", "problem", "queued", "received", "route", "uncounted", "user_id",
+        "_acknowledged", "_credit", "_memory", "_moved_at", "_queue", "_unread", "counts_for", "held",
+        "is_gone", "parked", "problem", "queued", "received", "route", "socket", "uncounted", "user_id",
     )  # fmt: skip
 
     def __init__(
         self,
         memory: ReplyMemory,
         route: bytes = b"",
-        descriptor: int = -1,
-        peer: str = "",
+        socket: AcceptedSocket = IN_PROCESS,
         user_id: str | None = None,
     ) -> None:
         self.route = route
-        self.descriptor = descriptor
-        self.peer = peer
+        self.socket = socket
         self.user_id = user_id
         self.is_gone = False
         self.counts_for: str | None = None
@@ -127,7 +124,7 @@ class Connection:
 
         A client in this process is not watched: its memory is that of the program.
         """
-        if self.descriptor < 0:
+        if self.socket.descriptor < 0:
             return
         if not self._queue:
             self._acknowledged, self._credit, self._unread, self._moved_at = -1, 0, 0, now

@@ -13,14 +13,13 @@ Its client connects again and goes on, if it is able to.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import zmq
 
 from quothd.config.config import Config
-from quothd.connections import kernel
 from quothd.connections.connection import (
     LOOK_ABOVE_BYTES,
     SILENCE_S,
@@ -28,6 +27,7 @@ from quothd.connections.connection import (
     ReplyMemory,
     Sender,
 )
+from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
 from quothd.service.log_events import note
@@ -56,8 +56,7 @@ LEAST_HELD_BYTES = 2**16
 class Accepted:
     """A connection that libzmq has accepted. connection: None until its first message."""
 
-    descriptor: int
-    peer: str
+    socket: AcceptedSocket
     connection: Connection | None = None
 
 
@@ -99,6 +98,7 @@ class ConnectionTable:
         self._first_route = first_route
         self._accepted_total = 0
         self._look_at = self._now = 0.0
+        self._ended: deque[Accepted] = deque()
         self._ends: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
 
@@ -135,7 +135,7 @@ class ConnectionTable:
         if descriptor >= 0 and descriptor not in self._accepted:
             self.take_events(now)
         found = self.routes.get(route)
-        if found is not None and (found.descriptor, found.user_id) == (descriptor, user_id):
+        if found is not None and (found.socket.descriptor, found.user_id) == (descriptor, user_id):
             return True
         if descriptor >= 0 and self._is_chosen(route) and (user_id or not route[0]):
             if descriptor in self._accepted:
@@ -144,8 +144,8 @@ class ConnectionTable:
         if found is not None:
             self._forget(found)
         accepted = self._accepted.get(descriptor)
-        peer = accepted.peer if accepted is not None else ""
-        connection = Connection(self._memory, route, descriptor, peer, user_id)
+        socket = accepted.socket if accepted is not None else AcceptedSocket(descriptor)
+        connection = Connection(self._memory, route, socket, user_id)
         if accepted is not None:
             if accepted.connection is not None:
                 self._forget(accepted.connection)
@@ -177,10 +177,9 @@ class ConnectionTable:
     def count(self, connection: Connection) -> None:
         """Replace the sum of a connection's messages, which is an estimate, by the kernel's counter."""
         connection.received, connection.uncounted = connection.received + connection.uncounted, 0
-        if connection.descriptor >= 0:
-            counters = kernel.counters_of(connection.descriptor, connection.peer)
-            if counters is not None:
-                connection.received = counters.received
+        received = connection.socket.received()
+        if received is not None:
+            connection.received = received
 
     # -- reports of libzmq ----------------------------------------------------------------------------------
 
@@ -201,10 +200,10 @@ class ConnectionTable:
         self._disconnect(descriptor)
         self._accepted_total += 1
         try:
-            peer = kernel.peer_of(descriptor)
+            accepted = Accepted(accepted_socket(descriptor))
         except OSError:  # it has ended
             return
-        self._accepted[descriptor] = self._unproven[descriptor] = Accepted(descriptor, peer)
+        self._accepted[descriptor] = self._unproven[descriptor] = accepted
         if len(self._accepted) > self.connections_max:
             oldest = next(iter(self._unproven))
             self._end(self._unproven.pop(oldest), "too_many", now)  # its number is free once libzmq says so
@@ -240,11 +239,13 @@ class ConnectionTable:
         """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
         self._end_refused(now)
+        while self._ended:
+            self._note_end(self._ended.popleft(), "memory", now)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             for connection in [*self._queued]:
                 self.look(connection, now)
-                accepted = self._accepted.get(connection.descriptor)
+                accepted = self._accepted.get(connection.socket.descriptor)
                 if accepted is not None and connection.silence(now) > SILENCE_S:
                     self._end(accepted, "silent", now)
         dues = self._look_at if self._queued else None, next(iter(self._refused.values()), None)
@@ -252,7 +253,7 @@ class ConnectionTable:
 
     def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
         """Ask the kernel which of the replies to a connection have left; see `Connection.look`."""
-        counters = kernel.counters_of(connection.descriptor, connection.peer)
+        counters = connection.socket.counters()
         if counters is not None:
             connection.look(counters, now, has_sent=has_sent)
         if counters is None or not connection.queued:
@@ -271,33 +272,38 @@ class ConnectionTable:
         """End the connections that are beyond a quota, and have had time to read that."""
         for connection in [one for one, due in self._refused.items() if due <= now]:
             del self._refused[connection]
-            accepted = self._accepted.get(connection.descriptor)
+            accepted = self._accepted.get(connection.socket.descriptor)
             if accepted is not None and accepted.connection is connection:
                 self._end(accepted, "quota", now)
 
-    def end_largest(self, size: int, now: float) -> int:
+    def end_largest(self, size: int) -> int:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.
 
-        The thread that watches the memory calls it: it looks at a copy of the table, and changes nothing but
-        the counters and times of the log, where a lost increment does no harm.
+        The thread that watches the memory calls it: it looks at a copy of the table, and leaves it to the
+        front end to count the ends and to log them.
 
         A message of many small frames takes a multiple of its bytes, so that more may become free. The system
         does not count what comes over ipc: without a better candidate, all of these connections are ended.
         """
         everyone = [*self._accepted.values()]
-        rows = sorted((self._memory_of(one), one.descriptor, one) for one in everyone)
+        rows = sorted((self._memory_of(one), one.socket.descriptor, one) for one in everyone)
         freed = 0
         while rows and freed < size:
             held, _, accepted = rows.pop()
             if held < LEAST_HELD_BYTES:
                 break
             freed += held
-            self._end(accepted, "memory", now)
+            self._end_now(accepted)
         if not freed:
             for accepted in everyone:
-                if not accepted.peer:
-                    self._end(accepted, "memory", now)
+                if not accepted.socket.peer:
+                    self._end_now(accepted)
         return freed
+
+    def _end_now(self, accepted: Accepted) -> None:
+        """End a connection in the thread that watches the memory."""
+        if accepted.socket.end():
+            self._ended.append(accepted)
 
     def _memory_of(self, accepted: Accepted) -> int:
         """Return a bound of the bytes that the broker holds for a connection."""
@@ -307,19 +313,20 @@ class ConnectionTable:
 
     def _unread(self, accepted: Accepted) -> int:
         """Return the bytes that have come and are not part of a message that was received."""
-        counters = kernel.counters_of(accepted.descriptor, accepted.peer)
-        if counters is None:
+        received, connection = accepted.socket.received(), accepted.connection
+        if received is None:
             return 0
-        connection = accepted.connection
-        if connection is None:
-            return counters.received
-        return counters.received - connection.received - connection.uncounted
+        return received - (connection.received + connection.uncounted if connection is not None else 0)
 
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
-        if not kernel.end(accepted.descriptor, accepted.peer):
-            return
+        if accepted.socket.end():
+            self._note_end(accepted, reason, now)
+
+    def _note_end(self, accepted: Accepted, reason: str, now: float) -> None:
+        """Count a connection that was ended, and log it, unless one with this reason was logged just now."""
         self._counters["connections_ended"] += 1
         self._ends[reason] += 1
         if now - self._logged.get(reason, -LOGGED_S) >= LOGGED_S:
             self._logged[reason] = now
-            note("connection_ended", reason=reason, peer=accepted.peer or "ipc", count=self._ends.pop(reason))
+            peer = accepted.socket.peer or "ipc"
+            note("connection_ended", reason=reason, peer=peer, count=self._ends.pop(reason))

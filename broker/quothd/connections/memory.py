@@ -76,8 +76,8 @@ class MemoryWatch:
         self._stops = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, free: Callable[[int, float], object]) -> None:
-        """Begin to look. free: frees so many bytes, at a monotonic time, in the thread that looks."""
+    def start(self, free: Callable[[int], object]) -> None:
+        """Begin to look. free: frees so many bytes, in the thread that looks."""
         if self.limit:
             self._thread = threading.Thread(target=self._run, args=(free,), name="quoth-memory", daemon=True)
             self._thread.start()
@@ -88,7 +88,7 @@ class MemoryWatch:
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
 
-    def look(self, free: Callable[[int, float], object]) -> float:
+    def look(self, free: Callable[[int], object]) -> float:
         """Measure, and let memory be freed if it is short; returns the seconds until the next look."""
         now, most = self._monotonic(), int(self.limit * SHORT_PART)
         needed = self.used = self._resident()
@@ -97,13 +97,13 @@ class MemoryWatch:
             needed = min(needed, allocated + INTERPRETER_BYTES)
         self.is_short = needed > self.limit * REFUSED_PART
         if needed > most:
-            free(FREED_PART * (needed - most), now)
+            free(FREED_PART * (needed - most))
         if is_due and (self.used > most or self.used - needed > FREE_BYTES_MAX):
             give_back_memory()
             self._give_back_at = now + (GIVE_BACK_SOON_S if self.used > most else GIVE_BACK_S)
         return LOOK_SOON_S if self.used > self.limit * SOON_PART else LOOK_S
 
-    def _run(self, free: Callable[[int, float], object]) -> None:
+    def _run(self, free: Callable[[int], object]) -> None:
         while not self._stops.wait(self.look(free)):
             pass
 

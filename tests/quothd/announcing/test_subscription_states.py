@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from quothd.announcing.subscriptions import LEFT_MAX, Subscriber, Subscriptions, every_prefix
+from quothd.connections.kernel import AcceptedSocket
 
 
 def table_of(*descriptors: int, most: int = 100, most_of_one: int = 10) -> Subscriptions:
     table = Subscriptions(most, most_of_one, every_prefix)
     for descriptor in descriptors:
-        table.accept(descriptor, f"127.0.0.1:{descriptor}")
+        table.accept(AcceptedSocket(descriptor, peer=f"127.0.0.1:{descriptor}"))
     return table
 
 
@@ -67,7 +68,7 @@ def test_what_an_old_connection_left_counts_for_no_limit_of_the_new_one() -> Non
     """Its messages may come after the reports of both. What the new one asks for has effect all the same."""
     table = table_of(5, most=1_000)
     table.disconnect(5)
-    table.accept(5, "127.0.0.1:1")
+    table.accept(AcceptedSocket(5, peer="127.0.0.1:1"))
     assert add(table, 5, *numbered(500)) is None
     assert table.add(found(table, 5), b"7") == (b"7",)
     table.settle()
@@ -79,16 +80,24 @@ def test_what_may_be_left_of_an_old_connection_is_limited() -> None:
     """Else a flood of others, before whose end nothing is settled, would let it have any number."""
     table = table_of(5, most=10_000)
     table.disconnect(5)
-    table.accept(5, "127.0.0.1:1")
+    table.accept(AcceptedSocket(5, peer="127.0.0.1:1"))
     assert add(table, 5, *numbered(LEFT_MAX + 10)) is None
     assert add(table, 5, b"more") == (found(table, 5), "connection_subscriptions_max")
+
+
+def test_the_connection_with_most_of_all_ends_even_if_another_one_may_have_left_them() -> None:
+    table = table_of(5, 6, most=20, most_of_one=1_000)
+    add(table, 6, b"t")
+    table.disconnect(5)
+    table.accept(AcceptedSocket(5))
+    assert add(table, 5, *numbered(20)) == (found(table, 5), "subscriptions_max")
 
 
 def test_a_report_of_a_connection_that_was_missed_ends_the_one_before() -> None:
     table = table_of(5)
     old = found(table, 5)
     add(table, 5, b"a")
-    table.accept(5, "127.0.0.1:1")
+    table.accept(AcceptedSocket(5, peer="127.0.0.1:1"))
     assert table.count == 0
     assert found(table, 5) is not old
     assert not table.end(old)
@@ -105,7 +114,7 @@ def test_rights_decide_what_a_prefix_gets() -> None:
         return rights[prefix]
 
     table = Subscriptions(100, 10, prefixes_for)
-    table.accept(5, "")
+    table.accept(AcceptedSocket(5, peer=""))
     alice = found(table, 5)
     alice.user_id = "alice's key"
     assert table.add(alice, b"") == (b"a.", b"b")

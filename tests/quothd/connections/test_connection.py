@@ -12,13 +12,13 @@ from quothd.connections.connection import (
     Connection,
     ReplyMemory,
 )
-from quothd.connections.kernel import Counters
+from quothd.connections.kernel import AcceptedSocket, Counters
 
 MIB = 2**20
 
 
 def connections(memory: ReplyMemory, count: int) -> list[Connection]:
-    return [Connection(memory, b"%d" % number, 10 + number, f"10.0.0.1:{number}") for number in range(count)]
+    return [Connection(memory, b"%d" % number, AcceptedSocket(10 + number)) for number in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 30])
