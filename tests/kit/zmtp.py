@@ -18,15 +18,17 @@ GREETING_BYTES = 64
 LAST, MORE, LONG = 0, 1, 2
 
 
-def ready(kind: bytes = b"DEALER") -> bytes:
-    """Return the command READY of a socket of a type."""
-    body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+def ready(kind: bytes = b"DEALER", **properties: bytes) -> bytes:
+    """Return the command READY of a socket of a type, with more properties; "_" in a name stands for "-"."""
+    body = b"\x05READY"
+    for name, value in {"Socket_Type": kind, **properties}.items():
+        body += bytes([len(name)]) + name.replace("_", "-").encode() + struct.pack(">I", len(value)) + value
     return b"\x04" + bytes([len(body)]) + body
 
 
-def opening(kind: bytes = b"DEALER") -> bytes:
+def opening(kind: bytes = b"DEALER", **properties: bytes) -> bytes:
     """Return greeting and READY. Messages have to wait for those of the other side."""
-    return GREETING + ready(kind)
+    return GREETING + ready(kind, **properties)
 
 
 def frame(body: bytes, flag: int = LAST) -> bytes:
@@ -67,10 +69,10 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def handshaken(broker: HasUrl) -> Iterator[socket.socket]:
-    """Open a TCP connection and execute the handshake of ZeroMQ."""
+def handshaken(broker: HasUrl, **properties: bytes) -> Iterator[socket.socket]:
+    """Open a TCP connection and execute the handshake of ZeroMQ, with more properties."""
     with closing(raw(broker)) as connection:
-        connection.sendall(opening())
+        connection.sendall(opening(**properties))
         greeting = b""
         while len(greeting) < GREETING_BYTES + 2:
             greeting += connection.recv(4_096)

@@ -34,14 +34,16 @@ from quothd.service.log_events import note
 
 REPLIES_PART = 4
 """Of `memory_max`: the replies that are not read yet take as much."""
-EVENTS_MAX = 1_000
-"""Reports that are read at once, in 5 ms: churn of connections delays no request for longer."""
+EVENTS_MAX = 200
+"""Reports that are read at once, in 1 ms: churn of connections delays no request for longer."""
 LOOK_S = 0.25
 """Between two looks at the connections with replies in their queues."""
 ROUTE_BYTES = 5
 """A route of libzmq: a zero, and a number of 32 bits."""
 UNSEEN_MAX = 100
-"""Connections inside the process, which libzmq does not report: they get routes, too."""
+"""Connections inside the process that have sent no message yet: they get routes, too."""
+LOCAL_MAX = 1_000
+"""Connections inside the process that the table keeps, whether they have ended or not."""
 GOODBYE_S = 1.0
 """So long a client may take to read why its connection is ended."""
 LOGGED_S = 10.0
@@ -98,6 +100,7 @@ class ConnectionTable:
         self._first_route = first_route
         self._accepted_total = 0
         self._look_at = self._now = 0.0
+        self._local: dict[Connection, None] = {}
         self._ended: deque[Accepted] = deque()
         self._ends: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
@@ -131,7 +134,9 @@ class ConnectionTable:
         The same holds for a key that was revoked between the handshake and the first message.
         """
         descriptor, key = sender
-        user_id = key.decode() if descriptor >= 0 else None
+        if descriptor < 0 and key:  # libzmq says a key, and not the connection: it has no place in the table
+            return False
+        user_id = self._user_id(descriptor, key)
         if descriptor >= 0 and descriptor not in self._accepted:
             self.take_events(now)
         found = self.routes.get(route)
@@ -152,8 +157,10 @@ class ConnectionTable:
             accepted.connection = connection
             self._unproven.pop(descriptor, None)
         self.routes[route] = connection
+        if descriptor < 0:
+            self._meet_local(connection)
         if descriptor >= 0 or not self._has_keys:
-            self.users[route] = key
+            self.users[route] = key if self._has_keys else b""
         if not self._met(connection):
             if accepted is not None:
                 self._end(accepted, "revoked", now)
@@ -161,6 +168,28 @@ class ConnectionTable:
         if connection.problem is not None:
             self._refused[connection] = now + GOODBYE_S
         return True
+
+    def _meet_local(self, connection: Connection) -> None:
+        """Note a connection inside the process, the end of which libzmq does not report.
+
+        One for which nothing is in work may have ended: the oldest of those are forgotten. If it sends
+        another message, it is met again.
+        """
+        self._accepted_total += 1
+        self._local[connection] = None
+        if len(self._local) > LOCAL_MAX:
+            oldest = next(iter(self._local))
+            del self._local[oldest]
+            if oldest.parked or oldest.held:
+                self._local[oldest] = None
+            else:
+                self._forget(oldest)
+
+    def _user_id(self, descriptor: int, key: bytes) -> str | None:
+        """Return the key of a client as text. Without keys, peers write what they like: that is ignored."""
+        if descriptor < 0:
+            return None
+        return key.decode("ascii", "replace") if self._has_keys else ""
 
     def _is_chosen(self, route: bytes) -> bool:
         """Return True for a route that libzmq cannot have given out: its own are consecutive numbers."""
@@ -218,6 +247,7 @@ class ConnectionTable:
         if self.routes.get(connection.route) is connection:
             del self.routes[connection.route]
             self.users.pop(connection.route, None)
+        self._local.pop(connection, None)
         self._queued.pop(connection, None)
         self._refused.pop(connection, None)
         connection.forget_queue()

@@ -8,6 +8,7 @@ import struct
 import time
 from contextlib import ExitStack, closing, suppress
 
+import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
@@ -105,6 +106,21 @@ def test_a_frame_that_claims_to_be_huge_ends_its_connection_and_takes_no_memory(
             assert ends(connection)
     assert resident_bytes(broker.pid) - before < 8 * 2**20
     works(fast)
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"a\0b", b"", b"x" * 200])
+def test_a_client_without_a_key_that_gives_itself_a_user_id_is_like_others(
+    fast: FastPeer, broker: BrokerProcess, name: bytes
+) -> None:
+    with handshaken(broker, User_Id=name) as connection:
+        for _ in range(2):
+            connection.sendall(b"\x01\x00" + b"\x00\x04ping")
+            answer = b""
+            while b"ok" not in answer:
+                part = connection.recv(4_096)
+                assert part
+                answer += part
+        works(fast)
 
 
 def test_a_client_that_ends_within_a_message_leaves_the_others_working(

@@ -13,6 +13,7 @@ from kit.broker.peers import FastPeer, Peers, code_of, hibernate, refused
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import descriptors, needs_proc
 from quothd import Broker, Config
+from quothd.connections.connection_table import LOCAL_MAX
 from quothwire import batch
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
@@ -88,6 +89,24 @@ def test_a_broker_may_be_started_again_while_clients_of_this_process_are_open(di
 
 
 # -- requests to the broker as a whole -----------------------------------------------------------------
+
+
+def test_many_clients_inside_the_process_that_come_and_go_keep_no_other_one_out(
+    embedded: Broker, peers: Peers
+) -> None:
+    """libzmq gives them routes like those of other clients, and does not report their ends."""
+    local = next(url for url in embedded.urls if url.startswith("inproc://"))
+    with FastPeer(embedded.context, local) as first:
+        for _ in range(LOCAL_MAX + 50):
+            with FastPeer(embedded.context, local) as fast:
+                fast.call(Ping())
+        first.call(Ping())
+    front_end = embedded._front_end  # the number is not shown
+    assert front_end is not None
+    table = front_end._connections
+    assert len(table.routes) == len(table.users) <= LOCAL_MAX + 1
+    remote = next(url for url in embedded.urls if url.startswith("tcp://"))
+    peers.fast(remote).call(Ping())
 
 
 def test_hello_has_versions_operations_limits_and_announcements(embedded: Broker, peers: Peers) -> None:
