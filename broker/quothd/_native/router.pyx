@@ -163,8 +163,11 @@ cdef list inputs(uint64_t *addresses, int count, int fd, int milliseconds):
         if ready[i]:
             milliseconds = 0
     fds[count].fd, fds[count].events, fds[count].revents = fd, POLLIN, 0
-    with nogil:
-        i = poll(fds, <unsigned long>(count + 1), milliseconds)
+    if milliseconds == 0:  # other threads would keep the interpreter for half a millisecond
+        i = poll(fds, <unsigned long>(count + 1), 0)
+    else:
+        with nogil:
+            i = poll(fds, <unsigned long>(count + 1), milliseconds)
     if i < 0:
         PyErr_CheckSignals()
         return [False] * (count + 1)

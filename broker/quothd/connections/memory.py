@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 from quothd.service.allocator import allocated_bytes, give_back_memory
@@ -25,9 +26,11 @@ that need memory are refused. What comes between two looks has to fit above."""
 FREED_PART = 3
 """Of what is too much: libzmq frees what a connection held when its I/O thread comes to it, and more comes
 until then."""
-GIVE_BACK_S, GIVE_BACK_SOON_S = 5.0, 0.5
-"""Between two times that freed memory is given back to the system, and while memory is short: each takes up
-to 0.1 s a GB, in which other threads allocate little."""
+GIVE_BACK_S, GIVE_BACK_SOON_S, GIVE_BACK_NOW_S = 5.0, 0.5, 0.1
+"""Between two times that freed memory is given back to the system; while memory is short; and above
+`GIVE_BACK_NOW_PART`. Each takes up to 0.1 s a GB, in which other threads allocate little."""
+GIVE_BACK_NOW_PART = 0.55
+"""Of the limit: under a flood, most of the resident memory is free, in the heaps of many threads."""
 FREE_BYTES_MAX = 64 * 2**20
 """Freed memory that the process keeps for itself."""
 INTERPRETER_BYTES = 64 * 2**20
@@ -72,7 +75,7 @@ class MemoryWatch:
         self._monotonic = monotonic
         self._resident = resident
         self._allocated = allocated
-        self._give_back_at = 0.0
+        self._gave_back_at = -inf
         self._stops = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -92,7 +95,7 @@ class MemoryWatch:
         """Measure, and let memory be freed if it is short; returns the seconds until the next look."""
         now, most = self._monotonic(), int(self.limit * SHORT_PART)
         needed = self.used = self._resident()
-        is_due = now >= self._give_back_at
+        is_due = now >= self._gave_back_at + self._give_back_pause(most)
         if (needed > most or is_due) and (allocated := self._allocated()) is not None:
             needed = min(needed, allocated + INTERPRETER_BYTES)
         self.is_short = needed > self.limit * REFUSED_PART
@@ -100,8 +103,14 @@ class MemoryWatch:
             free(FREED_PART * (needed - most))
         if is_due and (self.used > most or self.used - needed > FREE_BYTES_MAX):
             give_back_memory()
-            self._give_back_at = now + (GIVE_BACK_SOON_S if self.used > most else GIVE_BACK_S)
+            self._gave_back_at = now
         return LOOK_SOON_S if self.used > self.limit * SOON_PART else LOOK_S
+
+    def _give_back_pause(self, most: int) -> float:
+        """Return the seconds between two times that memory is given back. most: bytes that are no lack."""
+        if self.used > self.limit * GIVE_BACK_NOW_PART:
+            return GIVE_BACK_NOW_S
+        return GIVE_BACK_SOON_S if self.used > most else GIVE_BACK_S
 
     def _run(self, free: Callable[[int], object]) -> None:
         while not self._stops.wait(self.look(free)):

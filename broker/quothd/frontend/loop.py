@@ -44,9 +44,9 @@ from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
 from quothwire.text.quantity import format_span
 
-TURN_S = 0.005
-"""Requests, events and queued replies get so long each, in turn: a reply of 20,000 frames takes longer than a
-thousand small ones."""
+TURN_S = 0.001
+"""Requests, events, work and queued replies get so long each, in turn: under a flood, a request waits for
+each of them once."""
 IDLE_S_MAX = 60.0
 """A poll counts milliseconds in 31 bits."""
 NEEDS_MEMORY = frozenset(
