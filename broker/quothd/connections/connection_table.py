@@ -21,16 +21,17 @@ import zmq
 
 from quothd.config.config import Config
 from quothd.connections.connection import (
+    FRAME_BYTES,
     LOOK_ABOVE_BYTES,
     SILENCE_S,
     Connection,
     ReplyMemory,
     Sender,
 )
+from quothd.connections.end_log import EndLog
 from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
-from quothd.service.log_events import note
 
 REPLIES_PART = 4
 """Of `memory_max`: the replies that are not read yet take as much."""
@@ -46,8 +47,6 @@ LOCAL_MAX = 1_000
 """Connections inside the process that the table keeps, whether they have ended or not."""
 GOODBYE_S = 1.0
 """So long a client may take to read why its connection is ended."""
-LOGGED_S = 10.0
-"""Between two log lines about ends for the same reason; the line says how many there were."""
 COUNTED_BYTES = 2**20
 """After so many bytes of messages, `count` is due."""
 LEAST_HELD_BYTES = 2**16
@@ -102,12 +101,11 @@ class ConnectionTable:
         self._look_at = self._now = 0.0
         self._local: dict[Connection, None] = {}
         self._ended: deque[Accepted] = deque()
-        self._ends: Counter[str] = Counter()
-        self._logged: dict[str, float] = {}
+        self._ends = EndLog(counters)
 
     def start(self) -> None:
         """Begin to watch the memory of the process. Raises RuntimeError if no thread can be started."""
-        self.watch.start(self.end_largest)
+        self.watch.start(self)
 
     def close(self) -> None:
         """End the watch, and the reports of libzmq, before its socket is closed."""
@@ -270,7 +268,7 @@ class ConnectionTable:
         self._now = now
         self._end_refused(now)
         while self._ended:
-            self._note_end(self._ended.popleft(), "memory", now)
+            self._ends.note(self._ended.popleft().socket, "memory", now)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             for connection in [*self._queued]:
@@ -305,6 +303,14 @@ class ConnectionTable:
             accepted = self._accepted.get(connection.socket.descriptor)
             if accepted is not None and accepted.connection is connection:
                 self._end(accepted, "quota", now)
+
+    def held_bytes(self) -> int:
+        """Return an upper bound of what all connections hold. The thread that watches the memory calls it.
+
+        Of a message whose last frame has not come, each byte may be a frame.
+        """
+        unread = sum(max(0, self._unread(one)) for one in [*self._accepted.values()])
+        return self._memory.held + FRAME_BYTES * unread
 
     def end_largest(self, size: int) -> int:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.
@@ -350,13 +356,4 @@ class ConnectionTable:
 
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
         if accepted.socket.end():
-            self._note_end(accepted, reason, now)
-
-    def _note_end(self, accepted: Accepted, reason: str, now: float) -> None:
-        """Count a connection that was ended, and log it, unless one with this reason was logged just now."""
-        self._counters["connections_ended"] += 1
-        self._ends[reason] += 1
-        if now - self._logged.get(reason, -LOGGED_S) >= LOGGED_S:
-            self._logged[reason] = now
-            peer = accepted.socket.peer or "ipc"
-            note("connection_ended", reason=reason, peer=peer, count=self._ends.pop(reason))
+            self._ends.note(accepted.socket, reason, now)

@@ -6,7 +6,8 @@ import resource
 from dataclasses import replace
 
 from quothd.config.config import MEMORY_LEAST, Config
-from quothd.connections.memory import SHARE, memory_of_machine
+from quothd.connections.memory import SHARE
+from quothd.service.process_memory import memory_of_machine
 
 REQUESTS_PART = 4
 """Of `memory_max`: all requests in progress take no more."""

@@ -6,16 +6,16 @@ of a message until the last one has come, and tells nothing of that. So the proc
 
 from __future__ import annotations
 
-import mmap
 import threading
+from collections import deque
 from collections.abc import Callable
 from math import inf
-from pathlib import Path
+from typing import Protocol
 
 from quothd.service.allocator import allocated_bytes, give_back_memory
+from quothd.service.log_events import note
+from quothd.service.process_memory import ResidentMemory
 
-MEMORY_UNKNOWN = 4 * 2**30
-"""Assumed where the system does not tell."""
 SHARE = 4
 """By default a broker takes this part of what there is: a machine has other things to do."""
 LOOK_S, LOOK_SOON_S = 0.1, 0.02
@@ -23,6 +23,8 @@ LOOK_S, LOOK_SOON_S = 0.1, 0.02
 SOON_PART, SHORT_PART, REFUSED_PART = 0.25, 0.4, 0.7
 """Of the limit: above the second, connections are ended until the rest is free, above the third, requests
 that need memory are refused. What comes between two looks has to fit above."""
+FAILED_S = 1.0
+"""After a look that has failed."""
 FREED_PART = 3
 """Of what is too much: libzmq frees what a connection held when its I/O thread comes to it, and more comes
 until then."""
@@ -35,54 +37,56 @@ FREE_BYTES_MAX = 64 * 2**20
 """Freed memory that the process keeps for itself."""
 INTERPRETER_BYTES = 64 * 2**20
 """Memory that does not come from the allocator of the C library."""
+OWN_S, OWN_SAMPLES = 5.0, 12
+"""Between two samples of the memory that no connection holds, and how many count: the largest one does."""
+OWN_PART = 0.25
+"""Of what that memory leaves free: connections may hold as much at least, or a broker with many topics would
+end all of them for ever."""
 
 
-def memory_of_machine() -> int:
-    """Return the bytes of memory that this process may use, of its control group or of the machine."""
-    found: list[int] = [_total_of_machine()]
-    for line in _read("/proc/self/cgroup").splitlines():
-        _, _, path = line.partition("::")
-        folder = Path("/sys/fs/cgroup") / path.strip("/")
-        for one in (folder, *folder.parents):
-            if (limit := _read(one / "memory.max").strip()).isdigit():
-                found.append(int(limit))
-    return min(one for one in found if one > 0)
+class Holders(Protocol):
+    """A holder of memory for clients, which can free some. Called in the thread that watches."""
 
+    def held_bytes(self) -> int:
+        """Return an upper bound of what is held."""
 
-def resident_bytes() -> int:
-    """Return the bytes of memory that this process holds alone, 0 where the system does not tell."""
-    numbers = _read("/proc/self/statm").split()
-    return (int(numbers[1]) - int(numbers[2])) * mmap.PAGESIZE if len(numbers) > 2 else 0
+    def end_largest(self, size: int) -> int:
+        """Free so many bytes; returns how many it was."""
 
 
 class MemoryWatch:
     """Looks at the memory of the process in the thread "quoth-memory", and lets some be freed if it is short.
 
     limit: `memory_max`, 0 for none, without a thread. monotonic: the time in seconds. resident, allocated:
-    measure the process. used: what was measured last. is_short: requests that need memory are refused.
+    measure the process. used: what was measured last. own: what no connection holds of that, as far as it
+    matters. is_short: requests that need memory are refused.
     """
 
     def __init__(
         self,
         limit: int,
         monotonic: Callable[[], float],
-        resident: Callable[[], int] = resident_bytes,
+        resident: Callable[[], int] | None = None,
         allocated: Callable[[], int | None] = allocated_bytes,
     ) -> None:
         self.limit = limit
-        self.used = 0
+        self.used = self.own = 0
         self.is_short = False
         self._monotonic = monotonic
-        self._resident = resident
+        self._memory = ResidentMemory()
+        self._resident = resident or self._memory.bytes
         self._allocated = allocated
-        self._gave_back_at = -inf
+        self._gave_back_at = self._sampled_at = -inf
+        self._samples: deque[int] = deque(maxlen=OWN_SAMPLES)
         self._stops = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, free: Callable[[int], object]) -> None:
-        """Begin to look. free: frees so many bytes, in the thread that looks."""
+    def start(self, holders: Holders) -> None:
+        """Begin to look."""
         if self.limit:
-            self._thread = threading.Thread(target=self._run, args=(free,), name="quoth-memory", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, args=(holders,), name="quoth-memory", daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:
@@ -90,17 +94,22 @@ class MemoryWatch:
         self._stops.set()
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
+        self._memory.close()
 
-    def look(self, free: Callable[[int], object]) -> float:
+    def look(self, holders: Holders) -> float:
         """Measure, and let memory be freed if it is short; returns the seconds until the next look."""
-        now, most = self._monotonic(), int(self.limit * SHORT_PART)
+        now = self._monotonic()
         needed = self.used = self._resident()
+        most = max(int(self.limit * SHORT_PART), self.own + int((self.limit - self.own) * OWN_PART))
         is_due = now >= self._gave_back_at + self._give_back_pause(most)
         if (needed > most or is_due) and (allocated := self._allocated()) is not None:
             needed = min(needed, allocated + INTERPRETER_BYTES)
         self.is_short = needed > self.limit * REFUSED_PART
+        if self.used > self.limit * SOON_PART and now >= self._sampled_at + OWN_S:
+            self._samples.append(max(0, needed - holders.held_bytes()))
+            self.own, self._sampled_at = max(self._samples), now
         if needed > most:
-            free(FREED_PART * (needed - most))
+            holders.end_largest(FREED_PART * (needed - most))
         if is_due and (self.used > most or self.used - needed > FREE_BYTES_MAX):
             give_back_memory()
             self._gave_back_at = now
@@ -112,21 +121,11 @@ class MemoryWatch:
             return GIVE_BACK_NOW_S
         return GIVE_BACK_SOON_S if self.used > most else GIVE_BACK_S
 
-    def _run(self, free: Callable[[int], object]) -> None:
-        while not self._stops.wait(self.look(free)):
-            pass
-
-
-def _total_of_machine() -> int:
-    for line in _read("/proc/meminfo").splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1_024
-    return MEMORY_UNKNOWN
-
-
-def _read(path: str | Path) -> str:
-    """Return the text of a file of the system, "" if it has none."""
-    try:
-        return Path(path).read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
+    def _run(self, holders: Holders) -> None:
+        pause = 0.0
+        while not self._stops.wait(pause):
+            try:
+                pause = self.look(holders)
+            except Exception as problem:  # a lack of memory, perhaps
+                note("memory_watch_failed", problem)
+                pause = FAILED_S

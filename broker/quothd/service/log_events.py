@@ -64,6 +64,7 @@ EVENTS: dict[str, LogEvent] = {
     "authenticator_failed": LogEvent(ERROR, "the thread that checks keys has failed"),
     "authenticator_down": LogEvent(ERROR, "no thread checks keys: new connections are refused, others go on"),
     "authenticator_up": LogEvent(INFO, "keys are checked again: new connections are accepted"),
+    "memory_watch_failed": LogEvent(ERROR, "a look at the memory of the process failed: it is repeated"),
     "announcer_failed": LogEvent(ERROR, "the thread of the announcements failed: none are sent any more"),
     "subscriber_closed": LogEvent(
         WARNING,
