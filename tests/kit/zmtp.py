@@ -18,9 +18,11 @@ GREETING_BYTES = 64
 LAST, MORE, LONG = 0, 1, 2
 
 
-def ready(kind: bytes = b"DEALER") -> bytes:
+def ready(kind: bytes = b"DEALER", identity: bytes = b"") -> bytes:
     """Return the command READY of a socket of a type."""
     body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    if identity:
+        body += b"\x08Identity" + struct.pack(">I", len(identity)) + identity
     return b"\x04" + bytes([len(body)]) + body
 
 
@@ -68,10 +70,13 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 @contextmanager
 def handshaken(broker: HasUrl) -> Iterator[socket.socket]:
-    """Open a TCP connection and execute the handshake of ZeroMQ."""
+    """Open a TCP connection and execute the handshake of ZeroMQ. Raises ConnectionError if it is ended."""
     with closing(raw(broker)) as connection:
         connection.sendall(opening())
         greeting = b""
         while len(greeting) < GREETING_BYTES + 2:
-            greeting += connection.recv(4_096)
+            part = connection.recv(4_096)
+            if not part:
+                raise ConnectionError("the connection was ended within the handshake")
+            greeting += part
         yield connection
