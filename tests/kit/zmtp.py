@@ -70,10 +70,16 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 @contextmanager
 def handshaken(broker: HasUrl, **properties: bytes) -> Iterator[socket.socket]:
-    """Open a TCP connection and execute the handshake of ZeroMQ, with more properties."""
+    """Open a TCP connection and execute the handshake of ZeroMQ, with more properties.
+
+    Raises ConnectionError if the broker ends it.
+    """
     with closing(raw(broker)) as connection:
         connection.sendall(opening(**properties))
         greeting = b""
         while len(greeting) < GREETING_BYTES + 2:
-            greeting += connection.recv(4_096)
+            part = connection.recv(4_096)
+            if not part:
+                raise ConnectionError("the connection was ended within the handshake")
+            greeting += part
         yield connection

@@ -32,6 +32,7 @@ from quothd.connections.end_log import EndLog
 from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
+from quothd.connections.route_guard import RouteGuard
 
 REPLIES_PART = 4
 """Of `memory_max`: the replies that are not read yet take as much."""
@@ -39,10 +40,6 @@ EVENTS_MAX = 200
 """Reports that are read at once, in 1 ms: churn of connections delays no request for longer."""
 LOOK_S = 0.25
 """Between two looks at the connections with replies in their queues."""
-ROUTE_BYTES = 5
-"""A route of libzmq: a zero, and a number of 32 bits."""
-UNSEEN_MAX = 100
-"""Connections inside the process that have sent no message yet: they get routes, too."""
 LOCAL_MAX = 1_000
 """Connections inside the process that the table keeps, whether they have ended or not."""
 GOODBYE_S = 1.0
@@ -55,9 +52,13 @@ LEAST_HELD_BYTES = 2**16
 
 @dataclass(slots=True)
 class Accepted:
-    """A connection that libzmq has accepted. connection: None until its first message."""
+    """A connection that libzmq has accepted. connection: None until its first message.
+
+    earliest: see `RouteGuard.accept`.
+    """
 
     socket: AcceptedSocket
+    earliest: int
     connection: Connection | None = None
 
 
@@ -67,7 +68,7 @@ class ConnectionTable:
     routes: the connections that have sent a message. users: the keys of their clients, for
     `receive_messages`. met: called with each of them at its first message; it is ended soon if it has a
     problem then. left: called with each of them that has ended. connections_max: more are ended.
-    first_route: the first one that libzmq gave out. watch: the memory of the process.
+    guard: of the routes. watch: the memory of the process.
 
     Where clients have keys, messages from inside the process are looked at one by one: no other client may
     come under such a route.
@@ -76,7 +77,7 @@ class ConnectionTable:
     def __init__(
         self,
         config: Config,
-        first_route: bytes,
+        guard: RouteGuard,
         watch: MemoryWatch,
         monitor: Monitor,
         counters: Counter[str],
@@ -96,8 +97,7 @@ class ConnectionTable:
         self._unproven: dict[int, Accepted] = {}
         self._queued: dict[Connection, None] = {}
         self._refused: dict[Connection, float] = {}
-        self._first_route = first_route
-        self._accepted_total = 0
+        self._guard = guard
         self._look_at = self._now = 0.0
         self._local: dict[Connection, None] = {}
         self._ended: deque[Accepted] = deque()
@@ -140,13 +140,14 @@ class ConnectionTable:
         found = self.routes.get(route)
         if found is not None and (found.socket.descriptor, found.user_id) == (descriptor, user_id):
             return True
-        if descriptor >= 0 and self._is_chosen(route) and (user_id or not route[0]):
-            if descriptor in self._accepted:
-                self._end(self._accepted[descriptor], "identity", now)
+        accepted = self._accepted.get(descriptor)
+        earliest = accepted.earliest if accepted is not None else None
+        if descriptor >= 0 and (user_id or not route[0]) and self._guard.is_chosen(route, earliest):
+            if accepted is not None:
+                self._end(accepted, "identity", now)
             return False
         if found is not None:
             self._forget(found)
-        accepted = self._accepted.get(descriptor)
         socket = accepted.socket if accepted is not None else AcceptedSocket(descriptor)
         connection = Connection(self._memory, route, socket, user_id)
         if accepted is not None:
@@ -173,7 +174,7 @@ class ConnectionTable:
         One for which nothing is in work may have ended: the oldest of those are forgotten. If it sends
         another message, it is met again.
         """
-        self._accepted_total += 1
+        self._guard.accept()
         self._local[connection] = None
         if len(self._local) > LOCAL_MAX:
             oldest = next(iter(self._local))
@@ -188,13 +189,6 @@ class ConnectionTable:
         if descriptor < 0:
             return None
         return key.decode("ascii", "replace") if self._has_keys else ""
-
-    def _is_chosen(self, route: bytes) -> bool:
-        """Return True for a route that libzmq cannot have given out: its own are consecutive numbers."""
-        if route[0] or len(route) != ROUTE_BYTES:
-            return True
-        distance = (int.from_bytes(route) - int.from_bytes(self._first_route)) % 2**32
-        return distance > self._accepted_total + UNSEEN_MAX
 
     def of(self, route: bytes) -> Connection:
         """Return the connection of a route; a new one that nothing knows if it has ended."""
@@ -221,13 +215,15 @@ class ConnectionTable:
                 self._disconnect(value)
             elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._counters["handshakes_failed"] += 1
+        if taken < EVENTS_MAX:
+            self._guard.settle()
         return taken == EVENTS_MAX
 
     def _accept(self, descriptor: int, now: float) -> None:
         self._disconnect(descriptor)
-        self._accepted_total += 1
+        earliest = self._guard.accept()
         try:
-            accepted = Accepted(accepted_socket(descriptor))
+            accepted = Accepted(accepted_socket(descriptor), earliest)
         except OSError:  # it has ended
             return
         self._accepted[descriptor] = self._unproven[descriptor] = accepted
@@ -267,6 +263,8 @@ class ConnectionTable:
         """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
         self._end_refused(now)
+        if self._guard.is_ahead(now):
+            self._end_unproven(now)
         while self._ended:
             self._ends.note(self._ended.popleft().socket, "memory", now)
         if now >= self._look_at:
@@ -276,7 +274,8 @@ class ConnectionTable:
                 accepted = self._accepted.get(connection.socket.descriptor)
                 if accepted is not None and connection.silence(now) > SILENCE_S:
                     self._end(accepted, "silent", now)
-        dues = self._look_at if self._queued else None, next(iter(self._refused.values()), None)
+        look_at, refused = self._look_at if self._queued else None, next(iter(self._refused.values()), None)
+        dues = look_at, refused, self._guard.next_probe()
         return min((due for due in dues if due is not None), default=None)
 
     def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
@@ -295,6 +294,12 @@ class ConnectionTable:
         for accepted in [*self._accepted.values()]:
             if accepted.connection is not None and accepted.connection.user_id in user_ids:
                 self._end(accepted, "revoked", self._now)
+
+    def _end_unproven(self, now: float) -> None:
+        """End the connections without a message: one of them has a route that libzmq will give out soon."""
+        self.take_events(now)
+        while self._unproven:
+            self._end(self._unproven.popitem()[1], "identity", now)
 
     def _end_refused(self, now: float) -> None:
         """End the connections that are beyond a quota, and have had time to read that."""

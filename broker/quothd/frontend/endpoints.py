@@ -11,7 +11,7 @@ import ctypes
 import errno
 import ipaddress
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import zmq
@@ -21,9 +21,11 @@ from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
 from quothd.connections.connection import QUEUED_MAX
 from quothd.connections.monitor import Monitor
+from quothd.connections.route_guard import RouteGuard, RouteProbe, find_next_route
 from quothd.keys.authentication import Authentication
 from quothd.keys.self_test import Endpoints
 from quothd.service.ipc_access import bind_with_access
+from quothd.service.log_events import note
 from quothwire.errors import error
 from quothwire.protocol import announcement
 
@@ -33,14 +35,10 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bound addresses: the URLs of the broker, tcp first, and those of the announcements on tcp.
-
-    first_route: of the ROUTER.
-    """
+    """The bound addresses: the URLs of the broker, tcp first, and those of the announcements on tcp."""
 
     urls: tuple[str, ...]
     announced: tuple[str, ...]
-    first_route: bytes = b""
 
     @property
     def announcements(self) -> str:
@@ -75,8 +73,10 @@ def _local(url: str) -> str:
 
 def open_sockets(
     context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str, authentication: Authentication
-) -> tuple[zmq.Socket[bytes], Publisher, Monitor, Bound]:
-    """Make a ROUTER, a publisher and the ROUTER's monitor; bind to all that is configured, and to `inproc`.
+) -> tuple[zmq.Socket[bytes], Publisher, Monitor, Bound, RouteGuard]:
+    """Make a ROUTER, a publisher, the ROUTER's monitor and the guard of its routes.
+
+    They are bound to all that is configured, and to `inproc`.
 
     Clients through `inproc` are in this process and need no key.
 
@@ -98,7 +98,10 @@ def open_sockets(
         authentication.secure((router, publisher.remote))
         monitor = Monitor(context, router)  # before the first connection
         bound = _bind_pair(router, publisher, config, inproc)
-        return router, publisher, monitor, replace(bound, first_route=_first_route(context, router, inproc))
+        following = find_next_route(router, partial(_next_client, context, router, inproc))
+        if not following.is_known:
+            note("routes_unguarded")
+        return router, publisher, monitor, bound, RouteGuard(following, RouteProbe(router))
     except BaseException:
         if monitor is not None:
             monitor.close()
@@ -108,12 +111,15 @@ def open_sockets(
         raise
 
 
-def _first_route(context: zmq.Context[zmq.Socket[bytes]], router: zmq.Socket[bytes], inproc: str) -> bytes:
-    """Return the route of a client that connects now, nearly always the first one."""
+def _next_client(context: zmq.Context[zmq.Socket[bytes]], router: zmq.Socket[bytes], inproc: str) -> bytes:
+    """Return the route of a client that connects now."""
     with context.socket(zmq.DEALER) as client:
         client.connect(inproc)
-        client.send(b"")
-        return router.recv_multipart()[0]
+        client.send(token := secrets.token_bytes(16))
+        while True:
+            route, *frames = router.recv_multipart()
+            if frames == [token]:
+                return route
 
 
 def _seed_routes() -> None:

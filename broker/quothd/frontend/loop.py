@@ -88,7 +88,7 @@ class FrontEnd:
         audit: AuditTrail | None,
         memory: MemoryWatch,
     ) -> None:
-        socket, publisher, monitor, self.bound = open_sockets(context, config, inproc, authentication)
+        socket, publisher, monitor, self.bound, guard = open_sockets(context, config, inproc, authentication)
         self._access = Access(config, authentication.clients, audit)
         self.announcer = Announcer(publisher, config, clock, self._access.subscriptions_of)
         self._socket = socket
@@ -109,7 +109,7 @@ class FrontEnd:
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
         around = memory, monitor, self._counters, self._access.meet, self._take_left
-        self._connections = table = ConnectionTable(config, self.bound.first_route, *around)
+        self._connections = table = ConnectionTable(config, guard, *around)
         authentication.revoked = table.end_users
         send = partial(send_message, socket)
         self._replies = ReplyQueue(send, table.of, table.queue, self._counters, clock.monotonic)

@@ -64,6 +64,9 @@ EVENTS: dict[str, LogEvent] = {
     "authenticator_failed": LogEvent(ERROR, "the thread that checks keys has failed"),
     "authenticator_down": LogEvent(ERROR, "no thread checks keys: new connections are refused, others go on"),
     "authenticator_up": LogEvent(INFO, "keys are checked again: new connections are accepted"),
+    "routes_unguarded": LogEvent(
+        WARNING, "the next route of libzmq is not known here: a client that claims it may end the broker"
+    ),
     "memory_watch_failed": LogEvent(ERROR, "a look at the memory of the process failed: it is repeated"),
     "announcer_failed": LogEvent(ERROR, "the thread of the announcements failed: none are sent any more"),
     "subscriber_closed": LogEvent(

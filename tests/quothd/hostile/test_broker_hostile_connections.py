@@ -7,6 +7,7 @@ import statistics
 import struct
 import time
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import pytest
 import zmq
@@ -17,7 +18,8 @@ from kit.broker.peers import FastPeer, Peers, replied
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import descriptors, needs_proc, resident_bytes
 from kit.scale import times
-from kit.zmtp import GREETING, handshaken, raw
+from kit.zmtp import GREETING, handshaken, message, raw, read_to_end, ready
+from quothd.connections.route_guard import AHEAD
 from quothwire.protocol.messages import Ping, Pong
 
 QUICK_S = 0.2
@@ -143,6 +145,88 @@ def test_a_second_client_with_the_same_identity_gets_no_reply(peers: Peers, brok
     first.close()
     third = peers.fast(broker, identity=b"another")
     works(third)
+
+
+FIRST = 0x6B8B4567
+"""The first number of libzmq's routes after `srand(1)`."""
+OLD_GREETING = GREETING[:10] + b"\1\5\0\5"
+"""Of a DEALER with ZMTP 2, up to its identity of five bytes."""
+
+
+@pytest.fixture
+def known_routes(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
+    """Start a broker whose routes begin at `FIRST`."""
+    (tmp_path / "sitecustomize.py").write_text("import secrets\nsecrets.randbits = lambda _: 1\n")
+    return start_broker(environment={"PYTHONPATH": str(tmp_path)})
+
+
+def choose(broker: BrokerProcess, number: int, version: str = "ZMTP 3") -> socket.socket:
+    """Connect with a route that libzmq will give out, and stay silent."""
+    connection = raw(broker)
+    route = b"\0" + (FIRST + number).to_bytes(4)
+    connection.sendall(GREETING + ready(Identity=route) if version == "ZMTP 3" else OLD_GREETING + route)
+    return connection
+
+
+def come_and_go(broker: BrokerProcess, count: int, good: FastPeer) -> int:
+    """Connect again and again, each time with a request; returns how many were answered."""
+    answered = 0
+    for number in range(count):
+        with suppress(ConnectionError), handshaken(broker) as connection:
+            connection.sendall(message([b"", b"ping"]))
+            answered += b"ok" in until(connection, b"ok")
+        assert broker.exit_status is None, broker.stderr
+        if number % 100 == 0:
+            works(good)
+    return answered
+
+
+def until(connection: socket.socket, end: bytes) -> bytes:
+    """Return what comes, up to some bytes or to the end."""
+    answer = b""
+    while end not in answer and (part := connection.recv(4_096)):
+        answer += part
+    return answer
+
+
+@needs_proc
+@pytest.mark.parametrize("version", ["ZMTP 2", "ZMTP 3"])
+def test_silent_connections_with_the_routes_of_the_next_clients_are_ended(
+    known_routes: BrokerProcess, peers: Peers, version: str
+) -> None:
+    """libzmq would end the process when it comes to one of them. A client with requests is never ended."""
+    good = peers.fast(known_routes)
+    works(good)
+    with ExitStack() as stack:
+        far = AHEAD + 300
+        for number in (AHEAD // 2, far, far + 1, far + 200):
+            stack.enter_context(choose(known_routes, number, version))
+        beyond = stack.enter_context(choose(known_routes, 2**30, version))
+        answered = come_and_go(known_routes, far + 300, good)
+        assert answered > far + 250, "few are ended before their first message"
+        assert ends(beyond), "with the others, since none has sent a message"
+    with choose(known_routes, far + 1_000, version) as late:
+        come_and_go(known_routes, 10, good)
+        assert ends(late)
+    works(good)
+    assert known_routes.exit_status is None, known_routes.stderr
+    assert "reason=identity" in known_routes.stderr
+
+
+@needs_proc
+def test_a_route_that_was_given_out_before_is_refused_to_a_later_client(
+    known_routes: BrokerProcess, peers: Peers
+) -> None:
+    """An answer would tell an attacker where the routes are."""
+    good = peers.fast(known_routes)
+    come_and_go(known_routes, 100, good)
+    for number in (10, 50, 90):
+        with choose(known_routes, number) as other:
+            until(other, b"READY")
+            other.sendall(message([b"", b"ping"]))
+            assert b"ok" not in read_to_end(other)
+    works(good)
+    known_routes.wait_for("event=connection_ended reason=identity")
 
 
 def test_an_identity_may_be_any_bytes(peers: Peers, broker: BrokerProcess) -> None:

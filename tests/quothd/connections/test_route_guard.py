@@ -1,0 +1,189 @@
+"""The guard of libzmq's routes, on a ROUTER of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+import zmq
+
+from kit.broker.peers import Context
+from kit.deadlines import eventually
+from kit.machine.processes import needs_proc
+from quothd.connections import route_guard
+from quothd.connections.route_guard import (
+    AHEAD,
+    NEAR,
+    PAUSE_S,
+    UNSEEN_MAX,
+    NextRoute,
+    RouteGuard,
+    RouteProbe,
+    find_next_route,
+)
+
+INPROC = "inproc://guarded"
+FIRST = 2**32 - 500
+"""The numbers begin at zero again soon after it."""
+
+
+def route(number: int) -> bytes:
+    return b"\0" + (number % 2**32).to_bytes(4)
+
+
+class Router:
+    """A ROUTER, and clients of it."""
+
+    def __init__(self, context: Context, stack: ExitStack) -> None:
+        self._context, self._stack = context, stack
+        self.socket: zmq.Socket[bytes] = stack.enter_context(context.socket(zmq.ROUTER))
+        self.socket.set(zmq.ROUTER_MANDATORY, 1)
+        self.socket.set(zmq.LINGER, 0)
+        self.socket.bind(INPROC)
+
+    def client(self, identity: bytes = b"") -> zmq.Socket[bytes]:
+        """Let a client connect and send a message."""
+        client: zmq.Socket[bytes] = self._stack.enter_context(self._context.socket(zmq.DEALER))
+        client.set(zmq.LINGER, 0)
+        if identity:
+            client.set(zmq.IDENTITY, identity)
+        client.connect(INPROC)
+        client.send(b"x")
+        return client
+
+    def connect(self) -> bytes:
+        self.client()
+        return self.socket.recv_multipart()[0]
+
+
+@pytest.fixture
+def router(context: Context) -> Iterator[Router]:
+    with ExitStack() as stack:
+        yield Router(context, stack)
+
+
+@needs_proc
+def test_the_next_route_is_read_in_libzmqs_memory(router: Router) -> None:
+    following = find_next_route(router.socket, router.connect)
+    assert following.is_known
+    for _ in range(20):
+        number = following.number
+        assert router.connect() == route(number)
+    router.client(identity=b"chosen")
+    assert router.socket.recv_multipart() == [b"chosen", b"x"]
+    assert following.number == number + 1, "a chosen identity takes no number"
+
+
+def test_without_a_place_of_the_next_route_the_connections_bound_it_and_nothing_is_probed(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route_guard, "_places", lambda *_: [])
+    following = find_next_route(router.socket, router.connect)
+    guard = RouteGuard(following, _fail)
+    assert not following.is_known
+    for _ in range(10):
+        guard.accept()
+        guard.settle()
+    last = following.first + 10 + UNSEEN_MAX
+    assert not guard.is_chosen(route(last - 1))
+    assert guard.is_chosen(route(last))
+    assert guard.next_probe() is None
+    assert not guard.is_ahead(0)
+
+
+@needs_proc
+def test_a_route_ahead_is_found_and_its_client_gets_nothing_but_an_empty_message(router: Router) -> None:
+    following = find_next_route(router.socket, router.connect)
+    guard = RouteGuard(following, RouteProbe(router.socket))
+    assert not guard.is_ahead(0)
+    now = PAUSE_S
+    for distance in (NEAR, NEAR + 1, AHEAD // 2, AHEAD - 1):
+        with closing(router.client(identity=route(following.number + distance))) as client:
+            chosen, _ = router.socket.recv_multipart()
+            guard.settle()
+            assert guard.next_probe() is not None
+            assert guard.is_ahead(now), distance
+            assert client.recv_multipart() == [b""]
+            router.socket.send_multipart([chosen, b"", b"whole"])
+            assert client.recv_multipart() == [b"", b"whole"], "no message is left half sent"
+        eventually(lambda: _is_free(router.socket, chosen), "the client has left")  # noqa: B023
+        now += PAUSE_S
+    router.client(identity=route(following.number + AHEAD + 10))
+    router.socket.recv_multipart()
+    guard.settle()
+    assert not guard.is_ahead(now), "further away than it looks"
+    for _ in range(10):
+        assert not guard.is_ahead(now)
+        router.connect()
+    router.connect()
+    assert guard.is_ahead(now), "found at the first new route that brings it near, without a pause"
+
+
+def _is_free(socket: zmq.Socket[bytes], chosen: bytes) -> bool:
+    socket.poll(0)
+    try:
+        socket.send_multipart([chosen, b""])
+    except zmq.ZMQError as problem:
+        return problem.errno == zmq.EHOSTUNREACH
+    return False
+
+
+@needs_proc
+def test_all_routes_are_probed_after_a_report_and_then_none(router: Router) -> None:
+    probed: list[bytes] = []
+    following = find_next_route(router.socket, router.connect)
+    guard = RouteGuard(following, _noting(probed))
+    guard.is_ahead(0)
+    probed.clear()
+    guard.settle()
+    assert not guard.is_ahead(PAUSE_S / 2)
+    assert not probed
+    due = guard.next_probe()
+    assert due is not None
+    guard.is_ahead(due)
+    assert {*probed} >= {route(following.number + distance) for distance in range(NEAR, AHEAD)}
+    assert guard.next_probe() is None
+    assert not {*probed} & {route(following.number + distance) for distance in range(NEAR)}
+    probed.clear()
+    guard.is_ahead(due + 10)
+    assert not probed
+
+
+def test_a_route_is_chosen_unless_it_was_given_out_since_the_connection_was_there() -> None:
+    following = NextRoute(FIRST)
+    guard = RouteGuard(following, _fail)
+    following.accepted = 1_000 - UNSEEN_MAX
+    for number in (0, 499, 500, 999):
+        assert not guard.is_chosen(route(FIRST + number)), number
+    for number in (-1, 1_000):
+        assert guard.is_chosen(route(FIRST + number)), number
+    assert guard.is_chosen(route(FIRST + 599), earliest=(FIRST + 600) % 2**32)
+    assert not guard.is_chosen(route(FIRST + 600), earliest=(FIRST + 600) % 2**32)
+    for other in (b"x", b"\0", route(FIRST) + b"x", b"\1" + route(FIRST)[1:]):
+        assert guard.is_chosen(other)
+
+
+@needs_proc
+def test_a_connection_can_have_the_numbers_since_the_last_reports_but_one(router: Router) -> None:
+    following = find_next_route(router.socket, router.connect)
+    guard = RouteGuard(following, _fail)
+    for _ in range(3):
+        before = following.number
+        router.connect()
+        guard.settle()
+        router.connect()
+        guard.settle()
+        assert guard.accept() == before + 1
+
+
+def _fail(_: bytes) -> bool:
+    raise AssertionError("a route was probed")
+
+
+def _noting(probed: list[bytes]) -> Callable[[bytes], bool]:
+    def is_taken(one: bytes) -> bool:
+        probed.append(one)
+        return False
+
+    return is_taken
