@@ -30,7 +30,6 @@ from quothlog.storage.write_failure import storage_failed
 from quothlog.transactions.transactions import LogTransactions
 from quothwire.errors import error
 
-FILE_BYTES_MAX = 2**20
 SURPLUS_MAX = 1_000
 """Ids that the log has forgotten are kept up to so many, or as many as it knows, then removed together."""
 
@@ -116,12 +115,13 @@ class Bindings:
     def _bound(self) -> dict[Identity, str]:
         """Return the owners, read at the first call. A line that is not whole is skipped.
 
-        Raises ``storage_failed`` if the file cannot be read: any client could take the ids in it.
+        The file is read whole, since an id that was not read would be free; `save` bounds what is in it.
+        Raises ``storage_failed`` if it cannot be read: any client could take the ids in it.
         """
         if self._owners is None:
             try:
                 with contextlib.closing(self._log.filesystem.open(self._path)) as file:
-                    data = file.read(FILE_BYTES_MAX, 0)
+                    data = file.read(file.size(), 0)
             except FileNotFoundError:
                 data = b""
             except OSError as problem:

@@ -107,6 +107,19 @@ def test_half_a_line_and_foreign_lines_are_skipped(known: Callable[..., Any]) ->
     assert publish(broker.fast("bob"), 2, producer=7) == "denied"
 
 
+def test_the_last_id_of_a_long_file_is_bound_too(known: Callable[..., Any]) -> None:
+    broker = known(FILE)
+    assert publish(broker.fast("alice"), 1) == ""
+    broker.broker.stop()
+    (path,) = (broker.broker.config.dir / "topics").glob("*/producers.bound")
+    lines = (f"p {number:016x} {'alice' * 20}\n" for number in range(1, 20_000))
+    path.write_bytes("".join(lines).encode() + path.read_bytes())
+    assert path.stat().st_size > 2 * 2**20
+    broker = known(FILE)
+    assert publish(broker.fast("bob"), 2) == "denied"
+    assert publish(broker.fast("alice"), 2) == ""
+
+
 def test_a_file_that_cannot_be_read_keeps_ids_from_all_clients(known: Callable[..., Any]) -> None:
     """And nothing else: batches without a producer id are stored."""
     broker = known(FILE)
