@@ -98,21 +98,27 @@ class Access:
                     self._audit.deny(request, problem, **about)
                 raise
 
-    def renew(self, requests: Iterable[PendingRequest]) -> list[tuple[PendingRequest, QuothError]]:
-        """Give requests that wait the clients of this version of the file.
+    def renew(self, request: PendingRequest) -> None:
+        """Give a request that has waited the client of this version of the file.
 
-        Returns those that are not allowed any more, and why. They keep the client that they count for.
+        Raises ``denied`` if that may not make it any more; the request keeps the client that it counts for.
         """
-        refused = []
+        if request.client is None or self.clients is None:
+            return
+        client = self.clients.by_name.get(request.client.name, STRANGER)
+        if client is not request.client:
+            client.check(request.operation, request.topic)
+            request.client = client
+
+    def revoked(self, requests: Iterable[PendingRequest]) -> list[tuple[PendingRequest, QuothError]]:
+        """Renew requests; returns those that are not allowed any more, and why."""
+        found = []
         for request in requests:
-            if request.client is not None and self.clients is not None:
-                client = self.clients.by_name.get(request.client.name, STRANGER)
-                try:
-                    client.check(request.operation, request.topic)
-                    request.client = client
-                except QuothError as problem:
-                    refused.append((request, problem))
-        return refused
+            try:
+                self.renew(request)
+            except QuothError as problem:
+                found.append((request, problem))
+        return found
 
     def amounts(self, client: KnownClient | None, most: int) -> dict[str, dict[str, list[int]]]:
         """Return what clients have, by name, for a client: of itself, or as an operator of the first ones."""
