@@ -256,6 +256,8 @@ class Registry:
         is_letter = isinstance(request.responder, DeadLetterResponder)
         may_create = request.operation is Operation.CREATE or config.auto_create or is_letter
         opens_group = request.operation is Operation.GROUP_FETCH and request.responder.opens_groups
+        if request.client is not None:
+            may_create = may_create and request.client.may_create(request.topic)
         if not may_create or not (opens_group or request.operation in CREATING):
             raise unknown_topic(request.topic)
         if request.operation is Operation.CREATE:
