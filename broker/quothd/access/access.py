@@ -129,21 +129,13 @@ class Access:
             names = nsmallest(min(most, SHOWN_MAX), self.clients.by_name)
         return {name: self.ledger.amounts(name) for name in names}
 
-    def visible(self, client: KnownClient | None, topic: str) -> bool:
-        """Return True if the client may know of a topic."""
-        return topic in scope_of(client)
-
     def subscriptions_of(self, user_id: str, requested: bytes) -> list[bytes]:
-        """Return what `prefixes_for` does, for a client by its key. Any thread."""
-        return self.prefixes_for(self.client_of(user_id), requested)
-
-    def prefixes_for(self, client: KnownClient | None, requested: bytes) -> list[bytes]:
         """Return the subscriptions that a client gets in place of the one to a prefix that it asks for.
 
         An announcement has one of them exactly if it has the requested prefix, and the client may know of
-        its topic. None is a prefix of another one, so that there are as few as possible.
+        its topic. None is a prefix of another one, so that there are as few as possible. Any thread.
         """
-        return scope_of(client).beginnings(requested)
+        return scope_of(self.client_of(user_id)).beginnings(requested)
 
     def _limits_of(self, name: str) -> Limits:
         if name == ALL:
