@@ -18,6 +18,7 @@ from typing import Any, Self
 import zmq
 
 from quothd.access.audit import HANDSHAKE, OK, RELOAD, AuditTrail
+from quothd.access.clients_file import ClientTable
 from quothd.announcing.sockets import IO_THREADS
 from quothd.config.check import require_private
 from quothd.config.config import KEYS, Config
@@ -163,12 +164,13 @@ class Broker:
         if self._audit is not None:
             self._audit.note(HANDSHAKE, "auth_failed", key=key, address=address)
 
-    def reload(self, config: Config) -> tuple[str, ...]:
+    def reload(self, config: Config, clients: ClientTable | None = None) -> tuple[str, ...]:
         """Apply another configuration, except for the keys that need a restart; returns those.
 
         Existing topics keep their settings. The clients file is read again, too: clients that are in it no
-        more lose their connections. Raises `Disconnected` ``closed`` if the broker does not run, or
-        `RequestError` ``bad_setting`` for a wrong clients file, which changes nothing.
+        more lose their connections. clients: those that `check` has read there; None to read it. Raises
+        `Disconnected` ``closed`` if the broker does not run, or `RequestError` ``bad_setting`` for a wrong
+        clients file, which changes nothing.
         """
         if self._front_end is None:
             raise error("closed", "the broker is not running")
@@ -178,7 +180,9 @@ class Broker:
         if bool(config.server_key) != bool(self.config.server_key) and "clients" in differing:
             fixed = (*fixed, "clients")
         config = replace(config, **{name: getattr(self.config, name) for name in fixed})
-        self._front_end.configure(config, read_clients(config))
+        if clients is None or "clients" in fixed:
+            clients = read_clients(config)
+        self._front_end.configure(config, clients)
         if self._audit is not None:
             self._audit.note(RELOAD, OK, detail=",".join(config.differing(self.config)))
         self.config = config

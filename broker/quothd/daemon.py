@@ -99,9 +99,9 @@ class Daemon:
         self._notifier.reloading()
         try:
             found = self._configuration()
-            check(found.config)
+            keys = check(found.config)
             before = self._broker.config
-            fixed = self._broker.reload(found.config)
+            fixed = self._broker.reload(found.config, keys.clients if keys is not None else None)
         except QuothError as problem:
             note("reload_refused", problem=problem)
         else:

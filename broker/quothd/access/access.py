@@ -98,21 +98,27 @@ class Access:
                     self._audit.deny(request, problem, **about)
                 raise
 
-    def renew(self, requests: Iterable[PendingRequest]) -> list[tuple[PendingRequest, QuothError]]:
-        """Give requests that wait the clients of this version of the file.
+    def renew(self, request: PendingRequest) -> None:
+        """Give a request that has waited the client of this version of the file.
 
-        Returns those that are not allowed any more, and why. They keep the client that they count for.
+        Raises ``denied`` if that may not make it any more; the request keeps the client that it counts for.
         """
-        refused = []
+        if request.client is None or self.clients is None:
+            return
+        client = self.clients.by_name.get(request.client.name, STRANGER)
+        if client is not request.client:
+            client.check(request.operation, request.topic)
+            request.client = client
+
+    def revoked(self, requests: Iterable[PendingRequest]) -> list[tuple[PendingRequest, QuothError]]:
+        """Renew requests; returns those that are not allowed any more, and why."""
+        found = []
         for request in requests:
-            if request.client is not None and self.clients is not None:
-                client = self.clients.by_name.get(request.client.name, STRANGER)
-                try:
-                    client.check(request.operation, request.topic)
-                    request.client = client
-                except QuothError as problem:
-                    refused.append((request, problem))
-        return refused
+            try:
+                self.renew(request)
+            except QuothError as problem:
+                found.append((request, problem))
+        return found
 
     def amounts(self, client: KnownClient | None, most: int) -> dict[str, dict[str, list[int]]]:
         """Return what clients have, by name, for a client: of itself, or as an operator of the first ones."""
@@ -123,21 +129,13 @@ class Access:
             names = nsmallest(min(most, SHOWN_MAX), self.clients.by_name)
         return {name: self.ledger.amounts(name) for name in names}
 
-    def visible(self, client: KnownClient | None, topic: str) -> bool:
-        """Return True if the client may know of a topic."""
-        return topic in scope_of(client)
-
     def subscriptions_of(self, user_id: str, requested: bytes) -> list[bytes]:
-        """Return what `prefixes_for` does, for a client by its key. Any thread."""
-        return self.prefixes_for(self.client_of(user_id), requested)
-
-    def prefixes_for(self, client: KnownClient | None, requested: bytes) -> list[bytes]:
         """Return the subscriptions that a client gets in place of the one to a prefix that it asks for.
 
         An announcement has one of them exactly if it has the requested prefix, and the client may know of
-        its topic. None is a prefix of another one, so that there are as few as possible.
+        its topic. None is a prefix of another one, so that there are as few as possible. Any thread.
         """
-        return scope_of(client).beginnings(requested)
+        return scope_of(self.client_of(user_id)).beginnings(requested)
 
     def _limits_of(self, name: str) -> Limits:
         if name == ALL:

@@ -4,7 +4,8 @@ A right holds for the topics of its patterns in the clients file. No right inclu
 
     publish  append records, with or without a transaction; a publish creates its topic
     read     read records, and what is known about ranges of them
-    group    use the groups of a topic: create one, read records through it, settle them, move it
+    group    use the groups of a topic: create one, read records through it, settle them, move it; the first
+             group creates its topic only for a client with publish or admin there
     admin    create, change, trim, roll and delete a topic; change and delete its groups
 
 Any right on a topic makes it visible: the client can describe it, finds it in lists, and gets its
@@ -114,6 +115,10 @@ class KnownClient:
     def has(self, right: Right, topic: str) -> bool:
         """Return True if the client has a right on a topic."""
         return topic in self._scope(_needed(right, topic))
+
+    def may_create(self, topic: str) -> bool:
+        """Return True if the client may create a topic, by an operation that it has the right for."""
+        return self.has(Right.PUBLISH, topic) or self.has(Right.ADMIN, topic)
 
     def check(self, operation: Operation, topic: str) -> None:
         """Raise ``denied`` unless the client may ask for an operation on a topic."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from quothd.config.config import KEYS, PORT_MAX, Config
 from quothd.config.sources import read
 from quothd.config.template import toml
-from quothd.keys.broker_keys import read_keys
+from quothd.keys.broker_keys import BrokerKeys, read_keys
 from quothd.service import log_handler
 from quothd.service.ipc_access import group_id, socket_path
 from quothd.service.log_events import note
@@ -62,13 +62,14 @@ def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     return ExitStatus.STOPPED
 
 
-def check(config: Config) -> None:
-    """Raise `RequestError` ``bad_setting`` if a broker could not start with this configuration.
+def check(config: Config) -> BrokerKeys | None:
+    """Return the keys of a configuration, None if clients need no key.
 
-    Creates, binds and locks nothing, so a running broker can check its next configuration.
+    Raises `RequestError` ``bad_setting`` if a broker could not start with it. Creates, binds and locks
+    nothing, so a running broker can check its next configuration.
     """
     addresses = listen_addresses(config)
-    read_keys(config)
+    keys = read_keys(config)
     group_id(config)
     try:
         _check_directory(config.dir)
@@ -78,6 +79,7 @@ def check(config: Config) -> None:
     except OSError as problem:  # a directory above may not be searched
         text = f"{problem.filename}: {problem.strerror}"
         raise error("bad_setting", text, "whose directory is it?") from None
+    return keys
 
 
 def _check_directory(directory: Path) -> None:

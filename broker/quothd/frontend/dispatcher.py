@@ -13,8 +13,8 @@ from quothd.access.access import Access
 from quothd.access.clients_file import ClientTable
 from quothd.access.quota import Quota
 from quothd.config.config import Config
-from quothd.frontend.registry import Registry, RegistryEntry, State, Transition, unknown_topic
-from quothd.frontend.schedule import PendingFetches, Schedule
+from quothd.frontend.registry import Registry, RegistryEntry, State, Transition, check_absent
+from quothd.frontend.schedule import PendingFetches, Schedule, lowest
 from quothd.frontend.scheduler import Scheduler
 from quothd.requests.dead_letter import publish_of
 from quothd.requests.events import (
@@ -48,8 +48,12 @@ from quothwire.protocol.messages import Operation
 Send = Callable[[Frames], None]
 Announce = Callable[[str, int], None]
 
-_READS = (Operation.FETCH, Operation.GROUP_FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 _WRITES = (Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED)
+
+
+def _active_max(config: Config) -> int:
+    """Return how many topics may be active at once."""
+    return topics_that_fit(config.workers_max, descriptors_max())
 
 
 def _check_entry(entry: RegistryEntry, request: PendingRequest, config: Config, access: Access) -> None:
@@ -113,8 +117,7 @@ class _InWork:
 class Dispatcher:
     """The topics of a broker and the requests for them. Owned by the front end's thread.
 
-    access: what the clients may do. disk_low_at: the monotonic time at which a publish was refused last, for
-    lack of disk space.
+    access: what the clients may do. disk_low_at: the monotonic time at which the disk had no room last.
     """
 
     def __init__(
@@ -128,13 +131,14 @@ class Dispatcher:
     ) -> None:
         self.access = access or Access(config)
         self.registry = Registry(folders, self.access.ledger)
-        self.pending_fetches = PendingFetches(self.access.ledger)
+        self.pending_fetches = PendingFetches(self.access)
         self.config = config
         self.shared = shared
         self._send_frames = send
         self._announce = announce
-        most = topics_that_fit(config.workers_max, descriptors_max())
-        self.scheduler = Scheduler(most, lambda metadata: Executor(metadata, self.config, shared))
+        self.scheduler = Scheduler(
+            _active_max(config), lambda metadata: Executor(metadata, self.config, shared)
+        )
         self._maintenance: Schedule[RegistryEntry] = Schedule()
         self._retention: Schedule[RegistryEntry] = Schedule()
         self._ready: dict[RegistryEntry, None] = {}
@@ -149,15 +153,13 @@ class Dispatcher:
         Fetches that wait and are not allowed any more are refused.
         """
         self.access.configure(config, clients)
-        for request, problem in self.access.renew(self.pending_fetches):
+        for request, problem in self.access.revoked(self.pending_fetches):
             self._refuse(self.pending_fetches.take([request]), problem)
         if config.staged_max_age != self.config.staged_max_age:
             for entry in filter(RegistryEntry.has_staged, self.registry):
                 self._retention.plan(entry, self.shared.clock.now())  # they may expire earlier now
         self.config = self._in_work.config = config
-        self.scheduler.workers_max = topics_that_fit(config.workers_max, descriptors_max())
-        for executor in self.scheduler.executors:
-            executor.send(config)
+        self.scheduler.configure(_active_max(config), config)
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -168,9 +170,7 @@ class Dispatcher:
         entry = self.registry.entries.get(request.topic)
         if entry is None:
             if request.operation is Operation.FETCH:
-                request.begin_fetch(now)
-                if not request.deadline or request.message.ordinal >= 0:  # a reader that knew the topic
-                    raise unknown_topic(request.topic)
+                check_absent(request, now)
                 self._keep(request)
                 return
             self._in_work.check(request)
@@ -185,9 +185,8 @@ class Dispatcher:
             else:
                 self._send(entry.answer_for(request))
             return
-        is_slow = entry.state is State.OPENING and now - entry.opening_since > self.config.recovering_after
-        if is_slow and request.operation in _READS:
-            raise error("recovering", entry.recovery(now))
+        if entry.state is State.OPENING:
+            entry.check_opening(request, now, self.config.recovering_after)
         self._in_work.add(request)
         entry.outstanding += 1
         if request.operation is Operation.DELETE:
@@ -281,8 +280,7 @@ class Dispatcher:
                 self._ready[entry] = None
             case Informed():
                 self.registry.learn(entry, event.info)
-                due = event.retention_due
-                self._retention.plan(entry, math.inf if due is None else due)
+                self._retention.plan(entry, event.retention_due)
             case Opening():
                 entry.scanned = (event.done, event.size)
             case Opened():
@@ -309,12 +307,14 @@ class Dispatcher:
                 self._failed(entry, executor, event, now)
 
     def _opened(self, entry: RegistryEntry, now: float) -> None:
-        entry.step(Transition.OPENED)
-        note("topic_made" if entry.is_new else "topic_opened", topic=entry.name)
-        entry.is_new = False
+        entry.opened()
         queued, entry.queued = entry.queued, []
+        refused = dict(self.access.revoked(queued))
         for request in queued:
-            self._give(entry, request, now)
+            if request in refused:
+                self._drop(entry, request, refused[request], now)
+            else:
+                self._give(entry, request, now)
         self._resume_fetches(entry, now)
         if not entry.outstanding:
             self.scheduler.hibernate(entry)
@@ -341,9 +341,7 @@ class Dispatcher:
         """Answer the requests of a topic that has failed; the next one opens it again."""
         left = [item for item in executor.end() if isinstance(item, PendingRequest)]
         for request in {*event.requests, *left, *entry.take_queued()}:
-            self._send(request.responder.refuse(event.problem))
-            self._in_work.remove(request)
-            entry.outstanding -= 1
+            self._drop(entry, request, event.problem, now)
         if event.problem.code == "disk_low":
             self.disk_low_at = now
         self.scheduler.released(entry, Transition.FAILED, now)
@@ -351,6 +349,13 @@ class Dispatcher:
             self._forget(entry, event.problem)
         elif event.problem.retryable:  # it could not even be opened, so its retention is still to be done
             self._retention.plan(entry, self.shared.clock.now() + RETRY_US)
+
+    def _drop(self, entry: RegistryEntry, request: PendingRequest, problem: QuothError, now: float) -> None:
+        """Refuse a request that its topic does not have, or has no more."""
+        self._refuse([request], problem)
+        self._in_work.remove(request)
+        entry.drop(request)
+        self._delete_if_alone(entry, now)
 
     def _resume_fetches(self, entry: RegistryEntry, now: float) -> None:
         """Go on with the fetches that have something new, no more of them than the topic takes."""
@@ -362,6 +367,7 @@ class Dispatcher:
         """Submit requests that were accepted before, or that a topic has made."""
         for request in requests:
             try:
+                self.access.renew(request)
                 self.submit(request, now)
             except QuothError as problem:
                 self._refuse([request], problem)
@@ -388,8 +394,7 @@ class Dispatcher:
         for entry in self._retention.take_due(self.shared.clock.now()):
             if entry.state is State.HIBERNATING:
                 self.scheduler.need(entry, now)
-        dues = self.scheduler.tick(now), self.pending_fetches.next_due(), self._maintenance.next_due()
-        return min((due for due in dues if due is not None), default=None)
+        return lowest(self.scheduler.tick(now), self.pending_fetches.next_due(), self._maintenance.next_due())
 
     # -- the end --------------------------------------------------------------------------------------------
 

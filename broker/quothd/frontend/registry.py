@@ -16,6 +16,7 @@ from quothd.groups.administration import check_new_group
 from quothd.groups.readiness import finds_nothing
 from quothd.requests.dead_letter import DeadLetterResponder, outcome_of
 from quothd.requests.pending_request import PendingRequest
+from quothd.service.log_events import note
 from quothd.threads.executor import Executor
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.publishing import check_first
@@ -30,6 +31,7 @@ from quothwire.protocol.group_messages import GroupFetched, OpenGroup
 from quothwire.protocol.messages import Fetched, Operation
 from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
 
+_READS = (Operation.FETCH, Operation.GROUP_FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE, Operation.OPEN_GROUP)
 """Operations that create a topic which does not exist."""
 
@@ -45,6 +47,16 @@ SUMS = (
 def unknown_topic(name: str) -> QuothError:
     """Make the error for a topic that does not exist."""
     return error("unknown_topic", f"there is no topic {name!r}")
+
+
+def check_absent(request: PendingRequest, now: float) -> None:
+    """Raise ``unknown_topic`` for a fetch that does not wait until its topic is created.
+
+    A reader that expects a record knew the topic.
+    """
+    request.begin_fetch(now)
+    if not request.deadline or request.message.ordinal >= 0:
+        raise unknown_topic(request.topic)
 
 
 class State(Enum):
@@ -136,11 +148,26 @@ class RegistryEntry:
         """Change the state by the table."""
         self.state = follow(self.state, transition)
 
-    def recovery(self, now: float) -> str:
-        """Describe the progress of its opening in a sentence."""
-        done, size = self.scanned
-        text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
-        return f"{text}, {done} of {size} bytes have been looked through" if size else text
+    def opened(self) -> None:
+        """Take note that the log is open."""
+        self.step(Transition.OPENED)
+        note("topic_made" if self.is_new else "topic_opened", topic=self.name)
+        self.is_new = False
+
+    def drop(self, request: PendingRequest) -> None:
+        """Forget a request that the executor does not have."""
+        self.outstanding -= 1
+        if self.deletion is request:
+            self.deletion = None
+
+    def check_opening(self, request: PendingRequest, now: float, timeout: float) -> None:
+        """Raise ``recovering`` for a read if its opening takes longer than so many seconds."""
+        elapsed = now - self.opening_since
+        if elapsed > timeout and request.operation in _READS:
+            done, size = self.scanned
+            text = f"topic {self.name!r} has been opening for {elapsed:.1f} s"
+            more = f", {done} of {size} bytes have been looked through" if size else ""
+            raise error("recovering", text + more)
 
     def needs_no_opening(self, request: PendingRequest, config: Config, clock: Clock) -> bool:
         """Return True for a description, and for a fetch that finds nothing, of a topic that hibernates."""
@@ -229,6 +256,8 @@ class Registry:
         is_letter = isinstance(request.responder, DeadLetterResponder)
         may_create = request.operation is Operation.CREATE or config.auto_create or is_letter
         opens_group = request.operation is Operation.GROUP_FETCH and request.responder.opens_groups
+        if request.client is not None:
+            may_create = may_create and request.client.may_create(request.topic)
         if not may_create or not (opens_group or request.operation in CREATING):
             raise unknown_topic(request.topic)
         if request.operation is Operation.CREATE:

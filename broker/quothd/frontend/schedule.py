@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import count, islice
 from typing import Generic, TypeVar
 
-from quothd.access.ledger import Ledger
+from quothd.access.access import Access
 from quothd.access.quota import Quota
 from quothd.config.config import Config
 from quothd.connections.connection import Connection
@@ -80,6 +80,11 @@ class Schedule(Generic[Item]):
         return self._rows[0][0] if self._rows else None
 
 
+def lowest(*dues: float | None) -> float | None:
+    """Return the lowest of the dues that there are."""
+    return min((due for due in dues if due is not None), default=None)
+
+
 class PendingFetches:
     """The fetches that wait, by topic and cursor, and by deadline. Owned by the front end's thread.
 
@@ -87,11 +92,12 @@ class PendingFetches:
     when its topic goes, or at its deadline; those that wait for something else are not looked at. Fetches for
     a group wait in a row: one of them goes on when the group may have something, since what it finds is its
     own. When that is, the topic says with each fetch that waits and each change of the group; the last word
-    holds for all of them. ledger: counts those of each client.
+    holds for all of them. access: says whether a client may wait, and counts the fetches of each.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._ledger = access.ledger
         self._deadlines: Schedule[PendingRequest] = Schedule()
         self._by_topic: defaultdict[str, Schedule[PendingRequest]] = defaultdict(Schedule)
         self._by_group: defaultdict[str, dict[str, dict[PendingRequest, None]]] = defaultdict(dict)
@@ -106,7 +112,12 @@ class PendingFetches:
         return iter([*self._deadlines])
 
     def add(self, request: PendingRequest, config: Config) -> None:
-        """Let a fetch wait until its deadline. Raises ``busy`` beyond a limit or quota."""
+        """Let a fetch wait until its deadline.
+
+        Raises ``busy`` beyond a limit or quota, ``denied`` if a reload has taken the right for it, which a
+        topic may have had since before that.
+        """
+        self._access.renew(request)
         parked = request.connection.parked
         if request.connection.is_gone:
             raise error("busy", "the connection has ended")
@@ -178,8 +189,7 @@ class PendingFetches:
 
     def next_due(self) -> float | None:
         """Return the monotonic time of the next call of `take_expired` and `take_retries`."""
-        dues = self._deadlines.next_due(), self._retries.next_due(), 0.0 if self._left else None
-        return min((due for due in dues if due is not None), default=None)
+        return lowest(self._deadlines.next_due(), self._retries.next_due(), 0.0 if self._left else None)
 
     def _drop_slice(self) -> None:
         """Drop some fetches of a connection that has ended."""

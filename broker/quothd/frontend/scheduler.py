@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
+from quothd.config.config import Config
 from quothd.frontend.registry import RegistryEntry, State, Transition
 from quothd.requests.events import Close
 from quothd.threads.executor import Executor
@@ -64,6 +65,12 @@ class Scheduler:
         """Raise ``busy`` if too many new topics wait for their opening."""
         if len(self._creations) >= CREATIONS_MAX:
             raise error("busy", f"{len(self._creations)} new topics wait for their creation")
+
+    def configure(self, workers_max: int, config: Config) -> None:
+        """Apply another configuration; each active topic does so after what it is at."""
+        self.workers_max = workers_max
+        for executor in self.executors:
+            executor.send(config)
 
     # -- one topic ------------------------------------------------------------------------------------------
 

@@ -128,10 +128,13 @@ class Progress(NamedTuple):
 
 
 class Informed(Value):
-    """The state of the log, now and then, and before `Opened` and `Closed`. retention_due: see `Log`."""
+    """The state of the log, now and then, and before `Opened` and `Closed`.
+
+    retention_due: the time of the next retention in microseconds, infinite for none.
+    """
 
     info: LogInfo
-    retention_due: int | None
+    retention_due: float
 
 
 class DiskLow(NamedTuple):

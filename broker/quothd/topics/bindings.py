@@ -6,14 +6,15 @@ one, and remove what that has staged. Ids can be read in batches, so they are no
     producers.bound      p 0123456789abcdef alice          one line an id: p a producer, a an application
                          a fedcba9876543210 bob
 
-A line is written after the first batch of an id, and synced when the topic hibernates: after a power cut, the
-newest ids may belong to the client that uses them first. The same holds for ids that are older than the keys.
+A stored batch binds its id; the other requests only check it. A line is written after the first batch of an
+id, and synced when the topic hibernates: after a power cut, the newest ids may belong to the client that uses
+them first. The same holds for ids that are older than the keys.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -29,9 +30,8 @@ from quothlog.storage.write_failure import storage_failed
 from quothlog.transactions.transactions import LogTransactions
 from quothwire.errors import error
 
-FILE_BYTES_MAX = 2**20
 SURPLUS_MAX = 1_000
-"""Ids that the log has forgotten are kept up to so many, then removed together."""
+"""Ids that the log has forgotten are kept up to so many, or as many as it knows, then removed together."""
 
 
 class BoundKind(StrEnum):
@@ -61,44 +61,47 @@ class Bindings:
         self._owners: dict[Identity, str] | None = None
         self.fresh: list[Identity] = []
         self._file: File | None = None
+        self._forget_at = SURPLUS_MAX
+
+    def check(self, client: KnownClient, identity: Identity) -> bool:
+        """Return True if an id is bound to a client, False if it is free.
+
+        Raises ``denied`` if it is bound to another client.
+        """
+        owner = self._bound().get(identity)
+        if owner is None or owner == client.name:
+            return owner is not None
+        what = "producer id" if identity.kind is BoundKind.PRODUCER else "application"
+        text = f"another client has begun this {what}, not {client.name!r}"
+        raise error("denied", text, f"nothing was done; begin another {what}")
 
     def admit(self, client: KnownClient, identity: Identity) -> None:
-        """Bind an id to a client, unless it is bound to it.
+        """Bind the id of a batch to a client, unless it is bound to it. `save` has to follow.
 
         Raises ``denied`` if it is bound to another client, ``busy`` or ``quota_exceeded`` if the client has
         too many.
         """
-        owners = self._bound()
-        owner = owners.get(identity)
-        if owner == client.name:
-            return
-        what = "producer id" if identity.kind is BoundKind.PRODUCER else "application"
-        if owner is not None:
-            text = f"another client has begun this {what}, not {client.name!r}"
-            hint = f"nothing was done; begin another {what}"
-            raise error("denied", text, hint)
-        self._check_quota(client, identity.kind)
-        if len(owners) >= SURPLUS_MAX and len(owners) >= 2 * sum(map(self._is_known, owners)):
-            owners = self._forget()
-        owners[identity] = client.name
-        self.fresh.append(identity)
+        if not self.check(client, identity):
+            self._check_quota(client, identity.kind)
+            self._bound()[identity] = client.name
+            self.fresh.append(identity)
 
     def save(self) -> None:
-        """Write the ids of batches that were stored since the last call, and forget those of others."""
+        """Write the ids of batches that were stored since the last call, and release those of others."""
         fresh, self.fresh = self.fresh, []
         owners = self._bound()
-        lines = []
-        for identity in fresh:
-            if self._is_known(identity):
-                lines.append(_line(identity, owners[identity]))
-            else:
-                owners.pop(identity, None)
+        known = self._known(fresh)
+        for identity in {*fresh}.difference(known):
+            del owners[identity]
+        lines = [_line(identity, owners[identity]) for identity in known]
         if lines:
             try:
                 self._open().append(lines)
             except OSError as problem:
                 self._close()
                 note("binding_failed", file=self._path, problem=problem.strerror)
+        if len(owners) >= self._forget_at:
+            self._forget()
 
     def close(self) -> None:
         """Sync and close the file."""
@@ -112,12 +115,13 @@ class Bindings:
     def _bound(self) -> dict[Identity, str]:
         """Return the owners, read at the first call. A line that is not whole is skipped.
 
-        Raises ``storage_failed`` if the file cannot be read: any client could take the ids in it.
+        The file is read whole, since an id that was not read would be free; `save` bounds what is in it.
+        Raises ``storage_failed`` if it cannot be read: any client could take the ids in it.
         """
         if self._owners is None:
             try:
                 with contextlib.closing(self._log.filesystem.open(self._path)) as file:
-                    data = file.read(FILE_BYTES_MAX, 0)
+                    data = file.read(file.size(), 0)
             except FileNotFoundError:
                 data = b""
             except OSError as problem:
@@ -125,13 +129,16 @@ class Bindings:
             self._owners = dict(_parsed(data))
         return self._owners
 
-    def _is_known(self, identity: Identity) -> bool:
-        """Return True if the log knows the id, so that its owner counts."""
+    def _known(self, identities: Iterable[Identity]) -> list[Identity]:
+        """Return the ids that the log knows, so that their owners count."""
+        staged = self._transactions.staged_applications()
+        return [one for one in identities if self._is_known(one, staged)]
+
+    def _is_known(self, identity: Identity, staged: Set[int]) -> bool:
         appender = self._log.appender
         if identity.kind is BoundKind.PRODUCER:
             return appender.last_written(identity.number) is not None
-        is_published = appender.applications.newest(identity.number) >= 0
-        return is_published or self._transactions.has_staged(identity.number)
+        return identity.number in staged or appender.applications.newest(identity.number) >= 0
 
     def _check_quota(self, client: KnownClient, kind: BoundKind) -> None:
         """Raise if the client may not bind another id.
@@ -143,24 +150,27 @@ class Bindings:
             return
         own = (one for one, owner in self._bound().items() if owner == client.name and one.kind is kind)
         if kind is BoundKind.APPLICATION:
-            counted = (one for one in own if self._is_known(one))
+            counted = self._known(own)
         else:
             recent = self._log.appender.clock.now() - RETRY_US
-            counted = (one for one in own if (self._log.appender.last_written(one.number) or 0) > recent)
-        client.check_limit(quota, sum(1 for _ in counted))
+            counted = [one for one in own if (self._log.appender.last_written(one.number) or 0) > recent]
+        client.check_limit(quota, len(counted))
 
-    def _forget(self) -> dict[Identity, str]:
-        """Remove the ids that the log has forgotten, and write the file anew; returns the other ones."""
-        fresh = {*self.fresh}
-        owners = {one: owner for one, owner in self._bound().items() if one in fresh or self._is_known(one)}
+    def _forget(self) -> None:
+        """Remove the ids that the log has forgotten, and write the file anew.
+
+        The next time is when there are twice as many: the cost for each id stays the same.
+        """
+        former = self._bound()
+        owners = {one: former[one] for one in self._known(former)}
         self._close()
         self._owners = owners
+        self._forget_at = max(SURPLUS_MAX, 2 * len(owners))
         try:
             lines = [_line(one, owner) for one, owner in owners.items()]
             write_durably(self._log.filesystem, self._path, lines)
         except OSError as problem:
             note("binding_failed", file=self._path, problem=problem.strerror)
-        return owners
 
     def _open(self) -> File:
         if self._file is None:

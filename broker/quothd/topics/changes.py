@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -95,11 +96,14 @@ class Changes:
         if records:
             note("retained", topic=topic, records=records, bytes=size)
 
-    def retention_due(self) -> int | None:
-        """Return the time of the next `retain`, in microseconds; after a failure, not at once."""
+    def retention_due(self) -> float:
+        """Return the time of the next `retain`, in microseconds: infinite for none.
+
+        After a failure, not at once.
+        """
         dues = [due for due in (self._log.retention_due(), self._transactions.due()) if due is not None]
         if not dues or self._is_retained:
-            return min(dues, default=None)
+            return min(dues, default=math.inf)
         return max(min(dues), self._clock.now() + RETRY_US)
 
     def check_delete(self, request: PendingRequest) -> None:

@@ -58,17 +58,21 @@ class Transactions:
     def stage(self, request: PendingRequest) -> Staged:
         """Stage the batch that came with a request. Raises what `stage` of the log does."""
         decoded: Stage = request.decode()
-        application = self._admitted(request)
+        application = application_of(decoded)
+        if request.client is not None:
+            self.bindings.admit(request.client, Identity(BoundKind.APPLICATION, application))
         attempt = decoded.version, decoded.part, decoded.attempt, decoded.number
-        one = self.log_transactions.stage(application, *attempt, request.responder.payload())
-        if self.bindings.fresh:
-            self.bindings.save()
+        try:
+            one = self.log_transactions.stage(application, *attempt, request.responder.payload())
+        finally:
+            if self.bindings.fresh:
+                self.bindings.save()
         return Staged(one.batches, one.records, one.bytes)
 
     def publish(self, request: PendingRequest) -> Appended | None:
         """Publish what a request names; None if a commit has begun."""
         decoded: PublishStaged = request.decode()
-        application = self._admitted(request)
+        application = self._checked(request)
         parts = decode_parts(request.responder.payload(), decoded.parts)
         outcome = self.log_transactions.publish(application, decoded.version, parts, decoded.newest)
         if isinstance(outcome, Commit):
@@ -82,7 +86,7 @@ class Transactions:
 
     def abort(self, request: PendingRequest) -> TransactionInfo:
         """Remove the staged batches of a transaction."""
-        application = self._admitted(request)
+        application = self._checked(request)
         return self._described(self.log_transactions.abort(application, request.message.version))
 
     def state(self, request: PendingRequest) -> TransactionInfo:
@@ -127,11 +131,11 @@ class Transactions:
         self._committing = request
         return None
 
-    def _admitted(self, request: PendingRequest) -> int:
+    def _checked(self, request: PendingRequest) -> int:
         """Return the application of a request. Raises ``denied`` if another client has begun it."""
         application = application_of(request.decode())
         if request.client is not None:
-            self.bindings.admit(request.client, Identity(BoundKind.APPLICATION, application))
+            self.bindings.check(request.client, Identity(BoundKind.APPLICATION, application))
         return application
 
     def _described(self, standing: TransactionState) -> TransactionInfo:

@@ -149,9 +149,9 @@ class LogTransactions:
             return TransactionState("published", stored.first, stored.records, Amount(0, 0, 0, 0), newest)
         return TransactionState("staged" if amount.parts else "unknown", 0, 0, amount, newest)
 
-    def has_staged(self, application: int) -> bool:
-        """Return True if batches of an application are staged."""
-        return any(key.application == application for key in self._staging)
+    def staged_applications(self) -> set[int]:
+        """Return the applications of which batches are staged."""
+        return {key.application for key in self._staging}
 
     def expire(self) -> Iterator[tuple[TransactionKey, Amount]]:
         """Remove what was not added to for `staged_max_age`; yields the transactions. Raises OSError."""

@@ -7,7 +7,7 @@ from zmq.utils import z85
 
 from kit.broker.open_topic import pending
 from kit.broker.peers import refused
-from quothd.access.access import Access
+from quothd.access.access import Access, scope_of
 from quothd.access.clients_file import parse_clients
 from quothd.access.rights import STRANGER
 from quothd.config.config import Config
@@ -51,17 +51,16 @@ def test_without_keys_everything_is_allowed() -> None:
     access = Access(Config())
     for user_id in (None, "", KEY):
         assert access.client_of(user_id) is None
-    assert access.visible(None, "any")
-    assert access.prefixes_for(None, b"or") == [b"or"]
+        assert access.subscriptions_of(user_id or "", b"or") == [b"or"]
+    assert "any" in scope_of(None)
 
 
 def test_a_client_subscribes_to_what_it_may_know_of(access: Access) -> None:
     alice = access.client_of(KEY)
-    assert [access.visible(alice, name) for name in ("orders.eu.x", "orders.x", "prices", "other")] == [
-        True, True, True, False
-    ]  # fmt: skip
-    assert access.prefixes_for(alice, b"") == [b"orders.", b"prices\0"]
-    assert access.prefixes_for(alice, b"orders.eu.") == [b"orders.eu."]
-    assert access.prefixes_for(alice, b"orders.x\0") == [b"orders.x\0"]
-    assert access.prefixes_for(alice, b"other") == []
-    assert access.prefixes_for(STRANGER, b"") == []
+    names = ("orders.eu.x", "orders.x", "prices", "other")
+    assert [name in scope_of(alice) for name in names] == [True, True, True, False]
+    assert access.subscriptions_of(KEY, b"") == [b"orders.", b"prices\0"]
+    assert access.subscriptions_of(KEY, b"orders.eu.") == [b"orders.eu."]
+    assert access.subscriptions_of(KEY, b"orders.x\0") == [b"orders.x\0"]
+    assert access.subscriptions_of(KEY, b"other") == []
+    assert access.subscriptions_of(OTHER, b"") == []

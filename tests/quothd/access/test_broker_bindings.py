@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kit.broker.peers import FastPeer, code_of, hibernate, refused
-from kit.broker.transactions import Job
+from kit.broker.transactions import Job, part_of
 from kit.disk.logs import encoded
 from kit.text.wording import error_of
-from quothwire.protocol.messages import AbortTransaction, DeleteTopic, Publish
+from quothwire.protocol.messages import AbortTransaction, DeleteTopic, Publish, Stage
 
 FILE = """
 [clients.alice]
@@ -107,6 +107,19 @@ def test_half_a_line_and_foreign_lines_are_skipped(known: Callable[..., Any]) ->
     assert publish(broker.fast("bob"), 2, producer=7) == "denied"
 
 
+def test_the_last_id_of_a_long_file_is_bound_too(known: Callable[..., Any]) -> None:
+    broker = known(FILE)
+    assert publish(broker.fast("alice"), 1) == ""
+    broker.broker.stop()
+    (path,) = (broker.broker.config.dir / "topics").glob("*/producers.bound")
+    lines = (f"p {number:016x} {'alice' * 20}\n" for number in range(1, 20_000))
+    path.write_bytes("".join(lines).encode() + path.read_bytes())
+    assert path.stat().st_size > 2 * 2**20
+    broker = known(FILE)
+    assert publish(broker.fast("bob"), 2) == "denied"
+    assert publish(broker.fast("alice"), 2) == ""
+
+
 def test_a_file_that_cannot_be_read_keeps_ids_from_all_clients(known: Callable[..., Any]) -> None:
     """And nothing else: batches without a producer id are stored."""
     broker = known(FILE)
@@ -145,6 +158,41 @@ def test_another_client_touches_no_transaction(known: Callable[..., Any]) -> Non
     assert broker.owner.values("t") == [b"a"]
 
 
+@pytest.mark.parametrize("operation", ["abort", "publish", "publish of nothing", "stage"])
+def test_a_request_that_stores_nothing_binds_no_application(
+    known: Callable[..., Any], operation: str
+) -> None:
+    """Else a client could take the names of others before they use them."""
+    broker = known(FILE)
+    bob, alice = (Job(broker.fast(name), "t", "etl") for name in ("bob", "alice"))
+    broker.owner.publish("t", [b"x"])
+    match operation:
+        case "abort":
+            bob.abort(1)
+        case "publish":
+            with refused("not_staged"):
+                bob.publish(1, [part_of(0, 7, [[b"b"]])])
+        case "publish of nothing":
+            bob.publish(1, [])
+        case _:
+            payload = encoded([b"no batch of a transaction"])
+            assert code_of(bob.peer.request(Stage("etl", 1, 0, 7, 0), "t", payload)) == "bad_batch"
+    alice.publish(1, [alice.stage(1, 0, [[b"a"]])])
+    assert bound(broker.broker.config.dir)[2::3] == ["alice"]
+    with refused("denied"):
+        bob.abort(1)
+
+
+def test_aborts_of_many_names_write_nothing(known: Callable[..., Any], monkeypatch: Any) -> None:
+    monkeypatch.setattr("quothd.topics.bindings.SURPLUS_MAX", 5)
+    broker = known(FILE)
+    broker.owner.publish("t", [b"x"])
+    bob = broker.fast("bob")
+    for number in range(20):
+        Job(bob, "t", f"name {number}").abort(1)
+    assert not [*(broker.broker.config.dir / "topics").glob("*/producers.bound")]
+
+
 def test_a_client_has_no_more_producers_and_applications_in_a_topic_than_its_quota(
     known: Callable[..., Any],
 ) -> None:
@@ -170,5 +218,9 @@ def test_many_ids_that_the_log_forgets_are_forgotten_with_it(
     bob = broker.fast("bob")
     for number in range(1, 101):
         assert publish(bob, 1, producer=number) == ""
+    assert len(bound(broker.broker.config.dir)) // 3 <= 25
+    payloads = [encoded([b"x"], producer=number, sequence=9) for number in range(1_000, 1_100)]
+    answers = bob.answers_to([bob.send(Publish(), "t", payload) for payload in payloads])
+    assert {code_of(one) for one in answers} == {"unknown_producer"}
     assert len(bound(broker.broker.config.dir)) // 3 <= 25
     assert publish(broker.fast("alice"), 2, producer=100) == "denied"

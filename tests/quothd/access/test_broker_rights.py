@@ -171,11 +171,42 @@ def test_a_publish_creates_a_topic_of_its_right_only(known: Callable[..., Any]) 
     assert broker.owner.call(ListTopics()).names == ["orders.new", "prices.new"]
 
 
+@pytest.mark.parametrize(
+    ("rights", "created"),
+    [
+        ({}, []),
+        ({"read": "*"}, []),
+        ({"publish": "*"}, ["jobs", "tasks"]),
+        ({"admin": "*"}, ["jobs", "quoth.rules", "tasks"]),
+        ({"admin": "quoth.*", "publish": "other"}, ["quoth.rules"]),
+    ],
+)
+def test_a_group_creates_only_topics_that_its_client_may_create(
+    known: Callable[..., Any], rights: dict[str, str], created: list[str]
+) -> None:
+    """In both protocols. A topic that is there has a group without."""
+    broker = known(alice(group="*", **rights), rules=False)
+    peer, simple = broker.fast("alice"), broker.simple("alice")
+    for topic in ("jobs", "quoth.rules"):
+        if topic in created:
+            peer.call(OpenGroup("g"), topic)
+        else:
+            assert error_of(peer.call, OpenGroup("g"), topic).code == "unknown_topic"
+    if "tasks" in created:
+        simple.call("group.fetch", "tasks", "g")
+    else:
+        assert error_of(simple.call, "group.fetch", "tasks", "g").code == "unknown_topic"
+    assert broker.owner.call(ListTopics()).names == created
+    broker.owner.publish("jobs", [b"x"])
+    peer.call(OpenGroup("another"), "jobs")
+
+
 @pytest.mark.parametrize(("group", "settings"), [("g", {}), ("a.b", {"dead_letter": "orders.mine"})])
 def test_a_group_may_name_dead_letters_that_its_client_may_publish(
     known: Callable[..., Any], group: str, settings: dict[str, Any]
 ) -> None:
     broker = known(alice(group="jobs", publish="orders.*"))
+    broker.owner.publish("jobs", [b"x"])
     peer = broker.fast("alice")
     peer.call(OpenGroup(group, settings=settings), "jobs")
     assert peer.call(DescribeGroup(group), "jobs").group == group
@@ -223,7 +254,7 @@ def test_a_group_that_another_client_has_made_is_used_without_a_right_on_its_dea
 def test_a_simple_fetch_makes_no_group_whose_dead_letters_it_may_not_publish(
     known: Callable[..., Any],
 ) -> None:
-    broker = known(alice(group="jobs"))
+    broker = known(alice(group="jobs", publish="jobs"))
     peer = broker.simple("alice")
     for topic_is_there in (False, True):
         assert error_of(peer.call, "group.fetch", "jobs", "a.b").code == "denied"

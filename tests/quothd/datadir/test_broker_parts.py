@@ -16,7 +16,7 @@ import pytest
 
 from kit.broker.peers import refused
 from kit.disk.doubles import SyncedBy
-from quothd.access.ledger import Ledger
+from quothd.access.access import Access
 from quothd.config.config import Config
 from quothd.datadir import catalog
 from quothd.frontend.registry import TABLE, State, Transition, follow
@@ -73,7 +73,7 @@ def fetch(topic: str, after: int, deadline: float) -> PendingRequest:
 
 def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
     """By a publish, a deadline or the end of a topic, as of a model that is a list."""
-    pending, model = PendingFetches(Ledger(lambda _client: {})), list[PendingRequest]()
+    pending, model = PendingFetches(Access(Config())), list[PendingRequest]()
     now = 0.0
     for _ in range(5_000):
         topic = rng.choice("abc")
@@ -111,7 +111,7 @@ def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
 
 def test_taken_fetches_leave_no_memory_behind() -> None:
     """A tailing reader is pending again and again, with deadlines far away."""
-    pending = PendingFetches(Ledger(lambda _client: {}))
+    pending = PendingFetches(Access(Config()))
     pending.add(fetch("t", 2**50, 1e9), Config())
     for i in range(10_000):
         pending.add(fetch("t", i, 1e9), Config())
@@ -125,7 +125,7 @@ def test_taken_fetches_leave_no_memory_behind() -> None:
 
 def test_the_cost_of_a_publish_does_not_grow_with_fetches_behind_it() -> None:
     """Its cost is the same for any number of readers that wait for later records."""
-    pending = PendingFetches(Ledger(lambda _client: {}))
+    pending = PendingFetches(Access(Config()))
     for i in range(1_000):
         pending.add(fetch("t", 2**50 + i, 1e9), Config())
     (rows,) = (order._rows for order in pending._by_topic.values())

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ from kit.broker.brokers import StartBroker
 from kit.broker.peers import Context
 from kit.keys import DENIED, SUCCEEDED, KeyFiles, handshake, new_key
 from quothd import Broker
+from quothd.config.check import check
+from quothd.config.config import Config
+from quothd.config.sources import Sourced
+from quothd.daemon import Daemon
+from quothd.keys.broker_keys import RULES_CLIENT, BrokerKeys
+from quothd.service.log_handler import LogWriter
+from quothd.service.sd_notify import Notifier
 from quothwire.security.key_file import encode_key
 
 
@@ -61,6 +69,30 @@ def test_a_wrong_clients_file_changes_nothing(
     assert str(keys.clients_file) in broker.wait_for("event=reload_refused")
     for key in (alice, bob):
         assert handshake(context, broker.url, key) == SUCCEEDED
+
+
+def test_a_reload_applies_the_clients_that_were_checked(
+    embed_with_keys: Callable[..., Broker], keys: KeyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no others, if the file is replaced meanwhile."""
+    keys.add("alice")
+    broker = embed_with_keys()
+    daemon = Daemon(lambda: Sourced(broker.config, {}), None, LogWriter(StringIO()), Notifier())
+    daemon._broker = broker
+    keys.add("bob")
+
+    def check_late(config: Config) -> BrokerKeys | None:
+        found = check(config)
+        keys.add("carol")
+        return found
+
+    monkeypatch.setattr("quothd.daemon.check", check_late)
+    monkeypatch.setattr("quothd.daemon.configure", lambda *_: None)
+    daemon._reload()
+    assert broker._authentication is not None
+    clients = broker._authentication.clients
+    assert clients is not None
+    assert {*clients.by_name} == {"alice", "bob", RULES_CLIENT}
 
 
 def test_the_keys_that_a_reload_removes_are_reported_once(
