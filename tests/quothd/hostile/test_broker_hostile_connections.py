@@ -26,6 +26,16 @@ QUICK_S = 0.2
 """Ten times the duration of a request on a busy machine, and a fraction of that of a blocked one."""
 
 
+def ping(connection: socket.socket) -> None:
+    """Send a ping on a connection and wait for the answer."""
+    connection.sendall(message([b"", b"ping"]))
+    answer = b""
+    while b"ok" not in answer:
+        part = connection.recv(4_096)
+        assert part
+        answer += part
+
+
 def ends(connection: socket.socket) -> bool:
     """Read until the broker closes the connection; False if it does not."""
     try:
@@ -98,12 +108,7 @@ def test_a_frame_that_claims_to_be_huge_ends_its_connection_and_takes_no_memory(
     before = resident_bytes(broker.pid)
     for size in (18 * 2**20, 2**31, 2**32, 2**63 - 1, 2**64 - 1):
         with handshaken(broker) as connection:
-            connection.sendall(b"\x01\x00" + b"\x00\x04ping")
-            answer = b""
-            while b"ok" not in answer:
-                part = connection.recv(4_096)
-                assert part
-                answer += part
+            ping(connection)
             connection.sendall(b"\x02" + struct.pack(">Q", size))
             assert ends(connection)
     assert resident_bytes(broker.pid) - before < 8 * 2**20
@@ -116,12 +121,7 @@ def test_a_client_without_a_key_that_gives_itself_a_user_id_is_like_others(
 ) -> None:
     with handshaken(broker, User_Id=name) as connection:
         for _ in range(2):
-            connection.sendall(b"\x01\x00" + b"\x00\x04ping")
-            answer = b""
-            while b"ok" not in answer:
-                part = connection.recv(4_096)
-                assert part
-                answer += part
+            ping(connection)
         works(fast)
 
 
