@@ -19,9 +19,12 @@ from typing import Any, TypeAlias
 from quothd.connections.kernel import IN_PROCESS, AcceptedSocket, Counters
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.messages import FETCH_BYTES_MAX
 
 CONNECTION_REPLY_BYTES_MAX = 64 * 2**20
 """The most that one connection may hold, however much memory there is."""
+TIGHT_REPLY_BYTES = CONNECTION_REPLY_BYTES_MAX - FETCH_BYTES_MAX
+"""Above this there may be too little room for the largest reply."""
 LEAST_REPLY_BYTES = 64 * 2**10
 """A fetch is cut to no less than this; where there is less room, it is refused."""
 SMALL_REPLY_BYTES = 4 * 2**10
@@ -107,31 +110,42 @@ class Connection:
         """
         memory = self._memory
         room = min(CONNECTION_REPLY_BYTES_MAX, memory.limit - memory.held) - self.held
-        if not self.held and memory.held < 2 * memory.limit:
-            return max(room, LEAST_REPLY_BYTES)
+        if room < LEAST_REPLY_BYTES and not self.held and memory.held < 2 * memory.limit:
+            return LEAST_REPLY_BYTES
         return room
+
+    def hold_large(self, frames: Frames) -> int:
+        """Count a reply that was made if it is large; returns its bytes, 0 for a small one."""
+        if len(frames[-1]) <= SMALL_REPLY_BYTES and len(frames) <= SMALL_REPLY_FRAMES:
+            return 0
+        size = memory_of(frames)
+        self.hold(size)
+        return size
 
     def hold(self, size: int) -> None:
         """Count the bytes of a reply that was made, or below 0, of one that is no longer held."""
-        with self._memory.lock:
-            self._memory.held += size
+        memory = self._memory
+        with memory.lock:
+            memory.held += size
             self.held += size
 
     # -- the front end --------------------------------------------------------------------------------------
 
     def queue(self, size: int, now: float) -> None:
-        """Count a large reply that libzmq has taken: it holds `QUEUED_MAX` replies, and one that it writes.
+        """Take note that libzmq has taken a large reply, whose bytes are held.
 
-        A client in this process is not watched: its memory is that of the program.
+        It holds `QUEUED_MAX` replies, and one that it writes. A client in this process is not watched: its
+        memory is that of the program.
         """
         if self.socket.descriptor < 0:
+            self.hold(-size)
             return
-        if not self._queue:
+        queue = self._queue
+        if not queue:
             self._acknowledged, self._credit, self._unread, self._moved_at = -1, 0, 0, now
-        self._queue.append(size)
+        queue.append(size)
         self.queued += size
-        self.hold(size)
-        if len(self._queue) > QUEUED_MAX + 1:
+        if len(queue) > QUEUED_MAX + 1:
             self._leave()
 
     def look(self, counters: Counters, now: float, *, has_sent: bool = False) -> None:

@@ -13,15 +13,13 @@ Its client connects again and goes on, if it is able to.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import zmq
 
 from quothd.config.config import Config
 from quothd.connections.connection import (
-    FRAME_BYTES,
     LOOK_ABOVE_BYTES,
     SILENCE_S,
     Connection,
@@ -29,10 +27,12 @@ from quothd.connections.connection import (
     Sender,
 )
 from quothd.connections.end_log import EndLog
+from quothd.connections.holders import Accepted, MemoryHolders
 from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
 from quothd.connections.route_guard import RouteGuard
+from quothwire.protocol.messages import FETCH_BYTES_MAX
 
 REPLIES_PART = 4
 """Of `memory_max`: the replies that are not read yet take as much."""
@@ -46,20 +46,6 @@ GOODBYE_S = 1.0
 """So long a client may take to read why its connection is ended."""
 COUNTED_BYTES = 2**20
 """After so many bytes of messages, `count` is due."""
-LEAST_HELD_BYTES = 2**16
-"""A connection that holds less is not ended for lack of memory."""
-
-
-@dataclass(slots=True)
-class Accepted:
-    """A connection that libzmq has accepted. connection: None until its first message.
-
-    earliest: see `RouteGuard.accept`.
-    """
-
-    socket: AcceptedSocket
-    earliest: int
-    connection: Connection | None = None
 
 
 class ConnectionTable:
@@ -100,12 +86,12 @@ class ConnectionTable:
         self._guard = guard
         self._look_at = self._now = 0.0
         self._local: dict[Connection, None] = {}
-        self._ended: deque[Accepted] = deque()
+        self._holders = MemoryHolders(self._accepted, self._memory)
         self._ends = EndLog(counters)
 
     def start(self) -> None:
         """Begin to watch the memory of the process. Raises RuntimeError if no thread can be started."""
-        self.watch.start(self)
+        self.watch.start(self._holders)
 
     def close(self) -> None:
         """End the watch, and the reports of libzmq, before its socket is closed."""
@@ -250,9 +236,16 @@ class ConnectionTable:
 
     # -- replies that are not taken -------------------------------------------------------------------------
 
-    def queue(self, route: bytes, size: int, now: float) -> None:
-        """Count a large reply to a connection that libzmq has taken."""
-        connection = self.of(route)
+    @property
+    def is_tight(self) -> bool:
+        """True if all replies together leave too little room for the largest reply."""
+        return self._memory.limit - self._memory.held < FETCH_BYTES_MAX
+
+    def queue(self, connection: Connection, size: int, now: float) -> None:
+        """Take note that libzmq has taken a large reply to a connection, whose bytes are held."""
+        if connection.is_gone:
+            connection.hold(-size)
+            return
         connection.queue(size, now)
         if connection.queued:
             self._queued[connection] = None
@@ -265,8 +258,8 @@ class ConnectionTable:
         self._end_refused(now)
         if self._guard.is_ahead(now):
             self._end_unproven(now)
-        while self._ended:
-            self._ends.note(self._ended.popleft().socket, "memory", now)
+        while self._holders.ended:
+            self._ends.note(self._holders.ended.popleft().socket, "memory", now)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             for connection in [*self._queued]:
@@ -308,56 +301,6 @@ class ConnectionTable:
             accepted = self._accepted.get(connection.socket.descriptor)
             if accepted is not None and accepted.connection is connection:
                 self._end(accepted, "quota", now)
-
-    def held_bytes(self) -> int:
-        """Return an upper bound of what all connections hold. The thread that watches the memory calls it.
-
-        Of a message whose last frame has not come, each byte may be a frame.
-        """
-        unread = sum(max(0, self._unread(one)) for one in [*self._accepted.values()])
-        return self._memory.held + FRAME_BYTES * unread
-
-    def end_largest(self, size: int) -> int:
-        """End the connections that hold most memory, until that is so many bytes; returns how many it was.
-
-        The thread that watches the memory calls it: it looks at a copy of the table, and leaves it to the
-        front end to count the ends and to log them.
-
-        A message of many small frames takes a multiple of its bytes, so that more may become free. The system
-        does not count what comes over ipc: without a better candidate, all of these connections are ended.
-        """
-        everyone = [*self._accepted.values()]
-        rows = sorted((self._memory_of(one), one.socket.descriptor, one) for one in everyone)
-        freed = 0
-        while rows and freed < size:
-            held, _, accepted = rows.pop()
-            if held < LEAST_HELD_BYTES:
-                break
-            freed += held
-            self._end_now(accepted)
-        if not freed:
-            for accepted in everyone:
-                if not accepted.socket.peer:
-                    self._end_now(accepted)
-        return freed
-
-    def _end_now(self, accepted: Accepted) -> None:
-        """End a connection in the thread that watches the memory."""
-        if accepted.socket.end():
-            self._ended.append(accepted)
-
-    def _memory_of(self, accepted: Accepted) -> int:
-        """Return a bound of the bytes that the broker holds for a connection."""
-        connection = accepted.connection
-        replies = connection.held if connection is not None else 0
-        return replies + self._unread(accepted)
-
-    def _unread(self, accepted: Accepted) -> int:
-        """Return the bytes that have come and are not part of a message that was received."""
-        received, connection = accepted.socket.received(), accepted.connection
-        if received is None:
-            return 0
-        return received - (connection.received + connection.uncounted if connection is not None else 0)
 
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
         if accepted.socket.end():

@@ -13,6 +13,7 @@ from quothd.access.access import Access
 from quothd.access.clients_file import ClientTable
 from quothd.access.quota import Quota
 from quothd.config.config import Config
+from quothd.connections.connection import Connection
 from quothd.frontend.registry import Registry, RegistryEntry, State, Transition, check_absent
 from quothd.frontend.schedule import PendingFetches, Schedule, lowest
 from quothd.frontend.scheduler import Scheduler
@@ -45,7 +46,8 @@ from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.messages import Operation
 
-Send = Callable[[Frames], None]
+Send = Callable[..., None]
+"""Sends frames as `ReplyQueue.send` does."""
 Announce = Callable[[str, int], None]
 
 _WRITES = (Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED)
@@ -67,9 +69,8 @@ def _check_entry(entry: RegistryEntry, request: PendingRequest, config: Config, 
         raise error("topic_exists", f"topic {request.topic!r} exists")
     if entry.outstanding >= config.topic_requests_max:
         raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
-    owner = entry.metadata.topic.owner
-    if (owner or config.store_bytes_max) and request.operation in _WRITES:
-        access.ledger.check(owner, Quota.STORE_BYTES)
+    if request.operation in _WRITES and (entry.metadata.topic.owner or config.store_bytes_max):
+        access.ledger.check(entry.metadata.topic.owner, Quota.STORE_BYTES)
 
 
 class _InWork:
@@ -95,14 +96,14 @@ class _InWork:
     def add(self, request: PendingRequest) -> None:
         """Count a request. Raises ``busy`` if there is no room for it."""
         size = self.bytes + request.size
-        is_full = size > self.config.request_bytes_max or self.requests >= self.config.requests_max
-        if is_full or request.client is not None:
+        if request.client is not None:
+            self.check(request)
+            self._access.ledger.count(request.client.name, Quota.REQUESTS)
+            self._access.ledger.count(request.client.name, Quota.REQUEST_BYTES, request.size)
+        elif size > self.config.request_bytes_max or self.requests >= self.config.requests_max:
             self.check(request)
         self.requests += 1
         self.bytes = size
-        if request.client is not None:
-            self._access.ledger.count(request.client.name, Quota.REQUESTS)
-            self._access.ledger.count(request.client.name, Quota.REQUEST_BYTES, request.size)
 
     def remove(self, request: PendingRequest) -> PendingRequest:
         """Count a request no more; returns it."""
@@ -236,10 +237,10 @@ class Dispatcher:
                     break
         return is_busy
 
-    def _send(self, frames: Frames) -> None:
+    def _send(self, frames: Frames, held: int = 0, connection: Connection | None = None) -> None:
         """Send an answer to its client, or give that of a dead letter to the topic that has made it."""
         if frames[0]:
-            self._send_frames(frames)
+            self._send_frames(frames, held, connection)
         elif (entry := self.registry.give_outcome(frames)) is not None:
             self._ready[entry] = None
 
@@ -251,7 +252,7 @@ class Dispatcher:
         entry = found if found is not None and found.executor is executor else None
         for event in events:
             if isinstance(event, Answered):
-                self._send(event.taken())
+                self._send(event.frames, event.held, event.request.connection)
                 self._done(entry, event.request, now)
             elif isinstance(event, Waiting):
                 self._done(entry, event.request, now)

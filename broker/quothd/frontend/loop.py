@@ -20,7 +20,7 @@ from quothd.access.audit import AuditTrail
 from quothd.access.clients_file import ClientTable
 from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
-from quothd.connections.connection import Connection
+from quothd.connections.connection import TIGHT_REPLY_BYTES, Connection
 from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
 from quothd.connections.memory import MemoryWatch
 from quothd.datadir.catalog import Catalog
@@ -41,7 +41,7 @@ from quothd.threads.thread_pool import ThreadPool
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import PROCESS_SHORT, FileSystem
 from quothwire.errors import QuothError, error
-from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
+from quothwire.protocol.messages import Operation
 from quothwire.text.quantity import format_span
 
 TURN_S = 0.001
@@ -238,20 +238,22 @@ class FrontEnd:
 
     def _receive(self) -> bool:
         """Take the requests that are there; true if there may be more."""
-        monotonic = self._clock.monotonic
+        monotonic, connections = self._clock.monotonic, self._connections
         now = monotonic()
         until = now + TURN_S
         is_all = False
         while not is_all and monotonic() < until:
-            messages, senders, is_all = receive_messages(self._socket, self._connections.users)
+            messages, senders, is_all = receive_messages(self._socket, connections.users)
             self._counters["requests"] += len(messages)
             for row, frames in enumerate(messages):
                 route = bytes(frames[0])
-                if row in senders and not self._connections.meet(route, senders[row], now):
+                if senders and row in senders and not connections.meet(route, senders[row], now):
                     continue
-                connection = self._connections.routes.get(route)
-                if connection is not None:  # else it has ended within these messages
-                    self._take_request(frames, connection, now)
+                if (connection := connections.routes.get(route)) is None:
+                    continue  # it has ended within these messages
+                if connection.queued and (connections.is_tight or connection.held > TIGHT_REPLY_BYTES):
+                    connections.look(connection, now)
+                self._take_request(frames, connection, now)
         return not is_all
 
     def _take_request(self, frames: list[Frame], connection: Connection, now: float) -> None:
@@ -262,8 +264,6 @@ class FrontEnd:
             self._counters["malformed_requests"] += not problem.has_envelope
             self._replies.send(problem.frames)
             return
-        if connection.queued and connection.room < FETCH_BYTES_MAX:
-            self._connections.look(connection, now)
         connection.uncounted += request.size
         if connection.uncounted > COUNTED_BYTES:
             self._connections.count(connection)
@@ -275,7 +275,8 @@ class FrontEnd:
             if request.topic:
                 self._dispatcher.submit(request, now)
             else:
-                self._replies.send(self._info.answer(request))
+                answer = self._info.answer(request)
+                self._replies.send(answer, connection.hold_large(answer), connection)
         except QuothError as problem:
             self._replies.send(request.responder.refuse(problem))
 

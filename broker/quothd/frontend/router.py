@@ -113,11 +113,14 @@ def _user_id(frame: zmq.Frame) -> bytes:
 
 @dataclass(slots=True)
 class _Kept:
-    """The replies kept for one client, oldest first, and the time at which it has taken one last."""
+    """The replies kept for one client, oldest first, each with the bytes that are held for it.
+
+    since: the time at which the client has taken one last.
+    """
 
     connection: Connection
     since: float
-    replies: deque[Frames] = field(default_factory=deque)
+    replies: deque[tuple[Frames, int]] = field(default_factory=deque)
 
 
 class ReplyQueue:
@@ -130,13 +133,13 @@ class ReplyQueue:
         self,
         send: Callable[[Frames], None],
         connection_of: Callable[[bytes], Connection],
-        queued: Callable[[bytes, int, float], None],
+        queued: Callable[[Connection, int, float], None],
         counters: Counter[str],
         monotonic: Callable[[], float],
     ) -> None:
         """send: does as `send_message`. connection_of: returns the connection of a route.
 
-        queued: called with the route, the bytes and the time of each large reply that libzmq has taken.
+        queued: called with the connection, the bytes and the time of each large reply that libzmq has taken.
         """
         self._send = send
         self._queued = queued
@@ -147,22 +150,29 @@ class ReplyQueue:
         self._pause = RETRY_S
         self._again_at = 0.0
 
-    def send(self, frames: Frames) -> None:
-        """Send a reply, its route in front, or keep it until there is room."""
+    def send(self, frames: Frames, held: int = 0, connection: Connection | None = None) -> None:
+        """Send a reply, its route in front, or keep it until there is room.
+
+        held: the bytes of a large one, which this connection holds, 0 for a small one.
+        """
         client = bytes(frames[0])
         kept = self.kept.get(client)
         if kept is None:
-            if self._sent(client, frames):
+            if self._sent(frames, held, connection):
                 return
             now = self._monotonic()
-            kept = self.kept[client] = _Kept(self._connection_of(client), now)
+            kept = self.kept[client] = _Kept(connection or self._connection_of(client), now)
             self._pause = RETRY_S
             self._again_at = now + RETRY_S
-        if kept.connection.room <= 0:
+        connection = connection or kept.connection
+        if connection.room + held <= 0:
             self._counters["replies_dropped"] += 1
+            connection.hold(-held)
             return
-        kept.replies.append(frames)
-        kept.connection.hold(memory_of(frames))
+        if not held:
+            held = memory_of(frames)
+            connection.hold(held)
+        kept.replies.append((frames, held))
 
     def next_try(self) -> float | None:
         """Return the monotonic time of the next call of `offer_again`, None while nothing is kept."""
@@ -177,8 +187,8 @@ class ReplyQueue:
             return
         moved = False
         for client, kept in list(self.kept.items()):
-            while kept.replies and self._sent(client, kept.replies[0]):
-                kept.connection.hold(-memory_of(kept.replies.popleft()))
+            while kept.replies and self._sent(*kept.replies[0], kept.connection):
+                kept.replies.popleft()
                 kept.since, moved = now, True
                 if self._monotonic() >= until:
                     break
@@ -199,10 +209,13 @@ class ReplyQueue:
         kept = self.kept.pop(client, None)
         if kept is not None:
             self._counters["replies_dropped"] += len(kept.replies)
-            kept.connection.hold(-sum(map(memory_of, kept.replies)))
+            kept.connection.hold(-sum(held for _, held in kept.replies))
 
-    def _sent(self, client: bytes, frames: Frames) -> bool:
-        """Hand a reply to libzmq; False if it has no room. The reply to a client that is gone is dropped."""
+    def _sent(self, frames: Frames, held: int, connection: Connection | None) -> bool:
+        """Hand a reply to libzmq; False if it has no room. The reply to a client that is gone is dropped.
+
+        A small one, which was kept, is no longer held then. A large one is held until it has left libzmq.
+        """
         try:
             self._send(frames)
         except zmq.Again:
@@ -211,7 +224,12 @@ class ReplyQueue:
             if problem.errno != zmq.EHOSTUNREACH:
                 raise
             self._counters["replies_unroutable"] += 1
+            if connection is not None:
+                connection.hold(-held)
             return True
-        if len(frames[-1]) > SMALL_REPLY_BYTES or len(frames) > SMALL_REPLY_FRAMES:
-            self._queued(client, memory_of(frames), self._monotonic())
+        if held and connection is not None:
+            if len(frames[-1]) > SMALL_REPLY_BYTES or len(frames) > SMALL_REPLY_FRAMES:
+                self._queued(connection, held, self._monotonic())
+            else:
+                connection.hold(-held)
         return True

@@ -26,9 +26,8 @@ OPEN_S = 0.05
 """A topic stays open this long though others wait: ten times the cost of a change."""
 NEW_S = 1.0
 """A topic that is open for longer than this after its creation is like any other one."""
-NEW_MAX = 2
-"""New topics that are active at once: their threads compete with the front end for the interpreter. Two
-create two thirds as many topics as eight do, and delay others half as long."""
+NEW_MAX = 4
+"""New topics that are active at once: their threads compete with the front end for the interpreter."""
 CREATIONS_MAX = 1_000
 """New topics that wait for their opening: about as many as a disk makes in a few seconds."""
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from quothd.config.config import Config
-from quothd.connections.connection import SMALL_REPLY_BYTES, SMALL_REPLY_FRAMES, memory_of
 from quothd.requests.pending_request import PendingRequest
 from quothlog import LogInfo
 from quothlog.appender import SyncRequest
@@ -70,17 +69,11 @@ Item = PendingRequest | ReadDone | SyncDone | CommitStepDone | DeadLetterDone | 
 
 
 class Answered(NamedTuple):
-    """A request has its answer: the frames to send. held: bytes of a large one, counted."""
+    """A request has its answer: the frames to send. held: bytes of a large one, for its connection."""
 
     request: PendingRequest
     frames: Frames
     held: int = 0
-
-    def taken(self) -> Frames:
-        """Return the frames, which the front end counts from now on."""
-        if self.held:
-            self.request.connection.hold(-self.held)
-        return self.frames
 
 
 class Waiting(NamedTuple):
@@ -196,12 +189,8 @@ class EventList:
     def answer(self, request: PendingRequest, frames: Frames) -> None:
         """Answer a request."""
         del self.unanswered[request]
-        size, held = len(frames[-1]), 0
-        self.answer_bytes += size
-        if size > SMALL_REPLY_BYTES or len(frames) > SMALL_REPLY_FRAMES:
-            held = memory_of(frames)
-            request.connection.hold(held)
-        self._events.append(Answered(request, frames, held))
+        self.answer_bytes += len(frames[-1])
+        self._events.append(Answered(request, frames, request.connection.hold_large(frames)))
 
     def reply(self, request: PendingRequest, reply: Reply, payload: Bytes | None = None) -> None:
         """Answer a request with a reply."""

@@ -158,10 +158,12 @@ class PendingRequest:
         Raises ``busy`` if that is too little for a fetch.
         """
         most, room = min(asked, FETCH_BYTES_MAX), self.connection.room
+        if room >= most:
+            return most
         if room < min(most, LEAST_REPLY_BYTES):
             text = f"replies of {self.connection.held} bytes to this connection wait to be read"
             raise error("busy", text, "read them first, or fetch less at a time")
-        return min(most, room)
+        return room
 
     @property
     def is_past_end(self) -> bool:

@@ -13,6 +13,7 @@ from kit.broker.open_topic import code_of_answer
 from kit.clocks import SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
+from quothd.connections.connection import Connection
 from quothd.datadir import catalog
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.requests.events import Event, Failed, Item, Released
@@ -193,7 +194,9 @@ class MemoryBroker:
         self.clock.step(int(seconds * SECOND))
         self.dispatcher.tick(self.clock.monotonic())
 
-    def _send(self, frames: Frames) -> None:
+    def _send(self, frames: Frames, held: int = 0, connection: Connection | None = None) -> None:
+        if connection is not None:
+            connection.hold(-held)
         request = self._by_route[bytes(frames[0])]
         self.answers[request].append(code_of_answer(frames))
         self.frames[request] = frames

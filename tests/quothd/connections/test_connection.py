@@ -21,6 +21,12 @@ def connections(memory: ReplyMemory, count: int) -> list[Connection]:
     return [Connection(memory, b"%d" % number, AcceptedSocket(10 + number)) for number in range(count)]
 
 
+def queue(connection: Connection, size: int, now: float) -> None:
+    """Make a reply and hand it to libzmq."""
+    connection.hold(size)
+    connection.queue(size, now)
+
+
 @pytest.mark.parametrize("count", [1, 2, 9, 30])
 def test_connections_that_read_nothing_hold_less_than_the_limit_together(count: int) -> None:
     """However many they are, there is room for one more."""
@@ -29,7 +35,7 @@ def test_connections_that_read_nothing_hold_less_than_the_limit_together(count: 
     for number in range(10_000):
         connection = silent[number % count]
         if connection.room >= MIB // 16:
-            connection.queue(min(connection.room, MIB // 16), 0.0)
+            queue(connection, min(connection.room, MIB // 16), 0.0)
     assert memory.held <= memory.limit * count // (count + 1) + MIB
     shares = [one.held for one in silent]
     assert max(shares) - min(shares) <= MIB // 8
@@ -49,14 +55,14 @@ def test_a_reply_leaves_the_count_once_as_many_bytes_are_acknowledged(rng: rando
     memory = ReplyMemory(2**40)
     (one,) = connections(memory, 1)
     sent = acknowledged = 0
-    one.queue(1, 0.0)
+    queue(one, 1, 0.0)
     one.look(Counters(0, 0, 1), 0.0)
     sizes = [1]
     for step in range(1, 3_000):
         now = step * 0.01
         if sent - acknowledged < 32 * MIB:
             sizes.append(rng.randrange(5_000, 2 * MIB))
-            one.queue(sizes[-1], now)
+            queue(one, sizes[-1], now)
             sent += sizes[-1]
         acknowledged += rng.randrange(0, sent - acknowledged + 1)
         one.look(Counters(acknowledged, 0, max(1, sent - acknowledged)), now)
@@ -68,14 +74,14 @@ def test_a_reply_leaves_the_count_once_as_many_bytes_are_acknowledged(rng: rando
 def test_no_more_replies_are_counted_than_libzmq_holds() -> None:
     (one,) = connections(ReplyMemory(2**40), 1)
     for _ in range(1_000):
-        one.queue(MIB, 0.0)
+        queue(one, MIB, 0.0)
     assert one.queued == (QUEUED_MAX + 1) * MIB
 
 
 def test_an_empty_queue_of_the_kernel_ends_the_count() -> None:
     """A connection over ipc has no counter of acknowledged bytes."""
     (one,) = connections(ReplyMemory(2**40), 1)
-    one.queue(MIB, 1.0)
+    queue(one, MIB, 1.0)
     one.look(Counters(-1, -1, 0), 1.0, has_sent=True)
     assert one.queued == MIB, "libzmq is about to write"
     one.look(Counters(-1, -1, 5), 1.1)
@@ -87,7 +93,7 @@ def test_an_empty_queue_of_the_kernel_ends_the_count() -> None:
 def test_silence_lasts_while_nothing_is_acknowledged_and_something_is_queued() -> None:
     (one,) = connections(ReplyMemory(2**40), 1)
     assert one.silence(100.0) == 0.0
-    one.queue(MIB, 100.0)
+    queue(one, MIB, 100.0)
     one.look(Counters(500, 0, 10), 101.0)
     one.look(Counters(500, 0, 10), 105.0)
     assert one.silence(105.0) == 4.0
@@ -98,5 +104,5 @@ def test_silence_lasts_while_nothing_is_acknowledged_and_something_is_queued() -
 def test_a_client_inside_the_process_is_not_counted() -> None:
     one = Connection(ReplyMemory(MIB), b"inproc")
     for _ in range(100):
-        one.queue(MIB, 0.0)
+        queue(one, MIB, 0.0)
     assert one.held == 0

@@ -170,8 +170,9 @@ class Router:
     def connection_of(self, route: bytes) -> Connection:
         return self.connections.setdefault(route, Connection(self.memory, route))
 
-    def count(self, route: bytes, size: int, _now: float) -> None:
-        self.queued[route] += size
+    def count(self, connection: Connection, size: int, _now: float) -> None:
+        self.queued[connection.route] += size
+        connection.hold(-size)
 
     def send(self, frames: list[bytes]) -> None:
         if self.problem is not None:
@@ -254,6 +255,22 @@ def test_the_queued_bytes_of_a_client_are_bounded_with_the_memory_of_each_reply_
         for _ in range(most + 10):
             router.replies.send([client, *frames])
         assert 8 <= router.counters["replies_dropped"] <= 10 + most // 2, client
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_nothing_is_held_for_replies_that_were_sent_or_dropped(router: Router, room: int) -> None:
+    """The bytes of a topic's large reply, and of a small one that was kept."""
+    one = router.connection_of(b"a")
+    for frames, held in (([b"x"], 0), ([bytes(2**20)], 2**20 + 100)):
+        router.room[b"a"] = room
+        one.hold(held)
+        router.replies.send([b"a", *frames], held, one if held else None)
+        assert bool(router.replies.kept) == (not room)
+        assert (one.held > 0) == (not room)
+    router.gone.add(b"a")
+    router.replies.offer_again(1.0, math.inf)
+    assert not router.replies.kept
+    assert one.held == router.memory.held == 0
 
 
 def test_replies_to_a_client_that_left_are_dropped_and_an_error_of_the_socket_is_raised(
