@@ -35,6 +35,7 @@ class Subscribers:
         limits = config.subscriptions_max, config.connection_subscriptions_max
         self.subscriptions = Subscriptions(*limits, prefixes_for)
         self.closed = 0
+        self._has_keys = bool(config.server_key)
         self._remote = publisher.remote
         self._monitor = publisher.monitor
         self._reported = select.poll()
@@ -86,7 +87,7 @@ class Subscribers:
         if subscriber is None:
             return
         if subscriber.user_id is None:
-            subscriber.user_id = _user_id_of(frame)
+            subscriber.user_id = _user_id_of(frame) if self._has_keys else ""
         message = frame.bytes
         prefix = message[1:]
         if message[:1] == b"\1":
@@ -127,8 +128,12 @@ def _socket_of(descriptor: int) -> AcceptedSocket:
 
 
 def _user_id_of(frame: zmq.Frame) -> str:
-    """Return the public key of the client that has sent a message; empty without keys."""
+    """Return the public key of the client that has sent a message.
+
+    It is the authenticator's answer, and goes before a property of this name that the client sends. Without
+    keys there would be only that one, which may be any bytes.
+    """
     try:
         return str(frame.get("User-Id"))
-    except zmq.ZMQError:
+    except (zmq.ZMQError, UnicodeDecodeError):
         return ""
