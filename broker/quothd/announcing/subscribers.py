@@ -86,19 +86,18 @@ class Subscribers:
             return
         if subscriber is None:
             return
-        if subscriber.user_id is None:
-            subscriber.user_id = _user_id_of(frame) if self._has_keys else ""
+        user_id = _user_id_of(frame) if self._has_keys else ""
         message = frame.bytes
         prefix = message[1:]
         if message[:1] == b"\1":
-            granted = self.subscriptions.add(subscriber, prefix)
+            granted = self.subscriptions.add(subscriber, user_id, prefix)
             if (excess := self.subscriptions.excess(subscriber)) is not None:
                 self._end_excessive(*excess)
             if not subscriber.ended:
                 for one in granted:
                     self._remote.set(zmq.SUBSCRIBE, one)
         elif message[:1] == b"\0":
-            for one in self.subscriptions.remove(subscriber, prefix):
+            for one in self.subscriptions.remove(subscriber, user_id, prefix):
                 self._remote.set(zmq.UNSUBSCRIBE, one)
 
     def _end_excessive(self, subscriber: Subscriber, limit: str) -> None:
