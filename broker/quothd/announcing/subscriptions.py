@@ -10,6 +10,9 @@ received the last messages that came through it, so its number may belong to ano
 Until all messages were received once, the messages of such a number have effect, and count for no limit. What
 a message gets depends on the client that sent it, whose key it brings, and not on the connection's: libzmq
 subscribes the connection of the message.
+
+The limit of a connection is about what it asks for. The limit of all is about what they get: a client with
+rights on 5,000 topics gets as many prefixes for the empty one.
 """
 
 from __future__ import annotations
@@ -39,9 +42,9 @@ class Subscriber:
     connection has left some.
 
     asked: what a client has subscribed to, and what it gets for each. gets: the prefixes that it gets, and
-    for how many of those. count: of what it has asked for, with the weight of long prefixes. free: so much of
-    it counts for no limit. reused: its descriptor was another connection's, which may have left messages.
-    ended: the broker has ended it, and ignores what comes.
+    for how many of those. count: of what it gets, with the weight of long prefixes. wanted: likewise, of what
+    it has asked for. free: so much of that counts for no limit. reused: its descriptor was another
+    connection's, which may have left messages. ended: the broker has ended it, and ignores what comes.
     """
 
     socket: AcceptedSocket
@@ -49,6 +52,7 @@ class Subscriber:
     asked: dict[tuple[str, bytes], tuple[bytes, ...]] = field(default_factory=dict)
     gets: dict[tuple[str, bytes], int] = field(default_factory=dict)
     count: int = 0
+    wanted: int = 0
     free: int = 0
     reused: bool = False
     ended: bool = False
@@ -127,7 +131,7 @@ class Subscriptions:
             subscriber.gets[user_id, one] = subscriber.gets.get((user_id, one), 0) + 1
         self._count(subscriber, prefix, granted, 1)
         if subscriber.reused:
-            subscriber.free = min(subscriber.free + _weight(prefix, granted), LEFT_MAX)
+            subscriber.free = min(subscriber.free + _weight(prefix), LEFT_MAX)
         return granted
 
     def remove(self, subscriber: Subscriber, user_id: str, prefix: bytes) -> list[bytes]:
@@ -147,7 +151,9 @@ class Subscriptions:
 
     def _count(self, subscriber: Subscriber, prefix: bytes, granted: tuple[bytes, ...], sign: int) -> None:
         """Count a subscription, or, with the sign -1, count it no more."""
-        weight = sign * _weight(prefix, granted)
+        wanted = _weight(prefix)
+        weight = sign * max(wanted, sum(map(_weight, granted)))
+        subscriber.wanted += sign * wanted
         subscriber.count += weight
         self.count += weight
 
@@ -157,7 +163,7 @@ class Subscriptions:
         Where all together have too many, it is the one with most, whatever an earlier connection has left of
         that: those with few stay.
         """
-        if subscriber.count - subscriber.free > self.most_of_one:
+        if subscriber.wanted - subscriber.free > self.most_of_one:
             return subscriber, "connection_subscriptions_max"
         if self.count > self.most:
             open_ones = (one for one in self._subscribers.values() if not one.ended)
@@ -165,8 +171,6 @@ class Subscriptions:
         return None
 
 
-def _weight(prefix: bytes, granted: tuple[bytes, ...]) -> int:
-    """Return how much a subscription counts."""
-    return max(
-        1 + len(prefix) // PREFIX_BYTES_FREE, sum(1 + len(one) // PREFIX_BYTES_FREE for one in granted)
-    )
+def _weight(prefix: bytes) -> int:
+    """Return how much a prefix counts."""
+    return 1 + len(prefix) // PREFIX_BYTES_FREE

@@ -136,6 +136,21 @@ def test_rights_decide_what_a_prefix_gets() -> None:
     assert table.of_users(frozenset({"bob's key"})) == []
 
 
+def test_what_a_client_gets_counts_for_the_limit_of_all_and_not_for_its_own() -> None:
+    """Else a client with rights on many topics could never subscribe to all of them."""
+    table = Subscriptions(1_000, 10, lambda _user_id, _prefix: numbered(400))
+    table.accept(AcceptedSocket(5))
+    assert add(table, 5, b"") is None
+    assert table.count == 400
+    assert add(table, 5, b"a") is None
+    assert add(table, 5, b"b") == (found(table, 5), "subscriptions_max")
+    table.remove(found(table, 5), "", b"b")
+    for prefix in (b"", b"a"):
+        table.remove(found(table, 5), "", prefix)
+    assert add(table, 5, b"x" * 32 * 9) is None
+    assert add(table, 5, b"a") == (found(table, 5), "connection_subscriptions_max")
+
+
 # -- messages of an earlier connection ----------------------------------------------------------------------
 
 
