@@ -14,17 +14,8 @@ from zmq.utils import z85
 from kit import zmtp
 from quothwire.security.key_file import Key
 
-COMMAND = 4
 GREETING = zmtp.GREETING.replace(b"NULL\0", b"CURVE")
 _MAC_BYTES = 16
-
-
-def properties(**values: bytes) -> bytes:
-    """Return metadata as READY and INITIATE have them; an underscore stands for a hyphen."""
-    pairs = [(name.replace("_", "-").encode(), value) for name, value in values.items()]
-    return b"".join(
-        bytes([len(name)]) + name + struct.pack(">I", len(value)) + value for name, value in pairs
-    )
 
 
 class CurveConnection:
@@ -71,7 +62,7 @@ class CurveConnection:
         self._number += 1
         return prefix + struct.pack(">Q", self._number)
 
-    def _send(self, body: bytes, flag: int = COMMAND) -> None:
+    def _send(self, body: bytes, flag: int = zmtp.COMMAND) -> None:
         self.socket.sendall(zmtp.frame(body, flag))
 
     def _frame(self) -> bytes:

@@ -20,7 +20,7 @@ from kit import zmtp
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context, FastPeer, Peers, Subscriber
 from kit.broker.subscribers import Closings, counted, hears, subscriptions_are
-from kit.curve import COMMAND, CurveConnection, properties
+from kit.curve import CurveConnection
 from kit.deadlines import eventually
 from kit.keys import KeyFiles
 from kit.machine.processes import in_child
@@ -218,9 +218,8 @@ def test_a_failure_of_the_thread_is_logged_and_leaves_requests_alone(
 
 def raw_subscriber(url: str, user_id: bytes) -> socket.socket:
     """Connect to announcements without a key, and subscribe to everything. user_id: what the client says."""
-    ready = b"\5READY" + properties(Socket_Type=b"SUB", User_Id=user_id)
     connection = zmtp.raw_to(url)
-    connection.sendall(zmtp.GREETING + zmtp.frame(ready, COMMAND))
+    connection.sendall(zmtp.opening(b"SUB", User_Id=user_id))
     received = b""
     while b"READY" not in received:
         received += connection.recv(1)
@@ -276,7 +275,7 @@ def test_with_keys_a_client_cannot_take_the_rights_of_another_one(
     url = broker.urls[0]
     port = int(url.rpartition(":")[2]) + 1
     for forged in (alice.public_key.encode(), b"\xff\xfe"):
-        metadata = properties(Socket_Type=b"SUB", User_Id=forged)
+        metadata = zmtp.metadata(b"SUB", User_Id=forged)
         with closing(CurveConnection(f"tcp://127.0.0.1:{port}", bob, metadata)) as connection:
             connection.send(b"\1")
             subscriptions_are(fast, 1)
