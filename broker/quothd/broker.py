@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -26,12 +27,15 @@ from quothd.config.sources import load
 from quothd.connections.limits import fitted
 from quothd.connections.memory import MemoryWatch
 from quothd.datadir import catalog
+from quothd.frontend.endpoints import open_sockets
 from quothd.frontend.loop import LINGER_S, FrontEnd
 from quothd.keys.authentication import Authentication
 from quothd.keys.broker_keys import read_clients, read_keys
 from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier
+from quothd.threads.executor import Executor
+from quothd.threads.outbox import Outbox
 from quothlog.storage.clock import Clock, SystemClock
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.filesystem import FileSystem, PosixFileSystem
@@ -123,16 +127,27 @@ class Broker:
             self._audit = self._begin_audit() if keys is not None else None
             self._authentication = Authentication(self.context, keys, self._clock.monotonic, self._deny)
             self._authentication.start()
-            ports = self._notifier, self._filesystem, self._clock, os.getpid()
-            memory = MemoryWatch(self.config.memory_max * self._owns_process, self._clock.monotonic)
-            ways = self._authentication, self._audit, memory
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports, *ways)
+            self._front_end = self._make_front_end(found, self._authentication)
             self._front_end.start()
             self._urls = self._front_end.bound.urls
         except BaseException:
             self._release()
             raise
         return self
+
+    def _make_front_end(self, found: catalog.Catalog, authentication: Authentication) -> FrontEnd:
+        """Bind the sockets, and make a front end of them, which is to close them."""
+        ports = self._notifier, self._filesystem, self._clock, os.getpid()
+        memory = MemoryWatch(self.config.memory_max * self._owns_process, self._clock.monotonic)
+        ways = authentication, self._audit, memory
+        with ExitStack() as undo:
+            sockets = open_sockets(self.context, self.config, self._inproc, authentication)
+            undo.callback(sockets.close)
+            outbox: Outbox[Executor] = Outbox()
+            undo.callback(outbox.close)
+            front_end = FrontEnd(sockets, outbox, self.config, found, *ports, *ways)
+            undo.pop_all()
+        return front_end
 
     def _take_directory(self) -> catalog.Catalog:
         """Lock the directory, list its topics, try a write."""

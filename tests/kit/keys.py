@@ -92,6 +92,7 @@ class KeyFiles:
     def _write(self) -> None:
         beside = self.clients_file.with_suffix(".new")
         beside.write_text(self.text())
+        beside.chmod(0o644)
         beside.replace(self.clients_file)
 
 

@@ -15,15 +15,19 @@ CLOSED_WITHIN_S = 15.0
 """More than the three seconds that the broker allows for a handshake."""
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
 GREETING_BYTES = 64
-LAST, MORE, LONG = 0, 1, 2
+LAST, MORE, LONG, COMMAND = 0, 1, 2, 4
+
+
+def metadata(kind: bytes = b"DEALER", **properties: bytes) -> bytes:
+    """Return the properties of a socket of a type, and more; "_" in a name stands for "-"."""
+    pairs = {"Socket_Type": kind, **properties}.items()
+    rows = ((name.replace("_", "-").encode(), value) for name, value in pairs)
+    return b"".join(bytes([len(name)]) + name + struct.pack(">I", len(value)) + value for name, value in rows)
 
 
 def ready(kind: bytes = b"DEALER", **properties: bytes) -> bytes:
-    """Return the command READY of a socket of a type, with more properties; "_" in a name stands for "-"."""
-    body = b"\x05READY"
-    for name, value in {"Socket_Type": kind, **properties}.items():
-        body += bytes([len(name)]) + name.replace("_", "-").encode() + struct.pack(">I", len(value)) + value
-    return b"\x04" + bytes([len(body)]) + body
+    """Return the command READY of a socket of a type, see `metadata`."""
+    return frame(b"\x05READY" + metadata(kind, **properties), COMMAND)
 
 
 def opening(kind: bytes = b"DEALER", **properties: bytes) -> bytes:

@@ -139,6 +139,7 @@ class AuditThrottle:
 
     def __init__(self) -> None:
         self._window_end = 0.0
+        self._leaves_out = False
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def take(self, record: AuditRecord, now: float) -> list[AuditRecord]:
@@ -150,16 +151,19 @@ class AuditThrottle:
         self._counts[record.client, record.event] += 1
         if self._counts[record.client, record.event] <= RECORDS_MAX:
             written.append(record)
+        else:
+            self._leaves_out = True
         return written
 
     def due(self) -> float | None:
         """Return the time of the next call of `end_window`; None if nothing was left out."""
-        return self._window_end if any(count > RECORDS_MAX for count in self._counts.values()) else None
+        return self._window_end if self._leaves_out else None
 
     def end_window(self, now: float, time: int) -> list[AuditRecord]:
         """Begin another window; returns the numbers of the records that were left out."""
         counts, self._counts = self._counts, Counter()
         self._window_end = now + WINDOW_S
+        self._leaves_out = False
         return [
             AuditRecord(time, event, LEFT_OUT, client, left_out=count - RECORDS_MAX)
             for (client, event), count in counts.items()

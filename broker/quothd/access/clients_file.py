@@ -29,12 +29,13 @@ from quothd.access.topic_scope import TopicScope, check_pattern
 from quothd.config.config_key import NUMBER_MAX
 from quothwire.errors import error
 from quothwire.security.key_file import KEY_CHARACTERS, is_key
+from quothwire.text.paths import read_regular
 from quothwire.text.toml_table import TomlTable, parse_document
 
-CLIENTS_CHARACTERS_MAX = 2**22
+CLIENTS_BYTES_MAX = 2**22
 """Ten thousand clients with several patterns each."""
 NAME_MAX = 100
-WRITABLE_BY_OTHERS = 0o002
+WRITABLE_BY_OTHERS = 0o022
 _NAME = re.compile(rf"[A-Za-z0-9_.@-]{{1,{NAME_MAX}}}")
 
 
@@ -68,14 +69,14 @@ class ClientTable:
 def read_clients(path: Path) -> ClientTable:
     """Read a clients file. Raises `RequestError` ``bad_setting``."""
     try:
-        if path.stat().st_mode & WRITABLE_BY_OTHERS:
-            text = f"every user of this machine may write to {path}, and so add clients"
-            raise error("bad_setting", text, f"chmod o-w {path}")
-        raw = path.read_bytes()
+        raw, mode = read_regular(path, CLIENTS_BYTES_MAX)
     except OSError as problem:
         raise error(
             "bad_setting", f"{path}: {problem.strerror}", "is the path of the clients file right?"
         ) from None
+    if mode & WRITABLE_BY_OTHERS:
+        text = f"other users may write to {path} (mode {mode:04o}), and so add clients"
+        raise error("bad_setting", text, f"chmod go-w {path}")
     try:
         return parse_clients(raw.decode(), str(path))
     except UnicodeDecodeError as problem:
@@ -85,7 +86,7 @@ def read_clients(path: Path) -> ClientTable:
 
 def parse_clients(text: str, origin: str) -> ClientTable:
     """Parse the text of a clients file. origin: names it in errors. Raises ``bad_setting``."""
-    document = parse_document(text, origin, CLIENTS_CHARACTERS_MAX)
+    document = parse_document(text, origin, CLIENTS_BYTES_MAX)
     default = _limits(document.table("quota"), {})
     table = document.table("clients")
     document.finish()

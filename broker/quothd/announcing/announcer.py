@@ -56,7 +56,7 @@ class Announcer:
         self._local: set[bytes] = set()
         self._wakeup = Wakeup()
         self._revoked: deque[frozenset[str]] = deque()
-        self._stops = False
+        self._stops = self._has_failed = False
         self._give_back_at = 0.0
         self._flood = 0
         self._thread = threading.Thread(target=self._run, name="quoth-announcer", daemon=True)
@@ -100,9 +100,15 @@ class Announcer:
         self._revoked.append(frozenset(user_ids))
         self._wakeup.notify()
 
+    @property
+    def is_running(self) -> bool:
+        """True unless the thread has failed: then nothing is announced before the broker is started again."""
+        return not self._has_failed
+
     def counters(self) -> dict[str, int]:
-        """Return what is counted, by name."""
+        """Return what is counted, by name, and whether the thread runs."""
         return {
+            "announcer_running": int(self.is_running),
             "announcements": self._announced,
             "subscriptions": self._subscribers.subscriptions.count + len(self._local),
             "subscribers_closed": self._subscribers.closed,
@@ -115,6 +121,7 @@ class Announcer:
             while not self._stops:
                 self._turn()
         except BaseException as problem:
+            self._has_failed = True
             note("announcer_failed", problem)
         finally:
             self.is_wanted = False

@@ -35,6 +35,7 @@ class Subscribers:
         limits = config.subscriptions_max, config.connection_subscriptions_max
         self.subscriptions = Subscriptions(*limits, prefixes_for)
         self.closed = 0
+        self._has_keys = bool(config.server_key)
         self._remote = publisher.remote
         self._monitor = publisher.monitor
         self._reported = select.poll()
@@ -85,19 +86,18 @@ class Subscribers:
             return
         if subscriber is None:
             return
-        if subscriber.user_id is None:
-            subscriber.user_id = _user_id_of(frame)
+        user_id = _user_id_of(frame) if self._has_keys else ""
         message = frame.bytes
         prefix = message[1:]
         if message[:1] == b"\1":
-            granted = self.subscriptions.add(subscriber, prefix)
+            granted = self.subscriptions.add(subscriber, user_id, prefix)
             if (excess := self.subscriptions.excess(subscriber)) is not None:
                 self._end_excessive(*excess)
             if not subscriber.ended:
                 for one in granted:
                     self._remote.set(zmq.SUBSCRIBE, one)
         elif message[:1] == b"\0":
-            for one in self.subscriptions.remove(subscriber, prefix):
+            for one in self.subscriptions.remove(subscriber, user_id, prefix):
                 self._remote.set(zmq.UNSUBSCRIBE, one)
 
     def _end_excessive(self, subscriber: Subscriber, limit: str) -> None:
@@ -127,8 +127,12 @@ def _socket_of(descriptor: int) -> AcceptedSocket:
 
 
 def _user_id_of(frame: zmq.Frame) -> str:
-    """Return the public key of the client that has sent a message; empty without keys."""
+    """Return the public key of the client that has sent a message.
+
+    It is the authenticator's answer, and goes before a property of this name that the client sends. Without
+    keys there would be only that one, which may be any bytes.
+    """
     try:
         return str(frame.get("User-Id"))
-    except zmq.ZMQError:
+    except (zmq.ZMQError, UnicodeDecodeError):
         return ""

@@ -7,7 +7,12 @@ received the last messages that came through it, so its number may belong to ano
     accepted 20    subscriptions of 20    disconnected 20    accepted 20    subscriptions of 20
                                   the broker is here ^                      these are of either
 
-Until all messages were received once, the messages of such a number have effect, and count for no limit.
+Until all messages were received once, the messages of such a number have effect, and count for no limit. What
+a message gets depends on the client that sent it, whose key it brings, and not on the connection's: libzmq
+subscribes the connection of the message.
+
+The limit of a connection is about what it asks for. The limit of all is about what they get: a client with
+rights on 5,000 topics gets as many prefixes for the empty one.
 """
 
 from __future__ import annotations
@@ -33,19 +38,21 @@ def every_prefix(_user_id: str, prefix: bytes) -> list[bytes]:
 
 @dataclass(slots=True, eq=False)
 class Subscriber:
-    """A connection. socket: libzmq's. user_id: the public key of the client, None until its first message.
+    """A connection. socket: libzmq's. user_ids: the public keys in its messages: more than one if an earlier
+    connection has left some.
 
-    asked: what the client has subscribed to, and what it gets for each. gets: the prefixes that it gets, and
-    for how many of those. count: of what it has asked for, with the weight of long prefixes. free: so much of
-    it counts for no limit. reused: its descriptor was another connection's, which may have left messages.
-    ended: the broker has ended it, and ignores what comes.
+    asked: what a client has subscribed to, and what it gets for each. gets: the prefixes that it gets, and
+    for how many of those. count: of what it gets, with the weight of long prefixes. wanted: likewise, of what
+    it has asked for. free: so much of that counts for no limit. reused: its descriptor was another
+    connection's, which may have left messages. ended: the broker has ended it, and ignores what comes.
     """
 
     socket: AcceptedSocket
-    user_id: str | None = None
-    asked: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
-    gets: dict[bytes, int] = field(default_factory=dict)
+    user_ids: set[str] = field(default_factory=set)
+    asked: dict[tuple[str, bytes], tuple[bytes, ...]] = field(default_factory=dict)
+    gets: dict[tuple[str, bytes], int] = field(default_factory=dict)
     count: int = 0
+    wanted: int = 0
     free: int = 0
     reused: bool = False
     ended: bool = False
@@ -97,7 +104,7 @@ class Subscriptions:
 
     def of_users(self, user_ids: frozenset[str]) -> list[Subscriber]:
         """Return the connections of clients, by their public keys, that have subscribed to anything."""
-        return [one for one in self._subscribers.values() if not one.ended and one.user_id in user_ids]
+        return [one for one in self._subscribers.values() if not one.ended and one.user_ids & user_ids]
 
     def end(self, subscriber: Subscriber) -> bool:
         """Ignore a connection from now on, and count it no more. False if it has ended before."""
@@ -108,40 +115,47 @@ class Subscriptions:
 
     # -- subscriptions --------------------------------------------------------------------------------------
 
-    def add(self, subscriber: Subscriber, prefix: bytes) -> tuple[bytes, ...]:
+    def add(self, subscriber: Subscriber, user_id: str, prefix: bytes) -> tuple[bytes, ...]:
         """Count a subscription; returns the prefixes to which libzmq has to subscribe the connection.
 
-        One that is there already counts no more, and is done again: it may be left of an earlier connection.
+        user_id: of the message. One that is there already counts no more, and is done again: it may be left
+        of an earlier connection.
         """
-        granted = subscriber.asked.get(prefix)
+        granted = subscriber.asked.get((user_id, prefix))
         if granted is not None:
             return granted
-        granted = tuple(dict.fromkeys(self._prefixes_for(subscriber.user_id or "", prefix)))
-        subscriber.asked[prefix] = granted
+        granted = tuple(dict.fromkeys(self._prefixes_for(user_id, prefix)))
+        subscriber.user_ids.add(user_id)
+        subscriber.asked[user_id, prefix] = granted
         for one in granted:
-            subscriber.gets[one] = subscriber.gets.get(one, 0) + 1
-        weight = _weight(prefix, granted)
-        subscriber.count += weight
-        self.count += weight
+            subscriber.gets[user_id, one] = subscriber.gets.get((user_id, one), 0) + 1
+        self._count(subscriber, prefix, granted, 1)
         if subscriber.reused:
-            subscriber.free = min(subscriber.free + weight, LEFT_MAX)
+            subscriber.free = min(subscriber.free + _weight(prefix), LEFT_MAX)
         return granted
 
-    def remove(self, subscriber: Subscriber, prefix: bytes) -> list[bytes]:
+    def remove(self, subscriber: Subscriber, user_id: str, prefix: bytes) -> list[bytes]:
         """Count a subscription no more; returns the prefixes that the connection no longer gets."""
-        granted = subscriber.asked.pop(prefix, None)
+        granted = subscriber.asked.pop((user_id, prefix), None)
         if granted is None:
             return []
-        gets = subscriber.gets
+        gone = []
         for one in granted:
-            gets[one] -= 1
-        gone = [one for one in granted if not gets[one]]
-        for one in gone:
-            del gets[one]
-        weight = _weight(prefix, granted)
-        subscriber.count -= weight
-        self.count -= weight
+            left = subscriber.gets.pop((user_id, one)) - 1
+            if left:
+                subscriber.gets[user_id, one] = left
+            else:
+                gone.append(one)
+        self._count(subscriber, prefix, granted, -1)
         return gone
+
+    def _count(self, subscriber: Subscriber, prefix: bytes, granted: tuple[bytes, ...], sign: int) -> None:
+        """Count a subscription, or, with the sign -1, count it no more."""
+        wanted = _weight(prefix)
+        weight = sign * max(wanted, sum(map(_weight, granted)))
+        subscriber.wanted += sign * wanted
+        subscriber.count += weight
+        self.count += weight
 
     def excess(self, subscriber: Subscriber) -> tuple[Subscriber, str] | None:
         """Return the connection that has to end after a subscription of one, and the key of the limit.
@@ -149,7 +163,7 @@ class Subscriptions:
         Where all together have too many, it is the one with most, whatever an earlier connection has left of
         that: those with few stay.
         """
-        if subscriber.count - subscriber.free > self.most_of_one:
+        if subscriber.wanted - subscriber.free > self.most_of_one:
             return subscriber, "connection_subscriptions_max"
         if self.count > self.most:
             open_ones = (one for one in self._subscribers.values() if not one.ended)
@@ -157,8 +171,6 @@ class Subscriptions:
         return None
 
 
-def _weight(prefix: bytes, granted: tuple[bytes, ...]) -> int:
-    """Return how much a subscription counts."""
-    return max(
-        1 + len(prefix) // PREFIX_BYTES_FREE, sum(1 + len(one) // PREFIX_BYTES_FREE for one in granted)
-    )
+def _weight(prefix: bytes) -> int:
+    """Return how much a prefix counts."""
+    return 1 + len(prefix) // PREFIX_BYTES_FREE

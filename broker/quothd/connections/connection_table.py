@@ -200,7 +200,7 @@ class ConnectionTable:
             elif event == zmq.EVENT_DISCONNECTED:
                 self._disconnect(value)
             elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._counters["handshakes_failed"] += 1
+                self._ends.note_failure(event, value, now)
         if taken < EVENTS_MAX:
             self._guard.settle()
         return taken == EVENTS_MAX

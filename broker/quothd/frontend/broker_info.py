@@ -101,6 +101,8 @@ class BrokerInfo:
             parts.append("disk low: publishes are refused")
         if not self._authentication.is_running:
             parts.append("authenticator down: new connections are refused")
+        if not self._announcer.is_running:
+            parts.append("announcer down: records are read later")
         return ", ".join(parts)
 
     def _welcome(self) -> Welcome:

@@ -13,6 +13,7 @@ import ipaddress
 import secrets
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import zmq
 
@@ -62,6 +63,22 @@ class Bound:
         return Endpoints([*map(_local, remote), *local], [*map(_local, self.announced), *beside])
 
 
+class Sockets(NamedTuple):
+    """A ROUTER, the publisher of the announcements, the ROUTER's monitor, and the guard of its routes."""
+
+    router: zmq.Socket[bytes]
+    publisher: Publisher
+    monitor: Monitor
+    bound: Bound
+    guard: RouteGuard
+
+    def close(self) -> None:
+        """Close the sockets, which frees their ports."""
+        self.monitor.close()
+        self.router.close(linger=0)
+        self.publisher.close()
+
+
 def _local(url: str) -> str:
     """Return the URL of loopback for one that stands for every address."""
     host, _, port = url.removeprefix("tcp://").rpartition(":")
@@ -73,10 +90,8 @@ def _local(url: str) -> str:
 
 def open_sockets(
     context: zmq.Context[zmq.Socket[bytes]], config: Config, inproc: str, authentication: Authentication
-) -> tuple[zmq.Socket[bytes], Publisher, Monitor, Bound, RouteGuard]:
-    """Make a ROUTER, a publisher, the ROUTER's monitor and the guard of its routes.
-
-    They are bound to all that is configured, and to `inproc`.
+) -> Sockets:
+    """Make the sockets, bound to all that is configured, and to `inproc`.
 
     Clients through `inproc` are in this process and need no key.
 
@@ -101,7 +116,7 @@ def open_sockets(
         following = find_next_route(router, partial(_next_client, context, router, inproc))
         if not following.is_known:
             note("routes_unguarded")
-        return router, publisher, monitor, bound, RouteGuard(following, RouteProbe(router))
+        return Sockets(router, publisher, monitor, bound, RouteGuard(following, RouteProbe(router)))
     except BaseException:
         if monitor is not None:
             monitor.close()

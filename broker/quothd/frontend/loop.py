@@ -26,7 +26,7 @@ from quothd.connections.memory import MemoryWatch
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
-from quothd.frontend.endpoints import open_sockets
+from quothd.frontend.endpoints import Sockets
 from quothd.frontend.router import ReplyQueue, receive_messages, send_message, wait_for_input
 from quothd.keys.authentication import Authentication
 from quothd.requests.pending_request import Frame, RefusedRequest, open_request
@@ -68,18 +68,18 @@ UNSYNCED_HINT = (
 class FrontEnd:
     """The loop of a broker, in a thread of its own; `stop` ends it once all requests are answered.
 
-    Its constructor binds the sockets, and raises where that is not possible. audit: takes records of what
-    clients do. bound: the addresses. announcer: announces the newest pointers. Once it has ended: failure:
+    sockets, outbox: it closes them, unless its constructor raises. audit: takes records of what clients do.
+    bound: the addresses. announcer: announces the newest pointers. Once it has ended: failure:
     why, None if it was asked to and did what it had to. overrun: the topics whose threads are still at work.
     unsynced: those and others that the disk may not hold.
     """
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        sockets: Sockets,
+        outbox: Outbox[Executor],
         config: Config,
         catalog: Catalog,
-        inproc: str,
         notifier: Notifier,
         filesystem: FileSystem,
         clock: Clock,
@@ -88,7 +88,7 @@ class FrontEnd:
         audit: AuditTrail | None,
         memory: MemoryWatch,
     ) -> None:
-        socket, publisher, monitor, self.bound, guard = open_sockets(context, config, inproc, authentication)
+        socket, publisher, monitor, self.bound, guard = sockets
         self._access = Access(config, authentication.clients, audit)
         self.announcer = Announcer(publisher, config, clock, self._access.subscriptions_of)
         self._socket = socket
@@ -102,7 +102,7 @@ class FrontEnd:
         self._authentication = authentication
         self._wanted: deque[tuple[Config, ClientTable | None, Future[None]]] = deque()
         self._counters: Counter[str] = Counter()
-        self._outbox: Outbox[Executor] = Outbox()
+        self._outbox = outbox
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
         threads = ThreadPool("quoth-fsync"), ThreadPool("quoth-reader-0", "quoth-reader-1"), self._guard
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)

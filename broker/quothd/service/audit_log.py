@@ -3,7 +3,8 @@
     audit.log       one JSON object a line, of mode 0600; audit.log.1 is the one before, up to audit.log.3
 
 A disk that stalls or fails keeps no client waiting: records that cannot be written are counted, and the
-number follows once the file can be written again.
+number follows once the file can be written again. What one client does too often is left out before it takes
+a place among those that wait.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import contextlib
 import os
 import stat
 import threading
+from collections import deque
 from pathlib import Path
-from queue import Empty, SimpleQueue
 
 from quothd.access.audit import LEFT_OUT, AuditRecord, AuditThrottle
 from quothd.service.log_events import note
@@ -36,9 +37,10 @@ class AuditLog:
         self.path = directory / NAME
         self._clock = clock
         self._file_bytes_max = file_bytes_max
-        self._queue: SimpleQueue[AuditRecord | None] = SimpleQueue()
+        self._changed = threading.Condition()
+        self._waiting: deque[AuditRecord] = deque()
         self._throttle = AuditThrottle()
-        self._lock = threading.Lock()
+        self._stops = False
         self._lost = 0
         self._descriptor = -1
         self._is_failed = False
@@ -49,16 +51,24 @@ class AuditLog:
         self._thread.start()
 
     def write(self, record: AuditRecord) -> None:
-        """Let a record be written; it is counted only if too many wait."""
-        if self._queue.qsize() < QUEUE_MAX:
-            self._queue.put(record)
-        else:
-            self._lose(1)
+        """Let a record be written; it is counted only if its client has many, or too many wait."""
+        with self._changed:
+            due = self._throttle.due()
+            kept = self._throttle.take(record, self._clock.monotonic())
+            for one in kept:
+                if len(self._waiting) < QUEUE_MAX:
+                    self._waiting.append(one)
+                else:
+                    self._lost += one.left_out or 1
+            if kept or self._throttle.due() != due:
+                self._changed.notify()
 
     def stop(self) -> None:
         """Write what waits, and end. A disk that stalls is not waited for."""
         if self._thread.ident is not None:
-            self._queue.put(None)
+            with self._changed:
+                self._stops = True
+                self._changed.notify()
             self._thread.join(STOP_S)
 
     # -- the thread -----------------------------------------------------------------------------------------
@@ -67,57 +77,53 @@ class AuditLog:
         is_over = False
         while not is_over:
             records, is_over = self._take()
-            now, time = self._clock.monotonic(), self._clock.now()
-            due = self._throttle.due()
-            written = [one for record in records for one in self._throttle.take(record, now)]
-            if due is not None and (now >= due or is_over):
-                written += self._throttle.end_window(now, time)
-            if lost := self._take_lost():
-                written.append(AuditRecord(time, "audit", LEFT_OUT, left_out=lost))
-            if written:
-                self._append(written)
+            if records:
+                self._append(records)
         self._close()
 
     def _take(self) -> tuple[list[AuditRecord], bool]:
-        """Return records that wait, once there is one or a count is due; and True at the end."""
-        due = self._throttle.due()
-        timeout = None if due is None else max(0.0, due - self._clock.monotonic())
-        records: list[AuditRecord] = []
-        with contextlib.suppress(Empty):
-            while len(records) < BATCH_MAX:
-                record = self._queue.get(timeout=timeout)
-                if record is None:
-                    return records, True
-                records.append(record)
-                timeout = 0.0
-        return records, False
+        """Return records to write once there is one, or a number is due; and True for the last ones."""
+        with self._changed:
+            due = self._throttle.due()
+            if not self._waiting and not self._stops:
+                self._changed.wait(None if due is None else max(0.0, due - self._clock.monotonic()))
+            taken = min(BATCH_MAX, len(self._waiting))
+            records = [self._waiting.popleft() for _ in range(taken)]
+            is_over = self._stops and not self._waiting
+            return records + self._numbers(is_over=is_over, has_records=bool(records)), is_over
 
-    def _lose(self, count: int) -> None:
-        """Count records that are lost."""
-        with self._lock:
-            self._lost += count
-
-    def _take_lost(self) -> int:
-        """Return the number of the lost records, and count from 0."""
-        with self._lock:
-            lost, self._lost = self._lost, 0
-        return lost
+    def _numbers(self, *, is_over: bool, has_records: bool) -> list[AuditRecord]:
+        """Return the records that stand for others, if they are due."""
+        now, time, due = self._clock.monotonic(), self._clock.now(), self._throttle.due()
+        numbers = []
+        if due is not None and (now >= due or is_over):
+            numbers += self._throttle.end_window(now, time)
+        if self._lost and (has_records or numbers or is_over):
+            numbers.append(AuditRecord(time, "audit", LEFT_OUT, left_out=self._lost))
+            self._lost = 0
+        return numbers
 
     def _append(self, records: list[AuditRecord]) -> None:
         """Write records. Logs the first failure of several, and counts the records that are lost."""
-        data = "".join(record.line() for record in records).encode()
         try:
+            data = "".join(record.line() for record in records).encode()
             self._open(len(data))
             while data:
                 data = data[os.write(self._descriptor, data) :]
         except OSError as problem:
-            self._close()
-            self._lose(sum(record.left_out or 1 for record in records))
-            if not self._is_failed:
-                note("audit_failed", problem=f"{self.path}: {problem.strerror}")
-            self._is_failed = True
+            self._fail(records, None, f"{self.path}: {problem.strerror}")
+        except Exception as problem:
+            self._fail(records, problem, str(self.path))
         else:
             self._is_failed = False
+
+    def _fail(self, records: list[AuditRecord], unexpected: Exception | None, text: str) -> None:
+        self._close()
+        with self._changed:
+            self._lost += sum(record.left_out or 1 for record in records)
+        if not self._is_failed:
+            note("audit_failed", unexpected, problem=text)
+        self._is_failed = True
 
     def _open(self, size: int) -> None:
         """Open the file, or begin another one if this one has no room for so many bytes. Raises OSError."""
@@ -144,5 +150,6 @@ class AuditLog:
 
     def _close(self) -> None:
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
             self._descriptor = -1

@@ -57,6 +57,10 @@ EVENTS: dict[str, LogEvent] = {
     "connection_ended": LogEvent(
         WARNING, "the broker has ended connections: too many, silent, revoked, or with too much memory"
     ),
+    "accept_failed": LogEvent(
+        ERROR,
+        "connections cannot be accepted for want of descriptors or memory, and wait",
+    ),
     # keys
     "connection_denied": LogEvent(WARNING, "a client without a known key was refused"),
     "connections_denied": LogEvent(WARNING, "more of them in the last minute than the log shows"),

@@ -6,14 +6,19 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import zmq
 
 from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers, Subscriber
+from kit.broker.subscribers import counted
+from kit.deadlines import eventually
 from kit.disk.damage import truncate
 from kit.disk.logs import boundaries
 from kit.machine.commands import Command
 from kit.machine.ports import free_port
 from quothcli.printing.text import cells_of
+from quothd import Broker
 
 Fill = Callable[..., list[int]]
 
@@ -106,3 +111,23 @@ def test_silent_broker_times_out(alone: Command, context: zmq.Context[zmq.Socket
     assert (result.status, result.out) == (4, b"")
     # a busy machine may need longer to connect
     assert result.err.startswith(("quoth: timed_out: ", "quoth: disconnected: "))
+
+
+def test_a_broker_that_announces_nothing_any_more_is_named_by_status_and_doctor(
+    alone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peers: Peers
+) -> None:
+    def fail(_self: object, _message: object) -> None:
+        raise MemoryError("no memory for a subscription")
+
+    monkeypatch.setattr("quothd.announcing.subscribers.Subscribers._take", fail)
+    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
+        url = broker.urls[0]
+        host, _, port = url.rpartition(":")
+        fast = peers.fast(url)
+        assert "announcements has failed" not in alone("status", "--url", url).err
+        peers.keep(Subscriber(peers.context, f"{host}:{int(port) + 1}", b""))
+        eventually(lambda: counted(fast, "announcer_running") == 0, "the thread has ended")
+        assert "the thread of the announcements has failed" in alone("status", "--url", url).err
+        result = alone("doctor", "--url", url, "--format", "json")
+        finding = next(one for one in result.objects if one["check"] == "announcements")
+        assert (result.status, finding["verdict"]) == (1, "fail")

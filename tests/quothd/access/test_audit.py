@@ -214,3 +214,51 @@ def test_too_many_records_that_wait_are_counted_and_block_no_thread(
     log.stop()
     found = records(tmp_path)
     assert [one.get("left_out", 0) for one in found] == [0] * 10 + [15]
+
+
+def test_a_flood_of_one_client_on_a_disk_that_stalls_leaves_room_for_the_records_of_others(
+    log: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that is not started stands for one that waits for the disk."""
+    monkeypatch.setattr("quothd.service.audit_log.QUEUE_MAX", 2 * RECORDS_MAX)
+    for number in range(10 * RECORDS_MAX):
+        log.write(record(number, event="fetch"))
+    log.write(record(1, "bob"))
+    log.start()
+    log.stop()
+    found = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert sum(one["client"] == "bob" for one in found) == 1
+    assert [one["left_out"] for one in found if "left_out" in one] == [9 * RECORDS_MAX]
+
+
+def test_the_number_of_those_left_out_follows_although_nothing_else_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread sleeps when the first one is left out."""
+    monkeypatch.setattr("quothd.access.audit.WINDOW_S", 1.0)
+    log = AuditLog(tmp_path, SystemClock())
+    log.start()
+    for number in range(RECORDS_MAX):
+        log.write(record(number))
+    eventually(lambda: len(records(tmp_path)) == RECORDS_MAX, "those are written")
+    log.write(record(0))
+    eventually(lambda: records(tmp_path)[-1].get("left_out") == 1, "the number is written")
+    log.stop()
+
+
+def test_an_unexpected_failure_is_logged_and_counted_and_the_thread_goes_on(
+    log: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> int:
+        raise MemoryError("no memory for a record")
+
+    log.start()
+    with monkeypatch.context() as patched:
+        patched.setattr("quothd.service.audit_log.AuditRecord.line", fail)
+        log.write(record(1))
+        eventually(partial(_has_lost, log, 1), "it is lost")
+    assert "no memory for a record" in caplog.text
+    assert [one.event for one in caplog.records] == ["audit_failed"]  # type: ignore[attr-defined]
+    log.write(record(2))
+    log.stop()
+    assert [one.get("left_out", 0) for one in records(tmp_path)] == [0, 1]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import zmq
 
-from kit.broker.peers import FastPeer, Peers, code_of, refused, set_key
+from kit.broker.peers import FastPeer, Peers, Subscriber, code_of, refused, set_key
 from kit.broker.requests import example
+from kit.broker.subscribers import counted, subscriptions_are
 from kit.disk.logs import encoded
 from kit.keys import DENIED, SUCCEEDED, end_of_handshake, handshake
 from kit.text.wording import error_of
@@ -146,6 +147,22 @@ def test_lists_and_the_status_have_the_topics_with_any_right(known: Callable[...
     assert (status.topics, status.pid, status.directory, status.counters) == (5, 0, "", {})
     assert status.server.startswith("quothd ")
     assert status.uptime > 0
+
+
+def test_a_client_with_rights_on_more_topics_than_it_may_subscribe_to_hears_of_all_of_them(
+    known: Callable[..., Any], peers: Peers
+) -> None:
+    """The empty prefix is one subscription, whatever the client gets for it."""
+    names = [f"t{number}" for number in range(30)]
+    broker = known(alice(read='", "'.join(names)), connection_subscriptions_max=10)
+    host, _, port = broker.broker.urls[0].rpartition(":")
+    place = f"{host}:{int(port) + 1}"
+    listener = peers.keep(Subscriber(peers.context, place, b"", key=broker.keys["alice"]))
+    subscriptions_are(broker.owner, 30)
+    for name in ("secret", names[0], names[-1]):
+        broker.owner.publish(name, [b"x"])
+    assert {listener.next()[0] for _ in range(2)} == {names[0], names[-1]}
+    assert counted(broker.owner, "subscribers_closed") == 0
 
 
 def test_an_admin_of_all_topics_sees_the_whole_status(known: Callable[..., Any]) -> None:

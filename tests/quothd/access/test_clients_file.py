@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import zmq
 from zmq.utils import z85
 
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import Peers
+from kit.keys import KeyFiles
 from kit.text.wording import error_of
-from quothd.access.clients_file import ClientTable, parse_clients, read_clients
+from quothd.access.clients_file import CLIENTS_BYTES_MAX, ClientTable, parse_clients, read_clients
 from quothd.access.quota import Quota
 from quothd.access.rights import STRANGER, Right
 
@@ -112,12 +117,40 @@ def test_a_file_is_read_from_its_path(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    missing, latin, writable = (tmp_path / name for name in ("missing", "latin", "writable"))
+    missing, latin, fifo, large = (tmp_path / name for name in ("missing", "latin", "fifo", "large"))
     latin.write_bytes(b"\n# gr\xf6sse")
-    writable.touch()
-    writable.chmod(0o666)
+    os.mkfifo(fifo)
+    with large.open("wb") as file:
+        file.truncate(2**40)
     assert error_of(read_clients, missing).text == f"{missing}: No such file or directory"
     assert error_of(read_clients, latin).text.startswith(f"{latin}:2: a byte that is not UTF-8")
-    problem = error_of(read_clients, writable)
-    assert str(writable) in problem.text
-    assert problem.hint == f"chmod o-w {writable}"
+    assert error_of(read_clients, fifo).text == f"{fifo}: it is no regular file"
+    assert error_of(read_clients, tmp_path).text == f"{tmp_path}: Is a directory"
+    assert error_of(read_clients, large).text == f"{large}: it has more than {CLIENTS_BYTES_MAX} bytes"
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o602, 0o620])
+def test_a_file_to_which_other_users_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    """A link is followed: the mode is that of the file that is read."""
+    path, link = tmp_path / "clients", tmp_path / "link"
+    path.write_text(FILE)
+    path.chmod(0o644)
+    link.symlink_to(path)
+    assert read_clients(link).of_key(ALICE).name == "alice"
+    path.chmod(mode)
+    problem = error_of(read_clients, link)
+    assert f"{link} (mode {mode:04o})" in problem.text
+    assert problem.hint == f"chmod go-w {link}"
+
+
+def test_a_reload_whose_clients_file_has_become_a_pipe_is_refused_and_waits_for_nothing(
+    start_broker: StartBroker, tmp_path: Path, peers: Peers
+) -> None:
+    files = KeyFiles(tmp_path)
+    alice = files.add("alice")
+    broker = start_broker(**files.settings)
+    files.clients_file.unlink()
+    os.mkfifo(files.clients_file)
+    os.kill(broker.pid, signal.SIGHUP)
+    broker.wait_for("it is no regular file")
+    peers.fast(broker.url, key=alice).publish("t", [b"x"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,13 @@ import zmq
 import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 
+from kit import zmtp
+from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context, FastPeer, Peers, Subscriber
 from kit.broker.subscribers import Closings, counted, hears, subscriptions_are
+from kit.curve import CurveConnection
 from kit.deadlines import eventually
+from kit.keys import KeyFiles
 from kit.machine.processes import in_child
 from quothd import Broker
 from quothd.announcing.announcer import Announcer
@@ -50,7 +56,7 @@ def own(tmp_path: Path) -> Iterator[tuple[Announcer, str, Any]]:
         publisher.remote.set(zmq.ZAP_DOMAIN, b"test")
         publisher.remote.bind("tcp://127.0.0.1:*")
         url = publisher.remote.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-        announcer = Announcer(publisher, Config(dir=tmp_path), SystemClock())
+        announcer = Announcer(publisher, Config(dir=tmp_path, server_key="a.key"), SystemClock())
         announcer.start()
         yield announcer, url, public
         announcer.stop()
@@ -205,3 +211,94 @@ def test_a_failure_of_the_thread_is_logged_and_leaves_requests_alone(
         assert not announcer.news
         broker.stop()
     assert "event=announcer_failed" in caplog.text
+
+
+# -- whose connection it is ---------------------------------------------------------------------------------
+
+
+def raw_subscriber(url: str, user_id: bytes) -> socket.socket:
+    """Connect to announcements without a key, and subscribe to everything. user_id: what the client says."""
+    connection = zmtp.raw_to(url)
+    connection.sendall(zmtp.opening(b"SUB", User_Id=user_id))
+    received = b""
+    while b"READY" not in received:
+        received += connection.recv(1)
+    connection.sendall(zmtp.frame(b"\1"))
+    return connection
+
+
+@pytest.mark.parametrize("user_id", [b"\xff\xfe", b"\0", b"", b"x" * 255])
+def test_without_keys_what_a_client_says_about_itself_is_not_read(
+    broker: BrokerProcess, fast: FastPeer, peers: Peers, user_id: bytes
+) -> None:
+    listener = peers.keep(Subscriber(peers.context, broker.announcements, b""))
+    with raw_subscriber(broker.announcements, user_id) as raw:
+        subscriptions_are(fast, 2)
+        hears(fast, listener, "t")
+        received = b""
+        while b"t\0" not in received:
+            received += raw.recv(4_096)
+    assert counted(fast, "announcer_running") == 1
+
+
+def test_without_keys_no_client_takes_the_name_of_another_one(tmp_path: Path) -> None:
+    """Neither does the end of a client's connections end another one."""
+    with zmq.Context(2) as context:
+        publisher = open_publisher(context)
+        publisher.remote.bind("tcp://127.0.0.1:*")
+        url = publisher.remote.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        asked: list[str] = []
+
+        def prefixes_for(user_id: str, prefix: bytes) -> list[bytes]:
+            asked.append(user_id)
+            return [prefix]
+
+        announcer = Announcer(publisher, Config(dir=tmp_path), SystemClock(), prefixes_for)
+        announcer.start()
+        try:
+            with raw_subscriber(url, b"alice"):
+                eventually(lambda: asked, "it has subscribed")
+        finally:
+            announcer.stop()
+    assert asked == [""]
+
+
+def test_with_keys_a_client_cannot_take_the_rights_of_another_one(
+    embed: Callable[..., Broker], tmp_path: Path, peers: Peers
+) -> None:
+    """The authenticator's answer goes before what the client says about itself."""
+    files = KeyFiles(tmp_path)
+    files.add("operator")
+    alice, bob = files.add("alice", "a.*"), files.add("bob", "b.*")
+    broker = embed(**files.settings)
+    fast = peers.keep(FastPeer(broker.context, broker.url))
+    url = broker.urls[0]
+    port = int(url.rpartition(":")[2]) + 1
+    for forged in (alice.public_key.encode(), b"\xff\xfe"):
+        metadata = zmtp.metadata(b"SUB", User_Id=forged)
+        with closing(CurveConnection(f"tcp://127.0.0.1:{port}", bob, metadata)) as connection:
+            connection.send(b"\1")
+            subscriptions_are(fast, 1)
+            for topic in ("a.1", "b.1"):
+                fast.publish(topic, [b"x"])
+            assert connection.receive().startswith(b"b.1\0")
+        subscriptions_are(fast, 0)
+
+
+def test_a_failed_thread_shows_in_the_status_of_the_broker_and_of_its_service(
+    embed: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch, peers: Peers
+) -> None:
+    broker = embed()
+    info: Any = broker._front_end
+    fast = peers.fast(broker)
+    assert counted(fast, "announcer_running") == 1
+    assert "announcer" not in info._describe()
+
+    def fail(_self: object, _message: object) -> None:
+        raise MemoryError("no memory for a subscription")
+
+    monkeypatch.setattr("quothd.announcing.subscribers.Subscribers._take", fail)
+    place = announcer_of(broker)._publisher.remote.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+    peers.keep(Subscriber(peers.context, place, b""))
+    eventually(lambda: counted(fast, "announcer_running") == 0, "the status says so")
+    assert "announcer down" in info._describe()

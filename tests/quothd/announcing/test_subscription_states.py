@@ -1,11 +1,18 @@
-"""The subscriptions of connections, without sockets: what counts, and which connection has too many."""
+"""The subscriptions of connections, without clients: what counts, and which connection has too many."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+import zmq
+
+from quothd.announcing.sockets import Publisher
+from quothd.announcing.subscribers import Subscribers
 from quothd.announcing.subscriptions import LEFT_MAX, Subscriber, Subscriptions, every_prefix
+from quothd.config.config import Config
 from quothd.connections.kernel import AcceptedSocket
+from quothd.connections.monitor import Monitor
 
 
 def table_of(*descriptors: int, most: int = 100, most_of_one: int = 10) -> Subscriptions:
@@ -24,7 +31,7 @@ def found(table: Subscriptions, descriptor: int) -> Subscriber:
 def add(table: Subscriptions, descriptor: int, *prefixes: bytes) -> tuple[Subscriber, str] | None:
     """Add prefixes; returns what the last one leads to."""
     for prefix in prefixes:
-        table.add(found(table, descriptor), prefix)
+        table.add(found(table, descriptor), "", prefix)
     return table.excess(found(table, descriptor))
 
 
@@ -37,8 +44,8 @@ def test_a_prefix_counts_as_much_as_its_length_takes(size: int, weight: int) -> 
     table = table_of(5)
     add(table, 5, b"x" * size, b"x" * size)
     assert table.count == weight
-    assert table.remove(found(table, 5), b"x" * size) == [b"x" * size]
-    assert table.remove(found(table, 5), b"x" * size) == []
+    assert table.remove(found(table, 5), "", b"x" * size) == [b"x" * size]
+    assert table.remove(found(table, 5), "", b"x" * size) == []
     assert table.count == 0
 
 
@@ -70,7 +77,7 @@ def test_what_an_old_connection_left_counts_for_no_limit_of_the_new_one() -> Non
     table.disconnect(5)
     table.accept(AcceptedSocket(5, peer="127.0.0.1:1"))
     assert add(table, 5, *numbered(500)) is None
-    assert table.add(found(table, 5), b"7") == (b"7",)
+    assert table.add(found(table, 5), "", b"7") == (b"7",)
     table.settle()
     assert add(table, 5, *numbered(10, start=1_000)) is None
     assert add(table, 5, b"more") == (found(table, 5), "connection_subscriptions_max")
@@ -115,16 +122,86 @@ def test_rights_decide_what_a_prefix_gets() -> None:
 
     table = Subscriptions(100, 10, prefixes_for)
     table.accept(AcceptedSocket(5, peer=""))
-    alice = found(table, 5)
-    alice.user_id = "alice's key"
-    assert table.add(alice, b"") == (b"a.", b"b")
-    assert table.add(alice, b"a.") == (b"a.",)
-    assert table.add(alice, b"secret") == ()
-    assert asked == [("alice's key", prefix) for prefix in rights]
+    alice, key = found(table, 5), "alice's key"
+    assert table.add(alice, key, b"") == (b"a.", b"b")
+    assert table.add(alice, key, b"a.") == (b"a.",)
+    assert table.add(alice, key, b"secret") == ()
+    assert asked == [(key, prefix) for prefix in rights]
     assert table.count == 4
-    assert table.remove(alice, b"") == [b"b"]
-    assert table.remove(alice, b"a.") == [b"a."]
-    assert table.remove(alice, b"secret") == []
+    assert table.remove(alice, key, b"") == [b"b"]
+    assert table.remove(alice, key, b"a.") == [b"a."]
+    assert table.remove(alice, key, b"secret") == []
     assert table.count == 0
-    assert table.of_users(frozenset({"alice's key"})) == [alice]
+    assert table.of_users(frozenset({key})) == [alice]
     assert table.of_users(frozenset({"bob's key"})) == []
+
+
+def test_what_a_client_gets_counts_for_the_limit_of_all_and_not_for_its_own() -> None:
+    """Else a client with rights on many topics could never subscribe to all of them."""
+    table = Subscriptions(1_000, 10, lambda _user_id, _prefix: numbered(400))
+    table.accept(AcceptedSocket(5))
+    assert add(table, 5, b"") is None
+    assert table.count == 400
+    assert add(table, 5, b"a") is None
+    assert add(table, 5, b"b") == (found(table, 5), "subscriptions_max")
+    table.remove(found(table, 5), "", b"b")
+    for prefix in (b"", b"a"):
+        table.remove(found(table, 5), "", prefix)
+    assert add(table, 5, b"x" * 32 * 9) is None
+    assert add(table, 5, b"a") == (found(table, 5), "connection_subscriptions_max")
+
+
+# -- messages of an earlier connection ----------------------------------------------------------------------
+
+
+class FakeRemote:
+    """An XPUB with messages: the descriptor and the key that come with each, and its bytes."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[int, str, bytes]] = []
+        self.granted: list[bytes] = []
+
+    def recv(self, _flags: int, *, copy: bool) -> FakeFrame:
+        assert not copy
+        if not self.messages:
+            raise zmq.Again
+        return FakeFrame(*self.messages.pop(0))
+
+    def set(self, option: int, prefix: bytes) -> None:
+        """Take an option, which libzmq applies to the connection of the last message."""
+        self.granted.append((b"+" if option == zmq.SUBSCRIBE else b"-") + prefix)
+
+
+class FakeFrame:
+    def __init__(self, descriptor: int, user_id: str, message: bytes) -> None:
+        self.bytes = message
+        self._about: dict[int | str, int | str] = {zmq.SRCFD: descriptor, "User-Id": user_id}
+
+    def get(self, name: int | str) -> int | str:
+        return self._about[name]
+
+
+@pytest.mark.parametrize("order", [("alice", "bob"), ("bob", "alice")])
+def test_a_message_gets_what_its_own_client_may_have_whatever_comes_before_it(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    """Alice's connection has ended, and bob's has its descriptor, before any message is received."""
+    rights = {"alice": [b"a."], "bob": [b"b."]}
+    remote = FakeRemote()
+    with zmq.Context() as context, context.socket(zmq.XPUB) as watched:
+        publisher = Publisher(remote, watched, Monitor(context, watched))  # type: ignore[arg-type]
+        config = Config(dir=tmp_path, server_key="broker.key")
+        subscribers = Subscribers(publisher, config, lambda: 0.0, lambda user_id, _prefix: rights[user_id])
+        table = subscribers.subscriptions
+        for _ in range(2):
+            table.accept(AcceptedSocket(5))
+        remote.messages = [(5, user_id, b"\1") for user_id in order]
+        subscribers.take(10)
+        assert remote.granted == [b"+" + rights[user_id][0] for user_id in order]
+        assert table.of_users(frozenset({"bob"})) == [found(table, 5)]
+        remote.messages = [(5, "bob", b"\0")]
+        subscribers.take(10)
+        assert remote.granted[2:] == [b"-b."]
+        subscribers.end_users(frozenset({"bob"}))
+        assert table.find(5) is None
+        publisher.monitor.close()

@@ -1,10 +1,13 @@
-"""The memory that the replies to a connection hold, by the counters of the kernel."""
+"""The memory that the replies to a connection hold, and the log of connections that end."""
 
 from __future__ import annotations
 
+import errno
 import random
+from collections import Counter
 
 import pytest
+import zmq
 
 from quothd.connections.connection import (
     CONNECTION_REPLY_BYTES_MAX,
@@ -12,6 +15,7 @@ from quothd.connections.connection import (
     Connection,
     ReplyMemory,
 )
+from quothd.connections.end_log import LOGGED_S, EndLog
 from quothd.connections.kernel import AcceptedSocket, Counters
 
 MIB = 2**20
@@ -106,3 +110,22 @@ def test_a_client_inside_the_process_is_not_counted() -> None:
     for _ in range(100):
         queue(one, MIB, 0.0)
     assert one.held == 0
+
+
+def test_failures_and_ends_of_a_flood_are_counted_and_logged_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counters: Counter[str] = Counter()
+    log = EndLog(counters)
+    for now in (0.0, 1.0, LOGGED_S - 0.1, LOGGED_S):
+        log.note_failure(zmq.EVENT_ACCEPT_FAILED, errno.EMFILE, now)
+        log.note_failure(zmq.EVENT_HANDSHAKE_FAILED_AUTH, 400, now)
+        log.note(AcceptedSocket(), "silent", now)
+    assert counters == {"accepts_failed": 4, "handshakes_failed": 4, "connections_ended": 4}
+    counts = [(one.event, one.fields["count"]) for one in caplog.records]  # type: ignore[attr-defined]
+    assert counts == [
+        ("accept_failed", 1),
+        ("connection_ended", 1),
+        ("accept_failed", 3),
+        ("connection_ended", 3),
+    ]

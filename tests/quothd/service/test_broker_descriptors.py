@@ -122,6 +122,9 @@ def test_connections_beyond_the_descriptors_wait_and_the_others_get_answers(
     names = [f"new.{number}" for number in range(20)]
     with ExitStack() as stack:
         fill(broker, stack)
+        assert 'problem="Too many open files"' in broker.wait_for("event=accept_failed")
+        counters = fast.status(limit=0).counters
+        assert (counters["accepts_failed"] > 0, counters.get("handshakes_failed", 0)) == (True, 0)
         for _ in range(100):
             assert isinstance(fast.call(Ping()), Pong)
             fast.publish("open", [b"during"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ import pytest
 
 from kit.broker.peers import FastPeer, Peers, code_of, hibernate, refused
 from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.ports import free_port
 from kit.machine.processes import descriptors, needs_proc
 from quothd import Broker, Config
 from quothd.connections.connection_table import LOCAL_MAX
@@ -134,7 +137,7 @@ def test_ping_has_the_time_as_a_pointer_in_both_protocols(embedded: Broker, peer
         assert reply.time <= time <= inside.publish("t", [b"x"]).first
 
 
-# -- a machine that has no more threads -----------------------------------------------------------------
+# -- a machine that has no more threads or descriptors --------------------------------------------------
 
 
 def test_a_topic_without_a_thread_for_it_is_refused_as_busy(
@@ -171,6 +174,35 @@ def test_a_broker_that_cannot_create_a_thread_does_not_start(
     with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
         fast.publish("t", [b"x"])
     eventually(lambda: set(threading.enumerate()) <= before, "all threads have ended")
+
+
+@needs_proc
+@pytest.mark.parametrize("pipes", [0, 1])
+def test_a_start_that_lacks_descriptors_leaves_no_socket_and_keeps_no_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipes: int
+) -> None:
+    """Its ports are bound by then. pipes: so many the process gets."""
+    made: list[int] = []
+    pipe = os.pipe
+
+    def limited() -> tuple[int, int]:
+        if len(made) == pipes:
+            raise OSError(errno.EMFILE, "Too many open files")
+        made.append(0)
+        return pipe()
+
+    port = free_port()
+    broker = Broker(tmp_path, host="127.0.0.1", port=port)
+    gc.collect()
+    before = descriptors(os.getpid())
+    with monkeypatch.context() as patched:
+        patched.setattr("quothd.threads.wakeup.os.pipe", limited)
+        with pytest.raises(OSError, match="Too many open files"):
+            broker.start()
+    eventually(lambda: broker.context.closed, "the context has ended")
+    assert descriptors(os.getpid()) <= before
+    with broker, FastPeer(broker.context, broker.url) as fast:
+        fast.publish("t", [b"x"])
 
 
 # -- limits ---------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
     missing = tmp_path / "missing.key"
     assert f"{missing}: No such file or directory" in error_of(read_key, missing).text
     assert f"{tmp_path}: Is a directory" in error_of(read_key, tmp_path).text
-    assert f"{fifo} is no regular file" in error_of(read_key, fifo).text
+    assert f"{fifo}: it is no regular file" in error_of(read_key, fifo).text
     assert "empty path" in error_of(read_key, "").text
 
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import tomllib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from quothwire.errors import QuothError, error
-from quothwire.text.paths import given_path
+from quothwire.text.paths import given_path, read_regular
 from quothwire.text.suggestion import nearest
 
 KEY_CHARACTERS = 40
@@ -116,19 +115,12 @@ def _comment(key: Key) -> str:
 def _content(path: str | os.PathLike[str]) -> tuple[str, int]:
     """Return the text and the permission bits of the file that was opened."""
     try:
-        fd = os.open(given_path(path, "the key file"), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(fd, "rb") as file:
-            mode = os.fstat(fd).st_mode
-            if not stat.S_ISREG(mode):
-                raise _wrong(path, "is no regular file")
-            content = file.read(KEY_FILE_BYTES_MAX + 1)
+        content, mode = read_regular(given_path(path, "the key file"), KEY_FILE_BYTES_MAX)
     except OSError as problem:
         text = f"the key file {path}: {problem.strerror}"
         raise error("bad_setting", text, "is it the right path?") from None
-    if len(content) > KEY_FILE_BYTES_MAX:
-        raise _wrong(path, f"has more than {KEY_FILE_BYTES_MAX} bytes")
     try:
-        return content.decode(), stat.S_IMODE(mode)
+        return content.decode(), mode
     except UnicodeDecodeError:
         raise _wrong(path, "is not UTF-8") from None
 

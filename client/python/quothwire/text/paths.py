@@ -1,4 +1,4 @@
-"""Paths that a person gives, and the opening of regular files without following links."""
+"""Paths that a person gives, and regular files: reading them, and opening them without following links."""
 
 from __future__ import annotations
 
@@ -45,6 +45,28 @@ def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, STRANGE[errno.EINVAL], str(path))
+
+
+def read_regular(path: Path, bytes_max: int) -> tuple[bytes, int]:
+    """Return the content and the permission bits of one file, which another one may replace meanwhile.
+
+    Follows symbolic links, and waits for no FIFO. Raises OSError, also for what is no regular file, and for
+    more bytes than that, of which it reads no more.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        with open(fd, "rb", closefd=False) as file:
+            content = file.read(bytes_max + 1)
+    finally:
+        os.close(fd)
+    if len(content) > bytes_max:
+        raise OSError(errno.EFBIG, f"it has more than {bytes_max} bytes", str(path))
+    return content, stat.S_IMODE(mode)
 
 
 def is_at(fd: int, path: Path) -> bool:

@@ -91,6 +91,8 @@ def status(
         say(f"quoth: something was damaged: {damage}; `quoth log verify {found.directory}` tells more")
     if letters := letters_text(found):
         say(f"quoth: {letters}; `quoth group ls` tells why")
+    if problem := announcer_text(found):
+        say(f"quoth: {problem}; restart the broker")
 
 
 def _described(
@@ -143,6 +145,12 @@ def letters_text(found: Status) -> str:
     """Say of how many groups no dead letters can be written; empty for none."""
     groups = found.counters.get("dead_letters_delayed", 0)
     return f"the dead letters of {groups:,} group{'s' * (groups != 1)} cannot be written" if groups else ""
+
+
+def announcer_text(found: Status) -> str:
+    """Say that no announcements are sent any more; empty if they are."""
+    has_failed = found.counters.get("announcer_running", 1) == 0
+    return "the thread of the announcements has failed: readers get records later" if has_failed else ""
 
 
 @command(app, "ping", "quoth ping", "quoth ping --timeout 1 || quoth serve")

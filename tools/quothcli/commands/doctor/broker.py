@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from quothcli.cli.session import DEFAULT, BrokerAddress, is_here
-from quothcli.commands.broker.status import damage_text, letters_text
+from quothcli.commands.broker.status import announcer_text, damage_text, letters_text
 from quothcli.commands.doctor import Finding, Findings, fail, machine, ok, warn
 from quothcli.printing.text import printable
 from quothwire.errors import RequestError
@@ -38,7 +38,7 @@ def reachable(client: Client) -> tuple[Finding, Status]:
 def answering(client: Client, status: Status) -> Findings:
     """Check a broker that answers."""
     yield _versions(status)
-    yield _announcements(client)
+    yield _announcements(client, status)
     yield _clock(status)
     if damage := damage_text(status):
         yield warn("its disk", damage, f"`quoth log verify {status.directory}` tells more")
@@ -109,7 +109,11 @@ def _versions(status: Status) -> Finding:
     return warn("client", text, "install the same version on both sides")
 
 
-def _announcements(client: Client) -> Finding:
+def _announcements(client: Client, status: Status) -> Finding:
+    if problem := announcer_text(status):
+        return fail(
+            "announcements", problem, "restart the broker; announcer_failed in its log has the reason"
+        )
     where = announcement.endpoint(client.url, client.hello())
     if not where.startswith("tcp://"):
         return ok("announcements", f"beside it, at {printable(where)}")
