@@ -90,7 +90,9 @@ class SendLoop(Generic[B]):
         dues = [math.inf]
         if self._link.refused is not None:
             dues.append(self._supply.next_at())
-        if self._link.connected and self._inflight.again_at is not None:
+        if self._inflight.ended is not None:
+            dues.append(self._supply.next_at())
+        elif self._link.connected and self._inflight.again_at is not None:
             dues.append(self._inflight.again_at)
         elif self._link.connected and self._inflight.has_room:
             dues.append(self._supply.next_at())
@@ -104,7 +106,7 @@ class SendLoop(Generic[B]):
 
         def may_send(batch: B) -> bool:
             has_room = bool(self._link.connected) and self._inflight.has_room
-            return has_room or self._is_expired(batch, now)
+            return has_room or self._inflight.ended is not None or self._is_expired(batch, now)
 
         while (batch := self._supply.take(now, may_send)) is not None:
             try:
