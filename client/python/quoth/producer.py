@@ -60,7 +60,8 @@ class ProducerCore:
         self.last = 0
         """The newest pointer of a stored record."""
         self.failure: QuothError | None = None
-        """The error that `send` raises once it has ended the stream, see `on_failure`."""
+        """The error that `send` raises: ``auth_failed`` until `flush` has reported it, or the one that has
+        ended the stream, see `on_failure`."""
         self._options = options
         self._timing = timing
         self._record_bytes_max = max(1, options.payload_bytes_max - OVERHEAD_BYTES)
@@ -316,8 +317,8 @@ class ProducerCore:
             else:
                 self._failures.append(outcome)
                 ended = self._inflight.ended
-                if ended is not None:
-                    self.failure, self._append = ended, _append_nothing
+                if ended is not None or outcome.error.code == "auth_failed":
+                    self.failure, self._append = ended or outcome.error, _append_nothing
             self._notify()
         done.complete(outcome)
         with self._changed:
