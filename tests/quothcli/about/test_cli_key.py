@@ -71,7 +71,7 @@ def test_client_gets_the_broker_s_key_from_a_file_or_as_it_is(make: Made, tmp_pa
         key = make.key(name)
         assert (made.status, key.name, key.server_keys) == (0, name, known), made
         assert tomllib.loads("\n".join(made.lines[2:])) == {"clients": {name: {"key": key.public_key}}}
-        assert read_key(tmp_path / f"{name}.pub") == Key(name, key.public_key), "it names no broker"
+        assert read_key(tmp_path / f"{name}.pub") == Key(name, key.public_key, server_keys=known)
 
 
 def test_name_with_a_dot_is_one_client_of_the_clients_file(make: Made) -> None:
@@ -149,9 +149,10 @@ def test_what_is_typed_wrongly_makes_nothing(make: Made) -> None:
 def test_file_of_a_client_is_not_taken_for_that_of_a_broker(make: Made) -> None:
     make("broker")
     make("alice", "--server", str(make.folder / "broker.pub"))
-    happened, advice = make("bob", "--server", str(make.folder / "alice.key")).refused(2)
-    assert "alice.key is that of a client" in happened
-    assert "NAME.pub" in advice
+    for file in ("alice.key", "alice.pub"):
+        happened, advice = make("bob", "--server", str(make.folder / file)).refused(2)
+        assert f"{file} is that of a client" in happened
+        assert "NAME.pub" in advice
     assert not (make.folder / "bob.key").exists()
 
 

@@ -32,12 +32,13 @@ def server_key_of(given: str) -> str:
 def write_key(folder: Path, key: Key, *, replace: bool) -> tuple[Path, Path]:
     """Write the files NAME.key, which only its owner may read, and NAME.pub; returns their paths.
 
-    replace: instead of files of that name, the old one of each being there until the new one is whole. Raises
+    Both files of a client have the public keys of its broker, which tell that it is a client's. replace: it
+    takes the place of files of that name, the old one of each being there until the new one is whole. Raises
     `Refused` ``key_exists`` before anything is written, or OSError; then what was made is removed.
     """
     from quothlog.storage.filesystem import PosixFileSystem, durable_names
 
-    texts = {SECRET_SUFFIX: encode_key(key), PUBLIC_SUFFIX: encode_key(Key(key.name, key.public_key))}
+    texts = {SECRET_SUFFIX: encode_key(key), PUBLIC_SUFFIX: encode_key(key._replace(secret_key=""))}
     paths = {suffix: folder / (key.name + suffix) for suffix in texts}
     if not replace:
         _refuse_existing(*paths.values())
