@@ -224,3 +224,22 @@ def test_stream_whose_key_is_revoked_ends_with_what_was_acknowledged(
     assert ended.status == 1
     assert ended.err.splitlines()[0] == "quoth: published 2 records of stdin"
     assert "auth_failed: " in ended.err
+
+
+def test_groups_of_all_topics_are_listed_without_those_that_are_denied(
+    quoth: Command, keyed: BrokerProcess, alice: str, make_key: MakeKey, folder: Path
+) -> None:
+    clients = folder / "clients.toml"
+    bob = make_key("bob")
+    reload(keyed, clients, clients.read_text())
+    for topic in ("orders", "secret"):
+        assert quoth("group", "create", topic, "g", "--key-file", alice).status == 0
+    known, entry, of_bob = clients.read_text().partition("[clients.bob]")
+    of_bob = of_bob.replace('admin = ["*"]\n', "")
+    reload(keyed, clients, known + entry + of_bob.replace('group = ["*"]', 'group = ["orders"]'))
+    listed = quoth("group", "ls", "--format", "json", "--key-file", bob)
+    assert (listed.status, [one["topic"] for one in listed.objects]) == (0, ["orders"])
+    assert listed.err == "quoth: without 1 topic whose groups this client may not see: secret\n"
+    assert "denied: " in quoth("group", "ls", "secret", "--key-file", bob).refused(1)[0]
+    reload(keyed, clients, known + entry + of_bob.replace('group = ["*"]\n', ""))
+    assert "denied: " in quoth("group", "ls", "--key-file", bob).refused(1)[0]
