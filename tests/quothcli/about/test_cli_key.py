@@ -125,8 +125,9 @@ def test_file_that_cannot_be_written_leaves_none_behind(make: Made, alone: Comma
     alone("key", "new", "alice", "--dir", str(missing)).refused(3)
     assert os.listdir(make.folder) == []
     full = alone.prepared("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))")
-    happened, _ = full("key", "new", "alice", "--dir", str(make.folder)).refused(1)
-    assert "os_error" in happened
+    happened, advice = full("key", "new", "alice", "--dir", str(make.folder)).refused(1)
+    assert happened == f"quoth: os_error: {make.folder}/alice.key: File too large"
+    assert advice == "hint: is there room for the file?"
     assert os.listdir(make.folder) == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from quothcli.cli.exit_status import Refused
 from quothwire.errors import error
 from quothwire.security.key_file import Key, encode_key, is_key, read_key
-from quothwire.text.paths import given_path, open_regular
+from quothwire.text.paths import given_path, naming, open_regular
 
 SECRET_SUFFIX, PUBLIC_SUFFIX = ".key", ".pub"
 _MODES = {SECRET_SUFFIX: 0o600, PUBLIC_SUFFIX: 0o644}
@@ -64,7 +64,7 @@ def _write(path: Path, content: bytes, mode: int, made: list[Path], *, replace: 
         begun.unlink(missing_ok=True)
     fd = open_regular(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     made.append(begun)
-    with open(fd, "wb") as file:
+    with naming(path), open(fd, "wb") as file:
         os.fchmod(fd, mode)  # whatever the umask is
         file.write(content)
         file.flush()

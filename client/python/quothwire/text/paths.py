@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from quothwire.errors import error
@@ -45,6 +47,17 @@ def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, STRANGE[errno.EINVAL], str(path))
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an OSError that is raised inside a path if it has none, as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.filename is None:
+            problem.filename = str(path)
+        raise
 
 
 def is_at(fd: int, path: Path) -> bool:

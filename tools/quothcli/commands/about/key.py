@@ -65,7 +65,8 @@ def new(
     text = f"made {secret_file}, which is secret, and {public_file} with the public key {public}\n{where}:"
     files = {"key_file": secret_file, "public_file": public_file}
     content = {**_content(key), **files, "where": where, "lines": lines}
-    session.printer.answer("\n".join([text, *(f"    {line}" for line in lines)]), content, public)
+    what = f"made {secret_file} and {public_file}"
+    session.printer.done(what, "\n".join([text, *(f"    {line}" for line in lines)]), content, public)
     if not servers:
         say(f"quoth: a client gets its key by `quoth key new CLIENT --server {public_file}`")
 

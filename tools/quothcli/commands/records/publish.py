@@ -214,7 +214,8 @@ def _stdin(producer: Producer, read: ParseLine, *, json: bool, null: bool) -> It
 def _print(printer: Printer, topic: str, ack: Ack) -> None:
     last = f" to {ack.last}" if ack.last != ack.first else ""
     text = f"{ack.first}{last}\t{pointers.to_text(ack.first)}\t{records_text(ack.count)}, {ack.durability}"
-    printer.answer(text, {"topic": topic, **asdict(ack)}, ack.last)
+    what = f"stored {records_text(ack.count)} of {topic!r} up to pointer {ack.last}"
+    printer.done(what, text, {"topic": topic, **asdict(ack)}, ack.last)
 
 
 def _check_source(
