@@ -243,3 +243,20 @@ def test_groups_of_all_topics_are_listed_without_those_that_are_denied(
     assert "denied: " in quoth("group", "ls", "secret", "--key-file", bob).refused(1)[0]
     reload(keyed, clients, known + entry + of_bob.replace('group = ["*"]\n', ""))
     assert "denied: " in quoth("group", "ls", "--key-file", bob).refused(1)[0]
+
+
+def test_process_that_a_client_may_not_see_is_left_out(
+    quoth: Command, keyed: BrokerProcess, alice: str, folder: Path
+) -> None:
+    doctor = quoth.prepared("from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0")
+    clients = folder / "clients.toml"
+    for text, is_seen in (
+        (clients.read_text(), True),
+        (clients.read_text().replace('admin = ["*"]', 'admin = ["a"]'), False),
+    ):
+        reload(keyed, clients, text)
+        for command in (doctor, quoth):
+            typed = ("doctor",) if command is doctor else ("top", "--count", "1")
+            (line,) = [one for one in command(*typed, "--key", alice).lines if " quothd " in one]
+            assert (f", process {keyed.pid}" in line) == is_seen
+            assert is_seen or "process" not in line
