@@ -184,6 +184,11 @@ class Broker:
         self.config = config
         return fixed
 
+    def note_refused_reload(self, problem: QuothError) -> None:
+        """Record in the audit log that a configuration was refused, for a daemon that has read it."""
+        if self._audit is not None:
+            self._audit.note(RELOAD, problem.code, detail=problem.text)
+
     def stop(self) -> None:
         """Answer the requests in progress, sync, write checkpoints, unlock. A second call does nothing.
 

@@ -104,6 +104,7 @@ class Daemon:
             fixed = self._broker.reload(found.config)
         except QuothError as problem:
             note("reload_refused", problem=problem)
+            self._broker.note_refused_reload(problem)
         else:
             config = self._broker.config
             configure(self._writer, config.log_level, config.log_format)

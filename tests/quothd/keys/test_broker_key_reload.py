@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -61,6 +62,11 @@ def test_a_wrong_clients_file_changes_nothing(
     assert str(keys.clients_file) in broker.wait_for("event=reload_refused")
     for key in (alice, bob):
         assert handshake(context, broker.url, key) == SUCCEEDED
+    assert broker.terminate() == 0
+    noted = [json.loads(line) for line in (broker.directory / "audit.log").read_text().splitlines()]
+    (refused,) = [one for one in noted if one["event"] == "reload"]
+    assert refused["outcome"] == "bad_setting"
+    assert str(keys.clients_file) in refused["detail"]
 
 
 def test_the_keys_that_a_reload_removes_are_reported_once(
