@@ -97,6 +97,7 @@ def test_a_mistake_is_named_with_the_file_its_line_and_the_client(text: str) -> 
     assert problem.code == "bad_setting"
     assert problem.text.startswith(f"clients.toml:{WRONG[text]}")
     assert not any(key in str(problem) for key in (ALICE, BOB)), "it may be a secret key by mistake"
+    assert "nothing was" not in problem.hint
 
 
 def test_a_wrong_name_suggests_the_right_one() -> None:

@@ -146,3 +146,7 @@ def test_no_key_file_is_written_for_what_is_no_key() -> None:
     ]
     for key in wrong:
         assert code_of(encode_key, key) == "bad_setting"
+
+
+def test_what_is_no_key_file_says_what_makes_one() -> None:
+    assert error_of(read_key, "/dev/null").hint == "`quoth key new` makes key files"

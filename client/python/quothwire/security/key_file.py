@@ -92,7 +92,8 @@ def encode_key(key: Key) -> str:
     _check_name("the name", key.name)
     check_keys("the key", (key.public_key, *((key.secret_key,) if key.secret_key else ()), *key.server_keys))
     if len(key.server_keys) > len(SERVER_KEY_NAMES):
-        raise error("bad_setting", f"a key file holds at most {len(SERVER_KEY_NAMES)} keys of its broker")
+        text = f"a key file holds at most {len(SERVER_KEY_NAMES)} keys of its broker"
+        raise error("bad_setting", text, "the present one, and the next one")
     lines = [_comment(key), "[metadata]"]
     if key.name:
         lines.append(f"name = {json.dumps(key.name, ensure_ascii=False)}")
@@ -183,7 +184,7 @@ def check_keys(what: str, keys: Iterable[object]) -> None:
 def _check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
         text = f"{what}: a name is at most {NAME_CHARACTERS_MAX} printable characters"
-        raise error("bad_setting", text)
+        raise error("bad_setting", text, "give it another name")
 
 
 def _check_known(path: object, what: str, found: Iterable[str], known: Iterable[str]) -> None:
@@ -194,5 +195,5 @@ def _check_known(path: object, what: str, found: Iterable[str], known: Iterable[
             raise _wrong(path, f"has an unknown {what} {name[:NAME_CHARACTERS_MAX]!r}", hint)
 
 
-def _wrong(path: object, what: str, hint: str | None = None) -> QuothError:
+def _wrong(path: object, what: str, hint: str = "`quoth key new` makes key files") -> QuothError:
     return error("bad_setting", f"the key file {path} {what}", hint)
