@@ -94,6 +94,12 @@ class Broker:
         return self._urls[-1 if self.config.server_key else 0]
 
     @property
+    def known_clients(self) -> int | None:
+        """The number of clients that the broker knows; None if clients need no keys."""
+        clients = self._authentication.clients if self._authentication is not None else None
+        return None if clients is None else len(clients.by_name) - 1  # one is for the routing rules
+
+    @property
     def failure(self) -> BaseException | None:
         """The reason why the broker ended by itself or could not finish its work, else None."""
         front_end = self._front_end or self._ended

@@ -14,6 +14,7 @@ import pytest
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import Context
 from kit.keys import DENIED, SUCCEEDED, KeyFiles, handshake, new_key
+from kit.machine.commands import Command
 from quothd import Broker
 from quothwire.security.key_file import encode_key
 
@@ -120,3 +121,19 @@ def test_a_new_key_of_the_broker_has_effect_at_a_restart(
     broker.restart()
     assert handshake(context, broker.url, prepared) == SUCCEEDED
     assert handshake(context, broker.url, alice) != SUCCEEDED
+
+
+def test_the_log_tells_how_many_clients_are_known_and_warns_of_none(
+    start_broker: StartBroker, keys: KeyFiles, alone: Command
+) -> None:
+    typed = [f"--{name.replace('_', '-')}={path}" for name, path in keys.settings.items()]
+    checked = alone("config", "check", *typed)
+    assert (checked.status, checked.lines[0], "event=no_clients" in checked.err) == (0, "ok", True)
+    keys.add("alice")
+    assert alone("config", "check", *typed).err == ""
+    broker = start_broker(**keys.settings)
+    broker.wait_for(f"clients need keys; 1 known, in {keys.clients_file}")
+    assert "no_clients" not in broker.stderr
+    keys.remove("alice")
+    os.kill(broker.pid, signal.SIGHUP)
+    broker.wait_for("event=no_clients")
