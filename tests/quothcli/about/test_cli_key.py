@@ -15,6 +15,7 @@ import zmq.auth
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import COMMAND, Command, Ended
 from kit.machine.tracing import calls_in, needs_strace, traced
+from quothd.access.clients_file import parse_clients
 from quothwire.security.key_file import Key, encode_key, read_key
 
 
@@ -80,6 +81,13 @@ def test_name_with_a_dot_is_one_client_of_the_clients_file(make: Made) -> None:
     assert tomllib.loads("\n".join(made.lines[2:]))["clients"].keys() == {"shop.till-1"}
 
 
+def test_every_name_of_a_client_is_one_of_the_clients_file(make: Made) -> None:
+    make("broker")
+    for name in ("a@example.org", "@", "0.-_@", "a" * 100):
+        made = make(name, "--server", str(make.folder / "broker.pub"))
+        assert parse_clients("\n".join(made.lines[2:]), "clients.toml").by_name.keys() == {name}
+
+
 def test_json_and_raw_tell_the_public_key_and_no_secret(make: Made) -> None:
     (made,) = make("broker", "--format", "json").objects
     key = make.key("broker")
@@ -135,6 +143,7 @@ WRONG = {
     "a path as a name": ("a/b",),
     "no name": ("",),
     "a hidden name": (".alice",),
+    "a name that is too long": ("a" * 101,),
     "three brokers": ("alice", *["--server", "x"] * 3),
     "a broker's key with a misprint": ("alice", "--server", "x" * 39),
     "no broker's key": ("alice", "--server", ""),

@@ -82,6 +82,8 @@ OF_FILE = {
     f"[clients.alice]\n{KEY}[clients.bob]\n{KEY}": "3: clients 'alice' and 'bob' have the same key",
     "[clinets.alice]": "1: there is no key 'clinets' here",
     '[clients."a b"]\nkey = "x"': "1: 'a b' is no name of a client",
+    '[clients."-a"]\nkey = "x"': "1: '-a' is no name of a client",
+    f'[clients.{"a" * 101}]\nkey = "x"': f"1: '{'a' * 101}' is no name of a client",
     "clients = 5": "1: clients is a table",
     "[clients]\nalice = 5": "2: client 'alice': alice is a table",
     "[clients.alice": "1: this is no TOML",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterable
@@ -32,6 +33,9 @@ KEY_CHARACTERS = 40
 KEY_FILE_BYTES_MAX = 64 * 1024
 """A larger file is refused before it is read as a whole; one with all keys has less than 1 KiB."""
 NAME_CHARACTERS_MAX = 100
+CLIENT_NAME = re.compile(rf"[A-Za-z0-9_@][A-Za-z0-9_.@-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
+"""The name of a client in a clients file and of its key files."""
+CLIENT_NAME_RULE = f"1 to {NAME_CHARACTERS_MAX} letters of ASCII, digits and _ . @ -, no . or - first"
 
 SERVER_KEY_NAMES = ("server-key", "server-key-next")
 _TABLES = {"metadata": ("name", *SERVER_KEY_NAMES), "curve": ("public-key", "secret-key")}
