@@ -99,6 +99,12 @@ class Broker:
         return self._urls[-1 if self.config.server_key else 0]
 
     @property
+    def known_clients(self) -> int | None:
+        """The number of clients that the broker knows; None if clients need no keys."""
+        clients = self._authentication.clients if self._authentication is not None else None
+        return None if clients is None else len(clients.by_name) - 1  # one is for the routing rules
+
+    @property
     def failure(self) -> BaseException | None:
         """The reason why the broker ended by itself or could not finish its work, else None."""
         front_end = self._front_end or self._ended
@@ -202,6 +208,11 @@ class Broker:
             self._audit.note(RELOAD, OK, detail=",".join(config.differing(self.config)))
         self.config = config
         return fixed
+
+    def note_refused_reload(self, problem: QuothError) -> None:
+        """Record in the audit log that a configuration was refused, for a daemon that has read it."""
+        if self._audit is not None:
+            self._audit.note(RELOAD, problem.code, detail=problem.text)
 
     def stop(self) -> None:
         """Answer the requests in progress, sync, write checkpoints, unlock. A second call does nothing.

@@ -80,6 +80,8 @@ class Daemon:
         urls = [url for url in broker.urls if not url.startswith("inproc:")]
         note("serving", directory=config.dir.resolve())
         note("listening", urls=" ".join(urls) or "nothing but this process")
+        if broker.known_clients is not None:
+            note("keys_required", clients=broker.known_clients, file=config.clients)
         note("promise", durability=config.durability, worth=_worth(config))
         note("ready", url=urls[0] if urls else "")
         self._notifier.ready()
@@ -104,6 +106,7 @@ class Daemon:
             fixed = self._broker.reload(found.config, keys.clients if keys is not None else None)
         except QuothError as problem:
             note("reload_refused", problem=problem)
+            self._broker.note_refused_reload(problem)
         else:
             config = self._broker.config
             configure(self._writer, config.log_level, config.log_format)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.broker.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.machine.commands import Command, Ended
 from kit.machine.processes import needs_proc
 from quoth import AuthError
@@ -188,3 +188,17 @@ def test_mistake_is_an_error_with_a_hint(capfd: pytest.CaptureFixture[str]) -> N
         assert (ended, out) == (status, ""), typed
         assert text in err
         assert "\nhint: " in err
+
+
+def test_running_broker_with_keys_is_refused_whatever_key_is_given(
+    alone: Command, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    keys = make_keys(tmp_path)
+    url = start_broker(**keys.settings).url
+    for environment in ({}, {"QUOTH_KEY_FILE": keys.client}):
+        happened, advice = alone("bench", "table", "--url", url, environment=environment).refused(1)
+        assert (
+            f"auth_failed: the broker at {url} wants a key, and the clients of a benchmark have none"
+            in happened
+        )
+        assert "measure without --url" in advice

@@ -13,6 +13,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 import quoth
+from quoth import AuthError, Disconnected
+from quoth.core.options import DEFAULT_TIMEOUT_S
 from quothbench.load.servers import Target, own_broker, running_broker
 from quothbench.load.topics import BenchTopics
 from quothbench.report import Report, ReportColumn
@@ -58,7 +60,9 @@ Levels = Annotated[
 _Url = Annotated[
     str | None,
     typer.Option(
-        "--url", metavar="URL", help="A broker that is running (default: one of its own, which ends with it)."
+        "--url",
+        metavar="URL",
+        help="A broker without keys that is running (default: one of its own, which ends with it).",
     ),
 ]
 MeasuredBroker = Annotated[Session, SharedOptions({"url": _Url, "form": Form}, session_of)]
@@ -112,6 +116,17 @@ def _target(session: Session, directory: Path | None) -> Iterator[Target]:
     elif directory is not None:
         raise typer.BadParameter("a broker that is running has its own", param_hint="--dir")
     else:
-        with session.connect() as client:
-            broker = running_broker(client)
-        yield broker
+        yield _running(session.url, session.timeout)
+
+
+def _running(url: str, timeout: float | None) -> Target:
+    """Return a broker that is running. Raises `AuthError` if it wants a key, for all clients go without."""
+    try:
+        with quoth.connect(url, timeout=timeout or DEFAULT_TIMEOUT_S) as client:
+            return running_broker(client)
+    except AuthError as problem:
+        text = f"the broker at {url} wants a key, and the clients of a benchmark have none"
+        hint = "measure without --url, or a broker without keys; `quoth bench ratio --curve` has its own"
+        raise AuthError(problem.code, text, hint) from problem
+    except Disconnected as problem:
+        raise Disconnected(problem.code, f"{problem.text} (from --url)", problem.hint) from problem

@@ -18,7 +18,6 @@ Every error names the file, the line and the client.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -28,15 +27,13 @@ from quothd.access.rights import STRANGER, KnownClient, Right
 from quothd.access.topic_scope import TopicScope, check_pattern
 from quothd.config.config_key import NUMBER_MAX
 from quothwire.errors import error
-from quothwire.security.key_file import KEY_CHARACTERS, is_key
+from quothwire.security.key_file import CLIENT_NAME, CLIENT_NAME_RULE, KEY_CHARACTERS, is_key
 from quothwire.text.paths import read_regular
 from quothwire.text.toml_table import TomlTable, parse_document
 
 CLIENTS_BYTES_MAX = 2**22
 """Ten thousand clients with several patterns each."""
-NAME_MAX = 100
 WRITABLE_BY_OTHERS = 0o022
-_NAME = re.compile(rf"[A-Za-z0-9_.@-]{{1,{NAME_MAX}}}")
 
 
 class ClientTable:
@@ -96,9 +93,9 @@ def parse_clients(text: str, origin: str) -> ClientTable:
 
 
 def _client(clients: TomlTable, name: str, default: Mapping[Quota, int]) -> KnownClient:
-    if not _NAME.fullmatch(name):
+    if not CLIENT_NAME.fullmatch(name):
         text = f"{name!r:.120} is no name of a client"
-        raise clients.wrong(name, text, f"1 to {NAME_MAX} letters, digits and any of _ . @ -")
+        raise clients.wrong(name, text, CLIENT_NAME_RULE)
     table = clients.labelled(f"client {name!r}").table(name)
     keys = _keys(table)
     scopes = {right: TopicScope(table.each(right, check_pattern, may_be_empty=True)) for right in Right}

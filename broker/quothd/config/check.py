@@ -47,6 +47,8 @@ def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     try:
         found = read(arguments, os.environ, file)
         check(found.config)
+        if (keys := read_keys(found.config)) is not None and not keys.clients.by_name:
+            note("no_clients", file=found.config.clients)
     except QuothError as problem:
         note("refused", problem=problem)
         return ExitStatus.WRONG

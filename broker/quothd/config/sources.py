@@ -49,6 +49,7 @@ class _GivenValue(NamedTuple):
     """A value from a source. name: the key as the source has it.
 
     table: that of the file which it is in, "" for none. is_decimal: it is a number as people write it.
+    folder: where relative paths of files begin; None: in the working directory.
     """
 
     name: str
@@ -56,6 +57,7 @@ class _GivenValue(NamedTuple):
     origin: str
     table: str = ""
     is_decimal: bool = False
+    folder: Path | None = None
 
 
 def read(
@@ -107,9 +109,9 @@ def _from_file(file: Path) -> Iterator[_GivenValue]:
         for inner, one in value.items() if table else [(name, value)]:
             if table and inner in content:
                 raise error("bad_setting", f"{file}: {inner} is there twice, also in [{table}]", "remove one")
-            yield _GivenValue(
-                inner, one, f"{file}{_line_of(inner, text)}", table, is_decimal=isinstance(one, int)
-            )
+            origin = f"{file}{_line_of(inner, text)}"
+            is_decimal = isinstance(one, int)
+            yield _GivenValue(inner, one, origin, table, is_decimal=is_decimal, folder=file.parent)
 
 
 def _text_of(file: Path) -> str:
@@ -162,6 +164,8 @@ def _value_of(key: ConfigKey, given: _GivenValue) -> Any:
         if key.kind is File and given.value == "" and given.origin.startswith(("--", PREFIX)):
             given_path("", key.name)  # from a variable that was not set: a broker would start without keys
         value = _convert(key, given.value)
+        if key.kind is File and value and given.folder is not None:
+            value = str(given.folder / value)
         Config(**{key.name: value})
     except QuothError as problem:
         raise error(problem.code, f"{given.origin}: {problem.text}", problem.hint) from None

@@ -108,13 +108,13 @@ class FrontEnd:
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        around = memory, monitor, self._counters, self._access.meet, self._take_left
-        self._connections = table = ConnectionTable(config, guard, *around)
+        around = guard, memory, monitor, self._counters, self._access.meet, self._take_left
+        self._connections = table = ConnectionTable(config, *around)
         authentication.revoked = table.end_users
-        send = partial(send_message, socket)
-        self._replies = ReplyQueue(send, table.of, table.queue, self._counters, clock.monotonic)
-        ways = self._replies.send, self.announcer.news.__setitem__
-        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, *ways, self._access)
+        ways = partial(send_message, socket), table.of, table.queue
+        self._replies = ReplyQueue(*ways, self._counters, clock.monotonic)
+        about = self._shared, self._replies.send, self.announcer.news.__setitem__, self._access
+        self._dispatcher = Dispatcher(config, catalog.folders, *about)
         has_rules = partial(self._dispatcher.registry.entries.__contains__, RULES_TOPIC)
         self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
         parts = self._scrubber, self._rules, self.announcer, authentication, table
@@ -239,8 +239,7 @@ class FrontEnd:
     def _receive(self) -> bool:
         """Take the requests that are there; true if there may be more."""
         monotonic, connections = self._clock.monotonic, self._connections
-        now = monotonic()
-        until = now + TURN_S
+        until = (now := monotonic()) + TURN_S
         is_all = False
         while not is_all and monotonic() < until:
             messages, senders, is_all = receive_messages(self._socket, connections.users)

@@ -117,6 +117,8 @@ class Authentication:
         """
         if self.rules_key is None or clients is None:
             return self.clients
+        if not clients.by_name:
+            note("no_clients")
         rules = KnownClient(RULES_CLIENT, (self.rules_key.public_key,), dict.fromkeys(Right, EVERYTHING))
         former, self.clients = self.clients, ClientTable([*clients.by_name.values(), rules])
         self._authenticator.accept(self.clients.by_key)

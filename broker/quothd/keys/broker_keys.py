@@ -39,6 +39,9 @@ def read_keys(config: Config) -> BrokerKeys | None:
     if not server.secret_key:
         text = f"server_key: {config.server_key} has no secret key, so it is no key of a broker"
         raise error("bad_setting", text, "name the file with the secret that `quoth key new` made")
+    if server.server_keys:
+        text = f"server_key: {config.server_key} is the key file of a client: it has a server-key"
+        raise error("bad_setting", text, "name the broker's own key file, which `quoth key new broker` makes")
     return BrokerKeys(server, _read_clients(Path(config.clients)))
 
 

@@ -62,6 +62,12 @@ EVENTS: dict[str, LogEvent] = {
         "connections cannot be accepted for want of descriptors or memory, and wait",
     ),
     # keys
+    "keys_required": LogEvent(
+        INFO,
+        "clients need keys, and the broker knows so many",
+        "clients need keys; {clients} known, in {file}",
+    ),
+    "no_clients": LogEvent(WARNING, "the clients file has no client: every one is refused"),
     "connection_denied": LogEvent(WARNING, "a client without a known key was refused"),
     "connections_denied": LogEvent(WARNING, "more of them in the last minute than the log shows"),
     "clients_changed": LogEvent(INFO, "SIGHUP: keys of these clients were added or removed"),

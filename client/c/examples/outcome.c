@@ -45,7 +45,8 @@ int report_error(const quoth_error *error) {
 }
 
 const char *key_file(const char *given) {
-    const char *found = given ? given : getenv("QUOTH_KEY_FILE");
+    const char *found = getenv("QUOTH_KEY_FILE");
+    if (given) return given;
     return found && *found ? found : NULL;
 }
 

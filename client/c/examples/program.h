@@ -19,7 +19,7 @@ extern const char *program_name;
 int report(int code, const char *format, ...);
 int report_error(const quoth_error *error);
 
-/* The key file that was given, or that of the variable QUOTH_KEY_FILE; NULL for none. */
+/* The key file that was given, even if its path is empty, or that of the variable QUOTH_KEY_FILE; NULL for none. */
 const char *key_file(const char *given);
 
 /* Reads decimal digits; 0 if there are others, or none. */

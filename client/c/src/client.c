@@ -77,6 +77,9 @@ static void take_options(const quoth_options *given, quoth_options *options) {
 static int take_key_file(const char *path, quoth_shared *shared, quoth_error *error) {
     char public_key[sizeof shared->key.public_key];
     size_t size = strlen(path) + 1;
+    if (!*path)
+        return quoth_fail(error, QUOTH_BAD_SETTING, "is a variable not set? without a key file there is no key",
+                          "the key file is an empty path");
     shared->key_file = malloc(size);
     if (!shared->key_file) return quoth_fail_memory(error);
     memcpy(shared->key_file, path, size);

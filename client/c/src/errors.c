@@ -23,7 +23,7 @@ static const struct {
                          "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'"},
     [QUOTH_BAD_POINTER] = {"bad_pointer", 0, "a pointer is an integer from 0 to 2^56 - 1"},
     [QUOTH_BAD_BATCH] = {"bad_batch", 0, "nothing of it was stored"},
-    [QUOTH_BAD_SETTING] = {"bad_setting", 0, "nothing was changed"},
+    [QUOTH_BAD_SETTING] = {"bad_setting", 0, "correct what the text names; nothing was done"},
     [QUOTH_TOO_LARGE] = {"too_large", 0, "nothing of it was stored"},
     [QUOTH_UNKNOWN_TOPIC] = {"unknown_topic", 0, "the first publish makes a topic"},
     [QUOTH_UNKNOWN_RECORD] = {"unknown_record", 0, "retention or trim may have removed it"},

@@ -59,6 +59,9 @@ class ProducerCore:
         """The number of records that are stored."""
         self.last = 0
         """The newest pointer of a stored record."""
+        self.failure: QuothError | None = None
+        """The error that `send` raises: ``auth_failed`` until `flush` has reported it, or the one that has
+        ended the stream, see `on_failure`."""
         self._options = options
         self._timing = timing
         self._record_bytes_max = max(1, options.payload_bytes_max - OVERHEAD_BYTES)
@@ -85,7 +88,9 @@ class ProducerCore:
         self._end: QuothError | None = None
         """The error with which the thread has ended."""
         self._pid = os.getpid()
-        self._inflight = Inflight(topic, Publish(options.durability or ""), self._settle)
+        self._inflight = Inflight(
+            topic, Publish(options.durability or ""), self._settle, stops=options.on_failure == "stop"
+        )
         self._link = Link(context, endpoint)
         self._wakeup = PipeWakeup()
         self._link.also_wait_for(self._wakeup.fd)
@@ -102,8 +107,8 @@ class ProducerCore:
     ) -> None:
         """Append a record to the batch that is being filled.
 
-        Waits while the buffer is full, or raises `Unavailable` ``busy``, as `on_full` says. `flush` and
-        `future` report whether it was delivered.
+        Waits while the buffer is full, or raises `Unavailable` ``busy``, as `on_full` says. Raises `failure`
+        if there is one. `flush` and `future` report whether it was delivered.
         """
         count = self._append(value, key, headers)
         if not 0 < count < self._batch:
@@ -174,6 +179,15 @@ class ProducerCore:
         """The number of records in the buffer."""
         return self._sealed_records + len(self._filling.records)
 
+    @property
+    def _is_over(self) -> bool:
+        return self._closed or self._end is not None or self.failure is not None
+
+    def _check_sending(self) -> None:
+        self._check()
+        if self.failure is not None:
+            raise self.failure
+
     def _has_room(self) -> bool:
         size = self._sealed_bytes + self._filling.records.size
         return self._records < self._options.max_buffer and size < self._options.buffer_bytes_max
@@ -185,8 +199,8 @@ class ProducerCore:
         self._check_process()
         with self._lock:
             if not is_taken:
-                if self._closed or self._end is not None or not self._has_room():
-                    self._check()
+                if self._is_over or not self._has_room():
+                    self._check_sending()
                     self._wait_for_room()
                 while not self._filling.records.append(value, key, headers):
                     self._seal()
@@ -248,6 +262,7 @@ class ProducerCore:
 
     def _raise_failures(self) -> None:
         failures, self._failures = self._failures, []
+        self.failure = self._inflight.ended
         if failures:
             raise ProducerError(failures)
 
@@ -301,6 +316,9 @@ class ProducerCore:
                 self.last = max(self.last, outcome.last)
             else:
                 self._failures.append(outcome)
+                ended = self._inflight.ended
+                if ended is not None or outcome.error.code == "auth_failed":
+                    self.failure, self._append = ended or outcome.error, _append_nothing
             self._notify()
         done.complete(outcome)
         with self._changed:
@@ -395,9 +413,7 @@ class Producer(ProducerCore):
     def _wait_for_room(self) -> None:
         if self._options.on_full == "raise":
             super()._wait_for_room()
-        room = self._changed.wait_for(
-            lambda: self._has_room() or self._end or self._closed, self._options.timeout
-        )
-        self._check()
+        room = self._changed.wait_for(lambda: self._is_over or self._has_room(), self._options.timeout)
+        self._check_sending()
         if not room:
             raise self._busy("wait and wait")

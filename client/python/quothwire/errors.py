@@ -110,7 +110,7 @@ _ROWS: dict[type[QuothError], dict[str, tuple[str, str]]] = {
             "A batch has counts, lengths, offsets, checksums or reserved bits that are wrong.",
         ),
         "bad_setting": (
-            "nothing was changed",
+            "correct what the text names; nothing was done",
             "There is no such setting, key or variable, or it cannot have this value.",
         ),
         "too_large": (

@@ -129,6 +129,19 @@ def test_the_variable_names_the_key_file(
     assert published(start, keyed, topic, b"one\n", "-k", unknown).status == 1, "an option is stronger"
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_empty_path_of_a_key_file_is_refused(
+    start: Start, keyed: KeyedBroker, topic: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Such a path comes from a variable that is not set: lines would be published in the clear."""
+    monkeypatch.setitem(ENVIRONMENT, "QUOTH_KEY_FILE", str(keyed.alice))
+    keyed.restart_without_keys()
+    ended = start(name, "-k", "", keyed.url, topic, *PROGRAMS[name]).end()
+    assert ended.status == 2
+    (line,) = ended.err.splitlines()
+    assert line.startswith(f"{name}: bad_setting: the key file is an empty path")
+
+
 # -- rejections ----------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,11 +12,12 @@ import pytest
 import quoth
 from kit.broker.proxies import Wire
 from kit.client.keyed import KeyedBroker, auth_error_of
-from kit.client.records import Connect
+from kit.client.records import Connect, values
 from kit.deadlines import DEADLINE_S, eventually, hold
 from kit.keys import new_key
 from kit.text.wording import error_of
 from quoth import AuthError, Client, ProducerError
+from quoth.connection.send_loop import REFUSED_S
 from quothwire.security.key_file import read_key
 
 FOREVER_S = 60.0
@@ -113,7 +115,7 @@ def test_a_handshake_that_has_failed_before_ends_no_later_call(
 def test_a_producer_reports_a_revoked_key_and_goes_on_when_it_is_known_again(
     keyed: KeyedBroker, client: Client, topic: str
 ) -> None:
-    with client.producer(topic) as producer:
+    with client.producer(topic, linger=FOREVER_S) as producer:
         producer.send(b"one")
         producer.flush()
         keyed.revoke()
@@ -131,6 +133,53 @@ def test_a_producer_reports_a_revoked_key_and_goes_on_when_it_is_known_again(
         producer.send(b"two")
         producer.flush()
     assert [message.value for message in client.read(topic)] == [b"one", b"two"]
+
+
+def test_a_producer_takes_no_record_after_it_was_refused_until_it_is_reported(
+    keyed: KeyedBroker, client: Client, connect: Connect, topic: str
+) -> None:
+    producer = client.producer(topic, batch=1)
+    producer.send(b"one")
+    producer.flush()
+    keyed.revoke()
+    accepted: list[bytes] = []
+
+    def refused() -> bool:
+        accepted.append(b"%d" % len(accepted))
+        try:
+            producer.send(accepted[-1])
+        except AuthError:
+            accepted.pop()
+            return True
+        return False
+
+    eventually(refused, "a record is refused")
+    hold(refused, "no other one is taken", 0.5)
+    with pytest.raises(ProducerError) as found:
+        producer.close()
+    lost = [value for one in found.value.failures for value in one.values]
+    assert lost == accepted
+    beside = connect(keyed.url, key=keyed.owner)
+    assert values(beside, topic) == [b"one"]
+
+
+def test_refused_connections_of_a_producer_are_paced(
+    keyed: KeyedBroker, client: Client, connect: Connect, topic: str
+) -> None:
+    beside = connect(keyed.url, key=keyed.owner)
+    with client.producer(topic, batch=1) as producer:
+        producer.send(b"one")
+        producer.flush()
+        keyed.revoke()
+        began, before = time.monotonic(), beside.status().counters["connections_denied"]
+        for _ in range(10):
+            producer.send(b"refused")
+            with pytest.raises(ProducerError):
+                producer.flush()
+        seconds = time.monotonic() - began
+        denied = beside.status().counters["connections_denied"] - before
+        assert denied <= 3 + 2 * seconds / REFUSED_S
+        assert seconds > 8 * REFUSED_S
 
 
 @pytest.mark.parametrize("keyed", ["tcp"], indirect=True)

@@ -24,10 +24,11 @@ from kit.client.records import (
     values,
 )
 from kit.deadlines import DEADLINE_S, eventually, hold
-from quoth import Ack, Client, ProducerError, RequestError, Unavailable
+from quoth import Ack, Client, Conflict, ProducerError, RequestError, Unavailable
 from quothwire.batch import BATCH_BYTES_MAX
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 from quothwire.headers import HEADERS_BYTES_MAX
+from quothwire.protocol.binary_codec import Call
 
 # -- records and batches ------------------------------------------------------------------------------------
 
@@ -369,3 +370,26 @@ def test_an_exception_in_the_block_is_raised_after_the_delivery(
     with pytest.raises(ProducerError) as caught:
         send_and_fail(client, topic)
     assert isinstance(caught.value.__context__, ZeroDivisionError)
+
+
+def test_a_stream_that_stops_stores_nothing_behind_a_batch_that_failed(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    """One batch is refused for good while others are in flight behind it, and wait."""
+
+    def refuse_third_once(call: Call) -> QuothError | bool:
+        is_third = publishes(call) and call.correlation % 2**32 == 3 and not producer.failure
+        return error("quota_exceeded", "of the test") if is_third else False
+
+    meddler.on_request = refuse_third_once
+    producer = connect(meddler).producer(topic, batch=1, max_buffer=100, on_failure="stop")
+    with pytest.raises(Conflict):
+        send_all(producer, numbered(10_000))
+    failures = failures_of(producer.flush)
+    assert [failure.values[0] for failure in failures] == numbered(10_000)[2 : 2 + len(failures)]
+    assert {(failure.outcome, failure.error.code) for failure in failures} == {("refused", "quota_exceeded")}
+    with pytest.raises(Conflict):
+        producer.send(b"later")
+    producer.close()
+    assert values(client, topic) == numbered(10_000)[:2]
+    assert producer.acknowledged == 2

@@ -15,6 +15,7 @@ import zmq.auth
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import COMMAND, Command, Ended
 from kit.machine.tracing import calls_in, needs_strace, traced
+from quothd.access.clients_file import parse_clients
 from quothwire.security.key_file import Key, encode_key, read_key
 
 
@@ -71,13 +72,20 @@ def test_client_gets_the_broker_s_key_from_a_file_or_as_it_is(make: Made, tmp_pa
         key = make.key(name)
         assert (made.status, key.name, key.server_keys) == (0, name, known), made
         assert tomllib.loads("\n".join(made.lines[2:])) == {"clients": {name: {"key": key.public_key}}}
-        assert read_key(tmp_path / f"{name}.pub") == Key(name, key.public_key), "it names no broker"
+        assert read_key(tmp_path / f"{name}.pub") == Key(name, key.public_key, server_keys=known)
 
 
 def test_name_with_a_dot_is_one_client_of_the_clients_file(make: Made) -> None:
     make("broker")
     made = make("shop.till-1", "--server", str(make.folder / "broker.pub"))
     assert tomllib.loads("\n".join(made.lines[2:]))["clients"].keys() == {"shop.till-1"}
+
+
+def test_every_name_of_a_client_is_one_of_the_clients_file(make: Made) -> None:
+    make("broker")
+    for name in ("a@example.org", "@", "0.-_@", "a" * 100):
+        made = make(name, "--server", str(make.folder / "broker.pub"))
+        assert parse_clients("\n".join(made.lines[2:]), "clients.toml").by_name.keys() == {name}
 
 
 def test_json_and_raw_tell_the_public_key_and_no_secret(make: Made) -> None:
@@ -125,8 +133,9 @@ def test_file_that_cannot_be_written_leaves_none_behind(make: Made, alone: Comma
     alone("key", "new", "alice", "--dir", str(missing)).refused(3)
     assert os.listdir(make.folder) == []
     full = alone.prepared("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))")
-    happened, _ = full("key", "new", "alice", "--dir", str(make.folder)).refused(1)
-    assert "os_error" in happened
+    happened, advice = full("key", "new", "alice", "--dir", str(make.folder)).refused(1)
+    assert happened == f"quoth: os_error: {make.folder}/alice.key: File too large"
+    assert advice == "hint: is there room for the file?"
     assert os.listdir(make.folder) == []
 
 
@@ -134,6 +143,7 @@ WRONG = {
     "a path as a name": ("a/b",),
     "no name": ("",),
     "a hidden name": (".alice",),
+    "a name that is too long": ("a" * 101,),
     "three brokers": ("alice", *["--server", "x"] * 3),
     "a broker's key with a misprint": ("alice", "--server", "x" * 39),
     "no broker's key": ("alice", "--server", ""),
@@ -149,9 +159,10 @@ def test_what_is_typed_wrongly_makes_nothing(make: Made) -> None:
 def test_file_of_a_client_is_not_taken_for_that_of_a_broker(make: Made) -> None:
     make("broker")
     make("alice", "--server", str(make.folder / "broker.pub"))
-    happened, advice = make("bob", "--server", str(make.folder / "alice.key")).refused(2)
-    assert "alice.key is that of a client" in happened
-    assert "NAME.pub" in advice
+    for file in ("alice.key", "alice.pub"):
+        happened, advice = make("bob", "--server", str(make.folder / file)).refused(2)
+        assert f"{file} is that of a client" in happened
+        assert "NAME.pub" in advice
     assert not (make.folder / "bob.key").exists()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import quoth
 from kit.machine.commands import Command
 from quothcli.application import COMMANDS
+from quothcli.cli.command_codes import COMMAND_CODES
 from quothcli.commands.about.pages import FILES, PAGES, page
 from quothd.config.config import KEYS
 from quothwire.errors import CODES
@@ -109,12 +112,32 @@ def test_one_code_is_explained(alone: Command) -> None:
 
 def test_all_codes_are_explained(alone: Command) -> None:
     result = alone("errors", "--format", "json").objects
-    assert [one["code"] for one in result] == list(CODES)
+    assert [one["code"] for one in result] == [*CODES, *COMMAND_CODES]
     assert all(one["meaning"].endswith(".") and one["hint"] for one in result)
-    assert all(issubclass(getattr(quoth, one["error"]), quoth.QuothError) for one in result)
-    assert {one["code"]: one["retryable"] for one in result} == {
+    assert {one["code"]: one["retryable"] for one in result if one["error"]} == {
         code: row.retryable for code, row in CODES.items()
     }
+    classes = [getattr(quoth, one["error"]) for one in result if one["error"]]
+    assert all(issubclass(one, quoth.QuothError) for one in classes)
+
+
+def calls(name: str) -> Iterator[ast.Call]:
+    """Yield the calls of a function or class in the sources of the commands."""
+    for file in (ROOT / "tools").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+                yield node
+
+
+def test_codes_of_the_commands_are_all_explained(alone: Command) -> None:
+    found = {ast.literal_eval(call.args[0]) for call in calls("Refused")}
+    assert found - CODES.keys() <= COMMAND_CODES.keys()
+    assert COMMAND_CODES.keys() - found == {"usage", "not_found"} - found
+    assert not COMMAND_CODES.keys() & CODES.keys()
+    assert alone("errors", "key_exists").lines[-1] == (
+        "  fails again if tried again; of the command `quoth`; exit status 1"
+    )
+    assert alone("errors", "usage", "--format", "json").objects[0]["exit_status"] == 2
 
 
 def test_unknown_code_suggests_a_similar_one(alone: Command) -> None:

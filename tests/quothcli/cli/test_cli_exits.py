@@ -16,6 +16,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import COMMAND, Command
 from kit.machine.ports import free_port
+from quoth import Client
 from quothcli.application import tree
 from quothcli.cli.exit_status import CommandStatus, guarded, status_of
 from quothwire.errors import CODES, error
@@ -85,6 +86,28 @@ def test_output_on_a_full_disk_fails(
     for typed in printing(topic, broker):
         with open("/dev/full", "wb") as full:
             quoth.start(*typed, stdout=full).end().refused(1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_change_whose_output_cannot_be_written_says_what_was_done(
+    quoth: Command, client: Client, topic: str, tmp_path: Path
+) -> None:
+    for form in ("text", "json", "raw"):
+        for typed, done in (
+            (("pub", topic, "one"), f"stored 1 record of {topic!r} up to pointer "),
+            (("key", "new", f"key-{form}", "--dir", str(tmp_path)), f"made {tmp_path}/key-{form}.key and "),
+            (("ctx", "add", form, "tcp://h:1"), f"saved the context {form}"),
+            (("ctx", "use", form), f"took the context {form} into use"),
+            (("ctx", "rm", form), f"removed the context {form}"),
+        ):
+            with open("/dev/full", "wb") as full:
+                ended = quoth.start(*typed, "--format", form, stdout=full).end()
+            happened, advice = ended.err.splitlines()[-2:]
+            assert ended.status == 1
+            assert happened.startswith(f"quoth: os_error: {done}"), happened
+            assert happened.endswith("but the output cannot be written: No space left on device")
+            assert advice == "hint: do not repeat it; is there room where the output goes?"
+    assert len(client.read(topic)) == 3
 
 
 def test_output_without_a_reader_ends_silently(

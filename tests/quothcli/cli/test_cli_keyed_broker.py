@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -181,3 +182,81 @@ def test_doctor_reports_a_key_that_is_refused_or_cannot_be_used(
     status, verdict, text = found(alice)
     assert (status, verdict) == (1, "fail")
     assert "0640" in text
+
+
+def reload(keyed: BrokerProcess, clients: Path, text: str) -> None:
+    """Replace the clients file of a broker."""
+    before = keyed.stderr.count("event=reloaded")
+    clients.write_text(text)
+    os.kill(keyed.pid, signal.SIGHUP)
+    eventually(lambda: keyed.stderr.count("event=reloaded") > before, "it has reloaded")
+
+
+def test_stream_without_the_right_to_publish_ends_at_once(
+    quoth: Command, keyed: BrokerProcess, alice: str, folder: Path
+) -> None:
+    """Lines go on coming, or the pipe stays open and none comes."""
+    clients = folder / "clients.toml"
+    reload(keyed, clients, clients.read_text().replace(RIGHTS, 'read = ["*"]\n'))
+    for feed in ("exec yes", "echo one; exec sleep 600"):
+        with subprocess.Popen(["sh", "-c", feed], stdout=subprocess.PIPE) as feeder:
+            ended = quoth.start("pub", "t", "--key-file", alice, stdin=feeder.stdout).end()
+            feeder.kill()
+        assert ended.status == 1
+        published, happened, _ = ended.err.splitlines()
+        assert published == "quoth: published 0 records of stdin"
+        assert "denied: " in happened
+
+
+def test_stream_whose_key_is_revoked_ends_with_what_was_acknowledged(
+    quoth: Command, keyed: BrokerProcess, alice: str, make_key: MakeKey, folder: Path
+) -> None:
+    clients = folder / "clients.toml"
+    owner = make_key("owner")
+    reload(keyed, clients, clients.read_text())
+    publishing = quoth.start("pub", "t", "--key-file", alice, stdin=subprocess.PIPE)
+    publishing.write(b"one\ntwo\n")
+    eventually(lambda: quoth("read", "t", "--key-file", owner).lines[1:], "both are stored")
+    _, name, of_owner = clients.read_text().partition("[clients.owner]")
+    reload(keyed, clients, name + of_owner)
+    publishing.write(b"three\n")
+    ended = publishing.end()
+    assert ended.status == 1
+    assert ended.err.splitlines()[0] == "quoth: published 2 records of stdin"
+    assert "auth_failed: " in ended.err
+
+
+def test_groups_of_all_topics_are_listed_without_those_that_are_denied(
+    quoth: Command, keyed: BrokerProcess, alice: str, make_key: MakeKey, folder: Path
+) -> None:
+    clients = folder / "clients.toml"
+    bob = make_key("bob")
+    reload(keyed, clients, clients.read_text())
+    for topic in ("orders", "secret"):
+        assert quoth("group", "create", topic, "g", "--key-file", alice).status == 0
+    known, entry, of_bob = clients.read_text().partition("[clients.bob]")
+    of_bob = of_bob.replace('admin = ["*"]\n', "")
+    reload(keyed, clients, known + entry + of_bob.replace('group = ["*"]', 'group = ["orders"]'))
+    listed = quoth("group", "ls", "--format", "json", "--key-file", bob)
+    assert (listed.status, [one["topic"] for one in listed.objects]) == (0, ["orders"])
+    assert listed.err == "quoth: without 1 topic whose groups this client may not see: secret\n"
+    assert "denied: " in quoth("group", "ls", "secret", "--key-file", bob).refused(1)[0]
+    reload(keyed, clients, known + entry + of_bob.replace('group = ["*"]\n', ""))
+    assert "denied: " in quoth("group", "ls", "--key-file", bob).refused(1)[0]
+
+
+def test_process_that_a_client_may_not_see_is_left_out(
+    quoth: Command, keyed: BrokerProcess, alice: str, folder: Path
+) -> None:
+    doctor = quoth.prepared("from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0")
+    clients = folder / "clients.toml"
+    for text, is_seen in (
+        (clients.read_text(), True),
+        (clients.read_text().replace('admin = ["*"]', 'admin = ["a"]'), False),
+    ):
+        reload(keyed, clients, text)
+        for command in (doctor, quoth):
+            typed = ("doctor",) if command is doctor else ("top", "--count", "1")
+            (line,) = [one for one in command(*typed, "--key", alice).lines if " quothd " in one]
+            assert (f", process {keyed.pid}" in line) == is_seen
+            assert is_seen or "process" not in line

@@ -87,6 +87,8 @@ OF_FILE = {
     f"[clients.alice]\n{KEY}[clients.bob]\n{KEY}": "3: clients 'alice' and 'bob' have the same key",
     "[clinets.alice]": "1: there is no key 'clinets' here",
     '[clients."a b"]\nkey = "x"': "1: 'a b' is no name of a client",
+    '[clients."-a"]\nkey = "x"': "1: '-a' is no name of a client",
+    f'[clients.{"a" * 101}]\nkey = "x"': f"1: '{'a' * 101}' is no name of a client",
     "clients = 5": "1: clients is a table",
     "[clients]\nalice = 5": "2: client 'alice': alice is a table",
     "[clients.alice": "1: this is no TOML",
@@ -102,6 +104,7 @@ def test_a_mistake_is_named_with_the_file_its_line_and_the_client(text: str) -> 
     assert problem.code == "bad_setting"
     assert problem.text.startswith(f"clients.toml:{WRONG[text]}")
     assert not any(key in str(problem) for key in (ALICE, BOB)), "it may be a secret key by mistake"
+    assert "nothing was" not in problem.hint
 
 
 def test_a_wrong_name_suggests_the_right_one() -> None:

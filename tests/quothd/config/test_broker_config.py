@@ -143,7 +143,7 @@ def test_keys_of_a_table_may_be_above_the_tables_and_others_have_to_be_there(fil
     for text in ('[security]\nserver_key = "a"\n', 'server_key = "a"\n', 'security = {server_key = "a"}\n'):
         file.write_text(f"port = 7\n{text}")
         found = read({}, {}, file)
-        assert (found.config.port, found.config.server_key) == (7, "a")
+        assert (found.config.port, found.config.server_key) == (7, str(file.parent / "a"))
         assert set(found.origins) == {"port", "server_key"}
     assert read({}, {}, file).origin("port") == f"{file}:1"
     for text, problem in (
@@ -395,3 +395,14 @@ def test_a_check_of_the_configuration_creates_no_file(tmp_path: Path) -> None:
     listen = f"ipc://{tmp_path}/socket,ipc://@name,ipc://@a/name"
     check(load({"dir": tmp_path / "a" / "b", "listen": listen}, {}))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_path_counts_from_the_folder_of_the_file_that_has_it(tmp_path: Path) -> None:
+    """In an option or a variable it counts from the working directory, as every path that is typed."""
+    file = tmp_path / "quothd.toml"
+    file.write_text('[security]\nserver_key = "broker.key"\nclients = "/etc/quoth/clients.toml"\n')
+    found = load({}, {}, file)
+    assert found.server_key == str(tmp_path / "broker.key")
+    assert found.clients == "/etc/quoth/clients.toml"
+    assert load({"server_key": "broker.key"}, {"QUOTH_CLIENTS": "c"}, file).server_key == "broker.key"
+    assert load({"server_key": "broker.key"}, {"QUOTH_CLIENTS": "c"}, file).clients == "c"

@@ -234,8 +234,9 @@ def test_a_silent_authenticator_is_an_error_at_the_start(
 
 
 def test_the_test_at_the_start_takes_little_time_and_is_in_no_log(
-    embed_with_keys: EMBED, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    embed_with_keys: EMBED, keys: KeyFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    keys.add("alice")
     broker = embed_with_keys(host="::", listen=[f"ipc://{tmp_path}/socket", "tcp://127.0.0.1:0"])
     assert len(broker.urls) == 4
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

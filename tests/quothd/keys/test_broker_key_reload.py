@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import Context
 from kit.keys import DENIED, SUCCEEDED, KeyFiles, handshake, new_key
+from kit.machine.commands import Command
 from quothd import Broker
 from quothd.config.check import check
 from quothd.config.config import Config
@@ -69,6 +71,11 @@ def test_a_wrong_clients_file_changes_nothing(
     assert str(keys.clients_file) in broker.wait_for("event=reload_refused")
     for key in (alice, bob):
         assert handshake(context, broker.url, key) == SUCCEEDED
+    assert broker.terminate() == 0
+    noted = [json.loads(line) for line in (broker.directory / "audit.log").read_text().splitlines()]
+    (refused,) = [one for one in noted if one["event"] == "reload"]
+    assert refused["outcome"] == "bad_setting"
+    assert str(keys.clients_file) in refused["detail"]
 
 
 def test_a_reload_applies_the_clients_that_were_checked(
@@ -146,3 +153,19 @@ def test_a_new_key_of_the_broker_has_effect_at_a_restart(
     broker.restart()
     assert handshake(context, broker.url, prepared) == SUCCEEDED
     assert handshake(context, broker.url, alice) != SUCCEEDED
+
+
+def test_the_log_tells_how_many_clients_are_known_and_warns_of_none(
+    start_broker: StartBroker, keys: KeyFiles, alone: Command
+) -> None:
+    typed = [f"--{name.replace('_', '-')}={path}" for name, path in keys.settings.items()]
+    checked = alone("config", "check", *typed)
+    assert (checked.status, checked.lines[0], "event=no_clients" in checked.err) == (0, "ok", True)
+    keys.add("alice")
+    assert alone("config", "check", *typed).err == ""
+    broker = start_broker(**keys.settings)
+    broker.wait_for(f"clients need keys; 1 known, in {keys.clients_file}")
+    assert "no_clients" not in broker.stderr
+    keys.remove("alice")
+    os.kill(broker.pid, signal.SIGHUP)
+    broker.wait_for("event=no_clients")

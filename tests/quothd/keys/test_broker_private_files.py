@@ -121,8 +121,10 @@ def test_a_broker_refuses_keys_that_protect_nothing(refuse: REFUSE, keys: KeyFil
     """With the reason and what to type, as the check does."""
     public = tmp_path / "public.key"
     public.write_text(encode_key(keys.server._replace(secret_key="")))
+    of_client = keys.write_key(keys.add("alice"))
     for settings, text in (
         ({"server_key": str(public)}, "has no secret key"),
+        ({"server_key": str(of_client)}, f"{of_client} is the key file of a client"),
         ({"server_key": str(tmp_path / "none")}, "No such file"),
         ({"clients": str(tmp_path / "none")}, "No such file"),
         ({"clients": ""}, "clients is an empty path"),

@@ -146,3 +146,8 @@ def test_no_key_file_is_written_for_what_is_no_key() -> None:
     ]
     for key in wrong:
         assert code_of(encode_key, key) == "bad_setting"
+
+
+def test_what_is_no_key_file_says_what_makes_one(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch(mode=0o600)
+    assert error_of(read_key, tmp_path / "empty").hint == "`quoth key new` makes key files"

@@ -23,6 +23,7 @@ from typing import Any
 
 from quothcli.cli.exit_status import CommandStatus, Refused
 from quothwire.protocol.value import Value
+from quothwire.text.paths import naming
 from quothwire.text.suggestion import nearest
 
 PREVIOUS = "-"
@@ -143,7 +144,8 @@ def change(how: Callable[[Contexts], Contexts]) -> tuple[Contexts, Contexts]:
         old = load()
         new = how(old)
         if new != old:
-            write_durably(PosixFileSystem(), file, [_encode(new)])
+            with naming(file):
+                write_durably(PosixFileSystem(), file, [_encode(new)])
     finally:
         os.close(lock)
     return old, new

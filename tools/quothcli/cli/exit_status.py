@@ -11,6 +11,7 @@ copies or repairs goes on to its end all the same.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import signal
@@ -50,6 +51,7 @@ class Refused(Exception):
         self.status = status
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TYPED_WRONGLY = frozenset(("bad_request", "bad_topic", "bad_group", "bad_pointer", "bad_setting"))
 
 
@@ -153,6 +155,13 @@ def _leave(number: int, _frame: object) -> None:
 def _failed(problem: OSError) -> int:
     where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
     missing = isinstance(problem, FileNotFoundError)
-    hint = "is the path right?" if problem.filename else "is there room where the output goes?"
-    report_error("not_found" if missing else "os_error", f"{where}{problem.strerror or problem}", hint)
+    report_error(
+        "not_found" if missing else "os_error", f"{where}{problem.strerror or problem}", _hint(problem)
+    )
     return CommandStatus.NOT_FOUND if missing else CommandStatus.FAILED
+
+
+def _hint(problem: OSError) -> str:
+    if problem.errno in _NO_ROOM:
+        return f"is there room {'for the file' if problem.filename else 'where the output goes'}?"
+    return "is the path right?" if problem.filename else "can the output of the command still be written?"

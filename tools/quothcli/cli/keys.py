@@ -8,7 +8,7 @@ from pathlib import Path
 from quothcli.cli.exit_status import Refused
 from quothwire.errors import error
 from quothwire.security.key_file import Key, encode_key, is_key, read_key
-from quothwire.text.paths import given_path, open_regular
+from quothwire.text.paths import given_path, naming, open_regular
 
 SECRET_SUFFIX, PUBLIC_SUFFIX = ".key", ".pub"
 _MODES = {SECRET_SUFFIX: 0o600, PUBLIC_SUFFIX: 0o644}
@@ -32,12 +32,13 @@ def server_key_of(given: str) -> str:
 def write_key(folder: Path, key: Key, *, replace: bool) -> tuple[Path, Path]:
     """Write the files NAME.key, which only its owner may read, and NAME.pub; returns their paths.
 
-    replace: instead of files of that name, the old one of each being there until the new one is whole. Raises
+    Both files of a client have the public keys of its broker, which tell that it is a client's. replace: it
+    takes the place of files of that name, the old one of each being there until the new one is whole. Raises
     `Refused` ``key_exists`` before anything is written, or OSError; then what was made is removed.
     """
     from quothlog.storage.filesystem import PosixFileSystem, durable_names
 
-    texts = {SECRET_SUFFIX: encode_key(key), PUBLIC_SUFFIX: encode_key(Key(key.name, key.public_key))}
+    texts = {SECRET_SUFFIX: encode_key(key), PUBLIC_SUFFIX: encode_key(key._replace(secret_key=""))}
     paths = {suffix: folder / (key.name + suffix) for suffix in texts}
     if not replace:
         _refuse_existing(*paths.values())
@@ -63,7 +64,7 @@ def _write(path: Path, content: bytes, mode: int, made: list[Path], *, replace: 
         begun.unlink(missing_ok=True)
     fd = open_regular(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     made.append(begun)
-    with open(fd, "wb") as file:
+    with naming(path), open(fd, "wb") as file:
         os.fchmod(fd, mode)  # whatever the umask is
         file.write(content)
         file.flush()

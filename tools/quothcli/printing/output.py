@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from quothcli.cli.exit_status import Refused, forget_stdout
 from quothcli.printing import progress
 from quothcli.printing.text import (
     CONTROLS,
@@ -80,6 +81,22 @@ class Printer:
     def gives_objects(self) -> bool:
         """True if each record is an object of JSON."""
         return self.form is Format.JSON and self._template is None
+
+    def done(self, what: str, text: str, content: Mapping[str, Any], raw: str | int | None = None) -> None:
+        """Print the result of a change, as `answer` does.
+
+        Raises `Refused` ``os_error`` that says what was done if it cannot be printed, or BrokenPipeError.
+        """
+        try:
+            self.answer(text, content, raw)
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            forget_stdout()
+            text = f"{what}, but the output cannot be written: {problem.strerror}"
+            raise Refused(
+                "os_error", text, "do not repeat it; is there room where the output goes?"
+            ) from None
 
     def answer(self, text: str, content: Mapping[str, Any], raw: str | int | float | None = None) -> None:
         """Print one result in the format of this printer, and hand it on.

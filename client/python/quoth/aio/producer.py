@@ -57,7 +57,7 @@ class Producer(ProducerCore):
         try:
             self._put(value, key=key, headers=headers)
         except Unavailable:
-            if self._options.on_full == "raise":
+            if self._options.on_full == "raise" or self.failure is not None:
                 raise
             await self._put_later(value, key, headers)
 
@@ -107,13 +107,14 @@ class Producer(ProducerCore):
     async def _put_later(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
         deadline = time.monotonic() + self._options.timeout
         while await self._until(self._may_put, deadline - time.monotonic()):
+            self._check_sending()
             with suppress(Unavailable):  # another task has filled the buffer again
                 self._put(value, key=key, headers=headers)
                 return
         raise self._busy("wait and wait")
 
     def _may_put(self) -> bool:
-        return self._closed or self._end is not None or self._has_room()
+        return self._is_over or self._has_room()
 
     async def _until(self, check: Callable[[], bool], seconds: float | None) -> bool:
         """Wait until a check is true, at most for so many seconds; returns its result."""

@@ -23,6 +23,8 @@ from quothwire.errors import QuothError, error
 
 TURN_S = 1.0
 """The longest duration of a turn in which nothing happens."""
+REFUSED_S = 0.2
+"""Seconds after a broker has refused the connection until the next one is tried."""
 B = TypeVar("B", bound=OutgoingBatch)
 
 
@@ -61,13 +63,14 @@ class SendLoop(Generic[B]):
         self._timeout = timeout
         self._timing = timing
         self._heard_at = time.monotonic()
+        self._redial_at = -math.inf
 
     def turn(self, seconds: float = TURN_S) -> None:
         """Send what may be sent, wait for at most so many seconds, and take the answers."""
         now = time.monotonic()
         self._check_clock(now)
         self._fill_window(now)
-        if self._link.refused is not None and self._supply.next_at() <= now:
+        if self._link.refused is not None and max(self._supply.next_at(), self._redial_at) <= now:
             self._link.redial()
         found = self._link.wait(min(self._pause(time.monotonic()), seconds))
         if found:
@@ -75,6 +78,7 @@ class SendLoop(Generic[B]):
         self._take_answers()
         if found and self._link.refused is not None:
             self._end_all()
+            self._redial_at = time.monotonic() + REFUSED_S
 
     def _take_answers(self) -> bool:
         """Take the answers that have come; False if there were none."""
@@ -89,8 +93,10 @@ class SendLoop(Generic[B]):
         """Return the seconds for which there is nothing to do unless an answer comes."""
         dues = [math.inf]
         if self._link.refused is not None:
+            dues.append(max(self._supply.next_at(), self._redial_at))
+        if self._inflight.ended is not None:
             dues.append(self._supply.next_at())
-        if self._link.connected and self._inflight.again_at is not None:
+        elif self._link.connected and self._inflight.again_at is not None:
             dues.append(self._inflight.again_at)
         elif self._link.connected and self._inflight.has_room:
             dues.append(self._supply.next_at())
@@ -104,7 +110,7 @@ class SendLoop(Generic[B]):
 
         def may_send(batch: B) -> bool:
             has_room = bool(self._link.connected) and self._inflight.has_room
-            return has_room or self._is_expired(batch, now)
+            return has_room or self._inflight.ended is not None or self._is_expired(batch, now)
 
         while (batch := self._supply.take(now, may_send)) is not None:
             try:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from quoth.core.idempotence import FORGOTTEN, new_producer_id
 from quoth.core.outgoing import Failure, OutgoingBatch
@@ -42,7 +42,8 @@ class Inflight(Generic[P]):
     """Batches in flight, oldest first. Owned by one thread.
 
     again_at: when the next round is due, or None. renumbers: a batch that is refused for good is left out,
-    and the later ones get new sequences; else it fails, with all batches in flight behind it.
+    and the later ones get new sequences; else it fails, with all batches in flight behind it. stops: no batch
+    is sent behind one that has failed; `ended` is the error then.
     """
 
     def __init__(
@@ -52,12 +53,15 @@ class Inflight(Generic[P]):
         settle: Callable[[P, Ack | Failure], None],
         *,
         renumbers: bool = True,
+        stops: bool = False,
     ) -> None:
         self.again_at: float | None = None
+        self.ended: QuothError | None = None
         self._topic = topic
         self._request = request
         self._settle = settle
         self._renumbers = renumbers
+        self._stops = stops
         self._in_flight: deque[P] = deque()
         self._producer = new_producer_id()
         self._sequence = 0
@@ -83,7 +87,12 @@ class Inflight(Generic[P]):
         return self._in_flight[0] if self._in_flight else None
 
     def launch(self, outgoing: P) -> list[bytes]:
-        """Put a batch in flight and return its frames. Raises `QuothError` if it cannot be encoded."""
+        """Put a batch in flight and return its frames.
+
+        Raises `QuothError` if it cannot be encoded, and the error that has `ended` it.
+        """
+        if self.ended is not None:
+            raise self.ended
         outgoing.encode(self._producer, self._sequence + 1)
         self._sequence += 1
         self._in_flight.append(outgoing)
@@ -91,7 +100,7 @@ class Inflight(Generic[P]):
 
     def refuse(self, parcel: P, problem: QuothError) -> None:
         """Settle a batch that was never sent."""
-        self._settle(parcel, parcel.failure("refused", problem))
+        self._fail(parcel, "refused", problem)
 
     def next_round(self) -> Iterator[list[bytes]]:
         """Return the frames of everything in flight, once more."""
@@ -131,9 +140,9 @@ class Inflight(Generic[P]):
         for outgoing in given_up:
             answered = outgoing.problem
             if answered is not None and _is_certain(answered, outgoing):
-                self._settle(outgoing, outgoing.failure("refused", answered))
+                self._fail(outgoing, "refused", answered)
             else:
-                self._settle(outgoing, outgoing.failure("unknown", answered or problem))
+                self._fail(outgoing, "unknown", answered or problem)
 
     def _copy(self, outgoing: P) -> list[bytes]:
         outgoing.round = self._round
@@ -164,7 +173,21 @@ class Inflight(Generic[P]):
             self._in_flight.popleft()
             self._renumber()
             self.again_at = now
-            self._settle(outgoing, outgoing.failure("refused", problem))
+            self._fail(outgoing, "refused", problem)
+            if self.ended is not None:
+                self._end(self.ended)
+
+    def _fail(self, outgoing: P, outcome: Literal["refused", "unknown"], problem: QuothError) -> None:
+        if self._stops and self.ended is None:
+            self.ended = problem
+        self._settle(outgoing, outgoing.failure(outcome, problem))
+
+    def _end(self, problem: QuothError) -> None:
+        """Fail everything in flight, none of which is stored: the batch before it was refused for good."""
+        left = list(self._in_flight)
+        self._in_flight.clear()
+        for outgoing in left:
+            self._fail(outgoing, "refused", problem)
 
     def _renumber(self) -> None:
         """Renumber everything in flight, none of which is stored, under a new producer id."""

@@ -73,6 +73,7 @@ class ProducerOptions(NamedTuple):
     timeout: float
     payload_bytes_max: int
     buffer_bytes_max: int = BUFFER_BYTES_MAX
+    on_failure: Literal["continue", "stop"] = "continue"
 
 
 def producer(
@@ -85,13 +86,15 @@ def producer(
     on_full: Literal["block", "raise"] = "block",
     durability: Literal["written", "synced"] | None = None,
     timeout: float = 120.0,
+    on_failure: Literal["continue", "stop"] = "continue",
 ) -> ProducerOptions:
     """Return a producer, which collects records into batches and keeps several in flight.
 
     batch: the records of a full batch, which is sent at once. linger: seconds after which a smaller batch
     is sent. max_buffer: the most records that may wait, a full batch at least; 64 MiB of them are a limit,
     too. on_full: `send` waits for room, or raises ``busy``. timeout: seconds after which a batch that is not
-    delivered has failed. It has a thread of its own.
+    delivered has failed. on_failure: later batches are sent all the same, or nothing is stored behind the
+    failed one and `send` raises its error. It has a thread of its own.
     """
     check_topic(topic)
     if not isinstance(batch, int) or not 1 <= batch <= wire.BATCH_RECORDS_MAX:
@@ -102,10 +105,20 @@ def producer(
         raise error("bad_request", f"on_full is block or raise, not {on_full!r}")
     if durability is not None and durability not in DURABILITIES:
         raise error("bad_request", f"durability is {' or '.join(DURABILITIES)}, not {durability!r}")
+    if on_failure not in ("continue", "stop"):
+        raise error("bad_request", f"on_failure is continue or stop, not {on_failure!r}")
     linger, timeout = as_seconds(linger, "linger"), as_seconds(timeout)
     room = max(max_buffer, batch)
     return ProducerOptions(
-        topic, batch, linger, room, on_full, durability, timeout, client._payload_bytes_max
+        topic,
+        batch,
+        linger,
+        room,
+        on_full,
+        durability,
+        timeout,
+        client._payload_bytes_max,
+        on_failure=on_failure,
     )
 
 

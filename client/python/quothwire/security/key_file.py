@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -31,6 +32,9 @@ KEY_CHARACTERS = 40
 KEY_FILE_BYTES_MAX = 64 * 1024
 """A larger file is refused before it is read as a whole; one with all keys has less than 1 KiB."""
 NAME_CHARACTERS_MAX = 100
+CLIENT_NAME = re.compile(rf"[A-Za-z0-9_@][A-Za-z0-9_.@-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
+"""The name of a client in a clients file and of its key files."""
+CLIENT_NAME_RULE = f"1 to {NAME_CHARACTERS_MAX} letters of ASCII, digits and _ . @ -, no . or - first"
 
 SERVER_KEY_NAMES = ("server-key", "server-key-next")
 _TABLES = {"metadata": ("name", *SERVER_KEY_NAMES), "curve": ("public-key", "secret-key")}
@@ -91,7 +95,8 @@ def encode_key(key: Key) -> str:
     _check_name("the name", key.name)
     check_keys("the key", (key.public_key, *((key.secret_key,) if key.secret_key else ()), *key.server_keys))
     if len(key.server_keys) > len(SERVER_KEY_NAMES):
-        raise error("bad_setting", f"a key file holds at most {len(SERVER_KEY_NAMES)} keys of its broker")
+        text = f"a key file holds at most {len(SERVER_KEY_NAMES)} keys of its broker"
+        raise error("bad_setting", text, "the present one, and the next one")
     lines = [_comment(key), "[metadata]"]
     if key.name:
         lines.append(f"name = {json.dumps(key.name, ensure_ascii=False)}")
@@ -175,7 +180,7 @@ def check_keys(what: str, keys: Iterable[object]) -> None:
 def _check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
         text = f"{what}: a name is at most {NAME_CHARACTERS_MAX} printable characters"
-        raise error("bad_setting", text)
+        raise error("bad_setting", text, "give it another name")
 
 
 def _check_known(path: object, what: str, found: Iterable[str], known: Iterable[str]) -> None:
@@ -186,5 +191,5 @@ def _check_known(path: object, what: str, found: Iterable[str], known: Iterable[
             raise _wrong(path, f"has an unknown {what} {name[:NAME_CHARACTERS_MAX]!r}", hint)
 
 
-def _wrong(path: object, what: str, hint: str | None = None) -> QuothError:
+def _wrong(path: object, what: str, hint: str = "`quoth key new` makes key files") -> QuothError:
     return error("bad_setting", f"the key file {path} {what}", hint)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from quothwire.errors import error
@@ -67,6 +69,17 @@ def read_regular(path: Path, bytes_max: int) -> tuple[bytes, int]:
     if len(content) > bytes_max:
         raise OSError(errno.EFBIG, f"it has more than {bytes_max} bytes", str(path))
     return content, stat.S_IMODE(mode)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an OSError that is raised inside a path if it has none, as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.filename is None:
+            problem.filename = str(path)
+        raise
 
 
 def is_at(fd: int, path: Path) -> bool:

@@ -151,7 +151,9 @@ class TomlTable:
             path = path[:-1]
         label = f"{self.label}: " if self.label else ""
         return error(
-            "bad_setting", f"{self.origin}:{self.lines.get(path, 1)}: {label}{problem}", hint or None
+            "bad_setting",
+            f"{self.origin}:{self.lines.get(path, 1)}: {label}{problem}",
+            hint or "correct this line of the file",
         )
 
 

@@ -59,14 +59,14 @@ def put(
     was = old.contexts.get(name)
     if was is not None and was.url != url:
         say(f"quoth: {name} was {was.url} before")
-    _print(session.printer, name, new)
+    _print(session.printer, name, new, f"saved the context {name}")
 
 
 @command(app, "use", "quoth ctx use shop", "quoth ctx use -")
 def use(session: WithoutBroker, name: _Name) -> None:
     """Let commands ask this broker from now on; - is the one before."""
     _, new = contexts.change(lambda held: held.use(name))
-    _print(session.printer, new.in_use, new)
+    _print(session.printer, new.in_use, new, f"took the context {new.in_use} into use")
     _say_which_variable_wins()
 
 
@@ -85,13 +85,13 @@ def ls(session: WithoutBroker) -> None:
 def remove(session: WithoutBroker, name: _Name) -> None:
     """Forget a name; its broker goes on as before."""
     old, new = contexts.change(lambda held: held.remove(name))
-    _print(session.printer, name, old)
+    _print(session.printer, name, old, f"removed the context {name}")
     if old.in_use != new.in_use:
         say("quoth: it was in use, now none is; `quoth ctx use NAME` takes another")
 
 
-def _print(printer: Printer, name: str, held: Contexts) -> None:
-    """Print one context. A command without --ctx takes the one in use."""
+def _print(printer: Printer, name: str, held: Contexts, done: str = "") -> None:
+    """Print one context. A command without --ctx takes the one in use. done: what was changed, if it was."""
     found = held.contexts[name]
     in_use = name == (os.environ.get(CONTEXT_VARIABLE) or held.in_use)
     content = {
@@ -107,7 +107,10 @@ def _print(printer: Printer, name: str, held: Contexts) -> None:
     overridden = f"  ({URL_VARIABLE} wins)" if content["overridden"] else ""
     width = max(map(len, held.contexts))
     line = f"{'*' if in_use else ' '} {name:<{width}}  {found.url}{waits}{key}{overridden}"
-    printer.answer(line, content, name)
+    if done:
+        printer.done(done, line, content, name)
+    else:
+        printer.answer(line, content, name)
 
 
 def _say_which_variable_wins() -> None:

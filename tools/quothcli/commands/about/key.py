@@ -14,9 +14,8 @@ from quothcli.cli.exit_status import Refused, say
 from quothcli.cli.keys import PUBLIC_SUFFIX, server_key_of, write_key
 from quothcli.cli.options import WithoutBroker
 from quothwire.errors import error
-from quothwire.security.key_file import SERVER_KEY_NAMES, Key, read_key
+from quothwire.security.key_file import CLIENT_NAME, CLIENT_NAME_RULE, SERVER_KEY_NAMES, Key, read_key
 
-_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 _BARE = r"[A-Za-z0-9_-]+"
 """A name that TOML takes without quotes."""
 
@@ -52,9 +51,8 @@ def new(
     one, which others may have. Then it prints the lines that the broker needs, and where they go. A KEY may
     have signs that a shell takes for its own: put it in single quotes.
     """
-    if not re.fullmatch(_NAME, name):
-        hint = f"{name!r} is no name: 1 to 64 letters of ASCII, digits and ._-, no . or - first"
-        raise BadParameter(hint, param_hint="NAME")
+    if not CLIENT_NAME.fullmatch(name):
+        raise BadParameter(f"{name!r:.120} is no name: {CLIENT_NAME_RULE}", param_hint="NAME")
     if len(server or ()) > len(SERVER_KEY_NAMES):
         raise BadParameter("at most twice: the key of now and the next one", param_hint="--server")
     servers = tuple(map(server_key_of, server or ()))
@@ -65,7 +63,8 @@ def new(
     text = f"made {secret_file}, which is secret, and {public_file} with the public key {public}\n{where}:"
     files = {"key_file": secret_file, "public_file": public_file}
     content = {**_content(key), **files, "where": where, "lines": lines}
-    session.printer.answer("\n".join([text, *(f"    {line}" for line in lines)]), content, public)
+    what = f"made {secret_file} and {public_file}"
+    session.printer.done(what, "\n".join([text, *(f"    {line}" for line in lines)]), content, public)
     if not servers:
         say(f"quoth: a client gets its key by `quoth key new CLIENT --server {public_file}`")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from quothcli.cli.command import argument, command, group
+from quothcli.cli.command_codes import COMMAND_CODES
 from quothcli.cli.exit_status import CommandStatus, Refused, status_of
 from quothcli.cli.options import WithoutBroker
 from quothcli.cli.usage import MEANT
@@ -57,6 +58,8 @@ create_topic(max_age="7d", max_bytes="1GiB") in Python.
 
 app = group()
 
+_ALL = (*CODES, *COMMAND_CODES)
+
 
 def _names(incomplete: str) -> list[str]:
     from quothcli.application import COMMANDS
@@ -97,21 +100,20 @@ def errors(
         argument(
             "CODE",
             "The code of an error; without it, all are explained.",
-            autocompletion=lambda incomplete: [one for one in CODES if one.startswith(incomplete)],
+            autocompletion=lambda incomplete: [one for one in _ALL if one.startswith(incomplete)],
         ),
     ] = None,
 ) -> None:
     """Explain the codes of errors: what happened, what to do.
 
-    No broker is needed. These are the codes of the protocol. An error of the command line itself, usage, has
-    its explanation in its text.
+    No broker is needed. The codes of the protocol come first, then those of the command `quoth` itself.
     """
     printer = session.printer
-    if code is not None and code not in CODES:
-        near = nearest(code, CODES)
+    if code is not None and code not in _ALL:
+        near = nearest(code, _ALL)
         hint = f"did you mean {near}?" if near else "`quoth errors` lists them"
         raise Refused("unknown_code", f"no error has the code {code!r}", hint, CommandStatus.NOT_FOUND)
-    for name in [code] if code else CODES:
+    for name in [code] if code else _ALL:
         printer.answer(_explained(name), _content(name), name)
 
 
@@ -128,7 +130,11 @@ def page(name: str) -> str:
 
 
 def _content(code: str) -> dict[str, Any]:
-    """Make the object of a code."""
+    """Make the object of a code. One of the command itself has no class in Python."""
+    if code in COMMAND_CODES:
+        own = COMMAND_CODES[code]
+        content = {"code": code, "meaning": own.meaning, "retryable": False, "hint": own.hint}
+        return {**content, "error": None, "exit_status": int(own.status)}
     row = CODES[code]
     return {
         "code": code,
@@ -144,12 +150,13 @@ def _explained(code: str) -> str:
     """Explain a code in lines of text: what happened, what to do, the exit status."""
     of = _content(code)
     again = "may succeed if tried again" if of["retryable"] else "fails again if tried again"
-    last = f"{again}; quoth.{of['error']} in Python; exit status {of['exit_status']}"
+    where = f"quoth.{of['error']} in Python" if of["error"] else "of the command `quoth`"
+    last = f"{again}; {where}; exit status {of['exit_status']}"
     return f"{code}\n  {of['meaning']}\n  hint: {of['hint']}\n  {last}"
 
 
 def _errors() -> str:
-    return "\n\n".join(map(_explained, CODES)) + "\n"
+    return "\n\n".join(map(_explained, _ALL)) + "\n"
 
 
 def _variables() -> str:

@@ -135,6 +135,11 @@ def quotas_text(amounts: dict[str, list[int]]) -> str:
     return ", ".join(parts)
 
 
+def server_text(status: Status) -> str:
+    """Name the broker's version and process, which only an admin of all topics sees."""
+    return f"{status.server}, process {status.pid}" if status.pid else status.server
+
+
 def damage_text(found: Status) -> str:
     """List the counters of damage that are not 0."""
     wrong = {name: found.counters.get(name, 0) for name in _WRONG}

@@ -20,6 +20,7 @@ from quothcli.cli.command import command, group, option
 from quothcli.cli.exit_status import terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import span_option
+from quothcli.commands.broker.status import server_text
 from quothcli.commands.broker.watch import BrokerView, Sort, TopicRow, Watch
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.record_printer import end_with_reader
@@ -155,7 +156,7 @@ def _lines(
         what = "away" if isinstance(view, Disconnected) else "not now"
         return [f"{url}  {at}  {what}: {printable(view.text)}"]
     status = view.status
-    broker = f"  {status.server}, process {status.pid}, up {span_text(status.uptime)}  {at}"
+    broker = f"  {server_text(status)}, up {span_text(status.uptime)}  {at}"
     room = len(url) if width is None else max(_URL_COLUMNS, width - len(broker))
     return [
         (url if len(url) <= room else f"{url[: room - 3]}...") + broker,

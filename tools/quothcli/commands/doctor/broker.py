@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from quothcli.cli.session import DEFAULT, BrokerAddress, is_here
-from quothcli.commands.broker.status import announcer_text, damage_text, letters_text
+from quothcli.commands.broker.status import announcer_text, damage_text, letters_text, server_text
 from quothcli.commands.doctor import Finding, Findings, fail, machine, ok, warn
 from quothcli.printing.text import printable
 from quothwire.errors import RequestError
@@ -31,7 +31,7 @@ def reachable(client: Client) -> tuple[Finding, Status]:
     """Ask the broker for its status. Raises `Disconnected`."""
     seconds = client.ping()
     status = client.status()
-    text = f"{client.url} answers in {seconds * 1e3:.2f} ms: {status.server}, process {status.pid}"
+    text = f"{client.url} answers in {seconds * 1e3:.2f} ms: {server_text(status)}"
     return ok("broker", text), status
 
 

@@ -32,7 +32,7 @@ from quothcli.printing.text import (
     span_text,
     time_or_dash,
 )
-from quothwire.errors import NotFound, error
+from quothwire.errors import AuthError, NotFound, error
 
 if TYPE_CHECKING:
     from quoth import Client, PendingRange
@@ -45,6 +45,8 @@ _SomeTopic = Annotated[
 _HEADINGS = ("TOPIC", "GROUP", "MODE", "LAG", "BEHIND", "IN FLIGHT", "DEAD", "IDLE", "PROBLEM")
 _RIGHT = {"LAG", "BEHIND", "IN FLIGHT", "DEAD", "IDLE"}
 """Columns of numbers."""
+_NAMED_MAX = 5
+"""Topics that a line of stderr names."""
 
 
 app = group("Consumer groups: list, show, make, change, move, pause, delete.")
@@ -62,7 +64,7 @@ def ls(session: WithBroker, topic: _SomeTopic = None) -> None:
     """
     printer = session.printer
     with session.connect() as client, progress("looking at topics", counts=False) as advance:
-        found = _described(client, [topic] if topic is not None else client.topics(), advance, topic is None)
+        found = _groups(client, topic) if topic is not None else _described(client, client.topics(), advance)
         if printer.form is Format.TEXT:
             _print_table(printer, list(found), with_topic=topic is None)
         else:
@@ -200,21 +202,31 @@ def pending(session: WithBroker, topic: Topic, name: GroupName) -> None:
 # -- what is printed ----------------------------------------------------------------------------------------
 
 
-def _described(
-    client: Client, topics: Sequence[str], advance: Any, with_deleted: bool
-) -> Iterator[tuple[str, GroupInfo]]:
-    """Yield each group of some topics. with_deleted: leave out what is deleted meanwhile."""
+def _described(client: Client, topics: Sequence[str], advance: Any) -> Iterator[tuple[str, GroupInfo]]:
+    """Yield each group of all topics, but for what is deleted meanwhile or denied, and say what is denied."""
+    denied: dict[str, AuthError] = {}
     for topic in topics:
         try:
-            names = [one.group for one in client.groups(topic)]
+            yield from _groups(client, topic)
         except NotFound:
-            if not with_deleted:
-                raise
             continue
-        for name in names:
-            with suppress(NotFound):
-                yield topic, client.group(topic, name, create=False).info()
+        except AuthError as problem:
+            if problem.code != "denied":
+                raise
+            denied[topic] = problem
         advance(1, 0)
+    if denied and len(denied) == len(topics):
+        raise denied[topics[0]]
+    if denied:
+        names = ", ".join([*list(denied)[:_NAMED_MAX], *(["..."] if len(denied) > _NAMED_MAX else [])])
+        say(f"quoth: without {counted(len(denied), 'topic')} whose groups this client may not see: {names}")
+
+
+def _groups(client: Client, topic: str) -> Iterator[tuple[str, GroupInfo]]:
+    """Yield each group of a topic, but for those that are deleted meanwhile."""
+    for one in client.groups(topic):
+        with suppress(NotFound):
+            yield topic, client.group(topic, one.group, create=False).info()
 
 
 def _behind(info: GroupInfo) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 DELIVERY_TIMEOUT_S = 120.0
 """Time that a record of stdin or of a file waits for a broker that is away, unless --timeout is given."""
+
+WATCH_MS = 200
+"""Milliseconds without a line after which the producer is asked whether it has failed."""
 
 Durability = Literal["written", "synced"]
 
@@ -109,7 +113,8 @@ def publish(
     """Publish every VALUE, every FILE, or every line of stdin.
 
     Prints the pointers that the records got. VALUEs are published as one batch, all or none. Files and lines
-    go in batches, as they come, in order; lines without their newline. A topic that does not exist is made.
+    go in batches, as they come, in order; lines without their newline. A batch that cannot be stored ends the
+    command, and nothing behind it is stored. A topic that does not exist is made.
     """
     _check_source(values, file, file_names=file_names, lines=null or json)
     read = _reading(key_separator, json=json, files=bool(file))
@@ -121,12 +126,15 @@ def publish(
             ack: Ack | None = _publish_values(client, topic, typed, durability)
         else:
             producer = client.producer(
-                topic, durability=durability, timeout=session.timeout or DELIVERY_TIMEOUT_S
+                topic,
+                durability=durability,
+                timeout=session.timeout or DELIVERY_TIMEOUT_S,
+                on_failure="stop",
             )
             if file:
                 parts: Iterable[Iterable[Draft]] = ([one] for one in files(file, with_names=file_names))
             else:
-                parts = _stdin(read, json=json, null=null)
+                parts = _stdin(producer, read, json=json, null=null)
             ack = _publish_all(producer, "the files" if file else "stdin", parts, filled)
     if ack is None:
         say("quoth: there was nothing on stdin, so nothing was published")
@@ -176,13 +184,29 @@ def _send(producer: Producer, part: Iterable[Draft], advance: Advance) -> None:
     advance(count, size)
 
 
-def _stdin(read: ParseLine, *, json: bool, null: bool) -> Iterator[Iterable[Draft]]:
+class _WatchedStdin:
+    """Reads stdin, and raises a failure of the producer while no line comes."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._poll = select.poll()
+        self._poll.register(sys.stdin.fileno(), select.POLLIN)
+
+    def read1(self, size: int, /) -> bytes:
+        """Return bytes as they come. Raises the error of the producer."""
+        while not self._poll.poll(WATCH_MS):
+            if self._producer.failure is not None:
+                raise self._producer.failure
+        return os.read(sys.stdin.fileno(), size)
+
+
+def _stdin(producer: Producer, read: ParseLine, *, json: bool, null: bool) -> Iterator[Iterable[Draft]]:
     """Yield the records of stdin, as many at once as there are."""
     if sys.stdin.isatty():
         say("quoth: every line becomes a record, Ctrl-D ends")
     longest = JSON_LINE_BYTES_MAX if json else LINE_BYTES_MAX
     count = 0
-    for lines in portions(sys.stdin.buffer, b"\0" if null else b"\n", longest):  # type: ignore[arg-type]  # buffered
+    for lines in portions(_WatchedStdin(producer), b"\0" if null else b"\n", longest):
         yield parsed(lines, read, count)
         count += len(lines)
 
@@ -190,7 +214,8 @@ def _stdin(read: ParseLine, *, json: bool, null: bool) -> Iterator[Iterable[Draf
 def _print(printer: Printer, topic: str, ack: Ack) -> None:
     last = f" to {ack.last}" if ack.last != ack.first else ""
     text = f"{ack.first}{last}\t{pointers.to_text(ack.first)}\t{records_text(ack.count)}, {ack.durability}"
-    printer.answer(text, {"topic": topic, **asdict(ack)}, ack.last)
+    what = f"stored {records_text(ack.count)} of {topic!r} up to pointer {ack.last}"
+    printer.done(what, text, {"topic": topic, **asdict(ack)}, ack.last)
 
 
 def _check_source(
