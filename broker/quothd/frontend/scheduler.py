@@ -4,10 +4,10 @@ At most `workers_max` topics are active. While others wait, the one that has bee
 if none is idle, the one that has been open for longest gets no more requests, and hibernates once it has
 answered those it has.
 
-New topics wait apart from those that exist. They start in turn with those. At most `NEW_MAX` of them are
-active, and no more than a quarter of `workers_max`: beyond that share only new topics close for new topics. A
-topic counts as new for `NEW_S` after its creation. While `CREATIONS_MAX` wait, requests that create are
-refused.
+New topics wait apart from those that exist. They start in turn with those. At most `OPENING_MAX` of them open
+at once. At most `NEW_MAX` are active, and no more than a quarter of `workers_max`: beyond that share only new
+topics close for new topics. A topic counts as new for `NEW_S` after its creation. While `CREATIONS_MAX` wait,
+requests that create are refused.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ OPEN_S = 0.05
 """A topic stays open this long though others wait: ten times the cost of a change."""
 NEW_S = 1.0
 """A topic that is open for longer than this after its creation is like any other one."""
-NEW_MAX = 4
-"""New topics that are active at once: their threads compete with the front end for the interpreter."""
+NEW_MAX, OPENING_MAX = 8, 2
+"""New topics that are active at once, and that open at once: their threads compete with the front end for the
+interpreter."""
 CREATIONS_MAX = 1_000
 """New topics that wait for their opening: about as many as a disk makes in a few seconds."""
 
@@ -174,7 +175,8 @@ class Scheduler:
 
     def _next_waiting(self, now: float) -> RegistryEntry | None:
         """Remove and return the topic that is opened next: a new one and another one in turn."""
-        may_create = bool(self._creations) and self._new_room(now) > 0
+        opening = sum(one.is_new and one.state is State.OPENING for one in self.active.values())
+        may_create = bool(self._creations) and opening < OPENING_MAX and self._new_room(now) > 0
         if may_create and not (self._waiting and self._created_last):
             self._created_last = True
             return self._creations.popitem(last=False)[1]
@@ -191,6 +193,8 @@ class Scheduler:
 
         A new topic closes for any that waits, another one not for those beyond the share of the new ones.
         """
+        if len(self.active) < self.workers_max and self._new_room(now) > 0:
+            return []  # what waits does so for openings
         leaving = sum(one.makes_way or one.state is State.CLOSING for one in self.active.values())
         entitled = len(self._waiting) + min(len(self._creations), max(0, self._new_room(now)))
         new = [one for one in candidates if _is_new(one, now)]

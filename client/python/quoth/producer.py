@@ -107,8 +107,8 @@ class ProducerCore:
     ) -> None:
         """Append a record to the batch that is being filled.
 
-        Waits while the buffer is full, or raises `Unavailable` ``busy``, as `on_full` says. Raises `failure`
-        if there is one. `flush` and `future` report whether it was delivered.
+        Waits while the buffer is full, or raises `Unavailable` ``busy``, as `on_full` says. Raises the error
+        that a refused key, or a failed batch, has left. `flush` and `future` report whether it was delivered.
         """
         count = self._append(value, key, headers)
         if not 0 < count < self._batch:

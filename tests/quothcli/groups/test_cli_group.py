@@ -78,7 +78,8 @@ def test_ls_shows_lag_leases_and_dead_letters(
         ]
         found = {one["group"]: one for one in quoth("group", "ls", topic, "--format", "json").objects}
         assert (found["g"]["lag"], found["g"]["oldest"], found["g"]["dead"]) == (3, stamps[0], 1)
-        assert 0 < found["g"]["lag_seconds"] < found["behind"]["lag_seconds"]
+        assert found["behind"]["oldest"] < stamps[0]
+        assert min(found["g"]["lag_seconds"], found["behind"]["lag_seconds"]) > 0
         assert found["audit"]["lag_seconds"] == 0
         assert quoth("group", "ls", topic, "--format", "raw").lines == ["audit", "behind", "g"]
         message.ack()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from quothd.frontend.registry import RegistryEntry, State, Transition
-from quothd.frontend.scheduler import CREATIONS_MAX, OPEN_S, Scheduler
+from quothd.frontend.scheduler import CREATIONS_MAX, NEW_MAX, OPEN_S, OPENING_MAX, Scheduler
 from quothd.requests.events import Close
 from quothd.topics.metadata import TopicMetadata
 from quothlog.datadir.topic_file import TopicFile
@@ -179,6 +179,18 @@ def test_a_flood_of_new_topics_closes_no_topic_in_use_beyond_its_share() -> None
     assert {one.state for one in new} <= {State.OPEN, State.HIBERNATING}, "each was created"
     kept = [one for one in topics.entries if one.state is State.OPEN and not one.makes_way]
     assert len(kept) >= 6, "two of eight may be new, and one place was free"
+
+
+def test_few_new_topics_open_at_once_and_none_closes_for_those_that_wait() -> None:
+    topics = Topics(100)
+    new = new_topics(NEW_MAX)
+    for one in new:
+        topics.scheduler.need(one, 0.0)
+    while opening := [one for one in new if one.state is State.OPENING]:
+        assert len(opening) <= OPENING_MAX
+        opening[0].opened()
+        topics.scheduler.tick(OPEN_S)
+    assert {one.state for one in new} == {State.OPEN}
 
 
 def test_a_topic_that_exists_is_opened_before_new_ones_that_have_waited_longer() -> None:
