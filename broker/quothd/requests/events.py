@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from quothd.config.config import Config
+from quothd.connections.connection import SMALL_REPLY_BYTES, SMALL_REPLY_FRAMES
 from quothd.requests.pending_request import PendingRequest
 from quothlog import LogInfo
 from quothlog.appender import SyncRequest
@@ -189,8 +190,11 @@ class EventList:
     def answer(self, request: PendingRequest, frames: Frames) -> None:
         """Answer a request."""
         del self.unanswered[request]
-        self.answer_bytes += len(frames[-1])
-        self._events.append(Answered(request, frames, request.connection.hold_large(frames)))
+        size, held = len(frames[-1]), 0
+        self.answer_bytes += size
+        if size > SMALL_REPLY_BYTES or len(frames) > SMALL_REPLY_FRAMES:
+            held = request.connection.hold_large(frames)
+        self._events.append(Answered(request, frames, held))
 
     def reply(self, request: PendingRequest, reply: Reply, payload: Bytes | None = None) -> None:
         """Answer a request with a reply."""
