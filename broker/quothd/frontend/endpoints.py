@@ -30,7 +30,9 @@ from quothd.service.log_events import note
 from quothwire.errors import error
 from quothwire.protocol import announcement
 
-HANDSHAKE_MS = 3_000
+HANDSHAKE_MS = 2_500
+"""Clients allow half a second more: they have to see that the broker has ended a handshake, which tells a
+client with a wrong key from a broker that is stopped."""
 _TRIES = 20
 
 
