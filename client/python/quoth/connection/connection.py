@@ -8,7 +8,7 @@ would take up to two minutes, since the pauses between attempts double. So each 
 limit:
 
     connecting      an attempt ends after `CONNECT_MS`, the next one begins `RECONNECT_MAX_MS` later
-    handshake       ends after `HANDSHAKE_MS`, later than at the broker: a frozen peer accepts connections, too
+    handshake       ends after `HANDSHAKE_MS`, later than the broker ends it: a frozen peer accepts, too
     established     ends after `UNACKNOWLEDGED_S` in which the other host acknowledges nothing. There are
                     bytes to acknowledge every `HEARTBEAT_MS`, so a network that drops packets is noticed
                     before TCP's pause between two attempts exceeds 1.6 s; see `quoth.connection.tcp_watch`
