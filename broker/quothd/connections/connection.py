@@ -28,8 +28,10 @@ TIGHT_REPLY_BYTES = CONNECTION_REPLY_BYTES_MAX - FETCH_BYTES_MAX
 LEAST_REPLY_BYTES = 64 * 2**10
 """A fetch is cut to no less than this; where there is less room, it is refused."""
 SMALL_REPLY_BYTES = 4 * 2**10
-SMALL_REPLY_FRAMES = 16
-"""Smaller replies are counted only while they are kept: libzmq holds `QUEUED_MAX` of them at most."""
+SMALL_REPLY_FRAMES = 5
+SMALL_HELD_BYTES = 5 * 2**10
+"""A reply whose last frame is no larger, and which has no more frames, is small; so is another one that takes
+no more memory than this. They are counted only while they are kept: libzmq holds `QUEUED_MAX` at most."""
 REPLY_BYTES = 128
 """Memory of a reply beside that of its frames."""
 FRAME_BYTES = 48
@@ -116,9 +118,9 @@ class Connection:
 
     def hold_large(self, frames: Frames) -> int:
         """Count a reply that was made if it is large; returns its bytes, 0 for a small one."""
-        if len(frames[-1]) <= SMALL_REPLY_BYTES and len(frames) <= SMALL_REPLY_FRAMES:
-            return 0
         size = memory_of(frames)
+        if size <= SMALL_HELD_BYTES:
+            return 0
         self.hold(size)
         return size
 

@@ -121,12 +121,14 @@ class ConnectionTable:
         if descriptor < 0 and key:  # libzmq says a key, and not the connection: it has no place in the table
             return False
         user_id = self._user_id(descriptor, key)
-        if descriptor >= 0 and descriptor not in self._accepted:
-            self.take_events(now)
+        accepted = self._accepted.get(descriptor)
         found = self.routes.get(route)
+        if descriptor >= 0 and (accepted is None or accepted.connection not in (None, found)):
+            while self.take_events(now):  # until those of this connection have come
+                pass
+            accepted, found = self._accepted.get(descriptor), self.routes.get(route)
         if found is not None and (found.socket.descriptor, found.user_id) == (descriptor, user_id):
             return True
-        accepted = self._accepted.get(descriptor)
         earliest = accepted.earliest if accepted is not None else None
         if descriptor >= 0 and (user_id or not route[0]) and self._guard.is_chosen(route, earliest):
             if accepted is not None:
@@ -157,7 +159,7 @@ class ConnectionTable:
     def _meet_local(self, connection: Connection) -> None:
         """Note a connection inside the process, the end of which libzmq does not report.
 
-        One for which nothing is in work may have ended: the oldest of those are forgotten. If it sends
+        One for which nothing waits may have ended: the oldest of those is left out of the table. If it sends
         another message, it is met again.
         """
         self._guard.accept()
@@ -167,8 +169,9 @@ class ConnectionTable:
             del self._local[oldest]
             if oldest.parked or oldest.held:
                 self._local[oldest] = None
-            else:
-                self._forget(oldest)
+            elif self.routes.get(oldest.route) is oldest:
+                del self.routes[oldest.route]
+                self.users.pop(oldest.route, None)
 
     def _user_id(self, descriptor: int, key: bytes) -> str | None:
         """Return the key of a client as text. Without keys, peers write what they like: that is ignored."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 from quothd.connections.connection import FRAME_BYTES, Connection, ReplyMemory
 from quothd.connections.kernel import AcceptedSocket
@@ -49,13 +50,15 @@ class MemoryHolders:
         self._replies = replies
         self.ended: deque[Accepted] = deque()
 
-    def held_bytes(self) -> int:
-        """Return an upper bound of what all connections hold.
+    def held_bytes(self) -> float:
+        """Return an upper bound of what all connections hold; infinity with one over ipc: it is not counted.
 
         Of a message whose last frame has not come, each byte may be a frame.
         """
-        unread = sum(max(0, one.unread) for one in [*self._accepted.values()])
-        return self._replies.held + FRAME_BYTES * unread
+        everyone = [*self._accepted.values()]
+        if not all(one.socket.peer for one in everyone):
+            return inf
+        return self._replies.held + FRAME_BYTES * sum(max(0, one.unread) for one in everyone)
 
     def end_largest(self, size: int) -> int:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.

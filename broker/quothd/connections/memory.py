@@ -47,8 +47,8 @@ end all of them for ever."""
 class Holders(Protocol):
     """A holder of memory for clients, which can free some. Called in the thread that watches."""
 
-    def held_bytes(self) -> int:
-        """Return an upper bound of what is held."""
+    def held_bytes(self) -> float:
+        """Return an upper bound of what is held, infinity for none."""
 
     def end_largest(self, size: int) -> int:
         """Free so many bytes; returns how many it was."""
@@ -104,9 +104,9 @@ class MemoryWatch:
         is_due = now >= self._gave_back_at + self._give_back_pause(most)
         if (needed > most or is_due) and (allocated := self._allocated()) is not None:
             needed = min(needed, allocated + INTERPRETER_BYTES)
-        self.is_short = needed > self.limit * REFUSED_PART
+        self.is_short = needed > max(self.limit * REFUSED_PART, most)
         if self.used > self.limit * SOON_PART and now >= self._sampled_at + OWN_S:
-            self._samples.append(max(0, needed - holders.held_bytes()))
+            self._samples.append(max(0, needed - int(min(holders.held_bytes(), needed))))
             self.own, self._sampled_at = max(self._samples), now
         if needed > most:
             holders.end_largest(FREED_PART * (needed - most))

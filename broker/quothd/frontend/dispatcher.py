@@ -137,9 +137,8 @@ class Dispatcher:
         self.shared = shared
         self._send_frames = send
         self._announce = announce
-        self.scheduler = Scheduler(
-            _active_max(config), lambda metadata: Executor(metadata, self.config, shared)
-        )
+        most = _active_max(config)
+        self.scheduler = Scheduler(most, lambda metadata: Executor(metadata, self.config, shared))
         self._maintenance: Schedule[RegistryEntry] = Schedule()
         self._retention: Schedule[RegistryEntry] = Schedule()
         self._ready: dict[RegistryEntry, None] = {}
@@ -184,7 +183,8 @@ class Dispatcher:
             if request.deadline:
                 self._keep(request)
             else:
-                self._send(entry.answer_for(request))
+                answer = entry.answer_for(request)
+                self._send(answer, request.connection.hold_large(answer), request.connection)
             return
         if entry.state is State.OPENING:
             entry.check_opening(request, now, self.config.recovering_after)

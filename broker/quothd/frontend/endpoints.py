@@ -114,10 +114,11 @@ def open_sockets(
         router.set(zmq.ROUTER_MANDATORY, 1)
         authentication.secure((router, publisher.remote))
         monitor = Monitor(context, router)  # before the first connection
-        bound = _bind_pair(router, publisher, config, inproc)
+        _bind_beside(router, publisher.local, inproc, config)
         following = find_next_route(router, partial(_next_client, context, router, inproc))
         if not following.is_known:
             note("routes_unguarded")
+        bound = _bind_listen(router, publisher, config, inproc)  # now, or requests would come too early
         return Sockets(router, publisher, monitor, bound, RouteGuard(following, RouteProbe(router)))
     except BaseException:
         if monitor is not None:
@@ -132,11 +133,8 @@ def _next_client(context: zmq.Context[zmq.Socket[bytes]], router: zmq.Socket[byt
     """Return the route of a client that connects now."""
     with context.socket(zmq.DEALER) as client:
         client.connect(inproc)
-        client.send(token := secrets.token_bytes(16))
-        while True:
-            route, *frames = router.recv_multipart()
-            if frames == [token]:
-                return route
+        client.send(b"")
+        return router.recv_multipart()[0]
 
 
 def _seed_routes() -> None:
@@ -150,20 +148,25 @@ def _seed_routes() -> None:
         seed(secrets.randbits(32))
 
 
-def _bind_pair(router: zmq.Socket[bytes], publisher: Publisher, config: Config, inproc: str) -> Bound:
+def _bind_listen(router: zmq.Socket[bytes], publisher: Publisher, config: Config, inproc: str) -> Bound:
+    """Bind to all that is configured. inproc: is bound already, and is the last URL."""
     urls: list[str] = []
     announced: list[str] = []
-    for place in (*listen_addresses(config), inproc):
+    for place in listen_addresses(config):
         if isinstance(place, Tcp):
             url, beside = _bind_tcp(router, publisher.remote, place)
             announced.append(beside)
         else:
             url = place
-            announcer = publisher.local if url == inproc else publisher.remote
-            bind_with_access(partial(_bind, router), url, config)
-            bind_with_access(partial(_bind, announcer), url + announcement.SUFFIX, config)
+            _bind_beside(router, publisher.remote, url, config)
         urls.append(url)
-    return Bound(tuple(urls), tuple(announced))
+    return Bound((*urls, inproc), tuple(announced))
+
+
+def _bind_beside(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], url: str, config: Config) -> None:
+    """Bind to a URL with a path or a name, and to another one for the announcements."""
+    bind_with_access(partial(_bind, router), url, config)
+    bind_with_access(partial(_bind, announcer), url + announcement.SUFFIX, config)
 
 
 def _bind_tcp(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], place: Tcp) -> tuple[str, str]:

@@ -283,7 +283,7 @@ class FrontEnd:
         """Drop what waits for a connection that has ended, and count it no more."""
         self._access.leave(connection)
         self._dispatcher.pending_fetches.take_left(connection)
-        self._replies.drop(connection.route)
+        self._replies.drop(connection.route, connection)
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""

@@ -20,8 +20,7 @@ import zmq
 
 from quothd.connections.connection import (
     SILENCE_S,
-    SMALL_REPLY_BYTES,
-    SMALL_REPLY_FRAMES,
+    SMALL_HELD_BYTES,
     Connection,
     Sender,
     memory_of,
@@ -155,16 +154,25 @@ class ReplyQueue:
 
         held: the bytes of a large one, which this connection holds, 0 for a small one.
         """
+        if connection is not None and connection.is_gone:  # another one may have its route by now
+            self._counters["replies_unroutable"] += 1
+            connection.hold(-held)
+            return
+        if not self.kept and self._sent(frames, held, connection):
+            return
         client = bytes(frames[0])
         kept = self.kept.get(client)
+        if kept is not None and connection not in (None, kept.connection):
+            self.drop(client, kept.connection)
+            kept = None
         if kept is None:
-            if self._sent(frames, held, connection):
+            if self.kept and self._sent(frames, held, connection):
                 return
             now = self._monotonic()
             kept = self.kept[client] = _Kept(connection or self._connection_of(client), now)
             self._pause = RETRY_S
             self._again_at = now + RETRY_S
-        connection = connection or kept.connection
+        connection = kept.connection
         if connection.room + held <= 0:
             self._counters["replies_dropped"] += 1
             connection.hold(-held)
@@ -193,7 +201,7 @@ class ReplyQueue:
                 if self._monotonic() >= until:
                     break
             if now - kept.since > SILENCE_S:
-                self.drop(client)
+                self.drop(client, kept.connection)
                 continue
             del self.kept[client]
             if kept.replies:
@@ -204,10 +212,11 @@ class ReplyQueue:
         self._pause = RETRY_S if moved else min(2 * self._pause, RETRY_MAX_S)
         self._again_at = now + self._pause
 
-    def drop(self, client: bytes) -> None:
-        """Drop the replies that are kept for a client."""
-        kept = self.kept.pop(client, None)
-        if kept is not None:
+    def drop(self, client: bytes, connection: Connection) -> None:
+        """Drop the replies that are kept for a connection of a client."""
+        kept = self.kept.get(client)
+        if kept is not None and kept.connection is connection:
+            del self.kept[client]
             self._counters["replies_dropped"] += len(kept.replies)
             kept.connection.hold(-sum(held for _, held in kept.replies))
 
@@ -228,7 +237,7 @@ class ReplyQueue:
                 connection.hold(-held)
             return True
         if held and connection is not None:
-            if len(frames[-1]) > SMALL_REPLY_BYTES or len(frames) > SMALL_REPLY_FRAMES:
+            if held > SMALL_HELD_BYTES:
                 self._queued(connection, held, self._monotonic())
             else:
                 connection.hold(-held)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from xxhash import xxh3_64_intdigest
 
-from quothd.connections.connection import FRAME_BYTES
+from quothd.connections.connection import FRAME_BYTES, unwatched
 from quothd.requests.events import DeadLetter, DeadLetterDone
 from quothd.requests.pending_request import PendingRequest
 from quothwire import batch
@@ -74,8 +74,8 @@ class DeadLetterResponder:
 
 def publish_of(origin: str, letter: DeadLetter) -> PendingRequest:
     """Return the request that publishes a letter."""
-    responder = DeadLetterResponder(origin, letter)
-    return PendingRequest(responder, Operation.PUBLISH, letter.topic, len(letter.batch) + FRAME_BYTES)
+    responder, size = DeadLetterResponder(origin, letter), len(letter.batch) + FRAME_BYTES
+    return PendingRequest(responder, Operation.PUBLISH, letter.topic, size, unwatched())
 
 
 def outcome_of(frames: Frames) -> tuple[str, DeadLetterDone]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import Any, ClassVar, Protocol
 
 from quothd.access.rights import KnownClient
-from quothd.connections.connection import FRAME_BYTES, LEAST_REPLY_BYTES, Connection, unwatched
+from quothd.connections.connection import FRAME_BYTES, LEAST_REPLY_BYTES, Connection
 from quothd.requests.text_responder import TextResponder
 from quothwire import batch
 from quothwire.errors import QuothError, error
@@ -107,23 +107,23 @@ class PendingRequest:
     """A request that has no answer yet.
 
     responder: makes the answer. topic: its name, "" for a request about the broker. size: bytes that the
-    broker holds for it. message: the request decoded, None before `decode`. after: the cursor of a fetch,
-    which moves on when a segment had nothing. deadline: the monotonic time up to which a fetch waits, 0 for
-    one that does not. group: that of a fetch for a group. retry: the monotonic time at which it is tried
-    again without anything new. connection: that of the client. client: the one that asks, None if everything
-    is allowed.
+    broker holds for it. connection: that of the client. message: the request decoded, None before `decode`.
+    after: the cursor of a fetch, which moves on when a segment had nothing. deadline: the monotonic time up
+    to which a fetch waits, 0 for one that does not. group: that of a fetch for a group. retry: the monotonic
+    time at which it is tried again without anything new. client: the one that asks, None if everything is
+    allowed.
     """
 
     responder: Responder
     operation: Operation
     topic: str
     size: int
+    connection: Connection
     message: Any = None
     after: int = -1
     deadline: float = 0.0
     group: str = ""
     retry: float = inf
-    connection: Connection = field(default_factory=unwatched)
     client: KnownClient | None = None
 
     def decode(self) -> Any:
@@ -213,7 +213,7 @@ def open_request(frames: list[Frame], connection: Connection) -> PendingRequest:
     except QuothError as problem:
         raise RefusedRequest(responder.refuse(problem)) from None
     size = sum(map(len, body)) + FRAME_BYTES * len(body)
-    return PendingRequest(responder, responder.operation, name, size, connection=connection)
+    return PendingRequest(responder, responder.operation, name, size, connection)
 
 
 def _split_envelope(frames: list[Frame]) -> tuple[list[bytes], list[Frame]]:

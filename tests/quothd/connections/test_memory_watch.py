@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from math import inf
 
 import pytest
 
@@ -36,12 +37,12 @@ class MeasuredProcess:
         self.clock = ManualClock()
         self.resident = 50 * MIB
         self.allocated: int | None = 20 * MIB
-        self.held = 1_000 * MIB
+        self.held: float = inf
         self.freed: list[int] = []
         measures = self.clock.monotonic, lambda: self.resident, lambda: self.allocated
         self.watch = MemoryWatch(LIMIT, *measures)
 
-    def held_bytes(self) -> int:
+    def held_bytes(self) -> float:
         return self.held
 
     def end_largest(self, size: int) -> int:
@@ -105,6 +106,26 @@ def test_memory_that_no_connection_holds_leaves_room_for_connections(measured: M
     measured.freed.clear()
     measured.look(600 * MIB)
     assert measured.freed == [FREED_PART * (600 * MIB - int(LIMIT * SHORT_PART))]
+
+
+def test_requests_are_refused_only_above_what_connections_may_hold(measured: MeasuredProcess) -> None:
+    measured.held = 0
+    measured.look(650 * MIB)
+    measured.freed.clear()
+    measured.held = inf
+    measured.look(725 * MIB)
+    assert not measured.watch.is_short, "nothing is ended yet to make room"
+    assert measured.freed == []
+    measured.look(750 * MIB)
+    assert measured.watch.is_short
+    assert measured.freed != []
+
+
+def test_memory_that_may_be_of_connections_leaves_no_room_for_them(measured: MeasuredProcess) -> None:
+    for _ in range(10):
+        measured.look(500 * MIB)
+    assert measured.watch.own == 0
+    assert measured.freed == [FREED_PART * (500 * MIB - int(LIMIT * SHORT_PART))] * 10
 
 
 def test_a_look_that_fails_is_logged_and_the_next_one_follows(

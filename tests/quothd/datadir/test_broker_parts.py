@@ -18,6 +18,7 @@ from kit.broker.peers import refused
 from kit.disk.doubles import SyncedBy
 from quothd.access.access import Access
 from quothd.config.config import Config
+from quothd.connections.connection import unwatched
 from quothd.datadir import catalog
 from quothd.frontend.registry import TABLE, State, Transition, follow
 from quothd.frontend.schedule import PendingFetches
@@ -68,7 +69,9 @@ MOST = 100_000
 
 
 def fetch(topic: str, after: int, deadline: float) -> PendingRequest:
-    return PendingRequest(cast(Responder, None), Operation.FETCH, topic, 0, after=after, deadline=deadline)
+    return PendingRequest(
+        cast(Responder, None), Operation.FETCH, topic, 0, unwatched(), after=after, deadline=deadline
+    )
 
 
 def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:

@@ -273,6 +273,24 @@ def test_nothing_is_held_for_replies_that_were_sent_or_dropped(router: Router, r
     assert one.held == router.memory.held == 0
 
 
+def test_a_reply_to_a_connection_that_has_ended_goes_to_no_other_one_with_its_route(router: Router) -> None:
+    one = router.connection_of(b"a")
+    one.is_gone = True
+    router.room[b"a"] = 1
+    one.hold(100)
+    router.replies.send([b"a", b"x"], 100, one)
+    assert router.sent == []
+    assert one.held == 0
+    assert router.counters["replies_unroutable"] == 1
+
+
+def test_a_reply_is_large_by_all_its_frames(router: Router) -> None:
+    """Of the text protocol, each record has a frame."""
+    one = router.connection_of(b"a")
+    assert one.hold_large([b"a", b"", b"ok", b"1", b"value", b"2"]) == 0
+    assert one.hold_large([b"a", b"", b"ok", b"1", bytes(2**20), b"2", b"x"]) == one.held > 2**20
+
+
 def test_replies_to_a_client_that_left_are_dropped_and_an_error_of_the_socket_is_raised(
     router: Router,
 ) -> None:

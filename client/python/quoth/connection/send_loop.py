@@ -96,7 +96,7 @@ class SendLoop(Generic[B]):
             dues.append(max(self._supply.next_at(), self._redial_at))
         if self._inflight.ended is not None:
             dues.append(self._supply.next_at())
-        elif self._link.connected and self._inflight.again_at is not None:
+        if self._link.connected and self._inflight.again_at is not None:
             dues.append(self._inflight.again_at)
         elif self._link.connected and self._inflight.has_room:
             dues.append(self._supply.next_at())
