@@ -86,6 +86,7 @@ class ConnectionTable:
         self._guard = guard
         self._look_at = self._now = 0.0
         self._local: dict[Connection, None] = {}
+        self._departed: list[Connection] = []
         self._holders = MemoryHolders(self._accepted, self._memory)
         self._ends = EndLog(counters)
 
@@ -146,6 +147,8 @@ class ConnectionTable:
         self.routes[route] = connection
         if descriptor < 0:
             self._meet_local(connection)
+        elif accepted is None:
+            self._departed.append(connection)
         if descriptor >= 0 or not self._has_keys:
             self.users[route] = key if self._has_keys else b""
         if not self._met(connection):
@@ -258,6 +261,8 @@ class ConnectionTable:
     def tick(self, now: float) -> float | None:
         """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
+        while self._departed:  # they had ended before their messages came
+            self._forget(self._departed.pop())
         self._end_refused(now)
         if self._guard.is_ahead(now):
             self._end_unproven(now)
