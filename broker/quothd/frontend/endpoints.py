@@ -34,8 +34,8 @@ HANDSHAKE_MS = 2_500
 """Clients allow half a second more: they have to see that the broker has ended a handshake, which tells a
 client with a wrong key from a broker that is stopped."""
 RECEIVED_MAX = 64
-"""Requests of a connection that libzmq receives ahead, as many as two clients' windows have. The front end has
-to take them even if the connection has ended meanwhile. With 16, a publish costs a third more."""
+"""Requests of a connection that libzmq receives ahead: twice the window of a client. The front end has to
+take them even if the connection has ended meanwhile. With 4 a publish costs a third more."""
 _TRIES = 20
 
 
