@@ -19,6 +19,7 @@ from quothd.config.sources import CHECK_HELP, FILE_HELP, read
 from quothd.daemon import Daemon
 from quothd.service import log_handler, sd_notify
 from quothd.service.allocator import keep_memory
+from quothd.service.garbage import shorten_collections
 from quothwire.errors import QuothError
 from quothwire.text.paths import given_path
 from quothwire.text.suggestion import nearest
@@ -39,6 +40,7 @@ def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     writer, notifier = log_handler.install(), sd_notify.from_environment()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_memory()
+    shorten_collections()
     try:
         return Daemon(lambda: read(arguments, os.environ, file), file, writer, notifier).run()
     finally:

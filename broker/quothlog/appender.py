@@ -194,7 +194,7 @@ class Appender:
                 base = self.pointers.take(header.records, now)
                 self._add(group, header, memoryview(raw)[HEADER_BYTES:], base)
             except QuothError as problem:
-                group.outcomes.append(problem)
+                group.outcomes.append(problem.with_traceback(None))  # which has this frame, and all batches
         if group.waiting:
             self._write(group, now)
         return group.outcomes

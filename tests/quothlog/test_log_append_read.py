@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,6 +19,10 @@ from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Flag
 from quothwire.errors import QuothError, RequestError
 from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX
+
+
+class Bytes(bytearray):
+    """Bytes that a test can see being freed."""
 
 
 @pytest.mark.parametrize("after", [-1, -(2**56), POINTER_MAX + 1, 2**64, 2**200])
@@ -60,6 +66,21 @@ def test_bad_batch_is_refused_and_the_rest_of_its_burst_is_stored(log: Log, bad:
     assert isinstance(before, Appended)
     assert isinstance(after, Appended)
     assert values(log) == [b"before", b"after"]
+
+
+def test_a_refused_batch_is_freed_with_its_last_use(log: Log) -> None:
+    """Not by a later collection of cyclic garbage: megabytes would wait for that."""
+    batches = [Bytes(b"no batch"), Bytes(encoded([b"value"]))]
+    freed = [weakref.ref(one) for one in batches]
+    gc.collect()
+    gc.disable()
+    try:
+        outcomes = log.append_batches(batches)
+        del batches
+        assert [one() for one in freed] == [None, None]
+    finally:
+        gc.enable()
+    assert isinstance(outcomes[0], QuothError)
 
 
 def test_append_without_records_is_refused(log: Log) -> None:

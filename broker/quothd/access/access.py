@@ -83,7 +83,7 @@ class Access:
         """
         connection = request.connection
         if connection.problem is not None:
-            raise connection.problem
+            raise connection.problem.with_traceback(None)  # or it would keep those of all requests
         request.client = client = self.client_of(connection.user_id)
         about = {"key": connection.user_id or "", "address": connection.socket.peer}
         if client is not None:

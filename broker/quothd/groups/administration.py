@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import astuple, replace
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 from quothd.access.rights import KnownClient
 from quothd.groups.dead_letters import DeadLetters
@@ -35,28 +35,22 @@ from quothwire.text.quantity import format_span
 from quothwire.topic import check_topic
 
 MEMBERS_SHOWN_MAX = 100
+Action: TypeAlias = "Callable[[Administration, PendingRequest, float], tuple[Reply, int]]"
 
 
 class Administration:
-    """The operations on whole groups of one topic. Owned by the topic.
-
-    actions: the method for each operation, which gets the monotonic time; it returns the reply, with the
-    pointer up to which the log of the groups has to be synced for it.
-    """
+    """The operations on whole groups of one topic. Owned by the topic."""
 
     def __init__(self, store: GroupStore, letters: DeadLetters) -> None:
         self._store = store
         self._letters = letters
-        self.actions: dict[Operation, Callable[[PendingRequest, float], tuple[Reply, int]]] = {
-            Operation.OPEN_GROUP: self._open,
-            Operation.DESCRIBE_GROUP: self._describe,
-            Operation.LIST_GROUPS: self._list,
-            Operation.UPDATE_GROUP: self._update,
-            Operation.SEEK_GROUP: self._seek,
-            Operation.DELETE_GROUP: self._delete,
-            Operation.LIST_PENDING: self._pending,
-            Operation.COMMIT_CURSOR: self._commit,
-        }
+
+    def handle(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
+        """Execute a request at a monotonic time.
+
+        Returns the reply, and the pointer up to which the log of the groups has to be synced for it.
+        """
+        return self._ACTIONS[request.operation](self, request, now)
 
     def _open(self, request: PendingRequest, now: float) -> tuple[Reply, int]:
         asked: OpenGroup = request.decode()
@@ -208,6 +202,20 @@ class Administration:
         if group.cursor >= newest:
             return 0
         return log.survey(group.cursor).count(group.cursor, newest)[0].records
+
+    _ACTIONS: ClassVar[
+        dict[Operation, Callable[[Administration, PendingRequest, float], tuple[Reply, int]]]
+    ] = {
+        Operation.OPEN_GROUP: _open,
+        Operation.DESCRIBE_GROUP: _describe,
+        Operation.LIST_GROUPS: _list,
+        Operation.UPDATE_GROUP: _update,
+        Operation.SEEK_GROUP: _seek,
+        Operation.DELETE_GROUP: _delete,
+        Operation.LIST_PENDING: _pending,
+        Operation.COMMIT_CURSOR: _commit,
+    }
+    OPERATIONS = frozenset(_ACTIONS)
 
 
 def check_new_group(asked: OpenGroup, topic: str, client: KnownClient | None) -> GroupSettings:

@@ -18,16 +18,15 @@ from quothlog.appender import SyncRequest
 from quothlog.storage.clock import Clock
 from quothwire.protocol.messages import Operation
 
-Act = Callable[[PendingRequest, float], None]
-"""Executes a request at a monotonic time."""
-
 
 class TopicGroups:
     """The consumer groups of one open topic. Owned by the topic.
 
-    actions: the method for each operation, which gets the monotonic time, and answers. is_used: there was a
-    request about groups, so there may be something to do for them. sync, read: see `Services`.
+    is_used: there was a request about groups, so there may be something to do for them. sync, read: see
+    `Services`.
     """
+
+    OPERATIONS = Administration.OPERATIONS | {Operation.GROUP_FETCH, Operation.GROUP_SETTLE}
 
     def __init__(
         self,
@@ -45,12 +44,17 @@ class TopicGroups:
         self._settling = Settling(self._store, self._letters)
         self._administration = Administration(self._store, self._letters)
         self.is_used = False
-        acts: dict[Operation, Act] = {
-            **dict.fromkeys(self._administration.actions, self._administer),
-            Operation.GROUP_FETCH: self._hand_outs.fetch,
-            Operation.GROUP_SETTLE: self._settling.settle,
-        }
-        self.actions = {operation: self._used(act) for operation, act in acts.items()}
+
+    def handle(self, request: PendingRequest, now: float) -> None:
+        """Execute a request about groups at a monotonic time, and answer it, now or later."""
+        self.is_used = True
+        if request.operation is Operation.GROUP_FETCH:
+            self._hand_outs.fetch(request, now)
+        elif request.operation is Operation.GROUP_SETTLE:
+            self._settling.settle(request, now)
+        else:
+            reply, last = self._administration.handle(request, now)
+            self._store.answer(request, reply, last, is_synced=last > 0)
 
     @property
     def is_quick(self) -> bool:
@@ -145,16 +149,3 @@ class TopicGroups:
     def discard(self) -> None:
         """Close their log without writing anything."""
         self._store.discard()
-
-    def _used(self, act: Act) -> Act:
-        """Return an action that notes that there are groups, before it is executed."""
-
-        def use(request: PendingRequest, now: float) -> None:
-            self.is_used = True
-            act(request, now)
-
-        return use
-
-    def _administer(self, request: PendingRequest, now: float) -> None:
-        reply, last = self._administration.actions[request.operation](request, now)
-        self._store.answer(request, reply, last, is_synced=last > 0)

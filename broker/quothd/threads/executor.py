@@ -178,6 +178,7 @@ class Executor:
         self.holder = Holder.ENDED
         items, self.given = [*self.thread.leftover(), *self.given], []
         self.thread.stop()
+        self.thread.drop()
         return items
 
     # -- for the topic, in the thread that has the token ------------------------------------------------

@@ -58,6 +58,14 @@ class TopicThread:
         """Let the thread end, since another one has ended the topic."""
         self._lists.put(None)
 
+    def drop(self) -> None:
+        """Drop the log of a topic that has ended, and what refers back to the owner of this.
+
+        Else the memory of both would stay until a collection of cyclic garbage.
+        """
+        vars(self).pop("topic", None)
+        self._open, self._post = _no_topic, _no_events
+
     def leftover(self) -> list[Item]:
         """Return the items that the thread has not taken before it ended."""
         items: list[Item] = []
@@ -106,3 +114,11 @@ class TopicThread:
             if topic.next_due <= now and not topic.ended:
                 events += topic.tick(now)
         self._post(events)
+
+
+def _no_topic() -> Topic:
+    raise AssertionError("the topic has ended")
+
+
+def _no_events(events: Sequence[Event]) -> None:
+    assert not events, "the topic has ended"

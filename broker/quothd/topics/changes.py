@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 from quothd.config.config import Config
 from quothd.datadir import catalog
@@ -27,8 +28,7 @@ RETRY_US = 10_000_000
 class Changes:
     """The operations that describe or change the topic itself. Owned by the topic.
 
-    actions: the method for each operation; it returns the reply. groups: of the topic, for what they have
-    finished.
+    groups: of the topic, for what they have finished.
     """
 
     def __init__(
@@ -42,13 +42,6 @@ class Changes:
         groups: TopicGroups,
     ) -> None:
         self.config = config
-        self.actions: dict[Operation, Callable[[PendingRequest], Reply]] = {
-            Operation.DESCRIBE: self._describe,
-            Operation.CREATE: self._describe,
-            Operation.UPDATE: self._update,
-            Operation.TRIM: self._trim,
-            Operation.ROLL: self._roll,
-        }
         self._log = log
         self._metadata = metadata
         self._events = events
@@ -61,6 +54,10 @@ class Changes:
         """Apply another configuration."""
         self.config = config
         self._log.options = config.log_options(self._metadata.topic.settings)
+
+    def handle(self, request: PendingRequest) -> Reply:
+        """Execute a request; returns the reply. Raises `QuothError`, or OSError."""
+        return self._ACTIONS[request.operation](self, request)
 
     def info(self) -> LogInfo:
         """The state of the log, with counters since the start of this process."""
@@ -157,3 +154,12 @@ class Changes:
         request.decode()
         self._log.roll()
         return self._describe(request)
+
+    _ACTIONS: ClassVar[dict[Operation, Callable[[Changes, PendingRequest], Reply]]] = {
+        Operation.DESCRIBE: _describe,
+        Operation.CREATE: _describe,
+        Operation.UPDATE: _update,
+        Operation.TRIM: _trim,
+        Operation.ROLL: _roll,
+    }
+    OPERATIONS = frozenset(_ACTIONS)

@@ -142,7 +142,8 @@ def append_publishes(
             if request.client is not None:
                 _admit(bindings, request.client, raw)
         except QuothError as problem:
-            outcomes.append(PublishOutcome(request, problem, ""))
+            without_frames = problem.with_traceback(None)  # or the batch would stay until the next collection
+            outcomes.append(PublishOutcome(request, without_frames, ""))
             continue
         with_batch.append(request)
         raws.append(raw)
@@ -190,7 +191,7 @@ def _append_values(appender: Appender, requests: Sequence[PendingRequest]) -> li
     except QuothError as problem:
         if len(requests) > 1:
             return [one for request in requests for one in _append_values(appender, [request])]
-        outcome = problem
+        outcome = problem.with_traceback(None)
     outcomes, at = [], 0
     for request in requests:
         part, count = outcome, len(request.message.values)

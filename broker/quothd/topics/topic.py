@@ -101,17 +101,6 @@ class Topic:
         staged = self._transactions.log_transactions
         about = self._events, staged, clock, self.groups
         self._changes = Changes(log, metadata, config, *about)
-        self._actions: dict[Operation, Callable[[PendingRequest], Reply | None]] = {
-            **self._changes.actions,
-            **dict.fromkeys(RANGES, self.reads.query),
-            Operation.FETCH: lambda request: self.reads.fetch(request, self._now),
-            Operation.DELETE: self._delete,
-            Operation.STAGE: self._transactions.stage,
-            Operation.PUBLISH_STAGED: self._publish_staged,
-            Operation.ABORT: self._transactions.abort,
-            Operation.TRANSACTION: self._transactions.state,
-            **{operation: self._now_given(act) for operation, act in self.groups.actions.items()},
-        }
 
     # -- for the thread that has the token ------------------------------------------------------------------
 
@@ -210,9 +199,9 @@ class Topic:
                 self._events.unanswered[item] = None
                 if item.operation is not Operation.DESCRIBE:
                     self._last_used = self._now
-                if item.operation not in READING and item.operation not in self.groups.actions:
+                if item.operation not in READING and item.operation not in TopicGroups.OPERATIONS:
                     self._publishing.room = 0
-                self._answer(item, self._actions[item.operation])
+                self._answer(item, self._act)
             case SyncDone():
                 if not self.groups.finish_sync(item, self._now):
                     self._syncing.finish(item, self._now)
@@ -235,8 +224,25 @@ class Topic:
                 self.groups.configure(item)
                 self._publishing.room = 0
 
-    def _now_given(self, act: Callable[[PendingRequest, float], None]) -> Callable[[PendingRequest], None]:
-        return lambda request: act(request, self._now)
+    def _act(self, request: PendingRequest) -> Reply | None:
+        """Execute a request that is no publish; returns the reply, None if it is an event, now or later."""
+        operation = request.operation
+        if operation in RANGES:
+            return self.reads.query(request)
+        if operation in Changes.OPERATIONS:
+            return self._changes.handle(request)
+        if operation in Transactions.OPERATIONS:
+            return self._transactions.handle(request)
+        match operation:
+            case Operation.FETCH:
+                self.reads.fetch(request, self._now)
+            case Operation.PUBLISH_STAGED:
+                self._publish_staged(request)
+            case Operation.DELETE:
+                self._delete(request)
+            case _:
+                self.groups.handle(request, self._now)
+        return None
 
     def _answer(self, request: PendingRequest, action: Callable[[PendingRequest], Reply | None]) -> None:
         """Execute an action. Answers with its reply, if it returns one, or with its error."""

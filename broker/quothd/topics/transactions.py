@@ -8,6 +8,7 @@ requests that append wait. They wait as well until a small transaction is synced
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from quothd.requests.events import CommitStepDone
 from quothd.requests.pending_request import PendingRequest
@@ -21,6 +22,7 @@ from quothwire.protocol.messages import (
     GetTransaction,
     Operation,
     PublishStaged,
+    Reply,
     Stage,
     Staged,
     TransactionInfo,
@@ -55,7 +57,11 @@ class Transactions:
 
     # -- requests -------------------------------------------------------------------------------------------
 
-    def stage(self, request: PendingRequest) -> Staged:
+    def handle(self, request: PendingRequest) -> Reply:
+        """Execute a request that needs no other thread; returns the reply. Raises `QuothError`."""
+        return self._ACTIONS[request.operation](self, request)
+
+    def _stage(self, request: PendingRequest) -> Staged:
         """Stage the batch that came with a request. Raises what `stage` of the log does."""
         decoded: Stage = request.decode()
         application = application_of(decoded)
@@ -84,15 +90,22 @@ class Transactions:
             return None
         return outcome or Appended(0, 0, 0, False)
 
-    def abort(self, request: PendingRequest) -> TransactionInfo:
+    def _abort(self, request: PendingRequest) -> TransactionInfo:
         """Remove the staged batches of a transaction."""
         application = self._checked(request)
         return self._described(self.log_transactions.abort(application, request.message.version))
 
-    def state(self, request: PendingRequest) -> TransactionInfo:
+    def _state(self, request: PendingRequest) -> TransactionInfo:
         """The state of a transaction."""
         decoded: GetTransaction = request.decode()
         return self._described(self.log_transactions.standing(application_of(decoded), decoded.version))
+
+    _ACTIONS: ClassVar[dict[Operation, Callable[[Transactions, PendingRequest], Reply]]] = {
+        Operation.STAGE: _stage,
+        Operation.ABORT: _abort,
+        Operation.TRANSACTION: _state,
+    }
+    OPERATIONS = frozenset(_ACTIONS)
 
     # -- requests that wait ---------------------------------------------------------------------------------
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -351,6 +353,28 @@ def test_the_last_event_of_a_thread_ends_its_topic(tmp_path: Path, last: type[Ev
     posted = [event for _, events in broker.outbox.take(math.inf, broker.clock.monotonic) for event in events]
     assert type(posted[-1]) is last
     assert not thread.is_alive
+
+
+@pytest.mark.parametrize("end", ["hibernates", "is deleted"])
+def test_the_log_of_a_topic_that_ends_is_freed_at_once(tmp_path: Path, end: str) -> None:
+    """Not by a later collection of cyclic garbage: that would keep the memory of many topics."""
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    executor = broker.dispatcher.registry.entries[NAME].executor
+    assert executor is not None
+    parts = weakref.ref(executor.thread.topic), weakref.ref(executor.thread.topic.reads)
+    del executor
+    gc.collect()
+    gc.disable()
+    try:
+        if end == "hibernates":
+            broker.pass_time(1_000.0)
+        else:
+            broker.ask(OPERATIONS["delete"]())
+        broker.settle()
+        assert [part() for part in parts] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_burst_that_the_front_end_handles_in_parts_is_answered_completely(tmp_path: Path) -> None:
