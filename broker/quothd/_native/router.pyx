@@ -1,4 +1,4 @@
-"""The functions of `quothd.frontend.router` on the libzmq that pyzmq has loaded.
+"""The functions of `quothd.connections.router` on the libzmq that pyzmq has loaded.
 
 A message is received, or sent, with one call from Python. The functions in Python are the reference: they get
 sockets of another kind, and replies with a large frame, which pyzmq sends without a copy.
@@ -13,7 +13,7 @@ from cpython.object cimport PyObject
 from cython cimport boundscheck
 from libc.errno cimport EAGAIN, EINTR
 from libc.limits cimport INT_MAX
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memcpy, strlen
 
 import ctypes
@@ -68,6 +68,7 @@ cdef int DONTWAIT = 1
 cdef int SNDMORE = 2
 cdef enum:
     SOCKETS_MAX = 8
+    ROUTE_BYTES = 5
 cdef size_t COPY_BELOW_BYTES = 0
 cdef Py_ssize_t MESSAGES_MAX = 0
 cdef size_t MESSAGES_BYTES_MAX = 0
@@ -297,6 +298,32 @@ def send_message(socket, frames):
             return references["send_message"](socket, frames)
     for i in range(count):
         send(<void *><uintptr_t>address, frames[i], DONTWAIT | SNDMORE if i + 1 < count else DONTWAIT)
+
+
+def find_taken_route(socket, begin, count):
+    cdef uint64_t address, first, number, most
+    if not (is_open(socket, &address) and as_word(begin, &first) and as_word(count, &most)):
+        return references["find_taken_route"](socket, begin, count)
+    for number in range(first, first + most):
+        if is_taken(<void *><uintptr_t>address, <uint32_t>number):
+            return number
+    return -1
+
+
+cdef bint is_taken(void *socket, uint32_t number) except? -1:
+    cdef quoth_zmq_msg message
+    cdef unsigned char *route
+    cdef int problem = 0
+    msg_init_size(&message, ROUTE_BYTES)
+    route = <unsigned char *>msg_data(&message)
+    route[0], route[1], route[2] = 0, number >> 24, number >> 16 & 0xFF
+    route[3], route[4] = number >> 8 & 0xFF, number & 0xFF
+    if msg_send(&message, socket, DONTWAIT | SNDMORE) < 0:
+        problem = zmq_errno()
+        msg_close(&message)
+        return problem == EAGAIN
+    send(socket, b"", DONTWAIT)
+    return True
 
 
 cdef bint is_small(object frame):

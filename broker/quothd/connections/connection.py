@@ -42,6 +42,7 @@ LOOK_ABOVE_BYTES = 2**20
 """With more than this in the queue, each reply asks the kernel what has left: 10 us."""
 SILENCE_S = 10.0
 """A connection whose host acknowledges none of its replies for so long is ended."""
+Frame = bytes | memoryview
 Sender: TypeAlias = tuple[int, bytes]
 """The descriptor of the connection from which a message came, -1 for one inside the process, and the public
 key of its client, which may be empty."""

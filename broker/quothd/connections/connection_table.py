@@ -209,7 +209,7 @@ class ConnectionTable:
                 self._ends.note_failure(event, value, now)
         if taken < EVENTS_MAX:
             self._guard.settle()
-        return taken == EVENTS_MAX
+        return taken >= EVENTS_MAX
 
     def _accept(self, descriptor: int, now: float) -> None:
         self._disconnect(descriptor)

@@ -12,18 +12,21 @@ from quothd.connections.kernel import AcceptedSocket
 
 LEAST_HELD_BYTES = 2**16
 """A connection that holds less is not ended for lack of memory."""
+IDLE_S = 0.2
+"""A connection that holds less is looked at again after so long. Each look takes 5 us, and there are many."""
 
 
 @dataclass(slots=True)
 class Accepted:
     """A connection that libzmq has accepted. connection: None until its first message.
 
-    earliest: see `RouteGuard.accept`.
+    earliest: see `RouteGuard.accept`. is_idle: it held little when all connections were looked at.
     """
 
     socket: AcceptedSocket
     earliest: int
     connection: Connection | None = None
+    is_idle: bool = False
 
     @property
     def unread(self) -> int:
@@ -49,6 +52,7 @@ class MemoryHolders:
         self._accepted = accepted
         self._replies = replies
         self.ended: deque[Accepted] = deque()
+        self._full_at = -inf
 
     def held_bytes(self) -> float:
         """Return an upper bound of what all connections hold; infinity with one over ipc: it is not counted.
@@ -60,26 +64,35 @@ class MemoryHolders:
             return inf
         return self._replies.held + FRAME_BYTES * sum(max(0, one.unread) for one in everyone)
 
-    def end_largest(self, size: int) -> int:
+    def end_largest(self, size: int, now: float) -> int:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.
 
         A message of many small frames takes a multiple of its bytes, so that more may become free. The system
         does not count what comes over ipc: without a better candidate, all of these connections are ended.
         """
         everyone = [*self._accepted.values()]
-        rows = sorted((one.held, one.socket.descriptor, one) for one in everyone)
         freed = 0
-        while rows and freed < size:
-            held, _, accepted = rows.pop()
-            if held < LEAST_HELD_BYTES:
-                break
+        for held, accepted in self._largest_first(everyone, now):
             freed += held
             self._end(accepted)
+            if freed >= size:
+                break
         if not freed:
             for accepted in everyone:
                 if not accepted.socket.peer:
                     self._end(accepted)
         return freed
+
+    def _largest_first(self, everyone: list[Accepted], now: float) -> list[tuple[int, Accepted]]:
+        """Return the connections that hold much, and their bytes. Idle ones are looked at now and then."""
+        is_full = now >= self._full_at + IDLE_S
+        rows = [(one.held, one) for one in everyone if is_full or not one.is_idle]
+        if is_full:
+            self._full_at = now
+            for held, one in rows:
+                one.is_idle = held < LEAST_HELD_BYTES
+        large = [row for row in rows if row[0] >= LEAST_HELD_BYTES]
+        return sorted(large, key=lambda row: row[0], reverse=True)
 
     def _end(self, accepted: Accepted) -> None:
         if accepted.socket.end():

@@ -50,7 +50,7 @@ class Holders(Protocol):
     def held_bytes(self) -> float:
         """Return an upper bound of what is held, infinity for none."""
 
-    def end_largest(self, size: int) -> int:
+    def end_largest(self, size: int, now: float) -> int:
         """Free so many bytes; returns how many it was."""
 
 
@@ -109,7 +109,7 @@ class MemoryWatch:
             self._samples.append(max(0, needed - int(min(holders.held_bytes(), needed))))
             self.own, self._sampled_at = max(self._samples), now
         if needed > most:
-            holders.end_largest(FREED_PART * (needed - most))
+            holders.end_largest(FREED_PART * (needed - most), now)
         if is_due and (self.used > most or self.used - needed > FREE_BYTES_MAX):
             give_back_memory()
             self._gave_back_at = now

@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 import zmq
 
+from quothd.connections.router import receive_messages
+
 _EVENT = struct.Struct("=Hi")
 """The first frame of a report. pyzmq's own decoder imports asyncio, and is ten times slower."""
+_NO_USERS: dict[bytes, bytes] = {}
 REPORTED = (
     zmq.EVENT_ACCEPTED
     | zmq.EVENT_ACCEPT_FAILED
@@ -44,15 +47,14 @@ class Monitor:
         self.socket.set(zmq.LINGER, 0)
         self.socket.connect(address)
 
-    def events(self, most: int) -> Iterator[MonitorEvent]:
-        """Yield the reports that have come, no more of them than that."""
-        for _ in range(most):
-            try:
-                number, value = _EVENT.unpack(self.socket.recv(zmq.NOBLOCK))
-            except zmq.Again:
-                return
-            self.socket.recv(zmq.NOBLOCK)  # the endpoint
-            yield MonitorEvent(number, value)
+    def events(self, enough: int) -> Iterator[MonitorEvent]:
+        """Yield the reports that have come; with `enough` of them, some may be left."""
+        taken, is_all = 0, False
+        while taken < enough and not is_all:
+            reports, _, is_all = receive_messages(self.socket, _NO_USERS)
+            taken += len(reports)
+            for event, _endpoint in reports:
+                yield MonitorEvent(*_EVENT.unpack(event))
 
     def close(self) -> None:
         """End the reports. Before the watched socket is closed."""

@@ -22,7 +22,8 @@ from quothd.config.check import Tcp, listen_addresses
 from quothd.config.config import Config
 from quothd.connections.connection import QUEUED_MAX
 from quothd.connections.monitor import Monitor
-from quothd.connections.route_guard import RouteGuard, RouteProbe, find_next_route
+from quothd.connections.route_guard import RouteGuard, find_next_route
+from quothd.connections.router import find_taken_route
 from quothd.keys.authentication import Authentication
 from quothd.keys.self_test import Endpoints
 from quothd.service.ipc_access import bind_with_access
@@ -33,9 +34,9 @@ from quothwire.protocol import announcement
 HANDSHAKE_MS = 2_500
 """Clients allow half a second more: they have to see that the broker has ended a handshake, which tells a
 client with a wrong key from a broker that is stopped."""
-RECEIVED_MAX = 64
-"""Requests of a connection that libzmq receives ahead: twice the window of a client. The front end has to
-take them even if the connection has ended meanwhile. With 4 a publish costs a third more."""
+RECEIVED_MAX = 16
+"""Requests of a connection that libzmq receives ahead. The front end has to take them even if the connection
+has ended meanwhile. With 64 a publish costs the same, with 4 it costs a third more."""
 _TRIES = 20
 
 
@@ -122,8 +123,9 @@ def open_sockets(
         following = find_next_route(router, partial(_next_client, context, router, inproc))
         if not following.is_known:
             note("routes_unguarded")
+        guard = RouteGuard(following, partial(find_taken_route, router))
         bound = _bind_listen(router, publisher, config, inproc)  # now, or requests would come too early
-        return Sockets(router, publisher, monitor, bound, RouteGuard(following, RouteProbe(router)))
+        return Sockets(router, publisher, monitor, bound, guard)
     except BaseException:
         if monitor is not None:
             monitor.close()

@@ -20,16 +20,17 @@ from quothd.access.audit import AuditTrail
 from quothd.access.clients_file import ClientTable
 from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
-from quothd.connections.connection import TIGHT_REPLY_BYTES, Connection
+from quothd.connections.connection import TIGHT_REPLY_BYTES, Connection, Frame
 from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
 from quothd.connections.memory import MemoryWatch
+from quothd.connections.router import receive_messages, send_message, wait_for_input
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Sockets
-from quothd.frontend.router import ReplyQueue, receive_messages, send_message, wait_for_input
+from quothd.frontend.reply_queue import ReplyQueue
 from quothd.keys.authentication import Authentication
-from quothd.requests.pending_request import Frame, RefusedRequest, open_request
+from quothd.requests.pending_request import RefusedRequest, open_request
 from quothd.service.log_events import note
 from quothd.service.rules_supervisor import RULES_TOPIC, RulesSupervisor
 from quothd.service.scrub_supervisor import Scrubber

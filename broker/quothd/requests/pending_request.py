@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, ClassVar, Protocol
 
 from quothd.access.rights import KnownClient
-from quothd.connections.connection import FRAME_BYTES, LEAST_REPLY_BYTES, Connection
+from quothd.connections.connection import FRAME_BYTES, LEAST_REPLY_BYTES, Connection, Frame
 from quothd.requests.text_responder import TextResponder
 from quothwire import batch
 from quothwire.errors import QuothError, error
@@ -33,8 +33,6 @@ _NO_DELIMITER = error(
     "a DEALER has to send an empty frame before the request, a REQ does it by itself; "
     f"at most {ENVELOPE_FRAMES_MAX} frames of {ENVELOPE_BYTES_MAX} bytes may stand before it",
 )
-
-Frame = bytes | memoryview
 
 
 class BinaryResponder:

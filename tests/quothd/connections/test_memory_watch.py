@@ -45,7 +45,7 @@ class MeasuredProcess:
     def held_bytes(self) -> float:
         return self.held
 
-    def end_largest(self, size: int) -> int:
+    def end_largest(self, size: int, _now: float) -> int:
         self.freed.append(size)
         return size
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 
 import pytest
 import zmq
@@ -19,9 +20,9 @@ from quothd.connections.route_guard import (
     UNSEEN_MAX,
     NextRoute,
     RouteGuard,
-    RouteProbe,
     find_next_route,
 )
+from quothd.connections.router import find_taken_route
 
 INPROC = "inproc://guarded"
 FIRST = 2**32 - 500
@@ -95,7 +96,7 @@ def test_without_a_place_of_the_next_route_the_connections_bound_it_and_nothing_
 @needs_proc
 def test_a_route_ahead_is_found_and_its_client_gets_nothing_but_an_empty_message(router: Router) -> None:
     following = find_next_route(router.socket, router.connect)
-    guard = RouteGuard(following, RouteProbe(router.socket))
+    guard = RouteGuard(following, partial(find_taken_route, router.socket))
     assert not guard.is_ahead(0)
     now = PAUSE_S
     for distance in (NEAR, NEAR + 1, AHEAD // 2, AHEAD - 1):
@@ -131,7 +132,7 @@ def _is_free(socket: zmq.Socket[bytes], chosen: bytes) -> bool:
 
 @needs_proc
 def test_all_routes_are_probed_after_a_report_and_then_none(router: Router) -> None:
-    probed: list[bytes] = []
+    probed: list[int] = []
     following = find_next_route(router.socket, router.connect)
     guard = RouteGuard(following, _noting(probed))
     guard.is_ahead(0)
@@ -142,9 +143,9 @@ def test_all_routes_are_probed_after_a_report_and_then_none(router: Router) -> N
     due = guard.next_probe()
     assert due is not None
     guard.is_ahead(due)
-    assert {*probed} >= {route(following.number + distance) for distance in range(NEAR, AHEAD)}
+    assert {*probed} >= {following.number + distance for distance in range(NEAR, AHEAD)}
     assert guard.next_probe() is None
-    assert not {*probed} & {route(following.number + distance) for distance in range(NEAR)}
+    assert not {*probed} & {following.number + distance for distance in range(NEAR)}
     probed.clear()
     guard.is_ahead(due + 10)
     assert not probed
@@ -177,13 +178,13 @@ def test_a_connection_can_have_the_numbers_since_the_last_reports_but_one(router
         assert guard.accept() == before + 1
 
 
-def _fail(_: bytes) -> bool:
+def _fail(_begin: int, _count: int) -> int:
     raise AssertionError("a route was probed")
 
 
-def _noting(probed: list[bytes]) -> Callable[[bytes], bool]:
-    def is_taken(one: bytes) -> bool:
-        probed.append(one)
-        return False
+def _noting(probed: list[int]) -> Callable[[int, int], int]:
+    def find_taken(begin: int, count: int) -> int:
+        probed.extend(range(begin, begin + count))
+        return -1
 
-    return is_taken
+    return find_taken

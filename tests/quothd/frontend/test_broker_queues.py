@@ -24,7 +24,7 @@ from quothd.connections.connection import (
     Connection,
     ReplyMemory,
 )
-from quothd.frontend.router import ReplyQueue
+from quothd.frontend.reply_queue import ReplyQueue
 from quothd.requests.events import Answered, Event
 from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox

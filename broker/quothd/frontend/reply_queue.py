@@ -1,8 +1,4 @@
-"""The ROUTER socket: whole messages, and the replies that it has no room for.
-
-Every frame passes here. The functions for messages are compiled; in Python, flags are integers, not members
-of an enumeration, frames go past the half of pyzmq's `send` that serves other types of sockets, and a poll
-says that no message is left, which costs a third of what an exception does.
+"""The replies on their way to libzmq, and those that it has no room for.
 
 libzmq takes a few dozen replies for a client, and a burst has more. The others are kept in order and tried
 again soon. The replies of a client that takes none for a while, or that has too many, are dropped.
@@ -11,103 +7,15 @@ again soon. The replies of a client that takes none for a while, or that has too
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import zmq
 
-from quothd.connections.connection import (
-    SILENCE_S,
-    SMALL_HELD_BYTES,
-    Connection,
-    Sender,
-    memory_of,
-)
-from quothd.requests.pending_request import Frame
-from quothwire.native import compiled
+from quothd.connections.connection import SILENCE_S, SMALL_HELD_BYTES, Connection, memory_of
 from quothwire.protocol.binary_codec import Frames
 
-COPY_BELOW_BYTES = 64 * 2**10
-"""Below this libzmq copies faster than Python hands a buffer over."""
-MESSAGES_MAX = 32
-MESSAGES_BYTES_MAX = 2**20
-"""So many messages are received at once: as many as take 1 ms to answer. The last one may be larger."""
 RETRY_S, RETRY_MAX_S = 0.001, 0.02
-_READABLE = int(zmq.POLLIN)
-_NOW = int(zmq.NOBLOCK)
-_NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-_compiled = compiled("quothd._native.router")
-
-
-@_compiled
-def wait_for_input(sockets: list[zmq.Socket[bytes]], fd: int, milliseconds: int) -> list[bool]:
-    """Wait for input of the sockets or of a descriptor; return which have some, the descriptor last."""
-    sources: list[Any] = [*sockets, fd]
-    found = [source for source, _ in zmq.zmq_poll([(one, _READABLE) for one in sources], milliseconds)]
-    return [one in found for one in sources]
-
-
-@_compiled
-def receive_messages(
-    socket: zmq.Socket[bytes], users: Mapping[bytes, bytes]
-) -> tuple[list[list[Frame]], dict[int, Sender], bool]:
-    """Return the frames of messages that have come, without waiting, and True if no message is left.
-
-    Large frames stay in libzmq's memory. users: the keys of known clients by route. The senders of the other
-    messages are returned, too, by the number of the message, and those of messages that came with another key
-    than their route has: the route does not tell who a client is, since clients may choose it.
-    """
-    messages: list[list[Frame]] = []
-    senders: dict[int, Sender] = {}
-    size = 0
-    while len(messages) < MESSAGES_MAX and size < MESSAGES_BYTES_MAX:
-        if not zmq.zmq_poll([(socket, _READABLE)], 0):
-            return messages, senders, True
-        frames: list[Frame] = []
-        more = True
-        while more:
-            frame = socket.recv(_NOW, copy=False)
-            if not frames and not _is_known(frame, users):
-                senders[len(messages)] = _sender(frame)
-            frames.append(frame.bytes if len(frame) < COPY_BELOW_BYTES else frame.buffer)
-            size += len(frame)
-            more = frame.more
-        messages.append(frames)
-    return messages, senders, False
-
-
-@_compiled
-def send_message(socket: zmq.Socket[bytes], frames: Frames) -> None:
-    """Send a message without waiting. Raises zmq.Again where the client has no room, and zmq.ZMQError."""
-    send: Callable[..., object] = super(zmq.Socket, socket).send
-    *first, last = frames
-    copy = len(last) < COPY_BELOW_BYTES
-    for frame in first:
-        send(frame, _NOW_AND_MORE, copy)
-    send(last, _NOW, copy)
-
-
-def _is_known(frame: zmq.Frame, users: Mapping[bytes, bytes]) -> bool:
-    """Return True if the route belongs to the client whose key came with it. Without keys it always does."""
-    user = users.get(frame.bytes)
-    return user == b"" or (user is not None and user == _user_id(frame))
-
-
-def _sender(frame: zmq.Frame) -> Sender:
-    descriptor = -1
-    with suppress(zmq.ZMQError):
-        descriptor = int(frame.get(zmq.SRCFD))
-    return descriptor, _user_id(frame)
-
-
-def _user_id(frame: zmq.Frame) -> bytes:
-    """Return the key of the client; without keys, its peer writes what it likes there."""
-    try:
-        return str(frame.get("User-Id")).encode()
-    except (zmq.ZMQError, UnicodeDecodeError):
-        return b""
 
 
 @dataclass(slots=True)

@@ -12,10 +12,12 @@ import zmq
 
 from kit.deadlines import DEADLINE_S
 from kit.pure import needs_compiled, pure
-from quothd.frontend.router import (
+from quothd.connections.router import (
     COPY_BELOW_BYTES,
     MESSAGES_MAX,
+    find_taken_route,
     receive_messages,
+    route_of,
     send_message,
     wait_for_input,
 )
@@ -132,7 +134,7 @@ HOSTILE: list[tuple[Any, Any, Any]] = [
 def test_wrong_arguments_of_a_wait_have_the_same_outcome_in_c_and_in_python(
     arguments: tuple[Any, ...],
 ) -> None:
-    expected = outcome(pure("quothd.frontend.router").wait_for_input, *arguments)
+    expected = outcome(pure("quothd.connections.router").wait_for_input, *arguments)
     assert outcome(wait_for_input, *arguments) == expected
 
 
@@ -189,3 +191,44 @@ def test_a_client_without_room_raises_again(pair: tuple[Socket, Socket]) -> None
 
     with pytest.raises(zmq.Again):
         fill()
+
+
+@pytest.mark.parametrize("find", [find_taken_route, pure("quothd.connections.router").find_taken_route])
+def test_the_first_route_that_a_connection_has_is_found_by_its_number(
+    pair: tuple[Socket, Socket], find: Callable[..., int]
+) -> None:
+    router, _ = pair
+    near_zero = 2**32 - 5
+    with router.context.socket(zmq.DEALER) as dealer:
+        dealer.set(zmq.LINGER, 0)
+        dealer.set(zmq.ROUTING_ID, route_of(3))
+        dealer.connect("inproc://router")
+        dealer.send(b"hello")
+        assert router.poll(int(DEADLINE_S * 1_000))
+        assert find(router, near_zero, 8) == -1
+        assert find(router, near_zero, 9) == near_zero + 8
+        assert dealer.recv_multipart() == [b""]
+        assert find(router, 4, 1_000) == -1
+        assert find(router, 3, 0) == -1
+        send_message(router, [route_of(3), b"", b"whole"])
+        assert dealer.recv_multipart() == [b"", b"whole"]
+
+
+def test_a_route_whose_connection_has_no_room_is_taken(context: zmq.Context[Socket]) -> None:
+    with context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as dealer:
+        router.set(zmq.ROUTER_MANDATORY, 1)
+        router.set(zmq.SNDHWM, 1)
+        router.set(zmq.LINGER, 0)
+        dealer.set(zmq.RCVHWM, 1)
+        dealer.set(zmq.LINGER, 0)
+        dealer.set(zmq.ROUTING_ID, route_of(7))
+        router.bind("inproc://narrow")
+        dealer.connect("inproc://narrow")
+        dealer.send(b"hello")
+        assert router.poll(int(DEADLINE_S * 1_000))
+        receive_messages(router, {})
+        for _ in range(2):
+            send_message(router, [route_of(7), b"x"])
+        with pytest.raises(zmq.Again):
+            send_message(router, [route_of(7), b"x"])
+        assert find_taken_route(router, 0, 100) == 7
