@@ -293,11 +293,20 @@ def send_message(socket, frames):
     if not (PyList_CheckExact(frames) and PyList_GET_SIZE(frames) and is_open(socket, &address)):
         return references["send_message"](socket, frames)
     count = PyList_GET_SIZE(frames)
-    for i in range(count):
+    for i in range(count - 1):
         if not is_small(frames[i]):
             return references["send_message"](socket, frames)
-    for i in range(count):
-        send(<void *><uintptr_t>address, frames[i], DONTWAIT | SNDMORE if i + 1 < count else DONTWAIT)
+    last = frames[count - 1]
+    has_small_end = is_small(last)
+    if count == 1 and not has_small_end:
+        return references["send_message"](socket, frames)
+    for i in range(count - 1):
+        if not send(<void *><uintptr_t>address, frames[i], DONTWAIT | SNDMORE):
+            return False
+    if has_small_end:
+        return send(<void *><uintptr_t>address, last, DONTWAIT)
+    _zmq.Socket.send(socket, last, DONTWAIT, False)
+    return True
 
 
 def find_taken_route(socket, begin, count):
@@ -337,9 +346,11 @@ cdef bint is_small(object frame):
     return size < COPY_BELOW_BYTES
 
 
-cdef int send(void *socket, object frame, int flags) except -1:
+cdef bint send(void *socket, object frame, int flags) except -1:
+    """Sends a copy of a frame; False if there is no room."""
     cdef quoth_zmq_msg message
     cdef Bytes opened
+    cdef int problem
     if not open_bytes(frame, &opened):
         raise BufferError("a frame that was released meanwhile")
     try:
@@ -351,7 +362,10 @@ cdef int send(void *socket, object frame, int flags) except -1:
         close_bytes(&opened)
     try:
         while msg_send(&message, socket, flags) < 0:
-            fail(zmq_errno())
+            problem = zmq_errno()
+            if problem == EAGAIN:
+                return False
+            fail(problem)
     finally:
         msg_close(&message)  # does nothing after it was sent
-    return 0
+    return True

@@ -69,11 +69,11 @@ class Connection:
     """One connection. The front end's thread owns it; other threads may use `room` and `hold`.
 
     route: the address that the ROUTER gave it. socket: libzmq's. user_id: the public key of the client, empty
-    without keys, None for a client in this process. is_gone: it has ended. parked: its fetches that wait.
-    received: bytes that had come when the kernel was asked last. uncounted: those of its messages since then,
-    a little more than came. held: bytes of replies. queued: those of them that libzmq or the kernel may hold.
-    counts_for: the client whose quota it takes from, None for none. problem: the answer to all its requests
-    if it is beyond that quota.
+    without keys, None for a client in this process. is_gone: it has ended, or will soon. parked: its fetches
+    that wait. received: bytes that had come when the kernel was asked last. uncounted: those of its messages
+    since then, a little more than came. held: bytes of replies. queued: those of them that libzmq or the
+    kernel may hold. counts_for: the client whose quota it takes from, None for none. problem: the answer to
+    all its requests if it is beyond that quota.
     """
 
     __slots__ = (

@@ -128,6 +128,8 @@ class ConnectionTable:
             while self.take_events(now):  # until those of this connection have come
                 pass
             accepted, found = self._accepted.get(descriptor), self.routes.get(route)
+        if accepted is not None and accepted.is_ended:
+            return False
         if found is not None and (found.socket.descriptor, found.user_id) == (descriptor, user_id):
             return True
         earliest = accepted.earliest if accepted is not None else None
@@ -311,5 +313,5 @@ class ConnectionTable:
                 self._end(accepted, "quota", now)
 
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
-        if accepted.socket.end():
+        if accepted.end():
             self._ends.note(accepted.socket, reason, now)

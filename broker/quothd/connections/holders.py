@@ -20,13 +20,15 @@ IDLE_S = 0.2
 class Accepted:
     """A connection that libzmq has accepted. connection: None until its first message.
 
-    earliest: see `RouteGuard.accept`. is_idle: it held little when all connections were looked at.
+    earliest: see `RouteGuard.accept`. is_idle: it held little when all connections were looked at. is_ended:
+    the broker has ended it, or its client did before the broker could.
     """
 
     socket: AcceptedSocket
     earliest: int
     connection: Connection | None = None
     is_idle: bool = False
+    is_ended: bool = False
 
     @property
     def unread(self) -> int:
@@ -35,6 +37,13 @@ class Accepted:
         if received is None:
             return 0
         return received - (connection.received + connection.uncounted if connection is not None else 0)
+
+    def end(self) -> bool:
+        """End it; its messages that are not taken yet will be dropped. False if its client has ended it."""
+        self.is_ended = True
+        if self.connection is not None:
+            self.connection.is_gone = True
+        return self.socket.end()
 
     @property
     def held(self) -> int:
@@ -86,7 +95,7 @@ class MemoryHolders:
     def _largest_first(self, everyone: list[Accepted], now: float) -> list[tuple[int, Accepted]]:
         """Return the connections that hold much, and their bytes. Idle ones are looked at now and then."""
         is_full = now >= self._full_at + IDLE_S
-        rows = [(one.held, one) for one in everyone if is_full or not one.is_idle]
+        rows = [(one.held, one) for one in everyone if not one.is_ended and (is_full or not one.is_idle)]
         if is_full:
             self._full_at = now
             for held, one in rows:
@@ -95,5 +104,5 @@ class MemoryHolders:
         return sorted(large, key=lambda row: row[0], reverse=True)
 
     def _end(self, accepted: Accepted) -> None:
-        if accepted.socket.end():
+        if accepted.end():
             self.ended.append(accepted)

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from quothwire.native import compiled
+
 _INFO = struct.Struct("=120x2Q")
 """Of TCP_INFO: bytes that the peer has acknowledged, and bytes that came from it."""
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
@@ -54,42 +56,55 @@ class AcceptedSocket(NamedTuple):
 
     def counters(self) -> Counters | None:
         """Return its counters; None if it is closed."""
-        with suppress(OSError), self._borrowed() as connection:
+        with suppress(OSError), _borrowed(self.descriptor, self.cookie):
             unread = array.array("i", [0])
             fcntl.ioctl(self.descriptor, termios.TIOCOUTQ, unread)
-            if self.family not in _TCP or _TCP_INFO is None:
-                return Counters(-1, -1, unread[0])
-            info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size)
-            acknowledged, received = _INFO.unpack(info)
-            return Counters(acknowledged, received, unread[0])
+            return Counters(*(self._counted() or (-1, -1)), unread[0])
         return None
 
     def received(self) -> int | None:
         """Return the bytes that have come; None if they are not counted, or the socket is closed."""
-        if self.family in _TCP and _TCP_INFO is not None:
-            with suppress(OSError), self._borrowed() as connection:
-                return int(_INFO.unpack(connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size))[1])
-        return None
+        counted = self._counted()
+        return counted[1] if counted is not None else None
 
     def end(self) -> bool:
-        """End the connection; libzmq finds out and closes it. False if it is closed."""
-        with suppress(OSError), self._borrowed() as connection:
+        """End the connection; libzmq finds out and closes it. False if it has ended."""
+        with suppress(OSError), _borrowed(self.descriptor, self.cookie) as connection:
             connection.shutdown(socket.SHUT_RDWR)
             return True
         return False
 
-    @contextmanager
-    def _borrowed(self) -> Iterator[_Borrowed]:
-        """Use the descriptor as a socket. Raises OSError if it belongs to something else by now."""
-        if self.descriptor < 0 or self.family < 0:
-            raise OSError(errno.EBADF, "no socket")
-        connection = _Borrowed(self.family, socket.SOCK_STREAM, 0, fileno=self.descriptor)
-        try:
-            if _cookie_of(connection) != self.cookie:
-                raise OSError(errno.EBADF, "another connection has this descriptor")
-            yield connection
-        finally:
-            connection.detach()
+    def _counted(self) -> tuple[int, int] | None:
+        if self.family not in _TCP or _TCP_INFO is None:
+            return None
+        return counted_bytes(self.descriptor, self.cookie)
+
+
+@compiled("quothd._native.kernel")
+def counted_bytes(descriptor: int, cookie: bytes) -> tuple[int, int] | None:
+    """Return the bytes of a TCP connection that its peer has acknowledged, and those that came from there.
+
+    None if it is closed, or its descriptor belongs to something else by now.
+    """
+    with suppress(OSError), _borrowed(descriptor, cookie) as connection:
+        info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO or 0, _INFO.size)
+        acknowledged, received = _INFO.unpack(info)
+        return acknowledged, received
+    return None
+
+
+@contextmanager
+def _borrowed(descriptor: int, cookie: bytes) -> Iterator[_Borrowed]:
+    """Use a descriptor as a socket. Raises OSError if it belongs to something else by now."""
+    if descriptor < 0:
+        raise OSError(errno.EBADF, "no socket")
+    connection = _Borrowed(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    try:
+        if _cookie_of(connection) != cookie:
+            raise OSError(errno.EBADF, "another connection has this descriptor")
+        yield connection
+    finally:
+        connection.detach()
 
 
 IN_PROCESS = AcceptedSocket()

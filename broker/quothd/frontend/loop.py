@@ -23,12 +23,11 @@ from quothd.config.config import Config
 from quothd.connections.connection import TIGHT_REPLY_BYTES, Connection, Frame
 from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
 from quothd.connections.memory import MemoryWatch
-from quothd.connections.router import receive_messages, send_message, wait_for_input
+from quothd.connections.router import ReplyQueue, receive_messages, send_message, wait_for_input
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Sockets
-from quothd.frontend.reply_queue import ReplyQueue
 from quothd.keys.authentication import Authentication
 from quothd.requests.pending_request import RefusedRequest, open_request
 from quothd.service.log_events import note
@@ -249,8 +248,9 @@ class FrontEnd:
                 route = bytes(frames[0])
                 if senders and row in senders and not connections.meet(route, senders[row], now):
                     continue
-                if (connection := connections.routes.get(route)) is None:
-                    continue  # it has ended within these messages
+                connection = connections.routes.get(route)
+                if connection is None or connection.is_gone:
+                    continue
                 if connection.queued and (connections.is_tight or connection.held > TIGHT_REPLY_BYTES):
                     connections.look(connection, now)
                 self._take_request(frames, connection, now)

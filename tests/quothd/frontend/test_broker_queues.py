@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import random
 import select
@@ -24,7 +23,7 @@ from quothd.connections.connection import (
     Connection,
     ReplyMemory,
 )
-from quothd.frontend.reply_queue import ReplyQueue
+from quothd.connections.router import ReplyQueue
 from quothd.requests.events import Answered, Event
 from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
@@ -174,15 +173,16 @@ class Router:
         self.queued[connection.route] += size
         connection.hold(-size)
 
-    def send(self, frames: list[bytes]) -> None:
+    def send(self, frames: list[bytes]) -> bool:
         if self.problem is not None:
             raise self.problem
         if frames[0] in self.gone:
             raise zmq.ZMQError(zmq.EHOSTUNREACH)
         if not self.room[frames[0]]:
-            raise zmq.Again(errno.EAGAIN)
+            return False
         self.room[frames[0]] -= 1
         self.sent.append(frames)
+        return True
 
 
 @pytest.fixture
