@@ -20,6 +20,7 @@ from quothd.daemon import Daemon
 from quothd.service import log_handler, sd_notify
 from quothd.service.allocator import keep_memory
 from quothd.service.garbage import shorten_collections
+from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.text.paths import given_path
 from quothwire.text.suggestion import nearest
@@ -40,7 +41,7 @@ def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     writer, notifier = log_handler.install(), sd_notify.from_environment()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_memory()
-    shorten_collections()
+    shorten_collections(SystemClock().monotonic)
     try:
         return Daemon(lambda: read(arguments, os.environ, file), file, writer, notifier).run()
     finally:

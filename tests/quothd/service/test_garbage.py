@@ -8,10 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quothd.service import garbage
-from quothd.service.garbage import OLDEST, GarbageFreezer
-
-LEAST = 5_000
+from kit.clocks import SECOND, ManualClock
+from quothd.service.garbage import COMPLETE_S, OLDEST, GarbageFreezer
 
 
 class Node:
@@ -22,16 +20,12 @@ class Node:
 
 
 @pytest.fixture
-def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Freeze from now on, with all that the process has so far left out."""
-    monkeypatch.setattr(garbage, "FROZEN_LEAST", LEAST)
-    gc.collect()
-    gc.freeze()
-    before = gc.get_freeze_count()
-    freezer = GarbageFreezer()
-    monkeypatch.setattr(freezer, "_complete_above", before + LEAST)
+def clock() -> Iterator[ManualClock]:
+    """Freeze from now on, on a clock of the test."""
+    clock = ManualClock()
+    freezer = GarbageFreezer(clock.monotonic)
     gc.callbacks.append(freezer)
-    yield
+    yield clock
     gc.callbacks.remove(freezer)
     gc.unfreeze()
 
@@ -40,8 +34,7 @@ def new_cycle() -> weakref.ref[Node]:
     return weakref.ref(Node())
 
 
-@pytest.mark.usefixtures("frozen")
-def test_what_survives_a_collection_is_not_looked_at_again_until_its_number_has_doubled() -> None:
+def test_what_survives_a_collection_is_not_looked_at_for_an_hour(clock: ManualClock) -> None:
     kept = Node()
     young = new_cycle()
     gc.collect()
@@ -51,14 +44,13 @@ def test_what_survives_a_collection_is_not_looked_at_again_until_its_number_has_
     del kept
     gc.collect()
     assert old() is not None
-    more = [Node() for _ in range(LEAST + 1)]
+    clock.step(int(COMPLETE_S * SECOND))
     gc.collect()
-    gc.collect()
-    assert old() is None, "a complete collection was due"
-    assert not any(one is more[0] for one in gc.get_objects(OLDEST))
+    assert old() is None
+    assert not gc.get_objects(OLDEST), "what has survived is frozen again"
 
 
-@pytest.mark.usefixtures("frozen")
+@pytest.mark.usefixtures("clock")
 def test_frozen_objects_are_freed_when_nothing_refers_to_them() -> None:
     node = Node()
     gc.collect()
@@ -68,7 +60,7 @@ def test_frozen_objects_are_freed_when_nothing_refers_to_them() -> None:
     assert freed() is None
 
 
-@pytest.mark.usefixtures("frozen")
+@pytest.mark.usefixtures("clock")
 def test_young_generations_freeze_nothing() -> None:
     before = gc.get_freeze_count()
     kept = [Node() for _ in range(100)]
