@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.dict cimport PyDict_CheckExact, PyDict_GetItem
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.long cimport PyLong_AsLong, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cython cimport boundscheck
 from libc.errno cimport EAGAIN, EINTR
@@ -256,13 +257,15 @@ cdef list received(void *socket, size_t *total, dict users, dict senders, object
 
 
 cdef bint is_known(quoth_zmq_msg *message, dict users, object route):
-    """True if the route belongs to the client whose key came with the message. Without keys it always does."""
+    """True if the route belongs to the client whose key, or connection, the message comes with."""
     cdef PyObject *user = PyDict_GetItem(users, route)
     cdef const char *key
-    if user is NULL or not PyBytes_CheckExact(<object>user):
+    if user is NULL:
         return False
-    if PyBytes_GET_SIZE(<object>user) == 0:
-        return True
+    if PyLong_CheckExact(<object>user):
+        return PyLong_AsLong(<object>user) == msg_get(message, SRCFD)
+    if not PyBytes_CheckExact(<object>user):
+        return False
     key = msg_gets(message, b"User-Id")
     return (
         key is not NULL

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 
 import zmq
 
@@ -44,6 +45,9 @@ LOCAL_MAX = 1_000
 """Connections inside the process that the table keeps, whether they have ended or not."""
 GOODBYE_S = 1.0
 """So long a client may take to read why its connection is ended."""
+STUCK_S, STUCK_MAX = 5.0, 100
+"""libzmq may take so long to close a connection that has ended. For no more than so many, or a quarter of
+all, it may take longer."""
 COUNTED_BYTES = 2**20
 """After so many bytes of messages, `count` is due."""
 
@@ -51,8 +55,8 @@ COUNTED_BYTES = 2**20
 class ConnectionTable:
     """The connections by route and by descriptor. Owned by the front end's thread.
 
-    routes: the connections that have sent a message. users: the keys of their clients, for
-    `receive_messages`. met: called with each of them at its first message; it is ended soon if it has a
+    routes: the connections that have sent a message. users: the keys of their clients, or
+    their descriptors, for `receive_messages`. met: called with each of them at its first message; it is ended soon if it has a
     problem then. left: called with each of them that has ended. connections_max: more are ended.
     guard: of the routes. watch: the memory of the process.
 
@@ -74,7 +78,7 @@ class ConnectionTable:
         self.watch = watch
         self._memory = ReplyMemory(config.memory_max // REPLIES_PART)
         self._has_keys = bool(config.server_key)
-        self.users: dict[bytes, bytes] = {}
+        self.users: dict[bytes, bytes | int] = {}
         self.monitor = monitor
         self._counters = counters
         self._met, self._left = met, left
@@ -83,6 +87,7 @@ class ConnectionTable:
         self._unproven: dict[int, Accepted] = {}
         self._queued: dict[Connection, None] = {}
         self._refused: dict[Connection, float] = {}
+        self._stuck: dict[int, float] = {}
         self._guard = guard
         self._look_at = self._now = 0.0
         self._local: dict[Connection, None] = {}
@@ -138,7 +143,7 @@ class ConnectionTable:
                 self._end(accepted, "identity", now)
             return False
         if found is not None:
-            self._forget(found)
+            self._lose_route(found)
         socket = accepted.socket if accepted is not None else AcceptedSocket(descriptor)
         connection = Connection(self._memory, route, socket, user_id)
         if accepted is not None:
@@ -152,7 +157,7 @@ class ConnectionTable:
         elif accepted is None:
             self._departed.append(connection)
         if descriptor >= 0 or not self._has_keys:
-            self.users[route] = key if self._has_keys else b""
+            self.users[route] = key if self._has_keys else descriptor
         if not self._met(connection):
             if accepted is not None:
                 self._end(accepted, "revoked", now)
@@ -160,6 +165,14 @@ class ConnectionTable:
         if connection.problem is not None:
             self._refused[connection] = now + GOODBYE_S
         return True
+
+    def _lose_route(self, connection: Connection) -> None:
+        """Forget a connection whose route belongs to a later one now: libzmq takes no message from it."""
+        self._forget(connection)
+        accepted = self._accepted.get(connection.socket.descriptor)
+        if accepted is not None and accepted.connection is connection:
+            accepted.end()
+            self._unproven[connection.socket.descriptor] = accepted
 
     def _meet_local(self, connection: Connection) -> None:
         """Note a connection inside the process, the end of which libzmq does not report.
@@ -227,6 +240,7 @@ class ConnectionTable:
 
     def _disconnect(self, descriptor: int) -> None:
         self._unproven.pop(descriptor, None)
+        self._stuck.pop(descriptor, None)
         accepted = self._accepted.pop(descriptor, None)
         if accepted is not None and accepted.connection is not None:
             self._forget(accepted.connection)
@@ -241,6 +255,24 @@ class ConnectionTable:
         connection.forget_queue()
         connection.is_gone = True
         self._left(connection)
+
+    def is_clogged(self, now: float) -> bool:
+        """Return True if there are too many connections that have ended and that libzmq does not close.
+
+        It does not notice the end of a connection for whose messages it has no room. That stays so if it has
+        given the identity of the connection to a later one.
+        """
+        most = min(STUCK_MAX, self.connections_max // 4)
+        if len(self._stuck) <= most:
+            return False
+        return now - next(islice(self._stuck.values(), most, None)) > STUCK_S
+
+    def forget_all(self, now: float) -> None:
+        """Forget all connections but those inside the process: libzmq has closed them, without reports."""
+        while self.take_events(now):
+            pass
+        for descriptor in [*self._accepted]:
+            self._disconnect(descriptor)
 
     # -- replies that are not taken -------------------------------------------------------------------------
 
@@ -313,5 +345,6 @@ class ConnectionTable:
                 self._end(accepted, "quota", now)
 
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
+        self._stuck[accepted.socket.descriptor] = now
         if accepted.end():
             self._ends.note(accepted.socket, reason, now)

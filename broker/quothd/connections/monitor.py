@@ -13,7 +13,7 @@ from quothd.connections.router import receive_messages
 
 _EVENT = struct.Struct("=Hi")
 """The first frame of a report. pyzmq's own decoder imports asyncio, and is ten times slower."""
-_NO_USERS: dict[bytes, bytes] = {}
+_NO_USERS: dict[bytes, bytes | int] = {}
 REPORTED = (
     zmq.EVENT_ACCEPTED
     | zmq.EVENT_ACCEPT_FAILED

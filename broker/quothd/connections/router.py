@@ -59,13 +59,14 @@ def wait_for_input(sockets: list[zmq.Socket[bytes]], fd: int, milliseconds: int)
 
 @_compiled
 def receive_messages(
-    socket: zmq.Socket[bytes], users: Mapping[bytes, bytes]
+    socket: zmq.Socket[bytes], users: Mapping[bytes, bytes | int]
 ) -> tuple[list[list[Frame]], dict[int, Sender], bool]:
     """Return the frames of messages that have come, without waiting, and True if no message is left.
 
-    Large frames stay in libzmq's memory. users: the keys of known clients by route. The senders of the other
-    messages are returned, too, by the number of the message, and those of messages that came with another key
-    than their route has: the route does not tell who a client is, since clients may choose it.
+    Large frames stay in libzmq's memory. users: the keys of known clients by route, or the descriptors of
+    their connections. The senders of the other messages are returned, too, by the number of the message, and
+    those of messages that came from another sender than their route has: the route does not tell who a
+    client is, since clients may choose it.
     """
     messages: list[list[Frame]] = []
     senders: dict[int, Sender] = {}
@@ -122,10 +123,11 @@ def route_of(number: int) -> bytes:
     return b"\0" + (number % NUMBERS).to_bytes(4)
 
 
-def _is_known(frame: zmq.Frame, users: Mapping[bytes, bytes]) -> bool:
-    """Return True if the route belongs to the client whose key came with it. Without keys it always does."""
+def _is_known(frame: zmq.Frame, users: Mapping[bytes, bytes | int]) -> bool:
+    """Return True if the route belongs to the client whose key, or connection, it comes with."""
     user = users.get(frame.bytes)
-    return user == b"" or (user is not None and user == _user_id(frame))
+    descriptor, user_id = _sender(frame)
+    return user is not None and user == (descriptor if isinstance(user, int) else user_id)
 
 
 def _sender(frame: zmq.Frame) -> Sender:

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import ipaddress
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -28,15 +29,17 @@ from quothd.keys.authentication import Authentication
 from quothd.keys.self_test import Endpoints
 from quothd.service.ipc_access import bind_with_access
 from quothd.service.log_events import note
+from quothlog.storage.clock import Clock
 from quothwire.errors import error
 from quothwire.protocol import announcement
 
 HANDSHAKE_MS = 2_500
 """Clients allow half a second more: they have to see that the broker has ended a handshake, which tells a
 client with a wrong key from a broker that is stopped."""
-RECEIVED_MAX = 16
+RECEIVED_MAX = 32
 """Requests of a connection that libzmq receives ahead. The front end has to take them even if the connection
 has ended meanwhile. With 64 a publish costs the same, with 4 it costs a third more."""
+CLOSING_S = 0.05
 _TRIES = 20
 
 
@@ -117,6 +120,8 @@ def open_sockets(
         router.set(zmq.MAXMSGSIZE, config.frame_bytes_max)
         router.set(zmq.AFFINITY, REQUESTS_AFFINITY)
         router.set(zmq.ROUTER_MANDATORY, 1)
+        if not config.server_key:  # else libzmq keeps all messages under an identity that is taken, for ever
+            router.set(zmq.ROUTER_HANDOVER, 1)
         authentication.secure((router, publisher.remote))
         monitor = Monitor(context, router)  # before the first connection
         _bind_beside(router, publisher.local, inproc, config)
@@ -133,6 +138,25 @@ def open_sockets(
             router.close()
         publisher.close()
         raise
+
+
+def bind_again(router: zmq.Socket[bytes], urls: Sequence[str], config: Config, clock: Clock) -> None:
+    """Close endpoints and open them again, which ends their connections. The clients connect again.
+
+    Raises OSError if that takes too long, or another program has taken a port.
+    """
+    for url in urls:
+        router.unbind(url)
+    for url in urls:
+        router.set(zmq.IPV6, int("[" in url))
+        for left in reversed(range(_TRIES)):
+            try:
+                bind_with_access(partial(_bind, router), url, config)
+                break
+            except OSError:
+                if not left:
+                    raise
+                clock.sleep(CLOSING_S)  # libzmq closes the endpoint in its own thread
 
 
 def _next_client(context: zmq.Context[zmq.Socket[bytes]], router: zmq.Socket[bytes], inproc: str) -> bytes:

@@ -27,7 +27,7 @@ from quothd.connections.router import ReplyQueue, receive_messages, send_message
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
-from quothd.frontend.endpoints import Sockets
+from quothd.frontend.endpoints import Sockets, bind_again
 from quothd.keys.authentication import Authentication
 from quothd.requests.pending_request import RefusedRequest, open_request
 from quothd.service.log_events import note
@@ -208,6 +208,8 @@ class FrontEnd:
             self._authentication.tick(now)
             if self._wanted:
                 self._configure()
+            if self._connections.is_clogged(now):
+                self._reset_connections(now)
             dues = (
                 self._dispatcher.tick(now),
                 self._replies.next_try(),
@@ -308,6 +310,12 @@ class FrontEnd:
             self.announcer.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
             done.set_result(None)
+
+    def _reset_connections(self, now: float) -> None:
+        """End all connections, since libzmq keeps too many that have ended."""
+        note("connections_reset", count=self._connections.gauges()["connections"])
+        bind_again(self._socket, self.bound.urls[:-1], self._dispatcher.config, self._clock)
+        self._connections.forget_all(now)
 
     def _refuse_configurations(self) -> None:
         """Answer the configurations that came too late. Two threads may do this at the same time."""

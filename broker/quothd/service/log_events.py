@@ -54,6 +54,9 @@ EVENTS: dict[str, LogEvent] = {
     "front_end_stalled": LogEvent(INFO, "a disk stalls the front end: another thread takes over"),
     "stalled_work_failed": LogEvent(ERROR, "work that a disk had stalled has failed"),
     "stall_guard_missing": LogEvent(WARNING, "no thread watches the front end: others do all disk work"),
+    "connections_reset": LogEvent(
+        WARNING, "libzmq keeps too many connections that have ended: all are ended, and clients connect again"
+    ),
     "connection_ended": LogEvent(
         WARNING, "the broker has ended connections: too many, silent, revoked, or with too much memory"
     ),

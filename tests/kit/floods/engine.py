@@ -47,7 +47,8 @@ class Plan(NamedTuple):
 
     chunks: make what is sent on a new connection. kind: the type of socket that a handshake before that
     claims, empty for no handshake. connections: so many are kept open. receive_buffer: bytes that the system
-    takes, 0 for its default. announcements: the connections go to the socket of the announcements.
+    takes, 0 for its default. announcements: the connections go to the socket of the announcements. identity:
+    all of them claim it; empty for none.
     """
 
     chunks: Callable[[], Iterable[bytes]]
@@ -57,6 +58,7 @@ class Plan(NamedTuple):
     end: End = End.NEVER
     receive_buffer: int = 0
     announcements: bool = False
+    identity: bytes = b""
 
 
 class Connection:
@@ -69,7 +71,7 @@ class Connection:
         self._chunks = iter(plan.chunks())
         self._answer = bytearray()
         self.is_open = not plan.kind
-        self.left: memoryview | None = memoryview(opening(plan.kind))
+        self.left: memoryview | None = memoryview(opening(plan.kind, Identity=plan.identity))
         self.events = 0
         if self.is_open:
             self._go_on()

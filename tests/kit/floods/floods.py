@@ -98,6 +98,12 @@ def subscriptions() -> Plan:
     return Plan(chunks, b"SUB", end=End.CLOSED, announcements=True)
 
 
+def namesakes() -> Plan:
+    """Send large messages on connections that claim the same identity, and go."""
+    sent = message([b"", b"ping", bytes(2**20)]) * 8
+    return Plan(once(sent), connections=4, end=End.RESET, identity=b"the same")
+
+
 # -- messages without end -----------------------------------------------------------------------------------
 
 
@@ -201,6 +207,7 @@ FLOODS: dict[str, Callable[[], Plan]] = {
         noise,
         churn,
         subscriptions,
+        namesakes,
         small_parts,
         large_parts,
         unread,

@@ -134,17 +134,51 @@ def test_a_client_that_ends_within_a_message_leaves_the_others_working(
         works(fast)
 
 
-def test_a_second_client_with_the_same_identity_gets_no_reply(peers: Peers, broker: BrokerProcess) -> None:
-    first = peers.fast(broker, identity=b"the same")
-    first.publish("identity", [b"x"])
-    second = peers.fast(broker, identity=b"the same")
-    for _ in range(20):
-        second.send_fetch("identity", 0)
-        assert first.fetch("identity", 0).values == [b"x"]
-    assert second.is_silent(0.1)
-    first.close()
-    third = peers.fast(broker, identity=b"another")
-    works(third)
+def test_a_second_client_with_the_same_identity_takes_the_place_of_the_first_one(
+    broker: BrokerProcess, fast: FastPeer
+) -> None:
+    with handshaken(broker, Identity=b"the same") as first:
+        ping(first)
+        with handshaken(broker, Identity=b"the same") as second:
+            ping(second)
+            assert ends(first)
+            ping(second)
+    works(fast)
+
+
+@needs_proc
+def test_connections_with_the_same_identity_leave_no_memory_behind(
+    broker: BrokerProcess, fast: FastPeer
+) -> None:
+    """libzmq reads no message of a connection whose identity is taken, unless the later one takes it over."""
+    works(fast)
+    before = resident_bytes(broker.pid)
+    sent = message([b"", b"ping", bytes(2**20)]) * 20
+    for _ in range(10):
+        with handshaken(broker, Identity=b"the same") as connection, suppress(ConnectionError):
+            connection.sendall(sent)
+    works(fast)
+    eventually(lambda: resident_bytes(broker.pid) < before + 100 * 2**20, "memory is given back")
+
+
+@needs_proc
+def test_connections_that_libzmq_does_not_close_keep_no_client_out(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    """It does not notice their ends: their messages have no room, and no route on which they are read."""
+    broker = start_broker(connections_max=64)
+    opened = descriptors(broker.pid)
+    with ExitStack() as stack:
+        namesakes = [stack.enter_context(handshaken(broker, Identity=b"the same")) for _ in range(60)]
+        for connection in namesakes:
+            connection.sendall(message([b"", b"ping"]) * 100)
+    assert descriptors(broker.pid) > opened + 50, "libzmq has been mended: it closes them all"
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(raw(broker))
+        broker.wait_for("event=connections_reset")
+    works(peers.fast(broker))
+    eventually(lambda: descriptors(broker.pid) < opened + 20, "all of them are closed")
 
 
 FIRST = 0x6B8B4567

@@ -20,12 +20,12 @@ from kit.floods.good_client import TOPIC
 from kit.machine.processes import needs_proc
 from kit.scale import long_form, times
 
-USUAL = {"subscriptions", "small_parts", "unread", "waits", "topics"}
+USUAL = {"subscriptions", "namesakes", "small_parts", "unread", "waits", "topics"}
 """Floods that are tried one by one each time: those that have killed or frozen a broker."""
 LARGE_SLOW_S = 0.06
 """A p99 that is good enough while the I/O thread copies batches of 8 MiB, on the core of the broker."""
 TOGETHER_SLOW_S = 0.6
-"""A p99 that is good enough while seventeen floods compete for the core of the broker."""
+"""A p99 that is good enough while eighteen floods compete for the core of the broker."""
 LOGGED_PER_S = 50
 """Lines that the broker may log, whatever an attacker does."""
 
