@@ -40,6 +40,8 @@ QUEUED_MAX = 64
 """Replies that libzmq holds for one client. Its default lets a client that does not read hold a gigabyte."""
 LOOK_ABOVE_BYTES = 2**20
 """With more than this in the queue, each reply asks the kernel what has left: 10 us."""
+COUNTED_BYTES = 2**20
+"""After so many bytes of messages, `count` is due."""
 SILENCE_S = 10.0
 """A connection whose host acknowledges none of its replies for so long is ended."""
 Frame = bytes | memoryview
@@ -133,6 +135,13 @@ class Connection:
             self.held += size
 
     # -- the front end --------------------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """Replace the sum of its messages, which is an estimate, by the kernel's counter."""
+        self.received, self.uncounted = self.received + self.uncounted, 0
+        received = self.socket.received()
+        if received is not None:
+            self.received = received
 
     def queue(self, size: int, now: float) -> None:
         """Take note that libzmq has taken a large reply, whose bytes are held.

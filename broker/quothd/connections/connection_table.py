@@ -7,6 +7,7 @@ ended when
     it takes no replies      for `SILENCE_S`
     memory is short          the one that holds most of it, in replies or in a message that has no end
     a quota is used up       the newest one of its client, `GOODBYE_S` after its first request is refused
+    its route is taken       by a later one, which has the same identity
 
 Its client connects again and goes on, if it is able to.
 """
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import islice
 
 import zmq
 
@@ -33,6 +33,8 @@ from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
 from quothd.connections.route_guard import RouteGuard
+from quothd.connections.stuck import StuckConnections
+from quothd.service.log_events import note
 from quothwire.protocol.messages import FETCH_BYTES_MAX
 
 REPLIES_PART = 4
@@ -45,20 +47,15 @@ LOCAL_MAX = 1_000
 """Connections inside the process that the table keeps, whether they have ended or not."""
 GOODBYE_S = 1.0
 """So long a client may take to read why its connection is ended."""
-STUCK_S, STUCK_MAX = 5.0, 100
-"""libzmq may take so long to close a connection that has ended. For no more than so many, or a quarter of
-all, it may take longer."""
-COUNTED_BYTES = 2**20
-"""After so many bytes of messages, `count` is due."""
 
 
 class ConnectionTable:
     """The connections by route and by descriptor. Owned by the front end's thread.
 
-    routes: the connections that have sent a message. users: the keys of their clients, or
-    their descriptors, for `receive_messages`. met: called with each of them at its first message; it is ended soon if it has a
-    problem then. left: called with each of them that has ended. connections_max: more are ended.
-    guard: of the routes. watch: the memory of the process.
+    routes: the connections that have sent a message. users: the keys of their clients, or their descriptors,
+    for `receive_messages`. met: called with each of them at its first message; it is ended soon if it has a
+    problem then. left: called with each of them that has ended. reset: closes all but those inside the
+    process. connections_max: more are ended. guard: of the routes. watch: the memory of the process.
 
     Where clients have keys, messages from inside the process are looked at one by one: no other client may
     come under such a route.
@@ -73,6 +70,7 @@ class ConnectionTable:
         counters: Counter[str],
         met: Callable[[Connection], bool],
         left: Callable[[Connection], None],
+        reset: Callable[[], None],
     ) -> None:
         self.connections_max = config.connections_max
         self.watch = watch
@@ -87,7 +85,8 @@ class ConnectionTable:
         self._unproven: dict[int, Accepted] = {}
         self._queued: dict[Connection, None] = {}
         self._refused: dict[Connection, float] = {}
-        self._stuck: dict[int, float] = {}
+        self._stuck = StuckConnections(config.connections_max)
+        self._reset, self._is_reset = reset, False
         self._guard = guard
         self._look_at = self._now = 0.0
         self._local: dict[Connection, None] = {}
@@ -202,13 +201,6 @@ class ConnectionTable:
         found = self.routes.get(route)
         return found if found is not None else Connection(self._memory, route)
 
-    def count(self, connection: Connection) -> None:
-        """Replace the sum of a connection's messages, which is an estimate, by the kernel's counter."""
-        connection.received, connection.uncounted = connection.received + connection.uncounted, 0
-        received = connection.socket.received()
-        if received is not None:
-            connection.received = received
-
     # -- reports of libzmq ----------------------------------------------------------------------------------
 
     def take_events(self, now: float) -> bool:
@@ -220,6 +212,8 @@ class ConnectionTable:
                 self._accept(value, now)
             elif event == zmq.EVENT_DISCONNECTED:
                 self._disconnect(value)
+            elif event == zmq.EVENT_LISTENING:
+                self._listen()
             elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._ends.note_failure(event, value, now)
         if taken < EVENTS_MAX:
@@ -240,7 +234,7 @@ class ConnectionTable:
 
     def _disconnect(self, descriptor: int) -> None:
         self._unproven.pop(descriptor, None)
-        self._stuck.pop(descriptor, None)
+        self._stuck.remove(descriptor)
         accepted = self._accepted.pop(descriptor, None)
         if accepted is not None and accepted.connection is not None:
             self._forget(accepted.connection)
@@ -256,23 +250,18 @@ class ConnectionTable:
         connection.is_gone = True
         self._left(connection)
 
-    def is_clogged(self, now: float) -> bool:
-        """Return True if there are too many connections that have ended and that libzmq does not close.
+    def _reset_all(self) -> None:
+        """End all connections but those inside the process."""
+        note("connections_reset", count=len(self._accepted))
+        self._is_reset = True
+        self._reset()
 
-        It does not notice the end of a connection for whose messages it has no room. That stays so if it has
-        given the identity of the connection to a later one.
-        """
-        most = min(STUCK_MAX, self.connections_max // 4)
-        if len(self._stuck) <= most:
-            return False
-        return now - next(islice(self._stuck.values(), most, None)) > STUCK_S
-
-    def forget_all(self, now: float) -> None:
-        """Forget all connections but those inside the process: libzmq has closed them, without reports."""
-        while self.take_events(now):
-            pass
-        for descriptor in [*self._accepted]:
-            self._disconnect(descriptor)
+    def _listen(self) -> None:
+        """Forget the connections from before a reset, whose ends libzmq does not report."""
+        if self._is_reset:
+            self._is_reset = False
+            for descriptor in [*self._accepted]:
+                self._disconnect(descriptor)
 
     # -- replies that are not taken -------------------------------------------------------------------------
 
@@ -295,13 +284,27 @@ class ConnectionTable:
     def tick(self, now: float) -> float | None:
         """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
-        while self._departed:  # they had ended before their messages came
-            self._forget(self._departed.pop())
-        self._end_refused(now)
+        if self._stuck.are_too_many(now):
+            self._reset_all()
         if self._guard.is_ahead(now):
             self._end_unproven(now)
+        if not (self._queued or self._refused or self._departed or self._holders.ended):
+            return self._guard.next_probe()
+        dues = self._guard.next_probe(), self._end_due(now), self._look_at_queued(now)
+        return min((due for due in dues if due is not None), default=None)
+
+    def _end_due(self, now: float) -> float | None:
+        """Forget or end what has to go; returns the time of the next call."""
+        while self._departed:  # they had ended before their messages came
+            self._forget(self._departed.pop())
         while self._holders.ended:
             self._ends.note(self._holders.ended.popleft().socket, "memory", now)
+        self._end_refused(now)
+        return next(iter(self._refused.values()), None)
+
+    def _look_at_queued(self, now: float) -> float | None:
+        """Learn which replies have left, and end the connections that take none; returns the time of the
+        next call."""
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             for connection in [*self._queued]:
@@ -309,9 +312,7 @@ class ConnectionTable:
                 accepted = self._accepted.get(connection.socket.descriptor)
                 if accepted is not None and connection.silence(now) > SILENCE_S:
                     self._end(accepted, "silent", now)
-        look_at, refused = self._look_at if self._queued else None, next(iter(self._refused.values()), None)
-        dues = look_at, refused, self._guard.next_probe()
-        return min((due for due in dues if due is not None), default=None)
+        return self._look_at if self._queued else None
 
     def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
         """Ask the kernel which of the replies to a connection have left; see `Connection.look`."""
@@ -345,6 +346,6 @@ class ConnectionTable:
                 self._end(accepted, "quota", now)
 
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
-        self._stuck[accepted.socket.descriptor] = now
+        self._stuck.add(accepted.socket.descriptor, now)
         if accepted.end():
             self._ends.note(accepted.socket, reason, now)

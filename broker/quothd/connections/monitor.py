@@ -15,7 +15,8 @@ _EVENT = struct.Struct("=Hi")
 """The first frame of a report. pyzmq's own decoder imports asyncio, and is ten times slower."""
 _NO_USERS: dict[bytes, bytes | int] = {}
 REPORTED = (
-    zmq.EVENT_ACCEPTED
+    zmq.EVENT_LISTENING
+    | zmq.EVENT_ACCEPTED
     | zmq.EVENT_ACCEPT_FAILED
     | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH

@@ -20,8 +20,8 @@ from quothd.access.audit import AuditTrail
 from quothd.access.clients_file import ClientTable
 from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
-from quothd.connections.connection import TIGHT_REPLY_BYTES, Connection, Frame
-from quothd.connections.connection_table import COUNTED_BYTES, ConnectionTable
+from quothd.connections.connection import COUNTED_BYTES, TIGHT_REPLY_BYTES, Connection, Frame
+from quothd.connections.connection_table import ConnectionTable
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.router import ReplyQueue, receive_messages, send_message, wait_for_input
 from quothd.datadir.catalog import Catalog
@@ -109,7 +109,8 @@ class FrontEnd:
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
         around = guard, memory, monitor, self._counters, self._access.meet, self._take_left
-        self._connections = table = ConnectionTable(config, *around)
+        reset = partial(bind_again, socket, self.bound.urls[:-1], config, clock)
+        self._connections = table = ConnectionTable(config, *around, reset)
         authentication.revoked = table.end_users
         ways = partial(send_message, socket), table.of, table.queue
         self._replies = ReplyQueue(*ways, self._counters, clock.monotonic)
@@ -208,8 +209,6 @@ class FrontEnd:
             self._authentication.tick(now)
             if self._wanted:
                 self._configure()
-            if self._connections.is_clogged(now):
-                self._reset_connections(now)
             dues = (
                 self._dispatcher.tick(now),
                 self._replies.next_try(),
@@ -220,8 +219,7 @@ class FrontEnd:
             wait = min(due for due in dues if due is not None) - now
             more = not self._outbox.leave() or more
             timeout = 0 if more else max(0, int(wait * 1_000) + 1)
-            found = wait_for_input(sockets, self._outbox.fd, timeout)
-            has_requests, has_reports, is_woken = found
+            has_requests, has_reports, is_woken = wait_for_input(sockets, self._outbox.fd, timeout)
             self._outbox.attend(readable=is_woken)
             self._take_events(monotonic() + TURN_S)
             more = has_reports and self._connections.take_events(monotonic())
@@ -250,8 +248,7 @@ class FrontEnd:
                 route = bytes(frames[0])
                 if senders and row in senders and not connections.meet(route, senders[row], now):
                     continue
-                connection = connections.routes.get(route)
-                if connection is None or connection.is_gone:
+                if (connection := connections.routes.get(route)) is None or connection.is_gone:
                     continue
                 if connection.queued and (connections.is_tight or connection.held > TIGHT_REPLY_BYTES):
                     connections.look(connection, now)
@@ -268,7 +265,7 @@ class FrontEnd:
             return
         connection.uncounted += request.size
         if connection.uncounted > COUNTED_BYTES:
-            self._connections.count(connection)
+            connection.count()
         try:
             if self._connections.watch.is_short and request.operation in NEEDS_MEMORY:
                 raise error("busy", "the broker has little memory left")
@@ -310,12 +307,6 @@ class FrontEnd:
             self.announcer.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
             done.set_result(None)
-
-    def _reset_connections(self, now: float) -> None:
-        """End all connections, since libzmq keeps too many that have ended."""
-        note("connections_reset", count=self._connections.gauges()["connections"])
-        bind_again(self._socket, self.bound.urls[:-1], self._dispatcher.config, self._clock)
-        self._connections.forget_all(now)
 
     def _refuse_configurations(self) -> None:
         """Answer the configurations that came too late. Two threads may do this at the same time."""

@@ -12,6 +12,7 @@ from quothd.connections.connection import FRAME_BYTES, LEAST_REPLY_BYTES, Connec
 from quothd.requests.text_responder import TextResponder
 from quothwire import batch
 from quothwire.errors import QuothError, error
+from quothwire.native import compiled
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Call, Frames
 from quothwire.protocol.messages import (
@@ -186,6 +187,7 @@ class RefusedRequest(Exception):
         self.has_envelope = has_envelope
 
 
+@compiled("quothd._native.requests")
 def open_request(frames: list[Frame], connection: Connection) -> PendingRequest:
     """Return the request in a message of a connection; its topic is "" for one about the broker.
 

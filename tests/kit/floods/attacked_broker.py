@@ -18,6 +18,7 @@ from kit.floods.floods import BIG, FETCHED_BYTES, GROUPED, LIMITED, SLOW, STAGED
 from kit.floods.good_client import TOPIC
 from kit.floods.measuring import GoodClient, Interval, Latency, MemoryWatch, good_client, memory_of
 from kit.machine.processes import descriptors, resident_bytes
+from quothd.connections.stuck import STUCK_MAX
 from quothwire.protocol.group_messages import OpenGroup
 from quothwire.protocol.messages import CreateTopic
 
@@ -27,8 +28,9 @@ SETTLED_S = 10.0
 """Time within which memory and descriptors are given back once the attackers are gone."""
 KEPT_BYTES = 128 * 2**20
 """Memory that a broker may keep afterwards: the heaps of its threads keep 64 MiB each at their ends."""
-OPEN_MORE = 10
-"""Descriptors that may be open then and were not before: topics open and hibernate all the time."""
+OPEN_MORE = STUCK_MAX + 10
+"""Descriptors that may be open then and were not before: those of connections that libzmq does not close, and
+of topics, which open and hibernate all the time."""
 KEPT_ON_DISK = 64 * 2**20
 """Size of the topics that publishes go to, so that they do not fill the disk."""
 WARM = 50

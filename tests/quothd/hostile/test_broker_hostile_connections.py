@@ -165,7 +165,7 @@ def test_connections_with_the_same_identity_leave_no_memory_behind(
 def test_connections_that_libzmq_does_not_close_keep_no_client_out(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """It does not notice their ends: their messages have no room, and no route on which they are read."""
+    """Their messages have no room, and no route on which they are read, so libzmq looks at them no more."""
     broker = start_broker(connections_max=64)
     opened = descriptors(broker.pid)
     with ExitStack() as stack:

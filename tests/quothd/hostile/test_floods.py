@@ -66,7 +66,6 @@ def test_a_flood_leaves_the_broker_within_its_bounds_and_a_good_client_at_work(
 def test_all_floods_together_leave_the_broker_within_its_bounds_and_a_good_client_at_work(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    """For seconds. In five minutes, the long form, the peak goes beyond the limit: see broker/DESIGN.md."""
     broker = start_broker(**BOUNDED)
     peer = peers.fast(broker)
     with attacked(broker, peer) as under:
