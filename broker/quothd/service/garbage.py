@@ -37,6 +37,5 @@ class GarbageFreezer:
 
 def shorten_collections(monotonic: Callable[[], float]) -> None:
     """Freeze what there is, and from now on what survives. For a process of the broker's own."""
-    gc.collect()
     gc.freeze()
     gc.callbacks.append(GarbageFreezer(monotonic))

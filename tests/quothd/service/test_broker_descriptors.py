@@ -139,7 +139,8 @@ def test_connections_beyond_the_descriptors_wait_and_the_others_get_answers(
     assert isinstance(late.call(Ping()), Pong)
     eventually(lambda: counted(late, "scrub_rounds") > rounds, "another round is done")
     assert [one.value for one in late.read_all("open")] == [b"before", *[b"during"] * 100]
-    assert "front_end" not in broker.stderr
+    assert "front_end_short" not in broker.stderr
+    assert "front_end_failed" not in broker.stderr
 
 
 def test_a_lack_of_descriptors_in_the_front_end_ends_no_broker(
