@@ -77,7 +77,7 @@ class ConnectionTable:
         self._memory = ReplyMemory(config.memory_max // REPLIES_PART)
         self._has_keys = bool(config.server_key)
         self.users: dict[bytes, bytes | int] = {}
-        self.monitor = monitor
+        self.monitor, self._guard = monitor, guard
         self._counters = counters
         self._met, self._left = met, left
         self.routes: dict[bytes, Connection] = {}
@@ -87,7 +87,6 @@ class ConnectionTable:
         self._refused: dict[Connection, float] = {}
         self._stuck = StuckConnections(config.connections_max)
         self._reset, self._is_reset = reset, False
-        self._guard = guard
         self._look_at = self._now = 0.0
         self._local: dict[Connection, None] = {}
         self._departed: list[Connection] = []
@@ -288,10 +287,14 @@ class ConnectionTable:
             self._reset_all()
         if self._guard.is_ahead(now):
             self._end_unproven(now)
-        if not (self._queued or self._refused or self._departed or self._holders.ended):
-            return self._guard.next_probe()
-        dues = self._guard.next_probe(), self._end_due(now), self._look_at_queued(now)
-        return min((due for due in dues if due is not None), default=None)
+        due = self._guard.next_probe()
+        if self._refused or self._departed or self._holders.ended:
+            due = _earlier(due, self._end_due(now))
+        if self._queued:
+            if now >= self._look_at:
+                self._look_at_queued(now)
+            due = _earlier(due, self._look_at)
+        return due
 
     def _end_due(self, now: float) -> float | None:
         """Forget or end what has to go; returns the time of the next call."""
@@ -302,17 +305,14 @@ class ConnectionTable:
         self._end_refused(now)
         return next(iter(self._refused.values()), None)
 
-    def _look_at_queued(self, now: float) -> float | None:
-        """Learn which replies have left, and end the connections that take none; returns the time of the
-        next call."""
-        if now >= self._look_at:
-            self._look_at = now + LOOK_S
-            for connection in [*self._queued]:
-                self.look(connection, now)
-                accepted = self._accepted.get(connection.socket.descriptor)
-                if accepted is not None and connection.silence(now) > SILENCE_S:
-                    self._end(accepted, "silent", now)
-        return self._look_at if self._queued else None
+    def _look_at_queued(self, now: float) -> None:
+        """Learn which replies have left, and end the connections that take none."""
+        self._look_at = now + LOOK_S
+        for connection in [*self._queued]:
+            self.look(connection, now)
+            accepted = self._accepted.get(connection.socket.descriptor)
+            if accepted is not None and connection.silence(now) > SILENCE_S:
+                self._end(accepted, "silent", now)
 
     def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
         """Ask the kernel which of the replies to a connection have left; see `Connection.look`."""
@@ -349,3 +349,10 @@ class ConnectionTable:
         self._stuck.add(accepted.socket.descriptor, now)
         if accepted.end():
             self._ends.note(accepted.socket, reason, now)
+
+
+def _earlier(due: float | None, other: float | None) -> float | None:
+    """Return the earlier one of two times, None if there is none."""
+    if due is None or (other is not None and other < due):
+        return other
+    return due
