@@ -308,7 +308,10 @@ def send_message(socket, frames):
             return False
     if has_small_end:
         return send(<void *><uintptr_t>address, last, DONTWAIT)
-    _zmq.Socket.send(socket, last, DONTWAIT, False)
+    try:
+        _zmq.Socket.send(socket, last, DONTWAIT, False)
+    except zmq.Again:
+        return False
     return True
 
 

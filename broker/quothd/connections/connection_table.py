@@ -54,8 +54,8 @@ class ConnectionTable:
 
     routes: the connections that have sent a message. users: the keys of their clients, or their descriptors,
     for `receive_messages`. met: called with each of them at its first message; it is ended soon if it has a
-    problem then. left: called with each of them that has ended. reset: closes all but those inside the
-    process. connections_max: more are ended. guard: of the routes. watch: the memory of the process.
+    problem then. left: called with each of them that has ended. reset: closes all over TCP. connections_max:
+    more are ended. guard: of the routes. watch: the memory of the process.
 
     Where clients have keys, messages from inside the process are looked at one by one: no other client may
     come under such a route.
@@ -141,7 +141,8 @@ class ConnectionTable:
                 self._end(accepted, "identity", now)
             return False
         if found is not None:
-            self._lose_route(found)
+            self._forget(found)
+            self._end_connection(found, "identity", now)  # libzmq takes no message from it any more
         socket = accepted.socket if accepted is not None else AcceptedSocket(descriptor)
         connection = Connection(self._memory, route, socket, user_id)
         if accepted is not None:
@@ -163,14 +164,6 @@ class ConnectionTable:
         if connection.problem is not None:
             self._refused[connection] = now + GOODBYE_S
         return True
-
-    def _lose_route(self, connection: Connection) -> None:
-        """Forget a connection whose route belongs to a later one now: libzmq takes no message from it."""
-        self._forget(connection)
-        accepted = self._accepted.get(connection.socket.descriptor)
-        if accepted is not None and accepted.connection is connection:
-            accepted.end()
-            self._unproven[connection.socket.descriptor] = accepted
 
     def _meet_local(self, connection: Connection) -> None:
         """Note a connection inside the process, the end of which libzmq does not report.
@@ -230,6 +223,8 @@ class ConnectionTable:
         if len(self._accepted) > self.connections_max:
             oldest = next(iter(self._unproven))
             self._end(self._unproven.pop(oldest), "too_many", now)  # its number is free once libzmq says so
+            for accepted in self._stuck.closed(self._accepted, now):
+                self._end(accepted, "closed", now)
 
     def _disconnect(self, descriptor: int) -> None:
         self._unproven.pop(descriptor, None)
@@ -250,7 +245,7 @@ class ConnectionTable:
         self._left(connection)
 
     def _reset_all(self) -> None:
-        """End all connections but those inside the process."""
+        """End all connections over TCP."""
         note("connections_reset", count=len(self._accepted))
         self._is_reset = True
         self._reset()
@@ -259,7 +254,7 @@ class ConnectionTable:
         """Forget the connections from before a reset, whose ends libzmq does not report."""
         if self._is_reset:
             self._is_reset = False
-            for descriptor in [*self._accepted]:
+            for descriptor in [one for one, found in self._accepted.items() if found.socket.peer]:
                 self._disconnect(descriptor)
 
     # -- replies that are not taken -------------------------------------------------------------------------
@@ -283,7 +278,7 @@ class ConnectionTable:
     def tick(self, now: float) -> float | None:
         """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
-        if self._stuck.are_too_many(now):
+        if not self._is_reset and self._stuck.are_too_many(now):
             self._reset_all()
         if self._guard.is_ahead(now):
             self._end_unproven(now)
@@ -301,7 +296,10 @@ class ConnectionTable:
         while self._departed:  # they had ended before their messages came
             self._forget(self._departed.pop())
         while self._holders.ended:
-            self._ends.note(self._holders.ended.popleft().socket, "memory", now)
+            accepted = self._holders.ended.popleft()
+            self._ends.note(accepted.socket, "memory", now)
+            if self._accepted.get(accepted.socket.descriptor) is accepted:
+                self._stuck.add(accepted.socket.descriptor, now)
         self._end_refused(now)
         return next(iter(self._refused.values()), None)
 
@@ -310,9 +308,8 @@ class ConnectionTable:
         self._look_at = now + LOOK_S
         for connection in [*self._queued]:
             self.look(connection, now)
-            accepted = self._accepted.get(connection.socket.descriptor)
-            if accepted is not None and connection.silence(now) > SILENCE_S:
-                self._end(accepted, "silent", now)
+            if connection.silence(now) > SILENCE_S:
+                self._end_connection(connection, "silent", now)
 
     def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
         """Ask the kernel which of the replies to a connection have left; see `Connection.look`."""
@@ -341,13 +338,16 @@ class ConnectionTable:
         """End the connections that are beyond a quota, and have had time to read that."""
         for connection in [one for one, due in self._refused.items() if due <= now]:
             del self._refused[connection]
-            accepted = self._accepted.get(connection.socket.descriptor)
-            if accepted is not None and accepted.connection is connection:
-                self._end(accepted, "quota", now)
+            self._end_connection(connection, "quota", now)
+
+    def _end_connection(self, connection: Connection, reason: str, now: float) -> None:
+        accepted = self._accepted.get(connection.socket.descriptor)
+        if accepted is not None and accepted.connection is connection:
+            self._end(accepted, reason, now)
 
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
         self._stuck.add(accepted.socket.descriptor, now)
-        if accepted.end():
+        if accepted.end(now):
             self._ends.note(accepted.socket, reason, now)
 
 

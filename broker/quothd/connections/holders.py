@@ -13,7 +13,9 @@ from quothd.connections.kernel import AcceptedSocket
 LEAST_HELD_BYTES = 2**16
 """A connection that holds less is not ended for lack of memory."""
 IDLE_S = 0.2
-"""A connection that holds less is looked at again after so long. Each look takes 5 us, and there are many."""
+"""A connection that holds less is looked at again after so long. Each look takes 2 us, and there are many."""
+FREEING_S = 1.0
+"""libzmq may take so long to free what a connection held that was ended."""
 
 
 @dataclass(slots=True)
@@ -21,7 +23,7 @@ class Accepted:
     """A connection that libzmq has accepted. connection: None until its first message.
 
     earliest: see `RouteGuard.accept`. is_idle: it held little when all connections were looked at. is_ended:
-    the broker has ended it, or its client did before the broker could.
+    the broker has ended it, or its client did before the broker could; ended_at: when.
     """
 
     socket: AcceptedSocket
@@ -29,6 +31,7 @@ class Accepted:
     connection: Connection | None = None
     is_idle: bool = False
     is_ended: bool = False
+    ended_at: float = -inf
 
     @property
     def unread(self) -> int:
@@ -38,9 +41,9 @@ class Accepted:
             return 0
         return received - (connection.received + connection.uncounted if connection is not None else 0)
 
-    def end(self) -> bool:
+    def end(self, now: float) -> bool:
         """End it; its messages that are not taken yet will be dropped. False if its client has ended it."""
-        self.is_ended = True
+        self.is_ended, self.ended_at = True, now
         if self.connection is not None:
             self.connection.is_gone = True
         return self.socket.end()
@@ -77,32 +80,34 @@ class MemoryHolders:
         """End the connections that hold most memory, until that is so many bytes; returns how many it was.
 
         A message of many small frames takes a multiple of its bytes, so that more may become free. The system
-        does not count what comes over ipc: without a better candidate, all of these connections are ended.
+        does not count what comes over ipc: without a better candidate, also among those that were
+        ended just now, all of these connections are ended.
         """
         everyone = [*self._accepted.values()]
-        freed = 0
-        for held, accepted in self._largest_first(everyone, now):
-            freed += held
-            self._end(accepted)
-            if freed >= size:
-                break
-        if not freed:
-            for accepted in everyone:
-                if not accepted.socket.peer:
-                    self._end(accepted)
-        return freed
-
-    def _largest_first(self, everyone: list[Accepted], now: float) -> list[tuple[int, Accepted]]:
-        """Return the connections that hold much, and their bytes. Idle ones are looked at now and then."""
         is_full = now >= self._full_at + IDLE_S
-        rows = [(one.held, one) for one in everyone if not one.is_ended and (is_full or not one.is_idle)]
         if is_full:
             self._full_at = now
+        freed = 0
+        for held, accepted in self._largest_first(everyone, is_full=is_full):
+            freed += held
+            self._end(accepted, now)
+            if freed >= size:
+                break
+        if is_full and not freed and not any(now < one.ended_at + FREEING_S for one in everyone):
+            for accepted in everyone:
+                if not accepted.socket.peer and not accepted.is_ended:
+                    self._end(accepted, now)
+        return freed
+
+    def _largest_first(self, everyone: list[Accepted], *, is_full: bool) -> list[tuple[int, Accepted]]:
+        """Return the connections that hold much, and their bytes. is_full: look at idle ones, too."""
+        rows = [(one.held, one) for one in everyone if not one.is_ended and (is_full or not one.is_idle)]
+        if is_full:
             for held, one in rows:
                 one.is_idle = held < LEAST_HELD_BYTES
         large = [row for row in rows if row[0] >= LEAST_HELD_BYTES]
         return sorted(large, key=lambda row: row[0], reverse=True)
 
-    def _end(self, accepted: Accepted) -> None:
-        if accepted.end():
+    def _end(self, accepted: Accepted, now: float) -> None:
+        if accepted.end(now):
             self.ended.append(accepted)

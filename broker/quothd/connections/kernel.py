@@ -24,6 +24,8 @@ from quothwire.native import compiled
 _INFO = struct.Struct("=120x2Q")
 """Of TCP_INFO: bytes that the peer has acknowledged, and bytes that came from it."""
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
+_ESTABLISHED = b"\1"
+"""Of TCP_INFO: the state of a connection that both sides keep open."""
 _TCP = (int(socket.AF_INET), int(socket.AF_INET6))
 _Borrowed = socket.SocketType
 """The base of `socket.socket`, without its enumerations: they take half of the time."""
@@ -66,6 +68,13 @@ class AcceptedSocket(NamedTuple):
         """Return the bytes that have come; None if they are not counted, or the socket is closed."""
         counted = self._counted()
         return counted[1] if counted is not None else None
+
+    def is_closed(self) -> bool:
+        """Return True if the peer of a TCP connection has closed it. False where the system does not tell."""
+        if self.family in _TCP and _TCP_INFO is not None:
+            with suppress(OSError), _borrowed(self.descriptor, self.cookie) as connection:
+                return connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1) != _ESTABLISHED
+        return False
 
     def end(self) -> bool:
         """End the connection; libzmq finds out and closes it. False if it has ended."""

@@ -12,6 +12,7 @@ import errno
 import ipaddress
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -30,7 +31,7 @@ from quothd.keys.self_test import Endpoints
 from quothd.service.ipc_access import bind_with_access
 from quothd.service.log_events import note
 from quothlog.storage.clock import Clock
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 from quothwire.protocol import announcement
 
 HANDSHAKE_MS = 2_500
@@ -140,20 +141,23 @@ def open_sockets(
         raise
 
 
-def bind_again(router: zmq.Socket[bytes], urls: Sequence[str], config: Config, clock: Clock) -> None:
-    """Close endpoints and open them again, which ends their connections. The clients connect again.
+def bind_again(router: zmq.Socket[bytes], urls: Sequence[str], clock: Clock) -> None:
+    """Close those of the endpoints that are on TCP, and open them again. Their clients connect again.
 
-    Raises OSError if that takes too long, or another program has taken a port.
+    Raises OSError or ``bad_setting`` if one cannot be opened within a second: the broker ends then, and a
+    service manager starts it again.
     """
-    for url in urls:
-        router.unbind(url)
-    for url in urls:
+    remote = [url for url in urls if url.startswith("tcp://")]
+    for url in remote:
+        with suppress(zmq.ZMQError):  # it was closed before
+            router.unbind(url)
+    for url in remote:
         router.set(zmq.IPV6, int("[" in url))
         for left in reversed(range(_TRIES)):
             try:
-                bind_with_access(partial(_bind, router), url, config)
+                _bind(router, url)
                 break
-            except OSError:
+            except (OSError, QuothError):
                 if not left:
                     raise
                 clock.sleep(CLOSING_S)  # libzmq closes the endpoint in its own thread

@@ -109,7 +109,7 @@ class FrontEnd:
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
         around = guard, memory, monitor, self._counters, self._access.meet, self._take_left
-        reset = partial(bind_again, socket, self.bound.urls[:-1], config, clock)
+        reset = partial(bind_again, socket, self.bound.urls, clock)
         self._connections = table = ConnectionTable(config, *around, reset)
         authentication.revoked = table.end_users
         ways = partial(send_message, socket), table.of, table.queue

@@ -33,6 +33,8 @@ def pair() -> Iterator[tuple[Socket, Socket]]:
         for one in (router, dealer):
             one.set(zmq.LINGER, 0)
             one.set(zmq.RCVTIMEO, int(DEADLINE_S * 1_000))
+            one.set(zmq.SNDHWM, 100)
+            one.set(zmq.RCVHWM, 100)  # pyzmq waits for ever for room to free more than 1,000 large frames
         router.set(zmq.ROUTER_MANDATORY, 1)
         dealer.set(zmq.ROUTING_ID, b"d")
         router.bind("inproc://router")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import stat
+import socket
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 import zmq
@@ -12,7 +11,8 @@ import zmq
 from kit.broker.peers import Context
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import needs_proc
-from quothd.config.config import Config
+from quothd.connections.holders import Accepted
+from quothd.connections.kernel import accepted_socket
 from quothd.connections.stuck import STUCK_MAX, STUCK_S, StuckConnections
 from quothd.frontend.endpoints import bind_again
 from quothlog.storage.clock import SystemClock
@@ -42,30 +42,51 @@ def test_connections_that_are_closed_in_time_are_never_too_many() -> None:
 
 
 @needs_proc
-def test_endpoints_that_are_opened_again_get_their_clients_back(context: Context, tmp_path: Path) -> None:
-    path = tmp_path / "socket"
+def test_connections_that_their_clients_have_closed_are_found_at_the_second_look() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as stack:
+        table: dict[int, Accepted] = {}
+        clients = []
+        for _ in range(3):
+            clients.append(socket.create_connection(server.getsockname()))
+            accepted = stack.enter_context(server.accept()[0])
+            table[accepted.fileno()] = Accepted(accepted_socket(accepted.fileno()), 0)
+        first, second, third = table.values()
+        stuck = StuckConnections(100)
+        assert stuck.closed(table, 10.0) == []
+        clients[0].close()
+        clients[2].close()
+        eventually(lambda: first.socket.is_closed() and third.socket.is_closed(), "their ends have come")
+        assert not second.socket.is_closed()
+        assert stuck.closed(table, 12.0) == [], "too soon for another look"
+        assert stuck.closed(table, 20.0) == []
+        third.end(21.0)
+        assert stuck.closed(table, 30.0) == [first]
+        clients[1].close()
+
+
+@needs_proc
+def test_endpoints_that_are_opened_again_get_their_clients_back(context: Context) -> None:
+    urls: list[str] = []
     with ExitStack() as stack:
-        router, *clients = (
-            stack.enter_context(context.socket(kind)) for kind in (zmq.ROUTER, *[zmq.DEALER] * 3)
-        )
+        router = stack.enter_context(context.socket(zmq.ROUTER))
+        clients = [stack.enter_context(context.socket(zmq.DEALER)) for _ in range(3)]
         for one in (router, *clients):
             one.set(zmq.LINGER, 0)
             one.set(zmq.RCVTIMEO, int(DEADLINE_S * 1_000))
-        router.bind("tcp://127.0.0.1:*")
-        urls = [router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0"), f"ipc://{path}"]
-        router.bind(urls[1])
+        for _ in range(2):
+            router.bind("tcp://127.0.0.1:*")
+            urls.append(router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0"))
         router.bind("inproc://local")
         for client, url in zip(clients, [*urls, "inproc://local"], strict=True):
             client.connect(url)
             client.send(b"before")
         assert [router.recv_multipart()[1] for _ in clients] == [b"before"] * 3
-        bind_again(router, urls, Config(dir=tmp_path, ipc_mode=0o660), SystemClock())
-        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        bind_again(router, urls, SystemClock())
         answered: set[object] = set()
 
         def reach_all() -> bool:
             for client in clients:
-                client.send(b"again")
+                client.send(b"again", zmq.NOBLOCK)
             while router.poll(50):
                 route, _ = router.recv_multipart()
                 router.send_multipart([route, b"reply"])
