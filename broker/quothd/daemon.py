@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +19,13 @@ from quothd.config.check import ExitStatus, check
 from quothd.config.config import Config
 from quothd.config.sources import Sourced
 from quothd.frontend.loop import LINGER_S
+from quothd.service.allocator import keep_memory
 from quothd.service.descriptors import raise_descriptors
+from quothd.service.garbage import shorten_collections
 from quothd.service.log_events import note
 from quothd.service.log_handler import STDERR, LogWriter, configure
 from quothd.service.sd_notify import Notifier
+from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.text.quantity import format_span
 
@@ -29,6 +33,8 @@ _STOP = frozenset((signal.SIGTERM, signal.SIGINT))
 _ENDED = signal.SIGUSR1
 """Wakes the main thread when the broker has ended by itself. It stays blocked and never ends the process."""
 _AWAITED = frozenset((*_STOP, _ENDED, signal.SIGHUP))
+SWITCH_INTERVAL_S = 0.0005
+"""A computing thread gives way to others ten times as often as by default, which shortens every latency."""
 GRACE_S = 5.0
 """Time to stop beyond `stop_timeout`: for the threads, the last replies and the interpreter."""
 
@@ -57,10 +63,7 @@ class Daemon:
             note("refused", problem=problem)
             return ExitStatus.WRONG
         configure(self._writer, found.config.log_level, found.config.log_format)
-        raise_descriptors()
-        os.umask(found.config.umask)
-        # Blocked before any thread starts: every thread inherits the mask, so only sigwait gets them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+        _set_up_process(found.config)
         try:
             self._start(found.config)
         except (QuothError, OSError, RuntimeError) as problem:
@@ -127,6 +130,17 @@ class Daemon:
             return ExitStatus.FAILED
         note("stopped")
         return ExitStatus.STOPPED if broker.failure is None else ExitStatus.FAILED
+
+
+def _set_up_process(config: Config) -> None:
+    """Set what holds for the whole process. Not before its configuration is known to be right."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    keep_memory()
+    shorten_collections(SystemClock().monotonic)
+    raise_descriptors()
+    os.umask(config.umask)
+    # Blocked before any thread starts: every thread inherits the mask, so only sigwait gets them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
 
 
 def _worth(config: Config) -> str:

@@ -18,15 +18,9 @@ from quothd.config.config import KEYS
 from quothd.config.sources import CHECK_HELP, FILE_HELP, read
 from quothd.daemon import Daemon
 from quothd.service import log_handler, sd_notify
-from quothd.service.allocator import keep_memory
-from quothd.service.garbage import shorten_collections
-from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.text.paths import given_path
 from quothwire.text.suggestion import nearest
-
-SWITCH_INTERVAL_S = 0.0005
-"""A computing thread gives way to others ten times as often as by default, which shortens every latency."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,9 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. For the main thread only."""
     writer, notifier = log_handler.install(), sd_notify.from_environment()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    keep_memory()
-    shorten_collections(SystemClock().monotonic)
     try:
         return Daemon(lambda: read(arguments, os.environ, file), file, writer, notifier).run()
     finally:

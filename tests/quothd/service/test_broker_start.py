@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -24,6 +25,8 @@ from kit.disk.doubles import FaultyDisk
 from kit.machine.ports import free_port
 from kit.scale import times
 from quothd import Broker
+from quothd.config.check import ExitStatus
+from quothd.main import run
 from quothd.threads.outbox import Outbox
 from quothlog import Log
 from quothwire.errors import Conflict, Disconnected
@@ -88,6 +91,14 @@ def test_a_wrong_option_is_refused_with_its_name_and_value(refuse: Refuse) -> No
     assert "did you mean --worker-timeout?" in refuse(WRONG, "--worker-timout", "5")
     said = refuse(WRONG, "--port", "70000")
     assert all(words in said for words in ("--port: port", "70000"))
+
+
+def test_a_refused_configuration_changes_nothing_in_its_process(tmp_path: Path) -> None:
+    """A program may call the command within itself, as tests do."""
+    frozen, before = gc.get_freeze_count(), ([*gc.callbacks], sys.getswitchinterval())
+    assert run({}, tmp_path / "missing.toml") == ExitStatus.WRONG
+    assert ([*gc.callbacks], sys.getswitchinterval()) == before
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_a_port_has_one_owner(refuse: Refuse, start_broker: StartBroker, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def demo(
 def run(source: LineSource) -> DemoResult:
     """Publish and read back on a broker in this process."""
     from quothd import Broker
-    from quothd.main import SWITCH_INTERVAL_S
+    from quothd.daemon import SWITCH_INTERVAL_S
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
