@@ -19,12 +19,9 @@ from typing import Any, TypeAlias
 from quothd.connections.kernel import IN_PROCESS, AcceptedSocket, Counters
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.messages import FETCH_BYTES_MAX
 
 CONNECTION_REPLY_BYTES_MAX = 64 * 2**20
 """The most that one connection may hold, however much memory there is."""
-TIGHT_REPLY_BYTES = CONNECTION_REPLY_BYTES_MAX - FETCH_BYTES_MAX
-"""Above this there may be too little room for the largest reply."""
 LEAST_REPLY_BYTES = 64 * 2**10
 """A fetch is cut to no less than this; where there is less room, it is refused."""
 SMALL_REPLY_BYTES = 4 * 2**10

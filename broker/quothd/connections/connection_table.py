@@ -14,19 +14,14 @@ Its client connects again and goes on, if it is able to.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
 import zmq
 
 from quothd.config.config import Config
-from quothd.connections.connection import (
-    LOOK_ABOVE_BYTES,
-    SILENCE_S,
-    Connection,
-    ReplyMemory,
-    Sender,
-)
+from quothd.connections.connection import Connection, ReplyMemory, Sender
 from quothd.connections.end_log import EndLog
 from quothd.connections.holders import Accepted, MemoryHolders
 from quothd.connections.kernel import AcceptedSocket, accepted_socket
@@ -34,15 +29,13 @@ from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
 from quothd.connections.route_guard import RouteGuard
 from quothd.connections.stuck import StuckConnections
+from quothd.connections.unread_replies import UnreadReplies
 from quothd.service.log_events import note
-from quothwire.protocol.messages import FETCH_BYTES_MAX
 
 REPLIES_PART = 4
 """Of `memory_max`: the replies that are not read yet take as much."""
 EVENTS_MAX = 200
 """Reports that are read at once, in 1 ms: churn of connections delays no request for longer."""
-LOOK_S = 0.25
-"""Between two looks at the connections with replies in their queues."""
 LOCAL_MAX = 1_000
 """Connections inside the process that the table keeps, whether they have ended or not."""
 GOODBYE_S = 1.0
@@ -83,11 +76,11 @@ class ConnectionTable:
         self.routes: dict[bytes, Connection] = {}
         self._accepted: dict[int, Accepted] = {}
         self._unproven: dict[int, Accepted] = {}
-        self._queued: dict[Connection, None] = {}
+        self.unread = UnreadReplies(self._end_silent)
         self._refused: dict[Connection, float] = {}
         self._stuck = StuckConnections(config.connections_max)
         self._reset, self._is_reset = reset, False
-        self._look_at = self._now = 0.0
+        self._now = 0.0
         self._local: dict[Connection, None] = {}
         self._departed: list[Connection] = []
         self._holders = MemoryHolders(self._accepted, self._memory)
@@ -127,7 +120,9 @@ class ConnectionTable:
         user_id = self._user_id(descriptor, key)
         accepted = self._accepted.get(descriptor)
         found = self.routes.get(route)
-        if descriptor >= 0 and (accepted is None or accepted.connection not in (None, found)):
+        if descriptor >= 0 and (
+            accepted is None or accepted.is_ended or accepted.connection not in (None, found)
+        ):
             while self.take_events(now):  # until those of this connection have come
                 pass
             accepted, found = self._accepted.get(descriptor), self.routes.get(route)
@@ -139,10 +134,10 @@ class ConnectionTable:
         if descriptor >= 0 and (user_id or not route[0]) and self._guard.is_chosen(route, earliest):
             if accepted is not None:
                 self._end(accepted, "identity", now)
+            if not self._has_keys:
+                self._end_former(found, now)
             return False
-        if found is not None:
-            self._forget(found)
-            self._end_connection(found, "identity", now)  # libzmq takes no message from it any more
+        self._end_former(found, now)
         socket = accepted.socket if accepted is not None else AcceptedSocket(descriptor)
         connection = Connection(self._memory, route, socket, user_id)
         if accepted is not None:
@@ -164,6 +159,12 @@ class ConnectionTable:
         if connection.problem is not None:
             self._refused[connection] = now + GOODBYE_S
         return True
+
+    def _end_former(self, found: Connection | None, now: float) -> None:
+        """End the connection that has lost its route: libzmq takes no message from it any more."""
+        if found is not None:
+            self._forget(found)
+            self._end_connection(found, "identity", now)
 
     def _meet_local(self, connection: Connection) -> None:
         """Note a connection inside the process, the end of which libzmq does not report.
@@ -238,17 +239,17 @@ class ConnectionTable:
             del self.routes[connection.route]
             self.users.pop(connection.route, None)
         self._local.pop(connection, None)
-        self._queued.pop(connection, None)
         self._refused.pop(connection, None)
-        connection.forget_queue()
+        self.unread.forget(connection)
         connection.is_gone = True
         self._left(connection)
 
     def _reset_all(self) -> None:
         """End all connections over TCP."""
-        note("connections_reset", count=len(self._accepted))
+        count = len(self._accepted)
         self._is_reset = True
         self._reset()
+        note("connections_reset", count=count)
 
     def _listen(self) -> None:
         """Forget the connections from before a reset, whose ends libzmq does not report."""
@@ -257,41 +258,21 @@ class ConnectionTable:
             for descriptor in [one for one, found in self._accepted.items() if found.socket.peer]:
                 self._disconnect(descriptor)
 
-    # -- replies that are not taken -------------------------------------------------------------------------
+    # -- ends -----------------------------------------------------------------------------------------------
 
-    @property
-    def is_tight(self) -> bool:
-        """True if all replies together leave too little room for the largest reply."""
-        return self._memory.limit - self._memory.held < FETCH_BYTES_MAX
-
-    def queue(self, connection: Connection, size: int, now: float) -> None:
-        """Take note that libzmq has taken a large reply to a connection, whose bytes are held."""
-        if connection.is_gone:
-            connection.hold(-size)
-            return
-        connection.queue(size, now)
-        if connection.queued:
-            self._queued[connection] = None
-            if connection.queued > LOOK_ABOVE_BYTES:
-                self.look(connection, now, has_sent=True)
-
-    def tick(self, now: float) -> float | None:
+    def tick(self, now: float) -> float:
         """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
         if not self._is_reset and self._stuck.are_too_many(now):
             self._reset_all()
         if self._guard.is_ahead(now):
             self._end_unproven(now)
-        due = self._guard.next_probe()
+        due = min(self._guard.next_probe(), self.unread.tick(now))
         if self._refused or self._departed or self._holders.ended:
-            due = _earlier(due, self._end_due(now))
-        if self._queued:
-            if now >= self._look_at:
-                self._look_at_queued(now)
-            due = _earlier(due, self._look_at)
+            due = min(due, self._end_due(now))
         return due
 
-    def _end_due(self, now: float) -> float | None:
+    def _end_due(self, now: float) -> float:
         """Forget or end what has to go; returns the time of the next call."""
         while self._departed:  # they had ended before their messages came
             self._forget(self._departed.pop())
@@ -299,28 +280,9 @@ class ConnectionTable:
             accepted = self._holders.ended.popleft()
             self._ends.note(accepted.socket, "memory", now)
             if self._accepted.get(accepted.socket.descriptor) is accepted:
-                self._stuck.add(accepted.socket.descriptor, now)
+                self._leave(accepted, now)
         self._end_refused(now)
-        return next(iter(self._refused.values()), None)
-
-    def _look_at_queued(self, now: float) -> None:
-        """Learn which replies have left, and end the connections that take none."""
-        self._look_at = now + LOOK_S
-        for connection in [*self._queued]:
-            self.look(connection, now)
-            if connection.silence(now) > SILENCE_S:
-                self._end_connection(connection, "silent", now)
-
-    def look(self, connection: Connection, now: float, *, has_sent: bool = False) -> None:
-        """Ask the kernel which of the replies to a connection have left; see `Connection.look`."""
-        counters = connection.socket.counters()
-        if counters is not None:
-            connection.look(counters, now, has_sent=has_sent)
-        if counters is None or not connection.queued:
-            self._queued.pop(connection, None)
-            connection.forget_queue()
-
-    # -- ends -----------------------------------------------------------------------------------------------
+        return next(iter(self._refused.values()), math.inf)
 
     def end_users(self, user_ids: frozenset[str]) -> None:
         """End the connections of clients whose keys are not valid any more."""
@@ -340,19 +302,24 @@ class ConnectionTable:
             del self._refused[connection]
             self._end_connection(connection, "quota", now)
 
+    def _end_silent(self, connection: Connection, now: float) -> None:
+        self._end_connection(connection, "silent", now)
+
     def _end_connection(self, connection: Connection, reason: str, now: float) -> None:
         accepted = self._accepted.get(connection.socket.descriptor)
         if accepted is not None and accepted.connection is connection:
             self._end(accepted, reason, now)
 
     def _end(self, accepted: Accepted, reason: str, now: float) -> None:
-        self._stuck.add(accepted.socket.descriptor, now)
+        if accepted.is_ended:
+            return
+        self._leave(accepted, now)
         if accepted.end(now):
             self._ends.note(accepted.socket, reason, now)
 
-
-def _earlier(due: float | None, other: float | None) -> float | None:
-    """Return the earlier one of two times, None if there is none."""
-    if due is None or (other is not None and other < due):
-        return other
-    return due
+    def _leave(self, accepted: Accepted, now: float) -> None:
+        """Take note of an end. The next message on its route may be of a later client with its descriptor."""
+        self._stuck.add(accepted.socket.descriptor, now)
+        connection = accepted.connection
+        if connection is not None and self.routes.get(connection.route) is connection:
+            self.users.pop(connection.route, None)

@@ -12,6 +12,7 @@ one after the other have shown it to be. Without such a place no route is probed
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -123,9 +124,9 @@ class RouteGuard:
         begin = self._following.first if earliest is None else earliest
         return _distance(begin, _number_of(route)) >= _distance(begin, self._following.number)
 
-    def next_probe(self) -> float | None:
-        """Return the monotonic time of the next call of `is_ahead`, None if nothing has happened."""
-        return self._again_at if self._is_due else None
+    def next_probe(self) -> float:
+        """Return the monotonic time of the next call of `is_ahead`, infinity if nothing has happened."""
+        return self._again_at if self._is_due else math.inf
 
     def is_ahead(self, now: float) -> bool:
         """Probe the routes that libzmq gives out next; true if a connection has one of them.
@@ -135,7 +136,7 @@ class RouteGuard:
         """
         following = self._following
         is_due = self._is_due and now >= self._again_at
-        if not following.is_known or (following.number == self._begin and not is_due):
+        if (following.number == self._begin and not is_due) or not following.is_known:
             return False
         self._find_taken(following.number + AHEAD, 1)  # libzmq may give out routes within each call
         begin = following.number

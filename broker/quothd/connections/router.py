@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -220,9 +221,9 @@ class ReplyQueue:
             connection.hold(held)
         kept.replies.append((frames, held))
 
-    def next_try(self) -> float | None:
-        """Return the monotonic time of the next call of `offer_again`, None while nothing is kept."""
-        return self._again_at if self.kept else None
+    def next_try(self) -> float:
+        """Return the monotonic time of the next call of `offer_again`, infinity while nothing is kept."""
+        return self._again_at if self.kept else math.inf
 
     def offer_again(self, now: float, until: float) -> None:
         """Try what is kept again, and give up on clients that take nothing.

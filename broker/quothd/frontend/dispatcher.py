@@ -15,7 +15,7 @@ from quothd.access.quota import Quota
 from quothd.config.config import Config
 from quothd.connections.connection import Connection
 from quothd.frontend.registry import Registry, RegistryEntry, State, Transition, check_absent
-from quothd.frontend.schedule import PendingFetches, Schedule, lowest
+from quothd.frontend.schedule import PendingFetches, Schedule
 from quothd.frontend.scheduler import Scheduler
 from quothd.requests.dead_letter import publish_of
 from quothd.requests.events import (
@@ -137,8 +137,7 @@ class Dispatcher:
         self.shared = shared
         self._send_frames = send
         self._announce = announce
-        most = _active_max(config)
-        self.scheduler = Scheduler(most, lambda metadata: Executor(metadata, self.config, shared))
+        self.scheduler = Scheduler(_active_max(config), lambda topic: Executor(topic, self.config, shared))
         self._maintenance: Schedule[RegistryEntry] = Schedule()
         self._retention: Schedule[RegistryEntry] = Schedule()
         self._ready: dict[RegistryEntry, None] = {}
@@ -259,8 +258,8 @@ class Dispatcher:
                 self._keep(event.request)
             elif entry is not None:
                 self._take_own(entry, executor, event, now)
-        if entry is not None and (due := executor.next_due()) is not None:
-            self._maintenance.plan_earlier(entry, due)
+        if entry is not None:
+            self._maintenance.plan_earlier(entry, executor.next_due())
 
     def _take_own(self, entry: RegistryEntry, executor: Executor, event: Event, now: float) -> None:
         match event:
@@ -384,18 +383,19 @@ class Dispatcher:
 
     # -- time -----------------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> float | None:
+    def tick(self, now: float) -> float:
         """Execute what is due; returns the monotonic time of the next call at the latest."""
-        for request in self.pending_fetches.take_expired(now):
-            self._send(self.registry.nothing_for(request))
-        self._resume(self.pending_fetches.take_retries(now), now)
+        if self.pending_fetches.next_due() <= now:
+            for request in self.pending_fetches.take_expired(now):
+                self._send(self.registry.nothing_for(request))
+            self._resume(self.pending_fetches.take_retries(now), now)
         for entry in self._maintenance.take_due(now):
             if entry.executor is not None:
                 self.take(entry.executor, entry.executor.tick(now), now)
         for entry in self._retention.take_due(self.shared.clock.now()):
             if entry.state is State.HIBERNATING:
                 self.scheduler.need(entry, now)
-        return lowest(self.scheduler.tick(now), self.pending_fetches.next_due(), self._maintenance.next_due())
+        return min(self.scheduler.tick(now), self.pending_fetches.next_due(), self._maintenance.next_due())
 
     # -- the end --------------------------------------------------------------------------------------------
 

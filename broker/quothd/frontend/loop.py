@@ -20,7 +20,7 @@ from quothd.access.audit import AuditTrail
 from quothd.access.clients_file import ClientTable
 from quothd.announcing.announcer import Announcer
 from quothd.config.config import Config
-from quothd.connections.connection import COUNTED_BYTES, TIGHT_REPLY_BYTES, Connection, Frame
+from quothd.connections.connection import COUNTED_BYTES, Connection, Frame
 from quothd.connections.connection_table import ConnectionTable
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.router import ReplyQueue, receive_messages, send_message, wait_for_input
@@ -41,7 +41,7 @@ from quothd.threads.thread_pool import ThreadPool
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import PROCESS_SHORT, FileSystem
 from quothwire.errors import QuothError, error
-from quothwire.protocol.messages import Operation
+from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
 from quothwire.text.quantity import format_span
 
 TURN_S = 0.001
@@ -112,7 +112,7 @@ class FrontEnd:
         reset = partial(bind_again, socket, self.bound.urls, clock)
         self._connections = table = ConnectionTable(config, *around, reset)
         authentication.revoked = table.end_users
-        ways = partial(send_message, socket), table.of, table.queue
+        ways = partial(send_message, socket), table.of, table.unread.add
         self._replies = ReplyQueue(*ways, self._counters, clock.monotonic)
         about = self._shared, self._replies.send, self.announcer.news.__setitem__, self._access
         self._dispatcher = Dispatcher(config, catalog.folders, *about)
@@ -216,7 +216,7 @@ class FrontEnd:
                 self._notifier.tick(now, self._describe),
                 now + min(self._dispatcher.config.check_interval, IDLE_S_MAX),
             )
-            wait = min(due for due in dues if due is not None) - now
+            wait = min(dues) - now
             more = not self._outbox.leave() or more
             timeout = 0 if more else max(0, int(wait * 1_000) + 1)
             has_requests, has_reports, is_woken = wait_for_input(sockets, self._outbox.fd, timeout)
@@ -238,7 +238,7 @@ class FrontEnd:
 
     def _receive(self) -> bool:
         """Take the requests that are there; true if there may be more."""
-        monotonic, connections = self._clock.monotonic, self._connections
+        monotonic, connections, unread = self._clock.monotonic, self._connections, self._connections.unread
         until = (now := monotonic()) + TURN_S
         is_all = False
         while not is_all and monotonic() < until:
@@ -250,8 +250,8 @@ class FrontEnd:
                     continue
                 if (connection := connections.routes.get(route)) is None or connection.is_gone:
                     continue
-                if connection.queued and (connections.is_tight or connection.held > TIGHT_REPLY_BYTES):
-                    connections.look(connection, now)
+                if connection.queued and connection.room < FETCH_BYTES_MAX:
+                    unread.look(connection, now)
                 self._take_request(frames, connection, now)
         return not is_all
 

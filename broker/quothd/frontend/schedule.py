@@ -67,22 +67,18 @@ class Schedule(Generic[Item]):
     def take_due(self, now: float, most: float = math.inf) -> list[Item]:
         """Remove and return the items that are due, those with the lowest due first."""
         taken: list[Item] = []
-        while len(taken) < most and (due := self.next_due()) is not None and due <= now:
-            item = heapq.heappop(self._rows)[2]
-            del self._dues[item]
-            taken.append(item)
+        while self._rows and self._rows[0][0] <= now and len(taken) < most:
+            due, _, item = heapq.heappop(self._rows)
+            if self._dues.get(item) == due:
+                del self._dues[item]
+                taken.append(item)
         return taken
 
-    def next_due(self) -> float | None:
-        """Return the lowest due."""
+    def next_due(self) -> float:
+        """Return the lowest due, infinity without an item."""
         while self._rows and self._dues.get(self._rows[0][2]) != self._rows[0][0]:
             heapq.heappop(self._rows)
-        return self._rows[0][0] if self._rows else None
-
-
-def lowest(*dues: float | None) -> float | None:
-    """Return the lowest of the dues that there are."""
-    return min((due for due in dues if due is not None), default=None)
+        return self._rows[0][0] if self._rows else math.inf
 
 
 class PendingFetches:
@@ -187,9 +183,9 @@ class PendingFetches:
             self._drop_slice()
         return self._end(self._deadlines.take_due(now))
 
-    def next_due(self) -> float | None:
+    def next_due(self) -> float:
         """Return the monotonic time of the next call of `take_expired` and `take_retries`."""
-        return lowest(self._deadlines.next_due(), self._retries.next_due(), 0.0 if self._left else None)
+        return 0.0 if self._left else min(self._deadlines.next_due(), self._retries.next_due())
 
     def _drop_slice(self) -> None:
         """Drop some fetches of a connection that has ended."""

@@ -12,6 +12,7 @@ requests that create are refused.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
@@ -113,11 +114,12 @@ class Scheduler:
         for entry in self._to_close(sorted(idle, key=lambda one: one.used), now):
             self.hibernate(entry)
 
-    def tick(self, now: float) -> float | None:
-        """Execute what is due; returns the monotonic time of the next call, None if none is needed."""
-        self._open_next(now)
-        if not self.waiting:
-            return None
+    def tick(self, now: float) -> float:
+        """Execute what is due; returns the monotonic time of the next call, infinity if none is needed."""
+        if self.unopened:
+            self._open_next(now)
+        if not (self._waiting or self._creations):
+            return math.inf
         self.assign(now)  # a reload may have raised `workers_max`
         self._make_way(now)
         return now + OPEN_S

@@ -8,6 +8,7 @@ hangs, no other thread does, and the service manager restarts the daemon.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import time
@@ -65,13 +66,13 @@ class Notifier:
 
     # -- for the front end ------------------------------------------------------------------------------
 
-    def tick(self, now: float, describe: Callable[[], str]) -> float | None:
+    def tick(self, now: float, describe: Callable[[], str]) -> float:
         """Feed the watchdog and report a changed status, if that is due; returns the time of the next call.
 
-        describe: returns the status. Returns None without a service manager.
+        describe: returns the status. Returns infinity without a service manager.
         """
         if self._socket is None:
-            return None
+            return math.inf
         if self._feed_every and now >= self._feed_at:
             fed = self._send("WATCHDOG=1")
             self._feed_at = now + (self._feed_every if fed else AGAIN_S)

@@ -19,6 +19,7 @@ A thread that was the front end until a disk stalled it posts its events and `Re
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -144,9 +145,9 @@ class Executor:
         self._send()
         return ()
 
-    def next_due(self) -> float | None:
-        """The monotonic time at which to call `tick`; None while another thread has the token."""
-        return self.thread.topic.next_due if self.holder is Holder.FRONT else None
+    def next_due(self) -> float:
+        """The monotonic time at which to call `tick`; infinity while another thread has the token."""
+        return self.thread.topic.next_due if self.holder is Holder.FRONT else math.inf
 
     def release(self, released: Released, now: float) -> None:
         """Take the token back, unless its thread has items to handle still."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -89,7 +90,7 @@ def test_without_a_place_of_the_next_route_the_connections_bound_it_and_nothing_
     last = following.first + 10 + UNSEEN_MAX
     assert not guard.is_chosen(route(last - 1))
     assert guard.is_chosen(route(last))
-    assert guard.next_probe() is None
+    assert guard.next_probe() == math.inf
     assert not guard.is_ahead(0)
 
 
@@ -103,7 +104,7 @@ def test_a_route_ahead_is_found_and_its_client_gets_nothing_but_an_empty_message
         with closing(router.client(identity=route(following.number + distance))) as client:
             chosen, _ = router.socket.recv_multipart()
             guard.settle()
-            assert guard.next_probe() is not None
+            assert guard.next_probe() < math.inf
             assert guard.is_ahead(now), distance
             assert client.recv_multipart() == [b""]
             router.socket.send_multipart([chosen, b"", b"whole"])
@@ -141,10 +142,10 @@ def test_all_routes_are_probed_after_a_report_and_then_none(router: Router) -> N
     assert not guard.is_ahead(PAUSE_S / 2)
     assert not probed
     due = guard.next_probe()
-    assert due is not None
+    assert due < math.inf
     guard.is_ahead(due)
     assert {*probed} >= {following.number + distance for distance in range(NEAR, AHEAD)}
-    assert guard.next_probe() is None
+    assert guard.next_probe() == math.inf
     assert not {*probed} & {following.number + distance for distance in range(NEAR)}
     probed.clear()
     guard.is_ahead(due + 10)

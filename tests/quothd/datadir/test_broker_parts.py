@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import random
 import re
 from collections.abc import Iterator
@@ -104,10 +105,7 @@ def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
                 assert found == expected
         model = [one for one in model if one not in found]
         assert len(pending) == len(model)
-        deadline = pending.next_due()
-        if model:
-            assert deadline is not None
-            assert deadline <= min(one.deadline for one in model)
+        assert pending.next_due() <= min((one.deadline for one in model), default=math.inf)
     assert set(pending.take_all()) == set(model)
     assert len(pending) == 0
 

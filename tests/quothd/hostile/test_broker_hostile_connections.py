@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import statistics
 import struct
@@ -261,6 +262,26 @@ def test_a_route_that_was_given_out_before_is_refused_to_a_later_client(
             assert b"ok" not in read_to_end(other)
     works(good)
     known_routes.wait_for("event=connection_ended reason=identity")
+
+
+@needs_proc
+def test_a_client_whose_route_another_one_claims_learns_at_once_that_it_has_no_connection(
+    known_routes: BrokerProcess, peers: Peers
+) -> None:
+    """Both are ended: libzmq has taken the route from it, and would keep its messages unread."""
+    with ExitStack() as stack:
+        connected = [stack.enter_context(handshaken(known_routes)) for _ in range(40)]
+        for connection in connected:
+            ping(connection)
+        other = stack.enter_context(choose(known_routes, 30))
+        until(other, b"READY")
+        other.sendall(message([b"", b"ping"]))
+        assert ends(other)
+        (victim,), _, _ = select.select(connected, [], [], DEADLINE_S)
+        assert ends(victim)
+        for connection in {*connected} - {victim}:
+            ping(connection)
+    works(peers.fast(known_routes))
 
 
 def test_an_identity_may_be_any_bytes(peers: Peers, broker: BrokerProcess) -> None:
