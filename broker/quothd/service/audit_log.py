@@ -119,11 +119,11 @@ class AuditLog:
 
     def _fail(self, records: list[AuditRecord], unexpected: Exception | None, text: str) -> None:
         self._close()
-        with self._changed:
-            self._lost += sum(record.left_out or 1 for record in records)
         if not self._is_failed:
             note("audit_failed", unexpected, problem=text)
         self._is_failed = True
+        with self._changed:
+            self._lost += sum(record.left_out or 1 for record in records)
 
     def _open(self, size: int) -> None:
         """Open the file, or begin another one if this one has no room for so many bytes. Raises OSError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -117,7 +118,7 @@ def test_the_watchdog_of_another_process_and_an_address_that_is_no_unix_socket_g
         assert (notifier._feed_every > 0) is fed
         notifier.close()
     for address in ("", "tcp://127.0.0.1:1", "vsock:2:1"):
-        assert from_environment({"NOTIFY_SOCKET": address}).tick(0.0, lambda: "") is None
+        assert from_environment({"NOTIFY_SOCKET": address}).tick(0.0, lambda: "") == math.inf
 
 
 # -- the front end, in this process -----------------------------------------------------------------------
