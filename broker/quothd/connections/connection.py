@@ -39,6 +39,8 @@ LOOK_ABOVE_BYTES = 2**20
 """With more than this in the queue, each reply asks the kernel what has left: 10 us."""
 COUNTED_BYTES = 2**20
 """After so many bytes of messages, `count` is due."""
+WRITE_S = 0.05
+"""libzmq writes a reply within this time if its client has room."""
 SILENCE_S = 10.0
 """A connection whose host acknowledges none of its replies for so long is ended."""
 Frame = bytes | memoryview
@@ -76,8 +78,9 @@ class Connection:
     """
 
     __slots__ = (
-        "_acknowledged", "_credit", "_memory", "_moved_at", "_queue", "_unread", "counts_for", "held",
-        "is_gone", "parked", "problem", "queued", "received", "route", "socket", "uncounted", "user_id",
+        "_acknowledged", "_credit", "_memory", "_moved_at", "_queue", "_sent_at", "_unread",
+        "counts_for", "held", "is_gone", "parked", "problem", "queued", "received", "route", "socket",
+        "uncounted", "user_id",
     )  # fmt: skip
 
     def __init__(
@@ -97,9 +100,9 @@ class Connection:
         self.received = self.uncounted = 0
         self.held = self.queued = 0
         self._memory = memory
-        self._queue: deque[int] = deque()
+        self._queue: deque[tuple[int, int]] = deque()
         self._acknowledged = self._credit = self._unread = 0
-        self._moved_at = 0.0
+        self._moved_at = self._sent_at = 0.0
 
     # -- any thread -----------------------------------------------------------------------------------------
 
@@ -140,8 +143,12 @@ class Connection:
         if received is not None:
             self.received = received
 
-    def queue(self, size: int, now: float) -> None:
-        """Take note that libzmq has taken a large reply, whose bytes are held.
+    def begin_queue(self) -> None:
+        """Learn from the kernel what was acknowledged before libzmq takes the first reply of the queue."""
+        self._acknowledged, self._credit = self.socket.acknowledged(), 0
+
+    def queue(self, size: int, sent: int, now: float) -> None:
+        """Take note that libzmq has taken a large reply. size: bytes that are held, sent: of its frames.
 
         It holds `QUEUED_MAX` replies, and one that it writes. A client in this process is not watched: its
         memory is that of the program.
@@ -151,8 +158,9 @@ class Connection:
             return
         queue = self._queue
         if not queue:
-            self._acknowledged, self._credit, self._unread, self._moved_at = -1, 0, 0, now
-        queue.append(size)
+            self._unread, self._moved_at = 0, now
+        queue.append((size, sent))
+        self._sent_at = now
         self.queued += size
         if len(queue) > QUEUED_MAX + 1:
             self._leave()
@@ -160,9 +168,12 @@ class Connection:
     def look(self, counters: Counters, now: float, *, has_sent: bool = False) -> None:
         """Learn from the kernel which of the replies in the queue have left.
 
-        A reply has left once as many bytes as it has were acknowledged, framing included. All have left if
-        the kernel holds nothing, unless libzmq has taken one just now (has_sent), which it is about to write.
+        A reply has left once as many bytes as it has were acknowledged. All have left if
+        the kernel holds nothing, unless libzmq has one that it is about to write: it may have taken one less
+        than `WRITE_S` ago. That would keep replies over ipc, of which nothing is acknowledged, for ever, so
+        there has_sent says if it has taken one just now.
         """
+        is_counted = counters.acknowledged >= 0
         has_moved = counters.acknowledged != self._acknowledged or counters.unread < self._unread
         if has_moved or not counters.unread:
             self._moved_at = now
@@ -170,9 +181,9 @@ class Connection:
         if self._acknowledged >= 0:
             self._credit += counters.acknowledged - self._acknowledged
         self._acknowledged = counters.acknowledged
-        while self._queue and self._credit >= self._queue[0]:
+        while self._queue and self._credit >= self._queue[0][1]:
             self._credit -= self._leave()
-        if not counters.unread and not has_sent:
+        if not counters.unread and not (now < self._sent_at + WRITE_S if is_counted else has_sent):
             self.forget_queue()
 
     def silence(self, now: float) -> float:
@@ -186,10 +197,10 @@ class Connection:
         self.queued = 0
 
     def _leave(self) -> int:
-        size = self._queue.popleft()
+        size, sent = self._queue.popleft()
         self.queued -= size
         self.hold(-size)
-        return size
+        return sent
 
 
 def unwatched() -> Connection:

@@ -118,15 +118,11 @@ class ConnectionTable:
         if descriptor < 0 and key:  # libzmq says a key, and not the connection: it has no place in the table
             return False
         user_id = self._user_id(descriptor, key)
-        accepted = self._accepted.get(descriptor)
+        accepted = self._sender_of(route, descriptor, now)
         found = self.routes.get(route)
-        if descriptor >= 0 and (
-            accepted is None or accepted.is_ended or accepted.connection not in (None, found)
-        ):
-            while self.take_events(now):  # until those of this connection have come
-                pass
-            accepted, found = self._accepted.get(descriptor), self.routes.get(route)
         if accepted is not None and accepted.is_ended:
+            if not self._has_keys and found is not accepted.connection:
+                self._end_former(found, now)
             return False
         if found is not None and (found.socket.descriptor, found.user_id) == (descriptor, user_id):
             return True
@@ -138,18 +134,7 @@ class ConnectionTable:
                 self._end_former(found, now)
             return False
         self._end_former(found, now)
-        socket = accepted.socket if accepted is not None else AcceptedSocket(descriptor)
-        connection = Connection(self._memory, route, socket, user_id)
-        if accepted is not None:
-            if accepted.connection is not None:
-                self._forget(accepted.connection)
-            accepted.connection = connection
-            self._unproven.pop(descriptor, None)
-        self.routes[route] = connection
-        if descriptor < 0:
-            self._meet_local(connection)
-        elif accepted is None:
-            self._departed.append(connection)
+        connection = self._add(route, descriptor, user_id, accepted)
         if descriptor >= 0 or not self._has_keys:
             self.users[route] = key if self._has_keys else descriptor
         if not self._met(connection):
@@ -159,6 +144,36 @@ class ConnectionTable:
         if connection.problem is not None:
             self._refused[connection] = now + GOODBYE_S
         return True
+
+    def _sender_of(self, route: bytes, descriptor: int, now: float) -> Accepted | None:
+        """Return the connection that a message came from, once the reports about it are read."""
+        accepted = self._accepted.get(descriptor)
+        if descriptor >= 0 and (
+            accepted is None or accepted.is_ended or accepted.connection not in (None, self.routes.get(route))
+        ):
+            while self.take_events(now):
+                pass
+            accepted = self._accepted.get(descriptor)
+        return accepted
+
+    def _add(
+        self, route: bytes, descriptor: int, user_id: str | None, accepted: Accepted | None
+    ) -> Connection:
+        """Add the connection of a route. accepted: None for one that libzmq does not report, or no longer."""
+        socket = accepted.socket if accepted is not None else AcceptedSocket(descriptor)
+        connection = Connection(self._memory, route, socket, user_id)
+        if accepted is not None:
+            if accepted.connection is not None:
+                self._forget(accepted.connection)
+            accepted.connection = connection
+            connection.is_gone = accepted.is_ended  # the watch may have ended it just now
+            self._unproven.pop(descriptor, None)
+        self.routes[route] = connection
+        if descriptor < 0:
+            self._meet_local(connection)
+        elif accepted is None:
+            self._departed.append(connection)
+        return connection
 
     def _end_former(self, found: Connection | None, now: float) -> None:
         """End the connection that has lost its route: libzmq takes no message from it any more."""
@@ -277,8 +292,9 @@ class ConnectionTable:
         while self._departed:  # they had ended before their messages came
             self._forget(self._departed.pop())
         while self._holders.ended:
-            accepted = self._holders.ended.popleft()
-            self._ends.note(accepted.socket, "memory", now)
+            accepted, was_open = self._holders.ended.popleft()
+            if was_open:
+                self._ends.note(accepted.socket, "memory", now)
             if self._accepted.get(accepted.socket.descriptor) is accepted:
                 self._leave(accepted, now)
         self._end_refused(now)
@@ -314,12 +330,13 @@ class ConnectionTable:
         if accepted.is_ended:
             return
         self._leave(accepted, now)
-        if accepted.end(now):
+        if accepted.end():
             self._ends.note(accepted.socket, reason, now)
 
     def _leave(self, accepted: Accepted, now: float) -> None:
         """Take note of an end. The next message on its route may be of a later client with its descriptor."""
-        self._stuck.add(accepted.socket.descriptor, now)
+        if accepted.socket.peer:  # a reset closes no others
+            self._stuck.add(accepted.socket.descriptor, now)
         connection = accepted.connection
         if connection is not None and self.routes.get(connection.route) is connection:
             self.users.pop(connection.route, None)

@@ -23,7 +23,7 @@ class Accepted:
     """A connection that libzmq has accepted. connection: None until its first message.
 
     earliest: see `RouteGuard.accept`. is_idle: it held little when all connections were looked at. is_ended:
-    the broker has ended it, or its client did before the broker could; ended_at: when.
+    the broker has ended it, or its client did before the broker could. freed_at: when its memory was freed.
     """
 
     socket: AcceptedSocket
@@ -31,7 +31,7 @@ class Accepted:
     connection: Connection | None = None
     is_idle: bool = False
     is_ended: bool = False
-    ended_at: float = -inf
+    freed_at: float = -inf
 
     @property
     def unread(self) -> int:
@@ -41,9 +41,9 @@ class Accepted:
             return 0
         return received - (connection.received + connection.uncounted if connection is not None else 0)
 
-    def end(self, now: float) -> bool:
+    def end(self) -> bool:
         """End it; its messages that are not taken yet will be dropped. False if its client has ended it."""
-        self.is_ended, self.ended_at = True, now
+        self.is_ended = True
         if self.connection is not None:
             self.connection.is_gone = True
         return self.socket.end()
@@ -57,13 +57,13 @@ class Accepted:
 class MemoryHolders:
     """All connections, for the thread that watches the memory. It looks at copies of the front end's table.
 
-    ended: the connections that were ended, for the front end to count and to log.
+    ended: the connections that were ended, for the front end; False with those that had ended before.
     """
 
     def __init__(self, accepted: Mapping[int, Accepted], replies: ReplyMemory) -> None:
         self._accepted = accepted
         self._replies = replies
-        self.ended: deque[Accepted] = deque()
+        self.ended: deque[tuple[Accepted, bool]] = deque()
         self._full_at = -inf
 
     def held_bytes(self) -> float:
@@ -93,7 +93,7 @@ class MemoryHolders:
             self._end(accepted, now)
             if freed >= size:
                 break
-        if is_full and not freed and not any(now < one.ended_at + FREEING_S for one in everyone):
+        if is_full and not freed and not any(now < one.freed_at + FREEING_S for one in everyone):
             for accepted in everyone:
                 if not accepted.socket.peer and not accepted.is_ended:
                     self._end(accepted, now)
@@ -109,5 +109,5 @@ class MemoryHolders:
         return sorted(large, key=lambda row: row[0], reverse=True)
 
     def _end(self, accepted: Accepted, now: float) -> None:
-        if accepted.end(now):
-            self.ended.append(accepted)
+        accepted.freed_at = now
+        self.ended.append((accepted, accepted.end()))

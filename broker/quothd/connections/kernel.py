@@ -64,6 +64,11 @@ class AcceptedSocket(NamedTuple):
             return Counters(*(self._counted() or (-1, -1)), unread[0])
         return None
 
+    def acknowledged(self) -> int:
+        """Return the bytes that the peer has acknowledged; -1 without a count, or if the socket is closed."""
+        counted = self._counted()
+        return counted[0] if counted is not None else -1
+
     def received(self) -> int | None:
         """Return the bytes that have come; None if they are not counted, or the socket is closed."""
         counted = self._counted()

@@ -171,13 +171,14 @@ class ReplyQueue:
         self,
         send: Callable[[Frames], bool],
         connection_of: Callable[[bytes], Connection],
-        queued: Callable[[Connection, int, float], None],
+        queued: Callable[[Connection, int, int, float], None],
         counters: Counter[str],
         monotonic: Callable[[], float],
     ) -> None:
         """send: does as `send_message`. connection_of: returns the connection of a route.
 
-        queued: called with the connection, the bytes and the time of each large reply that libzmq has taken.
+        queued: called with the connection of each large reply that libzmq has taken, the bytes that are held,
+        those of its frames, and the time.
         """
         self._send = send
         self._queued = queued
@@ -264,6 +265,9 @@ class ReplyQueue:
 
         A small one, which was kept, is no longer held then. A large one is held until it has left libzmq.
         """
+        is_large = held > SMALL_HELD_BYTES
+        if is_large and connection is not None and not connection.queued:
+            connection.begin_queue()
         try:
             if not self._send(frames):
                 return False
@@ -275,8 +279,9 @@ class ReplyQueue:
                 connection.hold(-held)
             return True
         if held and connection is not None:
-            if held > SMALL_HELD_BYTES:
-                self._queued(connection, held, self._monotonic())
+            if is_large:
+                sent = sum(map(len, frames)) - len(frames[0])
+                self._queued(connection, held, sent, self._monotonic())
             else:
                 connection.hold(-held)
         return True

@@ -22,13 +22,15 @@ class UnreadReplies:
         self._queued: dict[Connection, None] = {}
         self._look_at = 0.0
 
-    def add(self, connection: Connection, size: int, now: float) -> None:
-        """Take note that libzmq has taken a large reply to a connection, whose bytes are held."""
+    def add(self, connection: Connection, size: int, sent: int, now: float) -> None:
+        """Take note that libzmq has taken a large reply to a connection; see `Connection.queue`."""
         if connection.is_gone:
             connection.hold(-size)
             return
-        connection.queue(size, now)
+        connection.queue(size, sent, now)
         if connection.queued:
+            if not self._queued:
+                self._look_at = now + LOOK_S
             self._queued[connection] = None
             if connection.queued > LOOK_ABOVE_BYTES:
                 self.look(connection, now, has_sent=True)

@@ -12,6 +12,7 @@ import zmq
 from quothd.connections.connection import (
     CONNECTION_REPLY_BYTES_MAX,
     QUEUED_MAX,
+    WRITE_S,
     Connection,
     ReplyMemory,
 )
@@ -28,7 +29,7 @@ def connections(memory: ReplyMemory, count: int) -> list[Connection]:
 def queue(connection: Connection, size: int, now: float) -> None:
     """Make a reply and hand it to libzmq."""
     connection.hold(size)
-    connection.queue(size, now)
+    connection.queue(size, size, now)
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 30])
@@ -91,6 +92,17 @@ def test_an_empty_queue_of_the_kernel_ends_the_count() -> None:
     one.look(Counters(-1, -1, 5), 1.1)
     assert one.queued == MIB
     one.look(Counters(-1, -1, 0), 1.2)
+    assert one.queued == one.held == 0
+
+
+def test_a_reply_that_libzmq_may_not_have_written_yet_is_counted() -> None:
+    """The kernel holds nothing then, either."""
+    (one,) = connections(ReplyMemory(2**40), 1)
+    queue(one, MIB, 1.0)
+    one.look(Counters(500, 0, 0), 1.0)
+    one.look(Counters(500, 0, 0), 1.0 + WRITE_S / 2)
+    assert one.queued == MIB
+    one.look(Counters(500, 0, 0), 1.0 + 2 * WRITE_S)
     assert one.queued == one.held == 0
 
 

@@ -169,7 +169,7 @@ class Router:
     def connection_of(self, route: bytes) -> Connection:
         return self.connections.setdefault(route, Connection(self.memory, route))
 
-    def count(self, connection: Connection, size: int, _now: float) -> None:
+    def count(self, connection: Connection, size: int, _sent: int, _now: float) -> None:
         self.queued[connection.route] += size
         connection.hold(-size)
 
