@@ -18,6 +18,7 @@ from quothd.broker import Broker
 from quothd.config.check import ExitStatus, check
 from quothd.config.config import Config
 from quothd.config.sources import Sourced
+from quothd.connections.limits import fitted
 from quothd.frontend.loop import LINGER_S
 from quothd.service.allocator import keep_memory
 from quothd.service.descriptors import raise_descriptors
@@ -135,7 +136,7 @@ class Daemon:
 def _set_up_process(config: Config) -> None:
     """Set what holds for the whole process. Not before its configuration is known to be right."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    keep_memory()
+    keep_memory(fitted(config).memory_max)
     shorten_collections(SystemClock().monotonic)
     raise_descriptors()
     os.umask(config.umask)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 
-KEPT_BYTES = 64 * 2**20
-"""Memory that a heap keeps at its end. Each thread that is busy has a heap of its own."""
+KEPT_BYTES_MAX, KEPT_PART = 64 * 2**20, 32
+"""Memory that a heap keeps at its end; no more than this part of `memory_max`, since each thread that is busy
+has a heap of its own, and `give_back_memory` leaves the ends."""
 MAPPED_BYTES = 32 * 2**20
 """Pieces from this size on are given back when they are freed: more than any message has, and the most that
 glibc takes. It adapts neither of the two any further."""
@@ -17,11 +18,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The options of mallopt(3)."""
 
 
-def keep_memory() -> None:
+def keep_memory(memory_max: int) -> None:
     """Set both limits for this process. Does nothing where the C library has no `mallopt`."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(_TRIM_THRESHOLD, min(KEPT_BYTES_MAX, memory_max // KEPT_PART))
         mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
 
 

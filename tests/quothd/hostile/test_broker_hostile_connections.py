@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import socket
 import statistics
 import struct
@@ -99,6 +101,21 @@ def test_connections_without_a_handshake_are_closed_and_slow_no_client_down(
         assert [name for name, connection in connections.items() if not ends(connection)] == []
         eventually(lambda: descriptors(broker.pid) <= before, "all are closed")
     works(fast)
+
+
+@needs_proc
+def test_hundreds_of_clients_that_connect_at_once_are_accepted_without_another_attempt(
+    fast: FastPeer, broker: BrokerProcess
+) -> None:
+    """The system keeps as many as the broker says, or drops them: then they try again after a second."""
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    works(fast)
+    broker.freeze()
+    with ExitStack() as stack:
+        for _ in range(min(most, 600)):
+            stack.enter_context(raw(broker))  # the system accepts it
+        os.kill(broker.pid, signal.SIGCONT)
+        works(fast)
 
 
 @needs_proc
