@@ -107,9 +107,11 @@ greeting = b"\\xff" + bytes(8) + b"\\x7f\\x03\\x00" + b"NULL".ljust(20, b"\\0") 
 ready = b"\\x04\\x1c\\x05READY\\x0bSocket-Type\\0\\0\\0\\x06DEALER"
 with socket.create_connection(("127.0.0.1", 5555)) as connection, suppress(ConnectionError):
     connection.sendall(greeting + ready)
-    answer = b""
+    answer = connection.recv(4_096)
     while b"READY" not in answer:  # libzmq refuses a message before it
-        answer += connection.recv(4_096)
+        part = connection.recv(4_096)
+        assert part, "the daemon has closed the connection"
+        answer += part
     while True:
         connection.sendall(b"\\x01\\x01x" * 100_000)
 print("null")

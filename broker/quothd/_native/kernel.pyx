@@ -8,8 +8,10 @@ from quothwire._native.values cimport as_word
 
 cdef extern from *:
     """
+    #include <sys/ioctl.h>
     #include <sys/socket.h>
     #include <sys/types.h>
+    #include <termios.h>
     #ifdef __linux__
     #include <netinet/in.h>
     enum { QUOTH_TCP = IPPROTO_TCP, QUOTH_TCP_INFO = 11, QUOTH_COOKIE = 57 };
@@ -18,7 +20,9 @@ cdef extern from *:
     #endif
     """
     int SOL_SOCKET, QUOTH_TCP, QUOTH_TCP_INFO, QUOTH_COOKIE
+    unsigned long TIOCOUTQ
     int getsockopt(int fd, int level, int option, void *value, unsigned int *size)
+    int ioctl(int fd, unsigned long request, int *value)
 
 cdef enum:
     COOKIE_BYTES = 8
@@ -40,6 +44,7 @@ def counted_bytes(descriptor, cookie):
     cdef char info[INFO_BYTES]
     cdef char found[COOKIE_BYTES]
     cdef unsigned int size = COOKIE_BYTES
+    cdef int unread = 0
     if not (
         as_word(descriptor, &number)
         and number <= FD_MAX
@@ -54,5 +59,7 @@ def counted_bytes(descriptor, cookie):
     size = INFO_BYTES
     if getsockopt(<int>number, QUOTH_TCP, QUOTH_TCP_INFO, info, &size) < 0 or size < INFO_BYTES:
         return references["counted_bytes"](descriptor, cookie)
+    if ioctl(<int>number, TIOCOUTQ, &unread) < 0:
+        return references["counted_bytes"](descriptor, cookie)
     memcpy(counters, info + COUNTERS_AT, sizeof(counters))
-    return counters[0], counters[1]
+    return counters[0], counters[1], unread

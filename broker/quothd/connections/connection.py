@@ -78,7 +78,7 @@ class Connection:
     """
 
     __slots__ = (
-        "_acknowledged", "_credit", "_memory", "_moved_at", "_queue", "_sent_at", "_unread",
+        "_acknowledged", "_between", "_credit", "_memory", "_moved_at", "_queue", "_sent_at", "_unread",
         "counts_for", "held", "is_gone", "parked", "problem", "queued", "received", "route", "socket",
         "uncounted", "user_id",
     )  # fmt: skip
@@ -101,7 +101,7 @@ class Connection:
         self.held = self.queued = 0
         self._memory = memory
         self._queue: deque[tuple[int, int]] = deque()
-        self._acknowledged = self._credit = self._unread = 0
+        self._acknowledged = self._credit = self._between = self._unread = 0
         self._moved_at = self._sent_at = 0.0
 
     # -- any thread -----------------------------------------------------------------------------------------
@@ -144,11 +144,16 @@ class Connection:
             self.received = received
 
     def begin_queue(self) -> None:
-        """Learn from the kernel what was acknowledged before libzmq takes the first reply of the queue."""
-        self._acknowledged, self._credit = self.socket.acknowledged(), 0
+        """Learn from the kernel what was written before libzmq takes the first reply of the queue."""
+        counters = self.socket.tcp_counters() or Counters(-1, -1, 0)
+        self._acknowledged, self._credit, self._between = counters.acknowledged, -counters.unread, 0
 
-    def queue(self, size: int, sent: int, now: float) -> None:
-        """Take note that libzmq has taken a large reply. size: bytes that are held, sent: of its frames.
+    def queue_small(self, written: int) -> None:
+        """Take note that libzmq has taken a small reply behind a large one. written: bytes on the wire."""
+        self._between += written
+
+    def queue(self, size: int, written: int, now: float) -> None:
+        """Take note that libzmq has taken a large reply. size: bytes that are held; written: on the wire.
 
         It holds `QUEUED_MAX` replies, and one that it writes. A client in this process is not watched: its
         memory is that of the program.
@@ -159,16 +164,17 @@ class Connection:
         queue = self._queue
         if not queue:
             self._unread, self._moved_at = 0, now
-        queue.append((size, sent))
+        queue.append((size, self._between + written))
+        self._between = 0
         self._sent_at = now
         self.queued += size
         if len(queue) > QUEUED_MAX + 1:
-            self._leave()
+            self._credit -= self._leave()
 
     def look(self, counters: Counters, now: float, *, has_sent: bool = False) -> None:
         """Learn from the kernel which of the replies in the queue have left.
 
-        A reply has left once as many bytes as it has were acknowledged. All have left if the kernel holds
+        A reply has left once all that was written so far is acknowledged. All have left if the kernel holds
         nothing, unless libzmq has taken one less than `WRITE_S` ago, which it may be about to write. Over ipc
         nothing is acknowledged, and replies would never leave a busy connection: there has_sent says if
         libzmq has taken one just now.
@@ -197,10 +203,10 @@ class Connection:
         self.queued = 0
 
     def _leave(self) -> int:
-        size, sent = self._queue.popleft()
+        size, written = self._queue.popleft()
         self.queued -= size
         self.hold(-size)
-        return sent
+        return written
 
 
 def unwatched() -> Connection:

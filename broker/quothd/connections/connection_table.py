@@ -166,7 +166,8 @@ class ConnectionTable:
             if accepted.connection is not None:
                 self._forget(accepted.connection)
             accepted.connection = connection
-            connection.is_gone = accepted.is_ended  # the watch may have ended it just now
+            if accepted.is_ended:  # just now, by the watch
+                connection.is_gone = True
             self._unproven.pop(descriptor, None)
         self.routes[route] = connection
         if descriptor < 0:
@@ -330,7 +331,7 @@ class ConnectionTable:
         if accepted.is_ended:
             return
         self._leave(accepted, now)
-        if accepted.end():
+        if accepted.end(now):
             self._ends.note(accepted.socket, reason, now)
 
     def _leave(self, accepted: Accepted, now: float) -> None:

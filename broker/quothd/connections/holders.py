@@ -23,7 +23,7 @@ class Accepted:
     """A connection that libzmq has accepted. connection: None until its first message.
 
     earliest: see `RouteGuard.accept`. is_idle: it held little when all connections were looked at. is_ended:
-    the broker has ended it, or its client did before the broker could. freed_at: when its memory was freed.
+    the broker has ended it, or its client did before the broker could; freed_at: when, if it held much.
     """
 
     socket: AcceptedSocket
@@ -41,8 +41,10 @@ class Accepted:
             return 0
         return received - (connection.received + connection.uncounted if connection is not None else 0)
 
-    def end(self) -> bool:
+    def end(self, now: float) -> bool:
         """End it; its messages that are not taken yet will be dropped. False if its client has ended it."""
+        if self.held >= LEAST_HELD_BYTES:
+            self.freed_at = now
         self.is_ended = True
         if self.connection is not None:
             self.connection.is_gone = True
@@ -109,5 +111,5 @@ class MemoryHolders:
         return sorted(large, key=lambda row: row[0], reverse=True)
 
     def _end(self, accepted: Accepted, now: float) -> None:
+        self.ended.append((accepted, accepted.end(now)))
         accepted.freed_at = now
-        self.ended.append((accepted, accepted.end()))

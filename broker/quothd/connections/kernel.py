@@ -58,21 +58,23 @@ class AcceptedSocket(NamedTuple):
 
     def counters(self) -> Counters | None:
         """Return its counters; None if it is closed."""
+        if (counted := self.tcp_counters()) is not None:
+            return counted
         with suppress(OSError), _borrowed(self.descriptor, self.cookie):
-            unread = array.array("i", [0])
-            fcntl.ioctl(self.descriptor, termios.TIOCOUTQ, unread)
-            return Counters(*(self._counted() or (-1, -1)), unread[0])
+            return Counters(-1, -1, _unread(self.descriptor))
         return None
 
-    def acknowledged(self) -> int:
-        """Return the bytes that the peer has acknowledged; -1 without a count, or if the socket is closed."""
-        counted = self._counted()
-        return counted[0] if counted is not None else -1
+    def tcp_counters(self) -> Counters | None:
+        """Return its counters; None if they are not counted, or the socket is closed."""
+        if self.family not in _TCP or _TCP_INFO is None:
+            return None
+        counted = counted_bytes(self.descriptor, self.cookie)
+        return Counters(*counted) if counted is not None else None
 
     def received(self) -> int | None:
         """Return the bytes that have come; None if they are not counted, or the socket is closed."""
-        counted = self._counted()
-        return counted[1] if counted is not None else None
+        counted = self.tcp_counters()
+        return counted.received if counted is not None else None
 
     def is_closed(self) -> bool:
         """Return True if the peer of a TCP connection has closed it. False where the system does not tell."""
@@ -88,23 +90,24 @@ class AcceptedSocket(NamedTuple):
             return True
         return False
 
-    def _counted(self) -> tuple[int, int] | None:
-        if self.family not in _TCP or _TCP_INFO is None:
-            return None
-        return counted_bytes(self.descriptor, self.cookie)
-
 
 @compiled("quothd._native.kernel")
-def counted_bytes(descriptor: int, cookie: bytes) -> tuple[int, int] | None:
-    """Return the bytes of a TCP connection that its peer has acknowledged, and those that came from there.
+def counted_bytes(descriptor: int, cookie: bytes) -> tuple[int, int, int] | None:
+    """Return the counters of a TCP connection, in the order of `Counters`.
 
     None if it is closed, or its descriptor belongs to something else by now.
     """
     with suppress(OSError), _borrowed(descriptor, cookie) as connection:
         info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO or 0, _INFO.size)
         acknowledged, received = _INFO.unpack(info)
-        return acknowledged, received
+        return acknowledged, received, _unread(descriptor)
     return None
+
+
+def _unread(descriptor: int) -> int:
+    unread = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.TIOCOUTQ, unread)
+    return unread[0]
 
 
 @contextmanager

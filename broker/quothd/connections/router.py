@@ -41,6 +41,8 @@ MESSAGES_BYTES_MAX = 2**20
 ROUTE_BYTES = 5
 """A route of libzmq: a zero, and a number of 32 bits."""
 NUMBERS = 2**32
+FRAME_HEAD_BYTES, ENCRYPTION_BYTES = 2, 33
+"""What ZMTP, and CURVE, add to each frame."""
 RETRY_S, RETRY_MAX_S = 0.001, 0.02
 _READABLE = int(zmq.POLLIN)
 _NOW = int(zmq.NOBLOCK)
@@ -174,17 +176,20 @@ class ReplyQueue:
         queued: Callable[[Connection, int, int, float], None],
         counters: Counter[str],
         monotonic: Callable[[], float],
+        *,
+        is_encrypted: bool = False,
     ) -> None:
         """send: does as `send_message`. connection_of: returns the connection of a route.
 
         queued: called with the connection of each large reply that libzmq has taken, the bytes that are held,
-        those of its frames, and the time.
+        those that it writes, and the time. is_encrypted: clients have keys.
         """
         self._send = send
         self._queued = queued
         self._connection_of = connection_of
         self._counters = counters
         self._monotonic = monotonic
+        self._frame_bytes = FRAME_HEAD_BYTES + ENCRYPTION_BYTES * is_encrypted
         self.kept: dict[bytes, _Kept] = {}
         self._pause = RETRY_S
         self._again_at = 0.0
@@ -278,10 +283,17 @@ class ReplyQueue:
             if connection is not None:
                 connection.hold(-held)
             return True
-        if held and connection is not None:
-            if is_large:
-                sent = sum(map(len, frames)) - len(frames[0])
-                self._queued(connection, held, sent, self._monotonic())
-            else:
-                connection.hold(-held)
+        if connection is None:
+            return True
+        if is_large:
+            self._queued(connection, held, self._written(frames), self._monotonic())
+            return True
+        if held:
+            connection.hold(-held)
+        if connection.queued:
+            connection.queue_small(self._written(frames))
         return True
+
+    def _written(self, frames: Frames) -> int:
+        """Return the bytes that libzmq writes for a reply; 7 less for each frame of more than 255."""
+        return sum(map(len, frames)) - len(frames[0]) + self._frame_bytes * (len(frames) - 1)

@@ -22,12 +22,12 @@ class UnreadReplies:
         self._queued: dict[Connection, None] = {}
         self._look_at = 0.0
 
-    def add(self, connection: Connection, size: int, sent: int, now: float) -> None:
+    def add(self, connection: Connection, size: int, written: int, now: float) -> None:
         """Take note that libzmq has taken a large reply to a connection; see `Connection.queue`."""
         if connection.is_gone:
             connection.hold(-size)
             return
-        connection.queue(size, sent, now)
+        connection.queue(size, written, now)
         if connection.queued:
             if not self._queued:
                 self._look_at = now + LOOK_S

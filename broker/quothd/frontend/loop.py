@@ -112,8 +112,8 @@ class FrontEnd:
         reset = partial(bind_again, socket, self.bound.urls, clock)
         self._connections = table = ConnectionTable(config, *around, reset)
         authentication.revoked = table.end_users
-        ways = partial(send_message, socket), table.of, table.unread.add
-        self._replies = ReplyQueue(*ways, self._counters, clock.monotonic)
+        ways = partial(send_message, socket), table.of, table.unread.add, self._counters
+        self._replies = ReplyQueue(*ways, clock.monotonic, is_encrypted=bool(config.server_key))
         about = self._shared, self._replies.send, self.announcer.news.__setitem__, self._access
         self._dispatcher = Dispatcher(config, catalog.folders, *about)
         has_rules = partial(self._dispatcher.registry.entries.__contains__, RULES_TOPIC)
@@ -261,7 +261,7 @@ class FrontEnd:
             request = open_request(frames, connection)
         except RefusedRequest as problem:
             self._counters["malformed_requests"] += not problem.has_envelope
-            self._replies.send(problem.frames)
+            self._replies.send(problem.frames, 0, connection)
             return
         connection.uncounted += request.size
         if connection.uncounted > COUNTED_BYTES:
@@ -277,7 +277,7 @@ class FrontEnd:
                 answer = self._info.answer(request)
                 self._replies.send(answer, connection.hold_large(answer), connection)
         except QuothError as problem:
-            self._replies.send(request.responder.refuse(problem))
+            self._replies.send(request.responder.refuse(problem), 0, connection)
 
     def _take_left(self, connection: Connection) -> None:
         """Drop what waits for a connection that has ended, and count it no more."""

@@ -28,7 +28,7 @@ SETTLED_S = 10.0
 """Time within which memory and descriptors are given back once the attackers are gone."""
 KEPT_BYTES = 128 * 2**20
 """Memory that a broker may keep afterwards: the heaps of its threads keep 16 MiB each at their ends, and
-connections that libzmq does not close their messages."""
+connections that libzmq does not close keep their messages."""
 OPEN_MORE = STUCK_MAX + 10
 """Descriptors that may be open then and were not before: those of connections that libzmq does not close, and
 of topics, which open and hibernate all the time."""

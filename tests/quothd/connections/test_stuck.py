@@ -59,7 +59,7 @@ def test_connections_that_their_clients_have_closed_are_found_at_the_second_look
         assert not second.socket.is_closed()
         assert stuck.closed(table, 12.0) == [], "too soon for another look"
         assert stuck.closed(table, 20.0) == []
-        third.end()
+        third.end(21.0)
         assert stuck.closed(table, 30.0) == [first]
         clients[1].close()
 
