@@ -174,10 +174,10 @@ class Connection:
     def look(self, counters: Counters, now: float, *, has_sent: bool = False) -> None:
         """Learn from the kernel which of the replies in the queue have left.
 
-        A reply has left once all that was written so far is acknowledged. All have left if the kernel holds
-        nothing, unless libzmq has taken one less than `WRITE_S` ago, which it may be about to write. Over ipc
-        nothing is acknowledged, and replies would never leave a busy connection: there has_sent says if
-        libzmq has taken one just now.
+        A reply has left once its bytes, and all before them, are acknowledged. All have left if the kernel
+        holds nothing, unless libzmq has taken one less than `WRITE_S` ago, which it may be about to write.
+        Over ipc nothing is acknowledged, and replies would never leave a busy connection: there has_sent says
+        if libzmq has taken one just now.
         """
         is_counted = counters.acknowledged >= 0
         has_moved = counters.acknowledged != self._acknowledged or counters.unread < self._unread
