@@ -79,11 +79,16 @@ def handshaken(broker: HasUrl, **properties: bytes) -> Iterator[socket.socket]:
     Raises ConnectionError if the broker ends it.
     """
     with closing(raw(broker)) as connection:
-        connection.sendall(opening(**properties))
-        greeting = b""
-        while len(greeting) < GREETING_BYTES + 2:
-            part = connection.recv(4_096)
-            if not part:
-                raise ConnectionError("the connection was ended within the handshake")
-            greeting += part
+        shake_hands(connection, **properties)
         yield connection
+
+
+def shake_hands(connection: socket.socket, **properties: bytes) -> None:
+    """Execute the handshake. Raises ConnectionError if the other side ends the connection."""
+    connection.sendall(opening(**properties))
+    greeting = b""
+    while len(greeting) < GREETING_BYTES + 2:
+        part = connection.recv(4_096)
+        if not part:
+            raise ConnectionError("the connection was ended within the handshake")
+        greeting += part

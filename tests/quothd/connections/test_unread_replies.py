@@ -16,9 +16,9 @@ from kit.broker.peers import Context, set_key
 from kit.deadlines import DEADLINE_S, eventually
 from kit.keys import new_key
 from kit.machine.processes import needs_proc
-from kit.zmtp import GREETING_BYTES, message, opening
+from kit.zmtp import message, shake_hands
 from quothd.connections.connection import Connection, ReplyMemory, memory_of
-from quothd.connections.kernel import Counters, accepted_socket
+from quothd.connections.kernel import AcceptedSocket, Counters, accepted_socket
 from quothd.connections.router import ReplyQueue, send_message
 from quothd.connections.unread_replies import LOOK_S, UnreadReplies
 
@@ -55,6 +55,19 @@ def test_a_reply_that_was_taken_just_now_is_counted_in_the_next_turn_too() -> No
             assert memory.held == 0
 
 
+def all_acknowledged(accepted: AcceptedSocket) -> int:
+    """Wait until all that was written is acknowledged; returns how many bytes that is."""
+
+    def found() -> Counters | None:
+        counters = accepted.tcp_counters()
+        return counters if counters is not None and not counters.unread else None
+
+    eventually(found, "all is acknowledged")
+    counters = accepted.tcp_counters()  # again: those of a call are not of the same instant
+    assert counters is not None
+    return counters.acknowledged
+
+
 class Line:
     """A client of a ROUTER that reads what a test lets it read, and the replies to it.
 
@@ -63,8 +76,7 @@ class Line:
 
     def __init__(self, router: zmq.Socket[bytes], client: socket.socket) -> None:
         self._client = client
-        client.sendall(opening())
-        assert client.recv(GREETING_BYTES + 2, socket.MSG_WAITALL)
+        shake_hands(client)
         client.sendall(message([b"hello"]))
         route = router.recv(copy=False)
         router.recv()
@@ -74,7 +86,7 @@ class Line:
         self._unread = UnreadReplies(never)
         ways = partial(send_message, router), lambda _: self.connection, self._unread.add
         self._replies = ReplyQueue(*ways, Counter(), lambda: 0.0)
-        self._written = self.counters().acknowledged + self.counters().unread
+        self._written = all_acknowledged(self._socket)
         self.ends: list[int] = []
 
     def counters(self) -> Counters:
@@ -123,6 +135,7 @@ def line(context: Context) -> Iterator[Line]:
     """Connect a client to a ROUTER, with little room in the kernel for what it does not read."""
     with context.socket(zmq.ROUTER) as router, socket.socket() as client:
         router.set(zmq.LINGER, 0)
+        router.set(zmq.RCVTIMEO, int(DEADLINE_S * 1_000))
         router.set(zmq.SNDBUF, SMALL_BUFFER)
         port = router.bind_to_random_port("tcp://127.0.0.1")
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
@@ -178,16 +191,8 @@ def test_the_bytes_on_the_wire_are_known_also_of_encrypted_replies(
         ways = partial(send_message, router), lambda _: connection, UnreadReplies(never).add
         queue = ReplyQueue(*ways, Counter(), lambda: 0.0, is_encrypted=is_encrypted)
         whole = [route.bytes, *frames]
-        before = accepted.tcp_counters()
+        before = all_acknowledged(accepted)
         queue.send(whole)
         assert client.recv_multipart() == frames
-
-        def acknowledged() -> Counters | None:
-            counters = accepted.tcp_counters()
-            return counters if counters is not None and not counters.unread else None
-
-        after = eventually(acknowledged, "it is acknowledged")
-        assert before is not None
-        assert after is not None
-        written = after.acknowledged - before.acknowledged - before.unread
+        written = all_acknowledged(accepted) - before
         assert 0 <= written - queue._written(whole) <= 7 * sum(len(frame) > 255 for frame in frames)
