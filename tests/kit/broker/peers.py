@@ -35,7 +35,7 @@ from quothwire.record import Record, records_of
 from quothwire.security.key_file import Key
 
 Context = zmq.Context[zmq.Socket[bytes]]
-AnyPeer = TypeVar("AnyPeer", bound="Peer")
+Kept = TypeVar("Kept", bound=Closeable)
 
 
 class HasUrl(Protocol):
@@ -241,7 +241,7 @@ class Peers:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._made: list[Peer] = []
+        self._made: list[Closeable] = []
 
     def fast(self, broker: str | HasUrl, **options: Any) -> FastPeer:
         return self.keep(FastPeer(self.context, _url(broker), **options))
@@ -249,13 +249,14 @@ class Peers:
     def simple(self, broker: str | HasUrl, kind: int = zmq.DEALER, **options: Any) -> SimplePeer:
         return self.keep(SimplePeer(self.context, _url(broker), kind, **options))
 
-    def keep(self, peer: AnyPeer) -> AnyPeer:
-        self._made.append(peer)
-        return peer
+    def keep(self, made: Kept) -> Kept:
+        self._made.append(made)
+        return made
 
     def close(self) -> None:
-        for peer in self._made:
-            peer.close()
+        """Close them, the last one first: it may belong to one before it."""
+        while self._made:
+            self._made.pop().close()
 
 
 def replied(answer: Answer) -> Any:

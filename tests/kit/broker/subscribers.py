@@ -10,6 +10,7 @@ import zmq
 
 from kit.broker.peers import FastPeer, Subscriber
 from kit.deadlines import eventually
+from quothwire.closing import Closeable
 
 FLOOD = """
 import os, sys, zmq
@@ -48,8 +49,8 @@ class Flood:
             self._process.stdout.close()
 
 
-class Closings:
-    """Hears when the connections of a socket end."""
+class Closings(Closeable):
+    """Hears when the connections of a socket end. Closed before the socket."""
 
     def __init__(self, peer: Subscriber) -> None:
         self._peer = peer
@@ -75,8 +76,9 @@ def subscriptions_are(fast: FastPeer, count: int) -> None:
     eventually(lambda: counted(fast, "subscriptions") == count, f"{count} subscriptions")
 
 
-def random_prefixes(count: int, size: int = 20) -> list[bytes]:
-    return [os.urandom(size) for _ in range(count)]
+def random_prefixes(count: int) -> list[bytes]:
+    """Return prefixes of 20 bytes. libzmq takes the end of a subscription to b"\1..." for a subscription."""
+    return [b"p" + os.urandom(19) for _ in range(count)]
 
 
 def hears(fast: FastPeer, listener: Subscriber, topic: str) -> None:

@@ -152,6 +152,18 @@ def unread(pipe: int) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
+def drained(fd: int) -> bytes:
+    """Read all bytes of a pipe."""
+    os.set_blocking(fd, False)
+    parts = []
+    try:
+        while part := os.read(fd, 2**20):
+            parts.append(part)
+    except BlockingIOError:
+        pass
+    return b"".join(parts)
+
+
 def peak_of(act: Callable[[], object]) -> int:
     """Return the peak of the bytes that a call allocates for Python objects."""
     tracemalloc.start()

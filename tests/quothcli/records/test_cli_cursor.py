@@ -15,7 +15,7 @@ import pytest
 from kit.broker.peers import refused
 from kit.deadlines import eventually, pause
 from kit.machine.commands import Command
-from kit.machine.processes import unread
+from kit.machine.processes import drained, unread
 from kit.scale import times
 from quoth import Cursor
 
@@ -79,18 +79,6 @@ def test_ended_tail_has_saved_its_cursor(quoth: Command, topic: str, fill: Fill,
             tail.close_output()  # its reader ends while there is nothing to print
         assert tail.end(number) == (status, b"", "")
         assert after(path, topic) == pointer
-
-
-def drained(fd: int) -> bytes:
-    """Read all bytes of a pipe."""
-    os.set_blocking(fd, False)
-    parts = []
-    try:
-        while part := os.read(fd, 2**20):
-            parts.append(part)
-    except BlockingIOError:
-        pass
-    return b"".join(parts)
 
 
 @pytest.mark.parametrize(

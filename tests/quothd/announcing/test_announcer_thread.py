@@ -88,13 +88,11 @@ def test_connections_of_a_key_are_ended_and_others_are_not(
     keys = [zmq.curve_keypair() for _ in range(2)]
     alice, bob = (peers.keep(curve_subscriber(peers.context, url, server, key)) for key in keys)
     eventually(lambda: announcer.counters()["subscriptions"] == 2, "both have subscribed")
-    closings = Closings(alice), Closings(bob)
+    closings = peers.keep(Closings(alice)), peers.keep(Closings(bob))
     announcer.end_connections([keys[0][0].decode()])
     assert closings[0].happen()
     assert announcer.counters()["subscribers_closed"] == 1
     assert announced_to(announcer, bob, 7)
-    for one in closings:
-        one.close()
 
 
 def test_news_of_a_topic_are_joined_and_any_thread_hands_them_over(
@@ -180,10 +178,9 @@ def test_a_stop_ends_the_thread_while_subscribers_are_connected(
     assert in_child(lambda: os.getpid() > 0) == "True"
     hears(far, listener, "t")
     near.close()
-    closings = Closings(listener)
+    closings = peers.keep(Closings(listener))
     broker.stop()
     assert closings.happen()
-    closings.close()
     assert "quoth-announcer" not in {thread.name for thread in threading.enumerate()}
     assert not broker.failure
     assert url.startswith("tcp://127.0.0.1:")

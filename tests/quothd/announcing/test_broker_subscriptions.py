@@ -72,7 +72,7 @@ def test_a_connection_with_too_many_subscriptions_is_closed_and_comes_back_with_
     listener = subscribe(place, *prefixes, announcement.subscription("t"))
     subscriptions_are(fast, 11)
     hears(fast, listener, "t")
-    closings = Closings(listener)
+    closings = peers.keep(Closings(listener))
     listener.socket.subscribe(b"one too many")
     assert closings.happen()
     assert counted(fast, "subscribers_closed") >= 1
@@ -88,7 +88,6 @@ def test_a_connection_with_too_many_subscriptions_is_closed_and_comes_back_with_
         while not one.is_silent(0.05):
             one.next()
         hears(fast, one, "t")
-    closings.close()
 
 
 def test_the_connection_with_most_subscriptions_is_closed_where_all_have_too_many(
@@ -103,13 +102,11 @@ def test_the_connection_with_most_subscriptions_is_closed_where_all_have_too_man
         listener = subscribe(place, *random_prefixes(size))
         count += size
         subscriptions_are(fast, count)
-        closings.append(Closings(listener))
+        closings.append(peers.keep(Closings(listener)))
     few.socket.subscribe(b"b")
     assert closings[0].happen()
     eventually(lambda: counted(fast, "subscriptions") == 21, "the others stay")
     hears(fast, few, "t")
-    for one in closings:
-        one.close()
 
 
 def test_a_long_prefix_counts_more_and_ends_its_connection(
@@ -125,10 +122,9 @@ def test_a_long_prefix_counts_more_and_ends_its_connection(
     for size in (400, 2_000):
         hostile = subscribe(place, b"first")
         subscriptions_are(fast, 1 + 201 // 32 + 1)
-        closings = Closings(hostile)
-        hostile.socket.subscribe(b"x" * size)
-        assert closings.happen()
-        closings.close()
+        with Closings(hostile) as closings:
+            hostile.socket.subscribe(b"x" * size)
+            assert closings.happen()
         hostile.close()
         subscriptions_are(fast, 1 + 201 // 32)
     hears(fast, listener, name)

@@ -60,8 +60,9 @@ class Router:
 
 
 @pytest.fixture
-def router(context: Context) -> Iterator[Router]:
-    with ExitStack() as stack:
+def router() -> Iterator[Router]:
+    """In a context of its own: a name is free again only some time after its socket has been closed."""
+    with zmq.Context() as context, ExitStack() as stack:
         yield Router(context, stack)
 
 

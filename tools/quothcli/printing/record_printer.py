@@ -8,7 +8,6 @@ together.
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import select
@@ -66,16 +65,14 @@ class RecordPrinter:
         self._left = math.inf if number is None else number
         self._passes = passes
         self._is_stopped = is_stopped
-        # A buffer of its own: stdout has none with PYTHONUNBUFFERED. Its contents are not written yet.
-        self._file = io.FileIO(sys.stdout.fileno(), "w", closefd=False)
-        self._out = io.BufferedWriter(self._file, 2 * WRITE_BYTES)
+        self._output = sys.stdout.fileno()
         self._room = select.poll()
-        self._room.register(self._file, select.POLLOUT)
+        self._room.register(self._output, select.POLLOUT)
+        self._parts: list[tuple[bytes, Message | None]] = []
+        """What is not written yet: lines, or parts of long ones, the last of which brings the record."""
         self._bytes = 0
-        self._pending = 0
-        """Records that are done once the buffer is written."""
-        self._done: dict[str, Message] = {}
-        """The last record of each topic that is not handed on yet."""
+        self._taken: list[int] = []
+        """The sizes of the writes in which the system has taken bytes of the parts."""
 
     def __enter__(self) -> Self:
         self._save()  # the beginning is known, even if nothing comes for a while
@@ -84,7 +81,7 @@ class RecordPrinter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()  # what could not be written is discarded: a write might wait for ever
+        self._parts.clear()  # a write might wait for ever
 
     @property
     def is_done(self) -> bool:
@@ -100,29 +97,28 @@ class RecordPrinter:
             for message in messages:
                 if self.is_done:
                     break
-                if self._passes is None or self._passes(message):
-                    self._print(self._line(message))
-                self._done[message.topic] = message
-                self._pending += 1
+                passes = self._passes is None or self._passes(message)
+                self._add(self._line(message) if passes else b"", message)
+                self._left -= passes
             self._hand_on()
         except OSError:
             raise
         except BaseException:
-            if self._room.poll(0):
+            if not self._unwritten() or self._room.poll(0):
                 self._flush()
             raise
         self._save()
 
-    def _print(self, line: bytes) -> None:
+    def _add(self, line: bytes, message: Message) -> None:
         if self._bytes and self._bytes + len(line) > WRITE_BYTES:
             self._hand_on()
-        for begin in range(0, len(line), WRITE_BYTES):
-            if begin:
-                self._hand_on()
-            part = line[begin : begin + WRITE_BYTES]
-            self._out.write(part)
-            self._bytes += len(part)
-        self._left -= 1
+        begin = 0
+        while len(line) - begin > WRITE_BYTES:
+            self._parts.append((line[begin : begin + WRITE_BYTES], None))
+            self._hand_on()
+            begin += WRITE_BYTES
+        self._parts.append((line[begin:], message))
+        self._bytes += len(line) - begin
 
     def _save(self) -> None:
         if self._cursor is not None:
@@ -135,14 +131,22 @@ class RecordPrinter:
         self._flush()
 
     def _flush(self) -> None:
-        self._out.flush()
+        """Write the parts, and advance the cursor behind their records.
+
+        Interrupted and called again, it writes nothing twice: the handler of a signal runs between two steps
+        of Python code, and there is none between a write and the note of its size.
+        """
+        while data := self._unwritten():
+            self._taken.extend(map(os.write, (self._output,), (data,)))
+        records = [record for _, record in self._parts if record is not None]
         if self._cursor is not None:
-            for message in self._done.values():
-                self._cursor.advance(message)
-        self.written += self._pending
-        self._pending = 0
-        self._done.clear()
-        self._bytes = 0
+            for record in {record.topic: record for record in records}.values():
+                self._cursor.advance(record)
+        written = self.written + len(records)
+        self.written, self._parts, self._taken, self._bytes = written, [], [], 0
+
+    def _unwritten(self) -> bytes:
+        return b"".join([part for part, _ in self._parts])[sum(self._taken) :]
 
 
 class GapReporter:
