@@ -66,6 +66,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Print how the process of a worker has crashed, which pytest does not say."""
+    if error:
+        status = node.gateway._io.popen.wait(DEADLINE_S)
+        reporter = node.config.pluginmanager.getplugin("terminalreporter")
+        reporter.write_line(f"\nworker {node.gateway.id} has ended with status {status} (-9: by signal 9)")
+
+
 def _end(broker: BrokerProcess) -> None:
     broker.close()
     assert not broker.logged_problems, broker.stderr

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -15,13 +18,16 @@ from kit.machine.commands import COMMAND_S
 from kit.machine.screens import Terminal
 
 ROOT = Path(__file__).parents[1]
-INNER = "TESTS_TO_INTERRUPT"
-"""The variable that defines the tests which this module interrupts."""
+INNER = "TESTS_OF_THE_CHECKS"
+"""The variable that defines the tests which this module lets the script run."""
 
 if INNER in os.environ:
 
     def test_fails() -> None:
         raise AssertionError("failed before Ctrl-C")
+
+    def test_crashes() -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
 
     @pytest.mark.parametrize("worker", range(2))
     def test_hangs(worker: int) -> None:
@@ -47,6 +53,18 @@ def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
     assert "failed before Ctrl-C" in terminal.seen
     assert "tests   interrupted in" in terminal.seen
     assert "=== spark" not in terminal.seen
+
+
+def test_summary_tells_where_a_worker_has_crashed() -> None:
+    arguments = "tests/test_check.py", "-n", "2", "-p", "no:cacheprovider", "-k", "test_crashes or test_fails"
+    environment = {**os.environ, INNER: "yes", "STAGES": "tests", "NO_COLOR": "1"}
+    checks = subprocess.run(
+        [ROOT / "tools/check", *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    summary = checks.stdout.partition("=== summary")[2]
+    assert checks.returncode == 1
+    assert "has ended with status -11" in summary
+    assert re.search(r"Fatal Python error: .*\n(.*\n)+ +File .*test_check.py.* in test_crashes\n", summary)
 
 
 def test_ctrl_c_ends_stages_beside_the_others(tmp_path: Path) -> None:
