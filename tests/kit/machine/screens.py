@@ -14,10 +14,14 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Command, Ended, Running
+from kit.machine.processes import children
 
+ABORT_S = 5.0
+"""Time in which an aborted process begins to print."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -40,12 +44,31 @@ class Terminal:
         until = time.monotonic() + seconds
         while not is_there(self.seen):
             ready, _, _ = select.select([self._terminal], [], [], max(0.0, until - time.monotonic()))
-            assert ready, self.seen
-            try:
-                self.seen += self._decode(os.read(self._terminal, 65_536))
-            except OSError:  # Linux reports the end of the last writer so
+            if not ready:
+                self._abort()
+                raise AssertionError(self.seen)
+            if not self._read():
                 return False
         return True
+
+    def _read(self) -> bool:
+        try:
+            self.seen += self._decode(os.read(self._terminal, 65_536))
+        except OSError:  # Linux reports the end of the last writer so
+            return False
+        return True
+
+    def _abort(self) -> None:
+        """Kill the program, and before it its children, by SIGABRT, at which pytest prints its threads."""
+        found = [self._pid]
+        for process in found:
+            found.extend(children(process))
+        for process in found[1:]:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGABRT)
+        while select.select([self._terminal], [], [], ABORT_S)[0] and self._read():
+            pass
+        os.kill(self._pid, signal.SIGKILL)
 
     def end(self) -> int:
         """Wait for the end; returns the exit status."""

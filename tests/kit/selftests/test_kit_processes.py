@@ -18,6 +18,7 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.machine import forkserver
 from kit.machine.commands import COMMAND_S
 from kit.machine.processes import runs
+from kit.machine.screens import Terminal
 from kit.scale import LONG
 
 REPORT = """
@@ -151,3 +152,12 @@ def test_process_of_a_test_in_a_background_script_ends_by_an_interrupt() -> None
         capture_output=True, text=True, timeout=COMMAND_S,
     )  # fmt: skip
     assert "1 passed" in done.stdout, done
+
+
+def test_a_program_that_hangs_on_a_terminal_prints_where_its_threads_are() -> None:
+    code = "print('begun', flush=True); import time; time.sleep(600)"
+    terminal = Terminal("/bin/sh", "-c", f'{sys.executable} -X faulthandler -c "{code}"; :')
+    assert terminal.read_until(lambda seen: "begun" in seen)
+    with pytest.raises(AssertionError, match=r'Fatal Python error: Aborted(.*\n)+ +File "<string>", line 1'):
+        terminal.read_until(lambda _: False, 0.01)
+    terminal.end()

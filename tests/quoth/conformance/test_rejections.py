@@ -26,8 +26,9 @@ from kit.text.wording import error_of
 TOPIC = "orders"
 FOREVER_S = 60.0
 """A timeout that no test reaches."""
-HANDSHAKES_MAX = 6
-"""More than the processes of a Spark job connect before the first error; a retry would soon exceed it."""
+HANDSHAKES_MAX = 12
+"""In a second: more than the processes of a Spark job connect before the first error. A retry would soon
+exceed it. While a busy machine keeps a client from hearing of the rejection, libzmq goes on connecting."""
 
 Connected = Callable[[], None]
 """Called by a client once it has read or published a record. It goes on after that until it is refused."""
@@ -221,7 +222,7 @@ def test_every_client_reports_a_rejection_at_once_in_one_line_with_its_code(
     assert len(began) == 1 + (prepare is known_key)
     assert f"{code}: " in line
     assert "\n" not in line
-    assert failed_handshakes(keyed) - handshakes <= HANDSHAKES_MAX
+    assert failed_handshakes(keyed) - handshakes <= HANDSHAKES_MAX * max(1.0, taken_s)
     assert name == "spark" or taken_s < AT_ONCE_S
 
 
