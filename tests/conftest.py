@@ -82,8 +82,10 @@ def _end(broker: BrokerProcess) -> None:
 
 @pytest.fixture(scope="session")
 def context() -> Iterator[Context]:
-    """Return the ZeroMQ context of all peers."""
+    """Return the ZeroMQ context of all peers, whose sockets wait for no longer than a test does."""
     with zmq.Context() as context:
+        for option in (zmq.SNDTIMEO, zmq.RCVTIMEO):
+            context.setsockopt(option, int(DEADLINE_S * 1_000))
         yield context
 
 

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from kit.broker.peers import Context
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import needs_proc
 from quothd.connections import route_guard
 from quothd.connections.route_guard import (
@@ -63,6 +63,7 @@ class Router:
 def router() -> Iterator[Router]:
     """In a context of its own: a name is free again only some time after its socket has been closed."""
     with zmq.Context() as context, ExitStack() as stack:
+        context.setsockopt(zmq.RCVTIMEO, int(DEADLINE_S * 1_000))
         yield Router(context, stack)
 
 
