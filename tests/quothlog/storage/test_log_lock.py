@@ -98,8 +98,13 @@ def test_forked_child_cannot_write_into_its_parents_log(log: Log, directory: Pat
 
 
 def test_programs_started_by_the_owner_do_not_keep_the_lock(open_log: OpenLog) -> None:
+    """Once they run: until then Linux closes one descriptor after the other."""
     log = open_log()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as other:
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, close_fds=False) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"\n"
         log.close()
         open_log().close()
         other.communicate(b"\n")
