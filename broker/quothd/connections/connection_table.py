@@ -148,9 +148,7 @@ class ConnectionTable:
     def _sender_of(self, route: bytes, descriptor: int, now: float) -> Accepted | None:
         """Return the connection that a message came from, once the reports about it are read."""
         accepted = self._accepted.get(descriptor)
-        if descriptor >= 0 and (
-            accepted is None or accepted.is_ended or accepted.connection not in (None, self.routes.get(route))
-        ):
+        if descriptor >= 0 and (accepted is None or not accepted.is_of(self.routes.get(route))):
             while self.take_events(now):
                 pass
             accepted = self._accepted.get(descriptor)

@@ -41,6 +41,12 @@ class Accepted:
             return 0
         return received - (connection.received + connection.uncounted if connection is not None else 0)
 
+    def is_of(self, known: Connection | None) -> bool:
+        """Return False if a message with its descriptor may be of a later one. known: that of the route."""
+        if self.is_ended or self.connection is not None:
+            return not self.is_ended and self.connection is known
+        return self.socket.counters() is not None
+
     def end(self, now: float) -> bool:
         """End it; its messages that are not taken yet will be dropped. False if its client has ended it."""
         if self.held >= LEAST_HELD_BYTES:

@@ -66,7 +66,7 @@ def test_connections_beyond_the_limit_are_ended_those_without_a_request_first(
     before = descriptors(broker.pid)
     idle = [peers.fast(broker) for _ in range(60)]
     eventually(lambda: ended(good) >= 41, "idle connections are ended")
-    assert descriptors(broker.pid) <= before + 25
+    eventually(lambda: descriptors(broker.pid) <= before + 25, "libzmq has closed them")
     late = peers.fast(broker)
     late.publish("t", [b"y"])
     assert good.values("t") == [b"x", b"y"]

@@ -138,6 +138,29 @@ def test_a_client_that_comes_back_with_the_descriptor_of_its_ended_connection_is
 
 
 @needs_proc
+def test_a_client_with_the_descriptor_of_one_that_left_without_a_message_is_not_taken_for_it(
+    table: ConnectionTable, monitor: ScriptedMonitor
+) -> None:
+    """The end of the former is reported behind thousands of other reports, and would end the later one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()), server.accept()[0] as accepted:
+            descriptor = accepted.fileno()
+            monitor.accepts(descriptor)
+            table.take_events(0.0)
+        with socket.create_connection(server.getsockname()), server.accept()[0] as accepted:
+            os.dup2(accepted.fileno(), descriptor)
+            try:
+                monitor.waiting.append(MonitorEvent(zmq.EVENT_DISCONNECTED, descriptor))
+                monitor.accepts(descriptor)
+                assert table.meet(ROUTE, (descriptor, b""), 0.0)
+                table.take_events(0.0)
+                assert not table.routes[ROUTE].is_gone
+            finally:
+                if accepted.fileno() != descriptor:
+                    os.close(descriptor)
+
+
+@needs_proc
 @tcp_only
 def test_a_client_that_has_lost_its_route_is_ended_although_the_other_one_is_ended_before_it_is_met(
     table: ConnectionTable, monitor: ScriptedMonitor, pairs: Pairs
