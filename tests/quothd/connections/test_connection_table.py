@@ -8,7 +8,7 @@ import socket
 import struct
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from socket import AF_INET, AF_UNIX, SO_LINGER, SOL_SOCKET
 from typing import cast
@@ -109,6 +109,20 @@ def pairs(kind: str, tmp_path: Path) -> Iterator[Pairs]:
 tcp_only = pytest.mark.parametrize("kind", ["tcp"])
 
 
+@contextmanager
+def connected_again(server: socket.socket, descriptor: int, monitor: ScriptedMonitor) -> Iterator[None]:
+    """Give a descriptor that was closed to another connection; both reports wait to be read."""
+    with socket.create_connection(server.getsockname()), server.accept()[0] as accepted:
+        os.dup2(accepted.fileno(), descriptor)
+        try:
+            monitor.waiting.append(MonitorEvent(zmq.EVENT_DISCONNECTED, descriptor))
+            monitor.accepts(descriptor)
+            yield
+        finally:
+            if accepted.fileno() != descriptor:
+                os.close(descriptor)
+
+
 @needs_proc
 def test_a_client_that_comes_back_with_the_descriptor_of_its_ended_connection_is_met_anew(
     table: ConnectionTable, monitor: ScriptedMonitor
@@ -124,17 +138,10 @@ def test_a_client_that_comes_back_with_the_descriptor_of_its_ended_connection_is
             table.end_users(frozenset(("",)))
             assert not table.users, "the next message is looked at"
             assert not table.meet(ROUTE, (descriptor, b""), 0.0), "what came before the end is dropped"
-        with socket.create_connection(server.getsockname()), server.accept()[0] as accepted:
-            os.dup2(accepted.fileno(), descriptor)
-            try:
-                monitor.waiting.append(MonitorEvent(zmq.EVENT_DISCONNECTED, descriptor))
-                monitor.accepts(descriptor)
-                assert table.meet(ROUTE, (descriptor, b""), 0.0)
-                assert table.routes[ROUTE] is not former
-                assert not table.routes[ROUTE].is_gone
-            finally:
-                if accepted.fileno() != descriptor:
-                    os.close(descriptor)
+        with connected_again(server, descriptor, monitor):
+            assert table.meet(ROUTE, (descriptor, b""), 0.0)
+            assert table.routes[ROUTE] is not former
+            assert not table.routes[ROUTE].is_gone
 
 
 @needs_proc
@@ -147,17 +154,10 @@ def test_a_client_with_the_descriptor_of_one_that_left_without_a_message_is_not_
             descriptor = accepted.fileno()
             monitor.accepts(descriptor)
             table.take_events(0.0)
-        with socket.create_connection(server.getsockname()), server.accept()[0] as accepted:
-            os.dup2(accepted.fileno(), descriptor)
-            try:
-                monitor.waiting.append(MonitorEvent(zmq.EVENT_DISCONNECTED, descriptor))
-                monitor.accepts(descriptor)
-                assert table.meet(ROUTE, (descriptor, b""), 0.0)
-                table.take_events(0.0)
-                assert not table.routes[ROUTE].is_gone
-            finally:
-                if accepted.fileno() != descriptor:
-                    os.close(descriptor)
+        with connected_again(server, descriptor, monitor):
+            assert table.meet(ROUTE, (descriptor, b""), 0.0)
+            table.take_events(0.0)
+            assert not table.routes[ROUTE].is_gone
 
 
 @needs_proc
