@@ -17,7 +17,6 @@ from pathlib import Path
 from quothd.broker import Broker
 from quothd.config.check import ExitStatus, check
 from quothd.config.config import Config
-from quothd.config.sources import Sourced
 from quothd.connections.limits import fitted
 from quothd.frontend.loop import LINGER_S
 from quothd.service.allocator import keep_memory
@@ -27,6 +26,7 @@ from quothd.service.log_events import note
 from quothd.service.log_handler import STDERR, LogWriter, configure
 from quothd.service.sd_notify import Notifier
 from quothlog.storage.clock import SystemClock
+from quothwire.config.sources import Sourced
 from quothwire.errors import QuothError
 from quothwire.text.quantity import format_span
 
@@ -47,7 +47,7 @@ class Daemon:
     """
 
     def __init__(
-        self, configuration: Callable[[], Sourced], file: Path | None, writer: LogWriter, notifier: Notifier
+        self, configuration: Callable[[], Sourced[Config]], file: Path | None, writer: LogWriter, notifier: Notifier
     ) -> None:
         self._configuration = configuration
         self._file = file

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from quothd.access.quota import SIZES, Quota
 from quothd.access.rights import STRANGER, KnownClient, Right
 from quothd.access.topic_scope import TopicScope, check_pattern
-from quothd.config.config_key import NUMBER_MAX
+from quothwire.config.config_key import NUMBER_MAX
 from quothwire.errors import error
 from quothwire.security.key_file import CLIENT_NAME, CLIENT_NAME_RULE, KEY_CHARACTERS, is_key
 from quothwire.text.paths import read_regular

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from quothd.config.config import KEYS, PORT_MAX, Config
 from quothd.config.sources import read
-from quothd.config.template import toml
 from quothd.keys.broker_keys import BrokerKeys, read_keys
 from quothd.service import log_handler
 from quothd.service.ipc_access import group_id, socket_path
 from quothd.service.log_events import note
+from quothwire.config.template import toml
 from quothwire.errors import QuothError, error
 from quothwire.protocol import announcement
 

@@ -7,20 +7,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import get_type_hints
 
-from quothd.config.config_key import NUMBER_MAX, SECONDS_MAX, ConfigKey, Size, Span, described
 from quothd.config.security_keys import SecurityKeys
 from quothlog import LogOptions
 from quothwire.batch import BATCH_BYTES_MAX
+from quothwire.config.config_key import NUMBER_MAX, Schema, Size, Span, described
 from quothwire.errors import error
 from quothwire.settings import DURABILITIES, NAMES, RETENTIONS, TopicSettings
 from quothwire.text.quantity import format_size
+from quothwire.text.variables import PREFIX
 
 PORT_MAX = 65_534
 """The port above it is for the announcements."""
@@ -332,19 +330,9 @@ class Config(SecurityKeys):
 
     def differing(self, other: Config) -> tuple[str, ...]:
         """Return the names of the keys whose values differ from those of another configuration."""
-        return tuple(name for name in KEYS if getattr(self, name) != getattr(other, name))
+        return SCHEMA.differing(self, other)
 
 
-def _keys() -> dict[str, ConfigKey]:
-    kinds = get_type_hints(Config, include_extras=True)
-    found = {}
-    of_table = {one.name for one in fields(SecurityKeys)}  # a table comes last in the file
-    for one in sorted(fields(Config), key=lambda one: one.name in of_table):
-        kind = kinds[one.name]
-        infinity = SECONDS_MAX if kind is Span else None  # the longest time that a thread can wait
-        found[one.name] = ConfigKey(one.name, kind, one.default, **{"infinity": infinity, **one.metadata})
-    return found
-
-
-KEYS: Mapping[str, ConfigKey] = MappingProxyType(_keys())
+SCHEMA = Schema(Config, PREFIX)
+KEYS = SCHEMA.keys
 """Every key by its name, in the order of the groups."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from quothd.config.config_key import TABLES, File, Mode, described
+from quothwire.config.config_key import File, Mode, described
 from quothwire.errors import error
 
-_security = partial(described, TABLES["security"], live=False)
+_security = partial(described, "Security", table="security", live=False)
 
 
 @dataclass(frozen=True, slots=True)

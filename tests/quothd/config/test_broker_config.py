@@ -17,9 +17,10 @@ from kit.machine.processes import drop_capabilities, in_child
 from quothd.config import template
 from quothd.config.check import check
 from quothd.config.config import KEYS, Config
-from quothd.config.config_key import Size, Span
 from quothd.config.sources import load, read
 from quothd.main import _parser
+from quothwire.config.config_key import Size, Span
+from quothwire.config.template import toml
 from quothwire.errors import QuothError
 from quothwire.text import variables
 
@@ -181,7 +182,7 @@ def test_spans_and_sizes_are_the_same_in_all_sources(file: Path) -> None:
     for key, given, value in QUANTITIES:
         file.write_text(f'{key} = "{given}"\n' if isinstance(given, str) else f"{key} = {given}\n")
         sources = [load({key: given}, {}), load({}, {f"QUOTH_{key.upper()}": str(given)}), load({}, {}, file)]
-        file.write_text(f"{key} = {template.toml(KEYS[key], value)}\n")
+        file.write_text(f"{key} = {toml(KEYS[key], value)}\n")
         for found in (*sources, load({}, {}, file)):
             assert getattr(found, key) == value
             assert type(getattr(found, key)) is type(value)

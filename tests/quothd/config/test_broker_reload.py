@@ -20,8 +20,8 @@ from kit.deadlines import eventually
 from quothd import Broker, Config
 from quothd.config.config import KEYS
 from quothd.config.sources import load
-from quothd.config.template import toml
 from quothwire import batch
+from quothwire.config.template import toml
 from quothwire.errors import Disconnected
 from quothwire.protocol.group_messages import DeleteGroup, DescribeGroup, GroupFetch, OpenGroup
 from quothwire.protocol.messages import CreateTopic, DeleteTopic, Fetch, Ping

@@ -18,12 +18,12 @@ from kit.keys import DENIED, SUCCEEDED, KeyFiles, handshake, new_key
 from kit.machine.commands import Command
 from quothd import Broker
 from quothd.config.check import check
-from quothd.config.config import Config
-from quothd.config.sources import Sourced
+from quothd.config.config import SCHEMA, Config
 from quothd.daemon import Daemon
 from quothd.keys.broker_keys import RULES_CLIENT, BrokerKeys
 from quothd.service.log_handler import LogWriter
 from quothd.service.sd_notify import Notifier
+from quothwire.config.sources import Sourced
 from quothwire.security.key_file import encode_key
 
 
@@ -84,7 +84,7 @@ def test_a_reload_applies_the_clients_that_were_checked(
     """And no others, if the file is replaced meanwhile."""
     keys.add("alice")
     broker = embed_with_keys()
-    daemon = Daemon(lambda: Sourced(broker.config, {}), None, LogWriter(StringIO()), Notifier())
+    daemon = Daemon(lambda: Sourced(SCHEMA, broker.config, {}), None, LogWriter(StringIO()), Notifier())
     daemon._broker = broker
     keys.add("bob")
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from quothcli.cli.command import SharedOptions, as_typed, command, group, option
 from quothcli.cli.options import WithoutBroker
-from quothd.config.config import KEYS
-from quothd.config.config_key import ConfigKey
-from quothd.config.sources import FILE_HELP, Sourced, read
+from quothd.config.config import KEYS, Config
+from quothd.config.sources import FILE_HELP, read
+from quothwire.config.config_key import ConfigKey
+from quothwire.config.sources import Sourced
 
 File = Annotated[Path | None, option("--config FILE", FILE_HELP)]
 
@@ -33,11 +34,11 @@ def show(session: WithoutBroker, keys: Keys, *, config: File = None) -> None:
     That is an option, a variable, FILE:LINE, or the default. A broker that was started here with the same
     options would go by it.
     """
-    from quothd.config import template
+    from quothwire.config.template import toml
 
     printer = session.printer
     found = read(keys, file=config)
-    values = {name: template.toml(key, getattr(found.config, name)) for name, key in KEYS.items()}
+    values = {name: toml(key, getattr(found.config, name)) for name, key in KEYS.items()}
     widths = max(map(len, KEYS)), max(map(len, values.values()))
     for name, value in values.items():
         line = f"{name:<{widths[0]}}  {value:<{widths[1]}}  {found.origin(name)}"
@@ -64,7 +65,7 @@ def example() -> None:
     print(template.text(), end="")
 
 
-def _content(found: Sourced, name: str) -> dict[str, Any]:
+def _content(found: Sourced[Config], name: str) -> dict[str, Any]:
     """Make the object of a key. reload: SIGHUP changes it in a broker that runs."""
     value, default = getattr(found.config, name), KEYS[name].default
     return {

@@ -1,10 +1,11 @@
-"""The description of a key of the configuration: its type, its default, its text and its limits."""
+"""The keys of a configuration: the type of each, its default, its text and its limits."""
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import Field, field, fields
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, get_type_hints
 
 from quothwire.errors import error
 from quothwire.text.quantity import format_size, format_span
@@ -22,8 +23,6 @@ Mode = Annotated[int, "mode"]
 """Permission bits; written as octal digits in a text: "0600"."""
 File = Annotated[str, "file"]
 """The path of a file; empty: none."""
-TABLES = MappingProxyType({"security": "Security"})
-"""The tables of the file, and the groups of the keys in them. The other keys are in no table."""
 
 
 class ConfigKey(NamedTuple):
@@ -32,6 +31,7 @@ class ConfigKey(NamedTuple):
     group: its title in the example file. help: what it sets; a number is printed and read with its unit. why:
     the reason for its default. live: a reload applies it. least: the smallest number. choices: the permitted
     texts, empty if any will do. infinity: the number that ``infinity`` stands for, None if there is none.
+    table: that of the file which has this key, "" if it is in none.
     """
 
     name: str
@@ -44,6 +44,7 @@ class ConfigKey(NamedTuple):
     least: float | None = None
     choices: tuple[str, ...] = ()
     infinity: int | float | None = None
+    table: str = ""
 
     @property
     def option(self) -> str:
@@ -54,11 +55,6 @@ class ConfigKey(NamedTuple):
     def metavar(self) -> str:
         """The option's value as help shows it: ``SPAN`` and ``SIZE`` take units."""
         return {Span: "SPAN", Size: "SIZE", int: "N", Mode: "MODE", File: "FILE"}.get(self.kind, "VALUE")
-
-    @property
-    def table(self) -> str:
-        """The table of the file that has this key, "" if it is in none."""
-        return next((table for table, group in TABLES.items() if group == self.group), "")
 
     @property
     def summary(self) -> str:
@@ -101,3 +97,43 @@ def described(group: str, default: Any, about: str, why: str, **others: Any) -> 
     about: `ConfigKey.help`. others: fields of `ConfigKey` from `live` on.
     """
     return field(default=default, metadata={"group": group, "help": about, "why": why, **others})
+
+
+class Configuration(Protocol):
+    """A frozen dataclass whose fields are made by `described`. A wrong value raises ``bad_setting``."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+C = TypeVar("C", bound=Configuration)
+
+
+class Schema(Generic[C]):
+    """The keys of one configuration, by name, in the order of the file: those in tables come last.
+
+    kind: its class. prefix: that of its variables in the environment, followed by the key in capitals.
+    """
+
+    def __init__(self, kind: type[C], prefix: str) -> None:
+        self.kind = kind
+        self.prefix = prefix
+        hints = get_type_hints(kind, include_extras=True)
+        described_fields = sorted(fields(kind), key=lambda one: bool(one.metadata.get("table")))
+        self.keys: Mapping[str, ConfigKey] = MappingProxyType(
+            {one.name: _key_of(one, hints[one.name]) for one in described_fields}
+        )
+        self.tables = tuple(dict.fromkeys(key.table for key in self.keys.values() if key.table))
+
+    def variable(self, key: str) -> str:
+        """Return the variable of a key."""
+        return self.prefix + key.upper()
+
+    def differing(self, one: C, other: C) -> tuple[str, ...]:
+        """Return the names of the keys whose values differ between two configurations."""
+        return tuple(name for name in self.keys if getattr(one, name) != getattr(other, name))
+
+
+def _key_of(described_field: Field[Any], kind: Any) -> ConfigKey:
+    infinity = SECONDS_MAX if kind is Span else None  # the longest time that a thread can wait
+    about = {"infinity": infinity, **described_field.metadata}
+    return ConfigKey(described_field.name, kind, described_field.default, **about)
