@@ -42,6 +42,7 @@ PACKAGES = {
     "quothrules": "broker/quothrules",
     "quothcli": "tools/quothcli",
     "quothbench": "tools/quothbench",
+    "quothweb": "tools/quothweb",
 }
 MAY_IMPORT = {
     "quothwire": set(),
@@ -53,6 +54,7 @@ MAY_IMPORT = {
     "quothrules": {"quoth", "quothwire"},
     "quothcli": set(PACKAGES) - {"quothbench"},  # it names the module, which is loaded when it is typed
     "quothbench": {"quoth", "quothcli", "quothlog", "quothwire"},
+    "quothweb": {"quoth", "quothwire"},  # a client of the broker, so that no page can hurt it
 }
 SPARK = "client/python/quoth/spark/"  # reads segments without a broker, so it may import quothlog too
 ONLY_UNDER = {
@@ -60,6 +62,9 @@ ONLY_UNDER = {
     "pytest": ("tools/pytest_quoth/",),
     "typer": ("tools/quothcli/", "tools/quothbench/"),
     "rich": ("tools/quothcli/",),
+    **dict.fromkeys(
+        ("fastapi", "nicegui", "prometheus_client", "starlette", "uvicorn"), ("tools/quothweb/",)
+    ),
 }
 NEVER_UNDER = {
     "zmq": ("client/python/quothwire/", "broker/quothlog/"),

@@ -47,7 +47,11 @@ class Daemon:
     """
 
     def __init__(
-        self, configuration: Callable[[], Sourced[Config]], file: Path | None, writer: LogWriter, notifier: Notifier
+        self,
+        configuration: Callable[[], Sourced[Config]],
+        file: Path | None,
+        writer: LogWriter,
+        notifier: Notifier,
     ) -> None:
         self._configuration = configuration
         self._file = file
