@@ -1,1 +1,1 @@
-"""The HTTP side of a broker: metrics, health, a gateway, a dashboard. A process of its own, a client of it."""
+"""The HTTP side of a broker: metrics, health, a gateway, a dashboard. A client process of the broker."""
