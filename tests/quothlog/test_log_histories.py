@@ -22,8 +22,9 @@ import pytest
 
 from kit.broker.transactions import Loader
 from kit.clocks import DAY, SECOND, ManualClock
-from kit.disk.doubles import CHANGES, KINDS, Died, FaultyDisk, Kind, MemoryDisk
+from kit.disk.doubles import CHANGES, KINDS, Died, FaultyDisk, Kind
 from kit.disk.logs import encoded
+from kit.disk.memory_disk import MemoryDisk
 from kit.scale import times
 from quothlog import Appended, Log, LogOptions
 from quothlog.file_format import HORIZON_US

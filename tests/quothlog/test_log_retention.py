@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import DAY, SECOND, ManualClock
-from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import OpenLog, encoded, fill, put, segments, values
+from kit.disk.memory_disk import MemoryDisk
 from quothlog import Log, LogOptions
 from quothwire.pointer import POINTER_MAX
 from quothwire.record import Record

@@ -57,6 +57,7 @@ RIGHTS: Mapping[Operation, tuple[Right, ...]] = MappingProxyType(
         Operation.PING: (),
         Operation.LIST: (),
         Operation.STATUS: (),
+        Operation.METRICS: (),
         Operation.PUBLISH: _PUBLISH,
         Operation.STAGE: _PUBLISH,
         Operation.PUBLISH_STAGED: _PUBLISH,

@@ -14,12 +14,14 @@ from quothd.connections.connection_table import ConnectionTable
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
 from quothd.keys.authentication import Authentication
+from quothd.metrics.disk_watch import DiskWatch
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.rules_supervisor import RulesSupervisor
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.topics.metadata import under_both_names
 from quothlog.producers import RESULTS_MAX
 from quothwire import VERSION, batch
+from quothwire.errors import QuothError
 from quothwire.native import implementation
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames
@@ -34,6 +36,7 @@ from quothwire.protocol.messages import (
     Topics,
     Welcome,
 )
+from quothwire.protocol.metric_messages import GetMetrics, Metrics
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic
 
 SERVER = f"quothd {VERSION}"
@@ -62,16 +65,27 @@ class BrokerInfo:
         self._announcer = announcer
         self._authentication = authentication
         self._connections = connections
+        shared = dispatcher.shared
+        self._disk = DiskWatch(shared.filesystem, shared.directory, shared.reader_pool.submit)
         self._bound = bound
         self._counters = counters
         self._process_id = process_id
         self._clock = dispatcher.shared.clock
         self._began = self._clock.monotonic()
 
+    def tick(self, now: float) -> None:
+        """Execute what is due."""
+        self._disk.tick(now)
+        self._dispatcher.registry.metrics.count_finished()
+
+    def refuse(self, request: PendingRequest, problem: QuothError) -> Frames:
+        """Return the frames of an error, and count it."""
+        return self._dispatcher.registry.metrics.refuse(request, problem)
+
     def answer(self, pending: PendingRequest) -> Frames:
         """The frames of the answer. Raises ``bad_request`` and the like."""
         request, responder = pending.decode(), pending.responder
-        if isinstance(request, ListTopics | GetStatus) and request.after:
+        if isinstance(request, ListTopics | GetStatus | GetMetrics) and request.after:
             check_topic(request.after)
         match request:
             case ListTopics():
@@ -83,6 +97,9 @@ class BrokerInfo:
                 status = self._status if is_operator else self._visible_status
                 amounts = self._dispatcher.access.amounts(client, request.limit)
                 return responder.reply(status(request, scope_of(client), amounts))
+            case GetMetrics():
+                is_operator = pending.client is None or pending.client.is_operator
+                return responder.reply(self._metrics(request, scope_of(pending.client), is_operator))
             case _ if pending.operation is Operation.HELLO:
                 return responder.reply(self._welcome())
             case _:
@@ -148,25 +165,50 @@ class BrokerInfo:
             topics=len(dispatcher.registry),
             active=len(dispatcher.scheduler.active),
             waits=len(dispatcher.pending_fetches),
-            counters=under_both_names(
-                {
-                    **self._counters,
-                    "syncs": dispatcher.shared.fsync_thread.runs,
-                    "threads": threading.active_count(),
-                    "compiled": int(implementation() == "C"),
-                    "takeovers": dispatcher.shared.guard.takeovers,
-                    "unopened": len(dispatcher.scheduler.unopened),
-                    **dispatcher.registry.totals(),
-                    **self._scrubber.counters(),
-                    **self._rules.counters(),
-                    **self._authentication.counters(),
-                    **self._connections.gauges(),
-                    **self._announcer.counters(),
-                }
-            ),
+            counters=under_both_names(self._all_counters()),
             states=dispatcher.registry.states(request.after, request.limit, scope),
             clients=clients,
         )
+
+    def _metrics(self, request: GetMetrics, scope: TopicScope, is_operator: bool) -> Metrics:
+        """Return the metrics: of the whole broker for an admin of all topics, else of visible topics."""
+        registry = self._dispatcher.registry
+        rows, serial, more = registry.rows(request, scope)
+        of_broker = registry.metrics.maps() if is_operator else ({}, {}, {})
+        return Metrics(
+            server=SERVER,
+            time=self._clock.now(),
+            uptime=self._clock.monotonic() - self._began,
+            serial=serial,
+            topics=registry.count(scope),
+            counters=self._all_counters() if is_operator else {},
+            errors=of_broker[0],
+            requests=of_broker[1],
+            durations=of_broker[2],
+            rows=rows,
+            more=more,
+        )
+
+    def _all_counters(self) -> dict[str, int]:
+        """Return the counters and gauges of the broker."""
+        dispatcher = self._dispatcher
+        return {
+            **self._counters,
+            "syncs": dispatcher.shared.fsync_thread.runs,
+            "threads": threading.active_count(),
+            "compiled": int(implementation() == "C"),
+            "takeovers": dispatcher.shared.guard.takeovers,
+            "active": len(dispatcher.scheduler.active),
+            "waits": len(dispatcher.pending_fetches),
+            "unopened": len(dispatcher.scheduler.unopened),
+            **dispatcher.registry.totals(),
+            **self._disk.gauges(dispatcher.config.disk_free_min),
+            **self._scrubber.counters(),
+            **self._rules.counters(),
+            **self._authentication.counters(),
+            **self._connections.gauges(),
+            **self._announcer.counters(),
+        }
 
 
 def counted(topics: int) -> str:

@@ -74,13 +74,17 @@ def _check_entry(entry: RegistryEntry, request: PendingRequest, config: Config, 
 
 
 class _InWork:
-    """The requests in work, within the limits of the broker and the quotas of their clients."""
+    """The requests in work, within the limits of the broker and the quotas of their clients.
 
-    __slots__ = ("_access", "bytes", "config", "requests")
+    finished: takes the operation of each that is not in work any more, and the seconds that it was.
+    """
 
-    def __init__(self, config: Config, access: Access) -> None:
+    __slots__ = ("_access", "_finished", "bytes", "config", "requests")
+
+    def __init__(self, config: Config, access: Access, finished: list[tuple[Operation, float]]) -> None:
         self.config = config
         self._access = access
+        self._finished = finished
         self.requests = self.bytes = 0
 
     def check(self, request: PendingRequest) -> None:
@@ -93,8 +97,8 @@ class _InWork:
             self._access.ledger.check(request.client.name, Quota.REQUESTS)
             self._access.ledger.check(request.client.name, Quota.REQUEST_BYTES, request.size)
 
-    def add(self, request: PendingRequest) -> None:
-        """Count a request. Raises ``busy`` if there is no room for it."""
+    def add(self, request: PendingRequest, now: float) -> None:
+        """Count a request from now on. Raises ``busy`` if there is no room for it."""
         size = self.bytes + request.size
         if request.client is not None:
             self.check(request)
@@ -104,9 +108,11 @@ class _InWork:
             self.check(request)
         self.requests += 1
         self.bytes = size
+        request.since = now
 
-    def remove(self, request: PendingRequest) -> PendingRequest:
+    def remove(self, request: PendingRequest, now: float) -> PendingRequest:
         """Count a request no more; returns it."""
+        self._finished.append((request.operation, now - request.since))
         self.requests -= 1
         self.bytes -= request.size
         if request.client is not None:
@@ -131,7 +137,7 @@ class Dispatcher:
         access: Access | None = None,
     ) -> None:
         self.access = access or Access(config)
-        self.registry = Registry(folders, self.access.ledger)
+        self.registry = Registry(folders, self.access.ledger, shared.clock.now())
         self.pending_fetches = PendingFetches(self.access)
         self.config = config
         self.shared = shared
@@ -141,7 +147,7 @@ class Dispatcher:
         self._maintenance: Schedule[RegistryEntry] = Schedule()
         self._retention: Schedule[RegistryEntry] = Schedule()
         self._ready: dict[RegistryEntry, None] = {}
-        self._in_work = _InWork(config, self.access)
+        self._in_work = _InWork(config, self.access, self.registry.metrics.finished)
         self._is_stopping = False
         self.disk_low_at = -math.inf
         self.scheduler.open_all(self.registry)
@@ -187,7 +193,7 @@ class Dispatcher:
             return
         if entry.state is State.OPENING:
             entry.check_opening(request, now, self.config.recovering_after)
-        self._in_work.add(request)
+        self._in_work.add(request, now)
         entry.outstanding += 1
         if request.operation is Operation.DELETE:
             entry.deletion = request
@@ -231,7 +237,7 @@ class Dispatcher:
                 self._ready.pop(entry, None)
             if executor is not None and events:
                 is_busy = True
-                self.take(executor, events, now)
+                self.take(executor, events, now := self.shared.clock.monotonic())
                 if now >= until:
                     break
         return is_busy
@@ -279,7 +285,7 @@ class Dispatcher:
                 executor.given.append(event.item)
                 self._ready[entry] = None
             case Informed():
-                self.registry.learn(entry, event.info)
+                self.registry.learn(entry, event)
                 self._retention.plan(entry, event.retention_due)
             case Opening():
                 entry.scanned = (event.done, event.size)
@@ -295,7 +301,7 @@ class Dispatcher:
                 executor.end()
                 queued = entry.take_back() if not self._is_stopping else []  # it may need no opening
                 self.scheduler.released(entry, Transition.CLOSED, now)
-                self._resume(map(self._in_work.remove, queued), now)
+                self._resume([self._in_work.remove(one, now) for one in queued], now)
             case Deleted():
                 note("topic_deleted", topic=entry.name)
                 executor.end()
@@ -307,7 +313,7 @@ class Dispatcher:
                 self._failed(entry, executor, event, now)
 
     def _opened(self, entry: RegistryEntry, now: float) -> None:
-        entry.opened()
+        self.registry.opened(entry, now)
         queued, entry.queued = entry.queued, []
         refused = dict(self.access.revoked(queued))
         for request in queued:
@@ -321,7 +327,7 @@ class Dispatcher:
 
     def _done(self, entry: RegistryEntry | None, request: PendingRequest, now: float) -> None:
         """Take note that a request has its answer."""
-        self._in_work.remove(request)
+        self._in_work.remove(request, now)
         if entry is None:
             return
         entry.outstanding -= 1
@@ -353,7 +359,7 @@ class Dispatcher:
     def _drop(self, entry: RegistryEntry, request: PendingRequest, problem: QuothError, now: float) -> None:
         """Refuse a request that its topic does not have, or has no more."""
         self._refuse([request], problem)
-        self._in_work.remove(request)
+        self._in_work.remove(request, now)
         entry.drop(request)
         self._delete_if_alone(entry, now)
 
@@ -379,7 +385,7 @@ class Dispatcher:
 
     def _refuse(self, requests: Iterable[PendingRequest], problem: QuothError) -> None:
         for request in requests:
-            self._send(request.responder.refuse(problem))
+            self._send(self.registry.metrics.refuse(request, problem))
 
     # -- time -----------------------------------------------------------------------------------------------
 

@@ -205,10 +205,10 @@ class FrontEnd:
         while not self._is_over():
             now = monotonic()
             self._scrubber.tick(now)
+            self._info.tick(now)
             self._rules.tick(now)
             self._authentication.tick(now)
-            if self._wanted:
-                self._configure()
+            self._configure()
             dues = (
                 self._dispatcher.tick(now),
                 self._replies.next_try(),
@@ -277,7 +277,7 @@ class FrontEnd:
                 answer = self._info.answer(request)
                 self._replies.send(answer, connection.hold_large(answer), connection)
         except QuothError as problem:
-            self._replies.send(request.responder.refuse(problem), 0, connection)
+            self._replies.send(self._info.refuse(request, problem), 0, connection)
 
     def _take_left(self, connection: Connection) -> None:
         """Drop what waits for a connection that has ended, and count it no more."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from quothd.access.ledger import ALL, Ledger
 from quothd.access.quota import Quota
@@ -14,7 +15,12 @@ from quothd.access.topic_scope import EVERYTHING, TopicScope
 from quothd.config.config import Config
 from quothd.groups.administration import check_new_group
 from quothd.groups.readiness import finds_nothing
+from quothd.metrics.broker_metrics import BrokerMetrics, ChangeOrder
+from quothd.metrics.group_metrics import GroupMetrics
+from quothd.metrics.measures import NO_TRAFFIC, Traffic
+from quothd.metrics.topic_row import row_bytes, row_of
 from quothd.requests.dead_letter import DeadLetterResponder, outcome_of
+from quothd.requests.events import Informed
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.threads.executor import Executor
@@ -29,6 +35,7 @@ from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.group_messages import GroupFetched, OpenGroup
 from quothwire.protocol.messages import Fetched, Operation
+from quothwire.protocol.metric_messages import GetMetrics
 from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
 
 _READS = (Operation.FETCH, Operation.GROUP_FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
@@ -119,7 +126,8 @@ class RegistryEntry:
     requests that are accepted and have no answer. queued: those of them that wait until the topic is open.
     in_work: those that the executor has. makes_way: the topic gets no more requests, so that another one can
     be opened. was_new: its present opening has created it. scanned: bytes that its opening has scanned, of
-    those that it has to. deletion: the request that deletes it once all others are answered.
+    those that it has to. deletion: the request that deletes it once all others are answered. traffic: since
+    the start. groups: as they were when it looked last. serial: see `ChangeOrder`.
     """
 
     metadata: TopicMetadata
@@ -138,11 +146,19 @@ class RegistryEntry:
     opening_since: float = 0.0
     scanned: tuple[int, int] = (0, 0)
     used: float = 0.0
+    traffic: Traffic = NO_TRAFFIC
+    groups: tuple[GroupMetrics, ...] = ()
+    serial: int = 0
 
     @property
     def name(self) -> str:
         """The topic's name."""
         return self.metadata.topic.name
+
+    @property
+    def is_active(self) -> bool:
+        """True while it has a thread."""
+        return self.executor is not None
 
     def step(self, transition: Transition) -> None:
         """Change the state by the table."""
@@ -229,10 +245,13 @@ class Registry:
     """The entries of all topics, in the order of their names' bytes. Owned by the front end's thread.
 
     entries: by name, to look one up. ledger: counts the topics of each client, and the bytes in them.
+    changes: the order in which they changed. metrics: what they all have done.
     """
 
-    def __init__(self, folders: Iterable[TopicFolder], ledger: Ledger) -> None:
+    def __init__(self, folders: Iterable[TopicFolder], ledger: Ledger, now: int) -> None:
         self.ledger = ledger
+        self.changes: ChangeOrder[RegistryEntry] = ChangeOrder(now)
+        self.metrics = BrokerMetrics()
         self.entries: dict[str, RegistryEntry] = {}
         self._names: list[bytes] = []
         self._totals: Counter[str] = Counter()
@@ -297,20 +316,34 @@ class Registry:
     def _add(self, entry: RegistryEntry) -> None:
         self.ledger.count(entry.metadata.topic.owner, Quota.TOPICS)
         self.entries[entry.name] = entry
+        self.changes.touch(entry)
         insort(self._names, entry.name.encode())
 
     def remove(self, entry: RegistryEntry) -> None:
         """Remove a topic that does not exist any more."""
         self._sum_up(entry, -1)
+        self.changes.forget(entry)
         self.ledger.release(entry.metadata.topic.owner, Quota.TOPICS)
         del self.entries[entry.name]
         self._names.remove(entry.name.encode())
 
-    def learn(self, entry: RegistryEntry, info: LogInfo) -> None:
-        """Take note of the state of a topic's log."""
+    def opened(self, entry: RegistryEntry, now: float) -> None:
+        """Take note that a topic is open."""
+        entry.opened()
+        self.metrics.observe_opening(now - entry.opening_since)
+
+    def learn(self, entry: RegistryEntry, event: Informed) -> None:
+        """Take note of the state of a topic's log and groups, and of what it has done."""
+        info, measures = event.info, event.measures
+        if entry.info != info or entry.groups != event.groups or measures:
+            self.changes.touch(entry)
         self._sum_up(entry, -1)
         entry.info, entry.newest, entry.end_ordinal = info, info.last, info.end_ordinal
         self._sum_up(entry, 1)
+        entry.groups = event.groups
+        if measures:
+            entry.traffic = entry.traffic.plus(measures.traffic)
+            self.metrics.add(measures)
 
     def give_outcome(self, frames: Frames) -> RegistryEntry | None:
         """Give the outcome of a dead letter to its topic; returns that if it is active."""
@@ -346,9 +379,27 @@ class Registry:
             states[name] = letters
         return states
 
+    def rows(self, request: GetMetrics, scope: TopicScope) -> tuple[list[dict[str, Any]], int, bool]:
+        """Return topics for the metrics, the serial to go on with, and whether more do not fit in."""
+        if request.since:
+            changed = self.changes.since(request.since)
+            entries = (one for one in changed if scope.is_everything or one.name in scope)
+        else:
+            entries = (self.entries[name] for name in self.names(request.after, request.limit, scope))
+        rows: list[dict[str, Any]] = []
+        room, serial = STATES_BYTES_MAX, request.since
+        for entry in entries:
+            room -= row_bytes(entry)
+            if len(rows) == request.limit or (room < 0 and rows):
+                return rows, serial or self.changes.serial, True
+            rows.append(row_of(entry))
+            serial = entry.serial if request.since else 0
+        return rows, self.changes.serial, False
+
     def totals(self) -> dict[str, int]:
         """Counters over all topics that were opened since the start."""
-        return {name: self._totals[name] for name in (*SUMS, "pointer_ahead_us_max")}
+        sums = {name: self._totals[name] for name in (*SUMS, "pointer_ahead_us_max")}
+        return {**sums, **self.metrics.traffic._asdict()}
 
     def _sum_up(self, entry: RegistryEntry, sign: int) -> None:
         if (info := entry.info) is not None:

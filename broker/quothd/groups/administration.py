@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from quothd.access.rights import KnownClient
 from quothd.groups.dead_letters import DeadLetters
 from quothd.groups.store import GroupStore
+from quothd.groups.summaries import lag_of, oldest_of
 from quothd.requests.events import GroupReady
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
@@ -153,20 +154,16 @@ class Administration:
 
     def _info(self, group: GroupState, now: float) -> GroupInfo:
         log = self._store.log
-        after, newest = group.after, log.newest
-        oldest = 0
-        if after < newest:
-            oldest = log.survey(after).count(after, newest)[0].first
         row = self._row(group)
         members = islice(group.members, MEMBERS_SHOWN_MAX)
         shown = [
             {"name": name, "in_flight": one.in_flight, "idle": round(now - one.seen, 3)}
             for name, one in members
         ]
-        pending = self._store.count([*group.spans]) if group.spans.unknown else group.spans.known
-        lag = pending + self._behind(group)
+        lag, pending = lag_of(self._store, group)
+        oldest = oldest_of(self._store, group)
         return GroupInfo(
-            log=log.log_id, oldest=oldest, newest=newest, members=shown, lag=lag, pending=pending, **row
+            log=log.log_id, oldest=oldest, newest=log.newest, members=shown, lag=lag, pending=pending, **row
         )
 
     def _row(self, group: GroupState) -> dict[str, Any]:
@@ -192,16 +189,6 @@ class Administration:
         """Return the problem of a group that has left records for too long, empty for any other one."""
         limit, has_lag = self._store.config.group_idle, group.after < self._store.log.newest
         return f"not used for {format_span(int(idle))}" if limit and has_lag and idle > limit else ""
-
-    def _behind(self, group: GroupState) -> int:
-        """Count the records above the cursor."""
-        log = self._store.log
-        if group.ordinal >= 0:
-            return max(0, log.end_ordinal - max(group.ordinal, log.first_ordinal))
-        newest = log.newest
-        if group.cursor >= newest:
-            return 0
-        return log.survey(group.cursor).count(group.cursor, newest)[0].records
 
     _ACTIONS: ClassVar[
         dict[Operation, Callable[[Administration, PendingRequest, float], tuple[Reply, int]]]

@@ -10,6 +10,8 @@ from quothd.groups.dead_letters import DeadLetters
 from quothd.groups.hand_out import HandOuts
 from quothd.groups.settling import Settling
 from quothd.groups.store import GroupStore
+from quothd.groups.summaries import GroupSummaries
+from quothd.metrics.group_metrics import GroupMetrics
 from quothd.requests.events import DeadLetterDone, EventList, Query, ReadDone, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothd.topics.metadata import TopicMetadata
@@ -43,6 +45,7 @@ class TopicGroups:
         self._hand_outs = HandOuts(self._store, self._letters, read)
         self._settling = Settling(self._store, self._letters)
         self._administration = Administration(self._store, self._letters)
+        self._summaries = GroupSummaries(self._store, self._letters)
         self.is_used = False
 
     def handle(self, request: PendingRequest, now: float) -> None:
@@ -80,6 +83,10 @@ class TopicGroups:
     def is_syncing(self) -> bool:
         """True while the fsync thread has a request of the log of the groups."""
         return self._store.is_syncing
+
+    def summaries(self) -> tuple[GroupMetrics, ...]:
+        """Return the state of the groups, for the metrics."""
+        return self._summaries.refresh()
 
     def finished(self) -> int:
         """Return the pointer up to which all groups have finished all records, durably; 0 without a group.
@@ -142,6 +149,7 @@ class TopicGroups:
 
     def close(self, now: float) -> None:
         """Sync and close their log, answer the requests and send the dead letters that waited for that."""
+        self._summaries.close()
         self._store.sync_last(now)
         self._letters.leave(now)
         self._store.close(now)

@@ -266,6 +266,9 @@ class HandOuts:
             reply = self._reply(hand, leases)
             payload = hand.batches[0] if len(hand.batches) == 1 else b"".join(hand.batches)
             self.found_bytes = len(payload)
+            measures = store.events.measures
+            measures.records_out += hand.asked.records_max - hand.records_left
+            measures.bytes_out += self.found_bytes
             store.answer(request, reply, last, store.is_synced(group), payload)
         elif request.deadline > now:
             request.after = store.readiness_of(group, now).after

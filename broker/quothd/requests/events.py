@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from quothd.config.config import Config
 from quothd.connections.connection import SMALL_REPLY_BYTES, SMALL_REPLY_FRAMES
+from quothd.metrics.group_metrics import GroupMetrics
+from quothd.metrics.measures import Measures
 from quothd.requests.pending_request import PendingRequest
 from quothlog import LogInfo
 from quothlog.appender import SyncRequest
@@ -38,10 +40,11 @@ class ReadDone(NamedTuple):
 
 
 class SyncDone(NamedTuple):
-    """The fsync thread has executed a request; `problem` is what that raised."""
+    """The fsync thread has executed a request; `problem` is what that raised. seconds: the time it took."""
 
     request: SyncRequest
     problem: OSError | None
+    seconds: float = 0.0
 
 
 class CommitStepDone(NamedTuple):
@@ -124,11 +127,14 @@ class Progress(NamedTuple):
 class Informed(Value):
     """The state of the log, now and then, and before `Opened` and `Closed`.
 
-    retention_due: the time of the next retention in microseconds, infinite for none.
+    retention_due: the time of the next retention in microseconds, infinite for none. measures: what the topic
+    has done since the last such event. groups: the state of its consumer groups.
     """
 
     info: LogInfo
     retention_due: float
+    measures: Measures
+    groups: tuple[GroupMetrics, ...]
 
 
 class DiskLow(NamedTuple):
@@ -179,11 +185,12 @@ class EventList:
     """The events of a topic until the front end takes them, in order, and its requests without an answer.
 
     Each of those gets exactly one answer, or goes back to wait at the front end. answer_bytes: those of the
-    last frames of all answers since `take`.
+    last frames of all answers since `take`. measures: what the topic has done since `take_measures`.
     """
 
     def __init__(self) -> None:
         self.unanswered: dict[PendingRequest, None] = {}
+        self.measures = Measures()
         self.answer_bytes = 0
         self._events: list[Event] = []
 
@@ -202,6 +209,7 @@ class EventList:
 
     def refuse(self, request: PendingRequest, problem: QuothError) -> None:
         """Answer a request with an error."""
+        self.measures.refused[problem.code] += 1
         self.answer(request, request.responder.refuse(problem))
 
     def wait(self, request: PendingRequest) -> None:
@@ -218,3 +226,8 @@ class EventList:
         events, self._events = self._events, []
         self.answer_bytes = 0
         return events
+
+    def take_measures(self) -> Measures:
+        """Return what the topic has done since the last call."""
+        measures, self.measures = self.measures, Measures()
+        return measures

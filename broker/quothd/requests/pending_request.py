@@ -110,7 +110,7 @@ class PendingRequest:
     after: the cursor of a fetch, which moves on when a segment had nothing. deadline: the monotonic time up
     to which a fetch waits, 0 for one that does not. group: that of a fetch for a group. retry: the monotonic
     time at which it is tried again without anything new. client: the one that asks, None if everything is
-    allowed.
+    allowed. since: the monotonic time at which its topic has accepted it.
     """
 
     responder: Responder
@@ -124,6 +124,7 @@ class PendingRequest:
     group: str = ""
     retry: float = inf
     client: KnownClient | None = None
+    since: float = 0.0
 
     def decode(self) -> Any:
         """Return the message, decoded at the first call. Raises ``bad_request`` and what the codec does."""

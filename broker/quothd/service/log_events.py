@@ -97,6 +97,9 @@ EVENTS: dict[str, LogEvent] = {
     "derived_rebuilt": LogEvent(INFO, "footers or indexes were rebuilt after a crash; no record is missing"),
     "group_made": LogEvent(INFO, "a consumer group was created"),
     "group_moved": LogEvent(INFO, "a consumer group goes on at another place: its leases have ended"),
+    "groups_not_summarized": LogEvent(
+        ERROR, "the log of the groups cannot be read, so the metrics of this topic lack them; tried again"
+    ),
     "group_deleted": LogEvent(INFO, "a consumer group was deleted"),
     "group_events_lost": LogEvent(
         ERROR, "the log of the groups is damaged: records whose ack it held are handed out again"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Any
 
 from quothd.connections.connection import LEAST_REPLY_BYTES
-from quothd.requests.events import CommitStepDone, Item, Query, ReadDone, SyncDone
+from quothd.requests.events import CommitStepDone, Query, ReadDone, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothlog.appender import SyncRequest
 from quothlog.transactions.commit import Commit
 
-Work = Callable[[], Item]
-Back = Callable[[Item], None]
+Work = Callable[[], Any]
+Back = Callable[[Any], None]
 
 
 class ThreadPool:
@@ -51,11 +53,12 @@ class ThreadPool:
 
 def run_sync(request: SyncRequest) -> SyncDone:
     """Run an fsync."""
+    began, problem = time.monotonic(), None
     try:
         request.run()
-    except OSError as problem:
-        return SyncDone(request, problem)
-    return SyncDone(request, None)
+    except OSError as caught:
+        problem = caught
+    return SyncDone(request, problem, time.monotonic() - began)
 
 
 def run_query(request: PendingRequest, query: Query) -> ReadDone:

@@ -72,7 +72,8 @@ class Changes:
 
     def inform(self) -> None:
         """Report the state of the log to the front end."""
-        self._events.add(Informed(self.info(), self.retention_due()))
+        measures, groups = self._events.take_measures(), self._groups.summaries()
+        self._events.add(Informed(self.info(), self.retention_due(), measures, groups))
 
     def retain(self) -> None:
         """Remove the records and staged batches that may go. Logs a failure; the next call tries again."""

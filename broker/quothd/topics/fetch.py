@@ -143,12 +143,14 @@ class TopicReads:
             return
         decoded, log, visible = request.message, self._log, self._appender.visible
         gone, damaged = log.loss(decoded.after, decoded.ordinal, found)
-        data, following = found.data, found.next
-        if 0 < decoded.until < following:
-            data, following = up_to(found, log.log_id, decoded.until)
-        self.found_bytes = len(data)
-        reply = Fetched(log.log_id, following, visible.pointer, gone, visible.ordinal, damaged)
-        self._events.answer(request, request.responder.reply(reply, data or None))
+        if 0 < decoded.until < found.next:
+            found = up_to(found, log.log_id, decoded.until)
+        self.found_bytes = len(found.data)
+        measures = self._events.measures
+        measures.records_out += found.end - found.ordinal
+        measures.bytes_out += self.found_bytes
+        reply = Fetched(log.log_id, found.next, visible.pointer, gone, visible.ordinal, damaged)
+        self._events.answer(request, request.responder.reply(reply, found.data or None))
 
     def _answer_nothing(self, request: PendingRequest) -> None:
         """Answer without batches, or let the request wait."""

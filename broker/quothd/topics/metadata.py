@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from quothd.metrics.group_metrics import GroupMetrics
 from quothlog import LogInfo
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.groups.group_log import GroupTable
@@ -41,6 +42,7 @@ class TopicMetadata:
     the broker is restarted: a log that is opened again after a failed write or fsync may read from the page
     cache what the disk does not hold. counted: the counters of all earlier openings in this process. groups:
     its consumer groups, None unless they are in memory. groups_failure: as `failure`, of the log of groups.
+    group_summaries: the groups as they were when `summarized` was the newest pointer; None: not known yet.
     """
 
     path: Path | None
@@ -50,6 +52,8 @@ class TopicMetadata:
     counted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     groups: GroupTable | None = None
     groups_failure: QuothError | None = None
+    group_summaries: tuple[GroupMetrics, ...] | None = None
+    summarized: int = 0
 
     def describe(self, info: LogInfo, states: str | None = None) -> TopicInfo:
         """Return all about the topic, for a reply."""

@@ -63,7 +63,11 @@ def open_topic(
                 log.appender.write_failure.fail(metadata.failure)
             _log_findings(topic.name, log)
             opened = Topic(log, metadata, config, services, clock)
-            opened.begin()
+            try:
+                opened.begin()
+            except BaseException:
+                opened.groups.discard()
+                raise
         except BaseException:
             log.close()
             raise

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from quothd.access.rights import KnownClient
+from quothd.metrics.measures import DURATIONS_MAX, Measures
 from quothd.requests.dead_letter import LETTERS, LETTERS_AT, DeadLetterResponder
 from quothd.requests.events import DiskLow, EventList
 from quothd.requests.pending_request import PendingRequest
@@ -22,6 +23,7 @@ from quothd.topics.syncing import SHARE_FULL, Syncing, Unsynced
 from quothd.topics.transactions import application_of
 from quothlog import Appended, Log
 from quothlog.appender import Appender
+from quothlog.storage.clock import Clock
 from quothwire import batch
 from quothwire.errors import QuothError, error, shown
 from quothwire.ingest import check_new, check_published
@@ -38,9 +40,16 @@ class TopicPublishes:
     """
 
     def __init__(
-        self, log: Log, metadata: TopicMetadata, syncing: Syncing, events: EventList, bindings: Bindings
+        self,
+        log: Log,
+        metadata: TopicMetadata,
+        syncing: Syncing,
+        events: EventList,
+        bindings: Bindings,
+        clock: Clock,
     ) -> None:
         self.room = 0
+        self._clock = clock
         self._bindings = bindings
         self._appender = log.appender
         self._metadata = metadata
@@ -60,10 +69,18 @@ class TopicPublishes:
         publishes, self.waiting = self.waiting, []
         size = sum([request.size for request in publishes])
         self.room -= size
+        measures, began = self._events.measures, self._clock.monotonic()
         if self._syncing.share > SHARE_FULL:
             self._syncing.sync_here(now)
             self._syncing.answer_reached(self._events)
-        for request, outcome, durability in append_publishes(self._appender, publishes, self._bindings):
+            synced = self._clock.monotonic()
+            measures.syncs.append(synced - began)
+            began = synced
+        outcomes = append_publishes(self._appender, publishes, self._bindings, measures)
+        measures.appends.append(self._clock.monotonic() - began)
+        if len(measures.appends) >= DURATIONS_MAX:
+            measures.fold()
+        for request, outcome, durability in outcomes:
             self.acknowledge(request, outcome, durability)
         self._syncing.measure(now)
         return size
@@ -123,9 +140,12 @@ def check_first(request: PendingRequest) -> None:
 
 
 def append_publishes(
-    appender: Appender, requests: Sequence[PendingRequest], bindings: Bindings
+    appender: Appender, requests: Sequence[PendingRequest], bindings: Bindings, measures: Measures
 ) -> list[PublishOutcome]:
-    """Append what publishes bring, in the order in which they came within each protocol."""
+    """Append what publishes bring, in the order in which they came within each protocol.
+
+    measures: counts what is stored.
+    """
     outcomes: list[PublishOutcome] = []
     with_batch: list[PendingRequest] = []
     raws: list[batch.Bytes] = []
@@ -149,11 +169,14 @@ def append_publishes(
         raws.append(raw)
     if with_batch:
         stored = appender.append_batches(raws)
-        for request, outcome in zip(with_batch, stored, strict=True):
+        for request, raw, outcome in zip(with_batch, raws, stored, strict=True):
             outcomes.append(PublishOutcome(request, outcome, request.message.durability))
+            if isinstance(outcome, Appended) and not outcome.duplicate:
+                measures.records_in += outcome.count
+                measures.bytes_in += len(raw)
         if bindings.fresh:
             bindings.save()
-    return outcomes + (_append_values(appender, simple) if simple else [])
+    return outcomes + (_append_values(appender, simple, measures) if simple else [])
 
 
 def _admit(bindings: Bindings, client: KnownClient, raw: batch.Bytes) -> None:
@@ -177,21 +200,28 @@ def _checked(request: PendingRequest) -> Publish | SimplePublish:
     return message
 
 
-def _append_values(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:
+def _append_values(
+    appender: Appender, requests: Sequence[PendingRequest], measures: Measures
+) -> list[PublishOutcome]:
     """Append the values of simple publishes as one batch; if that would be too large, each as its own.
 
     With too many values they are halved first: to encode millions would stop all threads for a second.
     """
     if len(requests) > 1 and sum(len(one.message.values) for one in requests) > batch.BATCH_RECORDS_MAX:
         half = len(requests) // 2
-        return _append_values(appender, requests[:half]) + _append_values(appender, requests[half:])
+        first_half = _append_values(appender, requests[:half], measures)
+        return first_half + _append_values(appender, requests[half:], measures)
     values = list(chain.from_iterable(request.message.values for request in requests))
     try:
-        (outcome,) = appender.append_batches([batch.encode(values)])
+        raw = batch.encode(values)
+        (outcome,) = appender.append_batches([raw])
     except QuothError as problem:
         if len(requests) > 1:
-            return [one for request in requests for one in _append_values(appender, [request])]
+            return [one for request in requests for one in _append_values(appender, [request], measures)]
         outcome = problem.with_traceback(None)
+    if isinstance(outcome, Appended):
+        measures.records_in += outcome.count
+        measures.bytes_in += len(raw)
     outcomes, at = [], 0
     for request in requests:
         part, count = outcome, len(request.message.values)

@@ -95,9 +95,9 @@ class Topic:
         self.reads = TopicReads(log, services.read, self._events)
         ways = services.sync, services.read, self._events, clock
         self.groups = TopicGroups(log, metadata, config, *ways)
-        self._transactions = Transactions(log, services.step)
+        self._transactions = Transactions(log, services.step, self._events)
         bindings = self._transactions.bindings
-        self._publishing = TopicPublishes(log, metadata, self._syncing, self._events, bindings)
+        self._publishing = TopicPublishes(log, metadata, self._syncing, self._events, bindings, clock)
         staged = self._transactions.log_transactions
         about = self._events, staged, clock, self.groups
         self._changes = Changes(log, metadata, config, *about)
@@ -203,6 +203,7 @@ class Topic:
                     self._publishing.room = 0
                 self._answer(item, self._act)
             case SyncDone():
+                self._events.measures.syncs.append(item.seconds)
                 if not self.groups.finish_sync(item, self._now):
                     self._syncing.finish(item, self._now)
                     self._take_back_held()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from quothd.requests.events import CommitStepDone
+from quothd.requests.events import CommitStepDone, EventList
 from quothd.requests.pending_request import PendingRequest
 from quothd.topics.bindings import Bindings, BoundKind, Identity
 from quothlog import Appended, Log
@@ -42,8 +42,11 @@ class Transactions:
     `Services.step`.
     """
 
-    def __init__(self, log: Log, start: Callable[[Commit, Callable[[], None]], None]) -> None:
+    def __init__(
+        self, log: Log, start: Callable[[Commit, Callable[[], None]], None], events: EventList
+    ) -> None:
         self._log = log
+        self._events = events
         self._start = start
         self.log_transactions = log.transactions()
         self.bindings = Bindings(log, self.log_transactions)
@@ -69,7 +72,9 @@ class Transactions:
             self.bindings.admit(request.client, Identity(BoundKind.APPLICATION, application))
         attempt = decoded.version, decoded.part, decoded.attempt, decoded.number
         try:
-            one = self.log_transactions.stage(application, *attempt, request.responder.payload())
+            raw = request.responder.payload()
+            one = self.log_transactions.stage(application, *attempt, raw)
+            self._events.measures.bytes_in += len(raw)
         finally:
             if self.bindings.fresh:
                 self.bindings.save()
@@ -88,7 +93,7 @@ class Transactions:
                 raise self.log_transactions.withdraw(outcome, problem) from problem
             self._committing = request
             return None
-        return outcome or Appended(0, 0, 0, False)
+        return self._counted(outcome) if outcome is not None else Appended(0, 0, 0, False)
 
     def _abort(self, request: PendingRequest) -> TransactionInfo:
         """Remove the staged batches of a transaction."""
@@ -136,7 +141,7 @@ class Transactions:
             if problem is not None:
                 raise problem
             if commit.active is not None:
-                return request, self.log_transactions.adopt(commit)
+                return request, self._counted(self.log_transactions.adopt(commit))
             self.log_transactions.place(commit)
             self._start(commit, commit.commit)
         except (OSError, QuothError) as failure:
@@ -150,6 +155,12 @@ class Transactions:
         if request.client is not None:
             self.bindings.check(request.client, Identity(BoundKind.APPLICATION, application))
         return application
+
+    def _counted(self, outcome: Appended) -> Appended:
+        """Count the records of a transaction that was published; their bytes were counted when staged."""
+        if not outcome.duplicate:
+            self._events.measures.records_in += outcome.count
+        return outcome
 
     def _described(self, standing: TransactionState) -> TransactionInfo:
         state, first, records, staged, newest = standing

@@ -28,22 +28,24 @@ EXTRACT_ENDS_MAX = 256
 class Extract(NamedTuple):
     """Whole batches as they are stored. `next` is the pointer of their last record.
 
-    expected: the ordinal that the first one would have if nothing in front of it were damaged.
+    expected: the ordinal that the first one would have if nothing in front of it were damaged. end: the
+    ordinal behind the last record.
     """
 
     data: Bytes
     ordinal: int
     next: int
     expected: int
+    end: int
 
 
-def up_to(found: Extract, log_id: int, until: int) -> tuple[Bytes, int]:
+def up_to(found: Extract, log_id: int, until: int) -> Extract:
     """The batches of an extract that begin up to a pointer below its end, perhaps none; where to go on."""
     data = found.data
-    size, last, _ = batch.whole(data, log_id, 0, found.ordinal, until)
+    size, last, end = batch.whole(data, log_id, 0, found.ordinal, until)
     if size < len(data) and (header := batch.parse_header(data, log_id, size)).base <= until:
-        size, last = size + header.size, header.last
-    return _head(data, size), max(last, until)
+        size, last, end = size + header.size, header.last, header.end_ordinal
+    return found._replace(data=_head(data, size), next=max(last, until), end=end)
 
 
 def _head(data: Bytes, size: int) -> Bytes:
@@ -183,7 +185,7 @@ def _sound(
     if len(view.extract_ends) >= EXTRACT_ENDS_MAX:
         view.extract_ends.clear()
     view.extract_ends[last] = LogPosition(start.offset + size, last, ordinal)
-    return Extract(_head(data, size), start.ordinal, last, start.ordinal)
+    return Extract(_head(data, size), start.ordinal, last, start.ordinal, ordinal)
 
 
 def _is_cut(data: Bytes, end: int, log_id: int) -> bool:
@@ -243,8 +245,8 @@ def _extract_any(
                 break
             stop = step.end
     data = file.read(stop.offset - first.offset, first.offset)
-    whole, last, _ = batch.whole(data, log_id, header.base - 1, header.ordinal)
+    whole, last, end_ordinal = batch.whole(data, log_id, header.base - 1, header.ordinal)
     if not whole:  # the file is shorter than when it was opened
         return extract(view, log_id, header.last, records_max, bytes_max)
     expected = here.ordinal if header.base > after else header.ordinal
-    return Extract(_head(data, whole), header.ordinal, last, expected)
+    return Extract(_head(data, whole), header.ordinal, last, expected, end_ordinal)

@@ -121,6 +121,9 @@ class FileSystem(Protocol):
     def free_bytes(self, path: Path) -> int:
         """Bytes that may still be written below this directory."""
 
+    def total_bytes(self, path: Path) -> int:
+        """Bytes of the disk of this directory."""
+
     def is_stalled(self, thread_id: int) -> bool:
         """Return True if a thread, by its native id, waits for a disk, or if the system cannot tell."""
 
@@ -282,6 +285,11 @@ class PosixFileSystem:
         """See `FileSystem.free_bytes`."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def total_bytes(self, path: Path) -> int:
+        """See `FileSystem.total_bytes`."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
 
     def is_stalled(self, thread_id: int) -> bool:
         """See `FileSystem.is_stalled`. On Linux such a thread cannot be interrupted, or a tracer stops it."""

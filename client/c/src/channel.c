@@ -11,7 +11,7 @@ static const char *const NAMES[QUOTH_OPERATIONS] = {
     "", "hello", "ping", "publish", "fetch", "list", "describe", "create", "update", "delete", "trim", "roll",
     "status", "advance", "split", "count", "stage", "publish_staged", "abort", "transaction",
     "open_group", "group_fetch", "group_settle", "describe_group", "list_groups", "update_group", "seek_group",
-    "delete_group", "list_pending", "commit_cursor"};
+    "delete_group", "list_pending", "commit_cursor", "metrics"};
 
 int quoth_channel_open(quoth_channel *channel, quoth_shared *shared, quoth_error *error) {
     memset(channel, 0, sizeof *channel);

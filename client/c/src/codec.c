@@ -52,6 +52,7 @@ int quoth_call_fits(unsigned operation, size_t frames, size_t topic_bytes) {
     case QUOTH_OP_PING:
     case QUOTH_OP_LIST:
     case QUOTH_OP_STATUS:
+    case QUOTH_OP_METRICS:
         if (topic_bytes) return 0;
     }
     return frames >= 2 && frames <= most;

@@ -59,6 +59,7 @@ enum { /* operations */
     QUOTH_OP_DELETE_GROUP,
     QUOTH_OP_LIST_PENDING,
     QUOTH_OP_COMMIT_CURSOR,
+    QUOTH_OP_METRICS,
     QUOTH_OPERATIONS
 };
 
@@ -242,6 +243,20 @@ typedef struct quoth_msg_commit_cursor {
     uint64_t pointer, generation;
 } quoth_msg_commit_cursor;
 
+typedef struct quoth_msg_get_metrics {
+    quoth_span after;
+    uint64_t since, limit;
+} quoth_msg_get_metrics;
+typedef struct quoth_msg_metrics {
+    quoth_span server;
+    uint64_t time;
+    double uptime;
+    uint64_t serial, topics;
+    quoth_span counters, errors, requests, durations;
+    quoth_span rows; /* a list of maps */
+    uint64_t more;   /* a flag */
+} quoth_msg_metrics;
+
 /* Any message: room for whichever one is decoded. */
 typedef union quoth_any_message {
     quoth_msg_error error;
@@ -284,6 +299,8 @@ typedef union quoth_any_message {
     quoth_msg_list_pending list_pending;
     quoth_msg_pending pending;
     quoth_msg_commit_cursor commit_cursor;
+    quoth_msg_get_metrics get_metrics;
+    quoth_msg_metrics metrics;
 } quoth_any_message;
 
 /* ---- encoding and decoding ---- */

@@ -179,6 +179,21 @@ static const quoth_field pending_fields[] = {
 static const quoth_field commit_cursor_fields[] = {
     OTHER(commit_cursor, group, TEXT, REQUIRED), POINTER(commit_cursor, pointer),
     RANGE(commit_cursor, generation, 0, ANY_MAX, 0)};
+static const quoth_field get_metrics_fields[] = {
+    OTHER(get_metrics, after, TEXT, OPTIONAL), RANGE(get_metrics, since, 0, ANY_MAX, 0),
+    RANGE(get_metrics, limit, 0, 1000, 100)};
+static const quoth_field metrics_fields[] = {
+    OTHER(metrics, server, TEXT, REQUIRED),
+    POINTER(metrics, time),
+    OTHER(metrics, uptime, FLOAT, REQUIRED),
+    NUMBER(metrics, serial),
+    NUMBER(metrics, topics),
+    OTHER(metrics, counters, MAP, REQUIRED),
+    OTHER(metrics, errors, MAP, REQUIRED),
+    OTHER(metrics, requests, MAP, REQUIRED),
+    OTHER(metrics, durations, MAP, REQUIRED),
+    OTHER(metrics, rows, MAPS, REQUIRED),
+    OTHER(metrics, more, FLAG, REQUIRED)};
 
 /* ---- operations ---- */
 
@@ -200,6 +215,7 @@ static const quoth_shape hello = SHAPE(hello, hello, 1), publish = SHAPE(publish
                          seek_group = SHAPE(seek_group, seek_group, 1),
                          list_pending = SHAPE(list_pending, list_pending, 1),
                          commit_cursor = SHAPE(commit_cursor, commit_cursor, 1),
+                         get_metrics = SHAPE(get_metrics, get_metrics, 1),
                          nothing = {NULL, 0, 0, 1};
 static const quoth_shape welcome = SHAPE(welcome, welcome, 0), pong = SHAPE(pong, pong, 0),
                          published = SHAPE(published, published, 0), fetched = SHAPE(fetched, fetched, 0),
@@ -212,7 +228,8 @@ static const quoth_shape welcome = SHAPE(welcome, welcome, 0), pong = SHAPE(pong
                          group_info = SHAPE(group_info, group_info, 0),
                          group_fetched = SHAPE(group_fetched, group_fetched, 0),
                          group_settled = SHAPE(group_settled, group_settled, 0),
-                         groups = SHAPE(groups, groups, 0), pending = SHAPE(pending, pending, 0);
+                         groups = SHAPE(groups, groups, 0), pending = SHAPE(pending, pending, 0),
+                         metrics = SHAPE(metrics, metrics, 0);
 
 static const struct {
     const quoth_shape *request, *reply;
@@ -237,7 +254,8 @@ static const struct {
     [QUOTH_OP_SEEK_GROUP] = {&seek_group, &group_info},
     [QUOTH_OP_DELETE_GROUP] = {&group_name, &group_info},
     [QUOTH_OP_LIST_PENDING] = {&list_pending, &pending},
-    [QUOTH_OP_COMMIT_CURSOR] = {&commit_cursor, &group_info}};
+    [QUOTH_OP_COMMIT_CURSOR] = {&commit_cursor, &group_info},
+    [QUOTH_OP_METRICS] = {&get_metrics, &metrics}};
 
 const quoth_shape *quoth_request_shape(unsigned operation) { return SHAPES[operation].request; }
 

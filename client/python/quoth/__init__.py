@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from quothwire.protocol.group_messages import GroupInfo
     from quothwire.protocol.messages import Advance, Count, Status, TopicInfo, TransactionInfo, Trimmed
+    from quothwire.protocol.metric_messages import Metrics
     from quothwire.protocol.transaction import StagedPart
     from quothwire.security.key_file import Key
 
@@ -67,6 +68,7 @@ __all__ = [
     "Key",
     "Message",
     "Messages",
+    "Metrics",
     "NamedCursor",
     "NotFound",
     "PartWriter",
@@ -117,6 +119,7 @@ _MODULES = {
     ),
     "quothwire.protocol.group_messages": ("GroupInfo",),
     "quothwire.protocol.messages": ("Advance", "Count", "Status", "TopicInfo", "TransactionInfo", "Trimmed"),
+    "quothwire.protocol.metric_messages": ("Metrics",),
     "quothwire.protocol.transaction": ("StagedPart",),
     "quothwire.security.key_file": ("Key",),
 }

@@ -231,6 +231,7 @@ class Client(ClientState, Closeable):
     roll = method_of(calls.roll, _run)
     hello = method_of(calls.hello, _run)
     status = method_of(calls.status, _run)
+    metrics = method_of(calls.metrics, _run)
     ping = method_of(calls.ping, _run)
 
     publish = method_of(streams.publish, _publish, "Ack")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 
 from kit.clocks import HOUR, ManualClock
-from kit.disk.doubles import Image, MemoryDisk
+from kit.disk.memory_disk import Image, MemoryDisk
 from kit.scale import LONG
 from quothlog import Log, LogOptions
 

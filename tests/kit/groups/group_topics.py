@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from kit.broker.open_topic import LOG_ID, NAME, OpenTopic, pending, reply_in
 from kit.clocks import ManualClock
-from kit.disk.doubles import MemoryDisk
 from kit.disk.logs import encoded, salvaged
+from kit.disk.memory_disk import MemoryDisk
 from quothd.requests.dead_letter import outcome_of, publish_of
 from quothd.requests.events import Close, DeadLetter, DeadLetterDone
 from quothd.requests.pending_request import PendingRequest

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.disk.doubles import FaultyDisk
+from kit.disk.memory_disk import MemoryDisk
 from kit.groups.group_topics import GroupTopic
 
 

@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from kit.clocks import DAY
-from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.disk.doubles import FaultyDisk
+from kit.disk.memory_disk import MemoryDisk
 from kit.groups.group_topics import GroupTopic, code
 from quothd.groups import dead_letters
 from quothd.groups.dead_letters import RETRY_S

@@ -14,6 +14,7 @@ from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, repl
 from kit.client.clients import Client, read_all
 from kit.machine.processes import page_faults
 from quothd.connections.connection import unwatched
+from quothd.metrics.measures import Measures
 from quothd.requests.pending_request import open_request
 from quothd.topics.bindings import Bindings
 from quothd.topics.publishing import append_publishes
@@ -151,14 +152,14 @@ def test_a_burst_of_simple_publishes_that_exceeds_a_batch_becomes_several(tmp_pa
     ]
     with Log.open(tmp_path / "t") as log:
         bindings = Bindings(log, log.transactions())
-        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, burst, bindings)]
+        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, burst, bindings, Measures())]
         assert [one.count for one in outcomes if isinstance(one, Appended)] == [10_000] * 11
         assert log.end_ordinal == 110_000
         found = log.fetch(0)
         assert found is not None
         stored = batch.split(found.data, log.log_id)
         assert [batch.parse_header(raw, log.log_id).records for raw in stored] == [50_000, 60_000]
-        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, large, bindings)]
+        outcomes = [outcome for _, outcome, _ in append_publishes(log.appender, large, bindings, Measures())]
         assert [one.count for one in outcomes if isinstance(one, Appended)] == [1, 1]
 
 

@@ -10,8 +10,9 @@ import pytest
 from kit.clocks import ManualClock
 from kit.deadlines import eventually
 from kit.disk.damage import flip
-from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import OpenLog, segments
+from kit.disk.memory_disk import MemoryDisk
 from kit.disk.topics import drop_from_cache
 from kit.scale import times
 from quothlog import Log, LogOptions

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import OpenLog, fill
+from kit.disk.memory_disk import MemoryDisk
 from kit.pure import needs_compiled, outcome, pure
 from quothlog.storage.filesystem import (
     FileSystem,

@@ -31,7 +31,7 @@ Vector = dict[str, Any]
 
 FOLDER = Path(__file__).parents[2] / "vectors"
 NAMES = ("batches", "fast", "settlements", "simple", "announcements")
-NAMED = (Operation.LIST, Operation.STATUS, Operation.LIST_GROUPS)
+NAMED = (Operation.LIST, Operation.STATUS, Operation.LIST_GROUPS, Operation.METRICS)
 """The operations in whose requests `after` is a name."""
 DOUBLES_EXACT = 2**53 - 1
 """The largest integer of JSON that every reader reads exactly."""

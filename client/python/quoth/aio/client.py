@@ -267,6 +267,7 @@ class Client(ClientState):
     roll = coroutine_of(calls.roll, _run)
     hello = coroutine_of(calls.hello, _run)
     status = coroutine_of(calls.status, _run)
+    metrics = coroutine_of(calls.metrics, _run)
     ping = coroutine_of(calls.ping, _run)
 
     read = coroutine_of(streams.read, _read, "Messages")

@@ -46,10 +46,13 @@ from quothwire.protocol.messages import (
     UpdateTopic,
     Welcome,
 )
+from quothwire.protocol.metric_messages import GetMetrics, Metrics
 from quothwire.settings import GivenSettings, as_sent
 from quothwire.text.quantity import format_span
 from quothwire.topic import check_topic
 
+METRICS_TOPICS = 200
+"""Topics in one reply about metrics: the broker serves others every millisecond."""
 A = TypeVar("A")
 R = TypeVar("R")
 S = TypeVar("S")
@@ -271,6 +274,27 @@ def status(client: ClientState) -> ClientCall[Status]:
         last = yield from ask(Status, GetStatus(after=list(last.states)[-1]), timeout=client.timeout)
         states |= last.states
     return replace(first, states=states)
+
+
+def metrics(client: ClientState, since: int = 0) -> ClientCall[Metrics]:
+    """Return what the broker has done since its start, and all topics with their groups.
+
+    since: the `serial` of an earlier result: only the topics that have changed since. `topics`, their number,
+    shows that one was deleted. Does not open hibernating topics.
+    """
+    first = last = yield from ask(Metrics, _next_metrics(since, None), timeout=client.timeout)
+    rows = {row["name"]: row for row in first.rows}
+    while last.more:
+        last = yield from ask(Metrics, _next_metrics(since, last), timeout=client.timeout)
+        rows |= {row["name"]: row for row in last.rows}
+    return replace(first, serial=last.serial if since else first.serial, rows=[*rows.values()], more=False)
+
+
+def _next_metrics(since: int, last: Metrics | None) -> GetMetrics:
+    """Return the request that goes on after a reply."""
+    if since:
+        return GetMetrics(since=since if last is None else last.serial, limit=METRICS_TOPICS)
+    return GetMetrics("" if last is None else last.rows[-1]["name"], limit=METRICS_TOPICS)
 
 
 def ping(client: ClientState) -> ClientCall[float]:

@@ -31,7 +31,7 @@ import msgpack
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError, RequestError, error
 from quothwire.native import compiled
-from quothwire.protocol import group_messages, msgpack_schema
+from quothwire.protocol import group_messages, metric_messages, msgpack_schema
 from quothwire.protocol.messages import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Operation, Reply, Request
 from quothwire.protocol.value import Value
 
@@ -48,6 +48,7 @@ _HEADER = struct.Struct("<2sBBB3sQ")
 _REQUEST, _OK, _ERROR = 0, 1, 2
 _ZEROS = bytes(3)
 assert group_messages.GroupFetch.operation in REQUESTS, "every operation has a request"
+assert metric_messages.GetMetrics.operation in REQUESTS, "every operation has a request"
 _OPERATIONS = {int(operation): operation for operation in Operation}
 _NO_ARGUMENTS = b"\x80"
 _FRAMES_HINT = (

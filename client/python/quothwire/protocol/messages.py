@@ -66,9 +66,12 @@ class Operation(IntEnum):
     DELETE_GROUP = 27
     LIST_PENDING = 28
     COMMIT_CURSOR = 29
+    METRICS = 30
 
 
-WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
+WITHOUT_TOPIC = frozenset(
+    (Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS, Operation.METRICS)
+)
 """The operations on the broker as a whole. The frame of the topic is empty."""
 WITH_PAYLOAD = frozenset(
     (Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED, Operation.GROUP_SETTLE)

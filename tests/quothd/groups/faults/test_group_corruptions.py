@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.disk.doubles import Image, MemoryDisk
+from kit.disk.memory_disk import Image, MemoryDisk
 from kit.groups.group_topics import GroupTopic, code
 from kit.scale import some
 from quothlog.groups import group_log

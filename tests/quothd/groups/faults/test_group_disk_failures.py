@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.disk.doubles import CHANGES, Died, FaultyDisk, Kind, MemoryDisk
+from kit.disk.doubles import CHANGES, Died, FaultyDisk, Kind
+from kit.disk.memory_disk import MemoryDisk
 from kit.groups.group_topics import GroupTopic, code
 from kit.scale import times
 from quothlog.groups import group_log
