@@ -385,7 +385,8 @@ class Registry:
             changed = self.changes.since(request.since)
             entries = (one for one in changed if scope.is_everything or one.name in scope)
         else:
-            entries = (self.entries[name] for name in self.names(request.after, request.limit, scope))
+            most = request.limit + 1 if request.limit else 0
+            entries = (self.entries[name] for name in self.names(request.after, most, scope))
         rows: list[dict[str, Any]] = []
         room, serial = STATES_BYTES_MAX, request.since
         for entry in entries:

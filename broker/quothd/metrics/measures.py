@@ -45,7 +45,7 @@ class Measures:
         self._folded: dict[str, Histogram] = {}
 
     def __bool__(self) -> bool:
-        amounts = self.records_in or self.records_out or self.refused
+        amounts = self.records_in or self.bytes_in or self.records_out or self.refused
         return bool(amounts or self.appends or self.syncs or self._folded)
 
     def fold(self) -> dict[str, Histogram]:

@@ -21,7 +21,7 @@ const OPERATIONS = [
   "", "hello", "ping", "publish", "fetch", "list", "describe", "create", "update", "delete", "trim", "roll", "status",
   "advance", "split", "count", "stage", "publish_staged", "abort", "transaction", "open_group", "group_fetch",
   "group_settle", "describe_group", "list_groups", "update_group", "seek_group", "delete_group", "list_pending",
-  "commit_cursor",
+  "commit_cursor", "metrics",
 ];
 const REFUSED_FOR_NOW = new Set(["busy", "recovering", "stopping", "disk_low"]);
 const NOTHING_STORED = new Set(["bad_request", "bad_topic", "bad_batch", "too_large", "topics_max", ...REFUSED_FOR_NOW]);

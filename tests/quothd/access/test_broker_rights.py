@@ -31,6 +31,7 @@ from quothwire.protocol.messages import (
     Ping,
     Publish,
 )
+from quothwire.protocol.metric_messages import GetMetrics
 
 PROTOCOL = Path(__file__).parents[3] / "client/PROTOCOL.md"
 GROUPS = {"DESCRIBE_GROUP", "LIST_GROUPS", "LIST_PENDING", "SEEK_GROUP"}
@@ -147,6 +148,23 @@ def test_lists_and_the_status_have_the_topics_with_any_right(known: Callable[...
     assert (status.topics, status.pid, status.directory, status.counters) == (5, 0, "", {})
     assert status.server.startswith("quothd ")
     assert status.uptime > 0
+
+
+def test_metrics_have_the_topics_with_any_right_and_nothing_of_the_broker(known: Callable[..., Any]) -> None:
+    broker = known(alice(read="b*", admin="d"))
+    for name in ("a", "b", "bb", "d"):
+        broker.owner.publish(name, [b"x"])
+    peer = broker.fast("alice")
+    found = peer.call(GetMetrics())
+    assert [row["name"] for row in found.rows] == ["b", "bb", "d"]
+    assert found.topics == 3
+    assert (found.counters, found.errors, found.requests, found.durations) == ({}, {}, {}, {})
+    changed = peer.call(GetMetrics(since=1))
+    assert sorted(row["name"] for row in changed.rows) == ["b", "bb", "d"]
+    page = peer.call(GetMetrics(since=1, limit=2))
+    assert (len(page.rows), page.more) == (2, True)
+    rest = peer.call(GetMetrics(since=page.serial))
+    assert {row["name"] for row in (*page.rows, *rest.rows)} == {"b", "bb", "d"}
 
 
 def test_a_client_with_rights_on_more_topics_than_it_may_subscribe_to_hears_of_all_of_them(

@@ -102,6 +102,7 @@ FIELDS: dict[str, dict[str, Field]] = {
         "pointer": Field(int, None, 0, POINTER_MAX),
         "generation": Field(int, 0),
     },
+    "metrics": {"after": TEXT, "since": Field(int, 0), "limit": Field(int, 100, 0, 1000)},
 }
 """The fields of each operation, in the order of their numbers, which begin at 1."""
 OPERATIONS = tuple(FIELDS)
@@ -111,7 +112,7 @@ COUNTED = {"publish_staged": "parts", "group_settle": "rows"}
 PART = struct.Struct("<4Q")
 ROW = struct.Struct("<B7s4Q")
 ACK, NACK, EXTEND, TERM, RELEASE = 1, 2, 3, 4, 5
-WITHOUT_TOPIC = frozenset(("hello", "ping", "list", "status"))
+WITHOUT_TOPIC = frozenset(("hello", "ping", "list", "status", "metrics"))
 
 
 @dataclass(frozen=True)
