@@ -33,7 +33,6 @@ from quothd.keys.authentication import Authentication
 from quothd.keys.broker_keys import read_clients, read_keys
 from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
-from quothd.service.sd_notify import Notifier
 from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
 from quothlog.storage.clock import Clock, SystemClock
@@ -41,6 +40,7 @@ from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.filesystem import FileSystem, PosixFileSystem
 from quothlog.storage.write_failure import WITHHELD, storage_failed
 from quothwire.errors import QuothError, error
+from quothwire.service.sd_notify import Notifier
 
 
 class Broker:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quothd.broker import Broker
-from quothd.config.check import ExitStatus, check
+from quothd.config.check import check
 from quothd.config.config import Config
 from quothd.connections.limits import fitted
 from quothd.frontend.loop import LINGER_S
@@ -23,11 +23,12 @@ from quothd.service.allocator import keep_memory
 from quothd.service.descriptors import raise_descriptors
 from quothd.service.garbage import shorten_collections
 from quothd.service.log_events import note
-from quothd.service.log_handler import STDERR, LogWriter, configure
-from quothd.service.sd_notify import Notifier
 from quothlog.storage.clock import SystemClock
 from quothwire.config.sources import Sourced
 from quothwire.errors import QuothError
+from quothwire.service.exit_status import ExitStatus
+from quothwire.service.log_writer import STDERR, EventWriter, configure
+from quothwire.service.sd_notify import Notifier
 from quothwire.text.quantity import format_span
 
 _STOP = frozenset((signal.SIGTERM, signal.SIGINT))
@@ -50,7 +51,7 @@ class Daemon:
         self,
         configuration: Callable[[], Sourced[Config]],
         file: Path | None,
-        writer: LogWriter,
+        writer: EventWriter,
         notifier: Notifier,
     ) -> None:
         self._configuration = configuration

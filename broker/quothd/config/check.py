@@ -6,36 +6,27 @@ address requires the key `server_key`, or `insecure`.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quothd.config.config import KEYS, PORT_MAX, Config
+from quothd.config.config import PORT_MAX, Config
 from quothd.config.sources import read
 from quothd.keys.broker_keys import BrokerKeys, read_keys
-from quothd.service import log_handler
 from quothd.service.ipc_access import group_id, socket_path
-from quothd.service.log_events import note
-from quothwire.config.template import toml
+from quothd.service.log_events import PROGRAM, note
+from quothwire.config.addresses import is_loopback
+from quothwire.config.template import differences
 from quothwire.errors import QuothError, error
 from quothwire.protocol import announcement
+from quothwire.service import log_writer
+from quothwire.service.exit_status import ExitStatus
 
 IPC_PATH_BYTES_MAX = 107
 """Limits a socket's path with the suffix of the announcements."""
-
-
-class ExitStatus(IntEnum):
-    """The exit status of a daemon."""
-
-    STOPPED = 0
-    FAILED = 1  # while it served, or when it stopped
-    WRONG = 2  # arguments or configuration
-    NOT_STARTED = 3
 
 
 def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
@@ -43,7 +34,7 @@ def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
 
     arguments: see `quothd.config.sources.read`.
     """
-    writer = log_handler.install()
+    writer = log_writer.install(PROGRAM)
     try:
         found = read(arguments, os.environ, file)
         check(found.config)
@@ -54,13 +45,7 @@ def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
         return ExitStatus.WRONG
     finally:
         writer.close()
-    names = found.changes()
-    lines = [f"{name} = {toml(KEYS[name], getattr(found.config, name))}" for name in names]
-    width = max(map(len, lines), default=0)
-    print("ok")
-    for name, line in zip(names, lines, strict=True):
-        print(f"{line:<{width}}  {found.origin(name)}")
-    print("everything else is as by default" if names else "everything is as by default")
+    print(differences(found))
     return ExitStatus.STOPPED
 
 
@@ -151,11 +136,7 @@ def _parse(url: str) -> Tcp | str:
 
 
 def _require_loopback(host: str) -> None:
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = host == "localhost"
-    if not loopback:
+    if not is_loopback(host):
         raise error(
             "bad_setting",
             f"{host} can be reached from other machines, and without keys every client there may read, write "

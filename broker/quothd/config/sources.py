@@ -15,9 +15,6 @@ from quothwire.config import sources
 from quothwire.config.sources import Sourced
 from quothwire.text.variables import check_variables
 
-FILE_HELP = "A TOML file with these keys; without this option no file is read. SIGHUP reads it again."
-CHECK_HELP = "Do not start: check the configuration and print what differs from the defaults."
-
 
 def read(
     arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ, file: Path | None = None

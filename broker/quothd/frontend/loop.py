@@ -33,7 +33,6 @@ from quothd.requests.pending_request import RefusedRequest, open_request
 from quothd.service.log_events import note
 from quothd.service.rules_supervisor import RULES_TOPIC, RulesSupervisor
 from quothd.service.scrub_supervisor import Scrubber
-from quothd.service.sd_notify import Notifier
 from quothd.threads.executor import Executor, Shared
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
@@ -42,6 +41,7 @@ from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import PROCESS_SHORT, FileSystem
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
+from quothwire.service.sd_notify import Notifier
 from quothwire.text.quantity import format_span
 
 TURN_S = 0.001

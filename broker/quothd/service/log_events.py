@@ -2,30 +2,23 @@
 
 Their names are stable, so that programs can search for them. Fields are names, numbers and texts of errors,
 never the content of records. The records of the logger "quothd" have them as `event` and `fields`. A program
-with an embedded broker configures logging itself; the daemon does it with `log_handler`.
+with an embedded broker configures logging itself; the daemon does it with `quothwire.service.log_writer`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from threading import Timer
+from typing import Any
+
+from quothwire.service.log_event import LogEvent, line_of
+from quothwire.service.log_writer import LoggingProgram
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
 LOGGER = "quothd"
 
 log = logging.getLogger(LOGGER)
-
-
-class LogEvent(NamedTuple):
-    """A kind of event. sentence: its line for people; empty: text is a list of fields, too."""
-
-    level: int
-    meaning: str
-    sentence: str = ""
 
 
 EVENTS: dict[str, LogEvent] = {
@@ -132,7 +125,7 @@ EVENTS: dict[str, LogEvent] = {
     "message": LogEvent(INFO, "a message of another library"),
 }
 
-_BARE = re.compile(r"[\w./:~@%+*,-]+", re.ASCII)
+PROGRAM = LoggingProgram("quothd", EVENTS, Timer)
 
 
 def note(event: str, problem: BaseException | None = None, /, **fields: Any) -> None:
@@ -141,16 +134,3 @@ def note(event: str, problem: BaseException | None = None, /, **fields: Any) -> 
     if log.isEnabledFor(level):
         line = line_of(event, fields)
         log.log(level, line, exc_info=problem, stacklevel=2, extra={"event": event, "fields": fields})
-
-
-def line_of(event: str, fields: Mapping[str, Any]) -> str:
-    """Format an event as one line: event=NAME, then its fields as KEY=VALUE."""
-    return " ".join([f"event={event}", *(f"{name}={_shown(value)}" for name, value in fields.items())])
-
-
-def _shown(value: Any) -> str:
-    """Format a value as one word, or quoted as in JSON, which is safe for a terminal."""
-    text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-    if _BARE.fullmatch(text):
-        return text
-    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -42,21 +42,23 @@ _FEW = {
     "quoth": "core core.options message timestamps",
     "quothwire": "errors pointer protocol settings text topic",
     "quothwire.protocol": "transaction value",
-    "quothwire.text": "paths quantity suggestion variables",
+    "quothwire.text": "paths quantity record_json suggestion variables",
 }
 FEW = {f"{package}.{name}" for package, names in _FEW.items() for name in names.split()}
 """Modules of ours that the help of a command may load."""
 _COMPILED = "quothwire.native quothwire._native quothwire._native.batch cython_runtime"
 _BATCH = f"quothwire.batch quothwire.record msgpack xxhash {_COMPILED}"
-_CONFIG = "quothd.config quothd.config.config quothd.config.config_key quothd.config.security_keys"
+_SCHEMA = "quothwire.config.arguments quothwire.config.config_key quothwire.config.sources"
+_CONFIG = f"{_SCHEMA} quothwire.config quothd.config quothd.config.config quothd.config.security_keys"
 _KEYS = f"{_CONFIG} quothd.config.sources quothlog.retention {_BATCH}"
 MORE = {
     "pub": _BATCH,
     "demo": _BATCH,
     "transaction": _BATCH,
     "serve": _KEYS,
-    "config": f"{_KEYS} quothd.config.template",
-    "service": f"{_KEYS} quothd.config.template",
+    "web": f"{_KEYS} quothweb.config quothwire.config.addresses quothwire.config.template",
+    "config": f"{_KEYS} quothwire.config.template",
+    "service": f"{_KEYS} quothd.config.template quothwire.config.template",
     "key": "quothwire.security quothwire.security.key_file",
     "bench": "quothbench",
     "--version": _COMPILED,

@@ -14,12 +14,13 @@ from typer import BadParameter
 
 from kit.machine.commands import Command
 from quoth import Message
-from quothcli.printing.output import Format, Printer, message_line, message_object
+from quothcli.printing.output import Format, Printer, message_line
 from quothcli.printing.rows import PrintedColumns
 from quothcli.printing.template import template_of
-from quothcli.printing.text import cells_of, shown, time_text
-from quothcli.records.record_parser import json_object
+from quothcli.printing.text import cells_of, shown
 from quothwire import pointer as pointers
+from quothwire.pointer import time_text
+from quothwire.text.record_json import json_object, record_object
 
 POINTER = 1_767_323_045_000_001
 TIME = "2026-01-02T03:04:05.000001Z"
@@ -69,12 +70,12 @@ OBJECTS: dict[str, tuple[Message, dict[str, Any]]] = {
 def test_record_as_an_object() -> None:
     for case, (record, content) in OBJECTS.items():
         expected = {"topic": "orders", "pointer": POINTER, "time": TIME, **content}
-        assert message_object(record) == expected, case
+        assert record_object(record) == expected, case
 
 
 @given(st.binary(), st.none() | st.binary(), st.dictionaries(st.text(max_size=5), st.binary(), max_size=3))
 def test_json_loses_nothing(value: bytes, key: bytes | None, headers: dict[str, bytes]) -> None:
-    line = json.dumps(message_object(Message("t", POINTER, value, key, headers)), ensure_ascii=False)
+    line = json.dumps(record_object(Message("t", POINTER, value, key, headers)), ensure_ascii=False)
     assert "\n" not in line
     assert json_object(line.encode()) == (value, key, headers)
 
@@ -98,7 +99,7 @@ def test_control_characters_do_not_reach_a_terminal(
     lines = printed.split("\n")
     assert len(lines) == 3
     if form is Format.JSON:
-        assert json.loads(lines[0]) == message_object(record)
+        assert json.loads(lines[0]) == record_object(record)
         assert json.loads(lines[1]) == {"name": ESCAPED}
 
 

@@ -20,10 +20,10 @@ from kit.machine.commands import Command, Running
 from kit.machine.processes import peak_of, unread
 from quoth import Client, Message
 from quothcli.cli.exit_status import Refused
-from quothcli.printing.output import message_object
 from quothcli.records import record_parser
-from quothcli.records.record_parser import JSON_LINE_BYTES_MAX, LINE_BYTES_MAX, json_object, portions
+from quothcli.records.record_parser import JSON_LINE_BYTES_MAX, LINE_BYTES_MAX, portions
 from quothwire.errors import RequestError
+from quothwire.text.record_json import json_object, record_object
 
 Stored = list[tuple[bytes, bytes | None, dict[str, bytes]]]
 Kept = Callable[[str], Stored]
@@ -233,7 +233,7 @@ def test_read_and_pub_copy_a_topic_exactly(
 
 def test_largest_record_fits_into_the_longest_line() -> None:
     value = b"\0" * (LINE_BYTES_MAX - 100)
-    line = json.dumps(message_object(Message("t", 1, value, None, {}))).encode()
+    line = json.dumps(record_object(Message("t", 1, value, None, {}))).encode()
     assert 5 * len(value) < len(line) < JSON_LINE_BYTES_MAX
     assert json_object(line) == (value, None, {})
 

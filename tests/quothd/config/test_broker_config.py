@@ -16,9 +16,9 @@ import pytest
 from kit.machine.processes import drop_capabilities, in_child
 from quothd.config import template
 from quothd.config.check import check
-from quothd.config.config import KEYS, Config
+from quothd.config.config import KEYS, SCHEMA, Config
 from quothd.config.sources import load, read
-from quothd.main import _parser
+from quothwire.config.arguments import parser_of
 from quothwire.config.config_key import Size, Span
 from quothwire.config.template import toml
 from quothwire.errors import QuothError
@@ -327,7 +327,7 @@ def test_a_line_of_the_example_that_is_no_comment_sets_the_default(file: Path) -
 
 def test_every_key_is_an_option_with_its_help_and_its_reason() -> None:
     """A number has a noun, a quantity a unit."""
-    text = " ".join(_parser().format_help().split())
+    text = " ".join(parser_of(SCHEMA, "quothd", "", "").format_help().split())
     for key in KEYS.values():
         assert f"--{key.name.replace('_', '-')} " in text
         assert " ".join(key.summary.split()) in text

@@ -28,10 +28,10 @@ from kit.keys import (
 from quothd import Broker
 from quothd.keys import authentication, authenticator, self_test
 from quothd.keys.authenticator import ENDPOINT, LOGGED_MAX, WINDOW_S, Authenticator, DenialLog, secure
-from quothd.service.sd_notify import Notifier
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Ping
 from quothwire.security.key_file import Key
+from quothwire.service.sd_notify import Notifier
 
 EMBED = Callable[..., Broker]
 

@@ -21,10 +21,11 @@ from quothd.config.check import check
 from quothd.config.config import SCHEMA, Config
 from quothd.daemon import Daemon
 from quothd.keys.broker_keys import RULES_CLIENT, BrokerKeys
-from quothd.service.log_handler import LogWriter
-from quothd.service.sd_notify import Notifier
+from quothd.service.log_events import PROGRAM
 from quothwire.config.sources import Sourced
 from quothwire.security.key_file import encode_key
+from quothwire.service.log_writer import EventWriter
+from quothwire.service.sd_notify import Notifier
 
 
 def test_a_reload_adds_and_removes_clients(
@@ -84,7 +85,9 @@ def test_a_reload_applies_the_clients_that_were_checked(
     """And no others, if the file is replaced meanwhile."""
     keys.add("alice")
     broker = embed_with_keys()
-    daemon = Daemon(lambda: Sourced(SCHEMA, broker.config, {}), None, LogWriter(StringIO()), Notifier())
+    daemon = Daemon(
+        lambda: Sourced(SCHEMA, broker.config, {}), None, EventWriter(PROGRAM, StringIO()), Notifier()
+    )
     daemon._broker = broker
     keys.add("bob")
 

@@ -22,11 +22,12 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.ports import free_port
 from quothd import Broker
 from quothd.config.config import LOG_LEVELS
-from quothd.service import log_events, log_handler
-from quothd.service.log_events import EVENTS, LOGGER, line_of, note
-from quothd.service.log_handler import REPEATS_MAX, LogWriter, configure, to_journal
+from quothd.service import log_events
+from quothd.service.log_events import EVENTS, LOGGER, PROGRAM, note
 from quothwire import batch, pointer
 from quothwire.protocol.messages import Publish
+from quothwire.service.log_event import FOREIGN, line_of
+from quothwire.service.log_writer import REPEATS_MAX, EventWriter, configure, to_journal
 
 QUOTHD = Path(log_events.__file__).parents[1]
 QUOTHRULES = QUOTHD.with_name("quothrules")
@@ -44,12 +45,12 @@ def test_the_table_lists_exactly_the_events_of_the_code() -> None:
     The process of the rules has its broker log what it reports.
     """
     texts = {path.name: path.read_text() for path in QUOTHD.rglob("*.py")}
-    ours = [text for name, text in texts.items() if name not in ("log_events.py", "log_handler.py")]
+    ours = [text for name, text in texts.items() if name != "log_events.py"]
     assert not any(re.search(r"^(import|from) logging", text, re.MULTILINE) for text in ours)
     noted = {name for text in ours for name in re.findall(r'\bnote\(\s*"(\w+)"', text)}
     assert noted <= set(EVENTS)
     reported = [path.read_text() for path in QUOTHRULES.rglob("*.py")]
-    for name in set(EVENTS) - noted - {log_handler.FOREIGN}:
+    for name in set(EVENTS) - noted - {FOREIGN}:
         assert any(f'"{name}"' in text for text in (*ours, *reported)), name
     for name, event in EVENTS.items():
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
@@ -66,11 +67,11 @@ def stream() -> io.StringIO:
 
 
 @pytest.fixture
-def writer(stream: io.StringIO) -> Iterator[LogWriter]:
+def writer(stream: io.StringIO) -> Iterator[EventWriter]:
     """Write the log of this process to `stream`."""
     root = logging.getLogger()
     level = root.level
-    writer = LogWriter(stream)
+    writer = EventWriter(PROGRAM, stream)
     root.addHandler(writer)
     configure(writer, "debug", "text")
     yield writer
@@ -84,7 +85,7 @@ def lines(stream: io.StringIO) -> list[str]:
 
 
 def test_a_line_of_text_is_a_time_a_level_an_event_and_its_fields(
-    writer: LogWriter, stream: io.StringIO
+    writer: EventWriter, stream: io.StringIO
 ) -> None:
     """The time is UTC, in microseconds, like a pointer."""
     before = time.time_ns() // 1_000
@@ -114,7 +115,7 @@ VALUES: list[tuple[Any, str]] = [
 ]
 
 
-def test_a_value_is_one_word_without_control_characters(writer: LogWriter, stream: io.StringIO) -> None:
+def test_a_value_is_one_word_without_control_characters(writer: EventWriter, stream: io.StringIO) -> None:
     """A name of a file or a topic ends no line. A line of JSON is an object with the same fields."""
     writer.window_s = 0.0  # no event is cut
     for value, shown in VALUES:
@@ -131,7 +132,7 @@ def test_a_value_is_one_word_without_control_characters(writer: LogWriter, strea
         assert content == {"level": "warning", "event": "stray_ignored", "file": expected}
 
 
-def test_a_traceback_is_a_field(writer: LogWriter, stream: io.StringIO) -> None:
+def test_a_traceback_is_a_field(writer: EventWriter, stream: io.StringIO) -> None:
     """One event, one line."""
     for form in ("text", "json"):
         configure(writer, "info", form)
@@ -144,7 +145,7 @@ def test_a_traceback_is_a_field(writer: LogWriter, stream: io.StringIO) -> None:
     assert len(lines(stream)) == 2
 
 
-def test_events_below_the_level_are_not_written(writer: LogWriter, stream: io.StringIO) -> None:
+def test_events_below_the_level_are_not_written(writer: EventWriter, stream: io.StringIO) -> None:
     for row, level in enumerate(LOG_LEVELS):
         before = len(lines(stream))
         configure(writer, level, "json")
@@ -153,7 +154,7 @@ def test_events_below_the_level_are_not_written(writer: LogWriter, stream: io.St
         assert [json.loads(line)["level"] for line in lines(stream)[before:]] == list(LOG_LEVELS[row:])
 
 
-def test_a_record_of_another_library_is_an_event(writer: LogWriter, stream: io.StringIO) -> None:
+def test_a_record_of_another_library_is_an_event(writer: EventWriter, stream: io.StringIO) -> None:
     """One whose arguments do not fit is written as it is."""
     logging.getLogger("other.library").warning("it is %s", "late\nagain")
     writer.handle(logging.LogRecord("other.library", logging.WARNING, "", 0, "%d files", ("many",), None))
@@ -162,7 +163,7 @@ def test_a_record_of_another_library_is_an_event(writer: LogWriter, stream: io.S
     assert "'%d files' ('many',)" in other
 
 
-def test_a_message_for_people_is_one_line(writer: LogWriter, stream: io.StringIO) -> None:
+def test_a_message_for_people_is_one_line(writer: EventWriter, stream: io.StringIO) -> None:
     """No name in it ends the line."""
     spoken = {name: event.sentence for name, event in EVENTS.items() if event.sentence}
     for name, sentence in spoken.items():
@@ -174,7 +175,7 @@ def test_a_message_for_people_is_one_line(writer: LogWriter, stream: io.StringIO
 # -- repeats ----------------------------------------------------------------------------------------------
 
 
-def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stream: io.StringIO) -> None:
+def test_an_event_that_repeats_itself_is_cut_and_counted(writer: EventWriter, stream: io.StringIO) -> None:
     """The count is written after the window, without another event; other events are not cut."""
     writer.window_s = 1.0  # all of it is logged long before
     for number in range(REPEATS_MAX + 123):
@@ -190,7 +191,7 @@ def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stre
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_repeated_record_of_another_library_is_cut_and_counted_at_the_end(
-    writer: LogWriter, stream: io.StringIO, form: str
+    writer: EventWriter, stream: io.StringIO, form: str
 ) -> None:
     writer.window_s = 1_000.0
     configure(writer, "info", form)
@@ -213,7 +214,7 @@ def test_a_line_for_the_journal_begins_with_its_priority(stream: io.StringIO, tm
         assert to_journal(file, {"JOURNAL_STREAM": name})
         assert not to_journal(file, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino + 1}"})
         assert not to_journal(file, {})
-    writer = LogWriter(stream, prioritized=True)
+    writer = EventWriter(PROGRAM, stream, prioritized=True)
     for name, priority in (("topic_slept", 7), ("ready", 6), ("stray_ignored", 4), ("sync_failed", 3)):
         record = logging.makeLogRecord({"levelno": EVENTS[name].level, "event": name, "fields": {"url": "u"}})
         writer.emit(record)

@@ -22,7 +22,7 @@ from kit.clocks import HookedClock
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.doubles import FaultyDisk
 from quothd import Broker
-from quothd.service.sd_notify import Notifier, from_environment
+from quothwire.service.sd_notify import Notifier, from_environment
 
 Embed = Callable[..., Broker]
 

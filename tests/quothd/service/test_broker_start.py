@@ -25,11 +25,11 @@ from kit.disk.doubles import FaultyDisk
 from kit.machine.ports import free_port
 from kit.scale import times
 from quothd import Broker
-from quothd.config.check import ExitStatus
 from quothd.main import run
 from quothd.threads.outbox import Outbox
 from quothlog import Log
 from quothwire.errors import Conflict, Disconnected
+from quothwire.service.exit_status import ExitStatus
 
 WRONG, CANNOT = 2, 3
 """Exit statuses: the configuration is wrong; it is right, but the broker cannot start."""

@@ -78,6 +78,9 @@ COMMAND_CODES: dict[str, CommandCode] = {
         "Something that this needs beside Quoth, as Spark, is not installed.",
         "pip install 'quoth[spark]'; it needs Java 17 or newer, too",
     ),
+    "missing_extra": CommandCode(
+        "Packages that this command needs are not installed.", "pip install 'quoth[web]'"
+    ),
     "enabled": CommandCode(
         "The service is enabled, so it was not removed.",
         "`systemctl disable --now quothd`, with --user for your own",

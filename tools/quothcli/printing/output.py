@@ -9,7 +9,6 @@ raw     bare values: a record's bytes and a newline, a name, a number
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -25,8 +24,9 @@ from quothcli.printing.text import (
     printable,
     printable_lines,
     shown,
-    time_text,
 )
+from quothwire.pointer import time_text
+from quothwire.text.record_json import record_object
 
 if TYPE_CHECKING:
     from quoth import Message
@@ -66,7 +66,7 @@ class Printer:
         if self.form is Format.RAW:
             return message.value + b"\n"
         if self.form is Format.JSON:
-            return _line(_encode(message_object(message)))
+            return _line(_encode(record_object(message)))
         return _line((f"{printable(message.topic)}\t" if with_topic else "") + message_line(message))
 
     def object(self, content: Mapping[str, Any]) -> None:
@@ -146,37 +146,3 @@ def headers_texts(message: Message) -> list[str]:
     if message.raw_headers:
         texts.append(f"({message.headers_problem}: {shown(message.raw_headers)})")
     return texts
-
-
-def message_object(message: Message) -> dict[str, Any]:
-    """Convert a record to an object of JSON."""
-    content: dict[str, Any] = {
-        "topic": message.topic,
-        "pointer": message.pointer,
-        "time": time_text(message.pointer),
-    }
-    if (attempts := getattr(message, "attempts", 0)) > 0:  # a record of a group
-        content["attempts"] = attempts
-    _put(content, "key", message.key)
-    _put(content, "value", message.value)
-    texts: dict[str, str | None] = {}
-    encoded: dict[str, str] = {}
-    for name, value in message.headers.items():
-        try:
-            texts[name] = value.decode()
-        except UnicodeDecodeError:
-            texts[name], encoded[name] = None, base64.b64encode(value).decode()
-    content["headers"] = texts
-    if encoded:
-        content["headers_base64"] = encoded
-    if message.raw_headers:
-        content["raw_headers_base64"] = base64.b64encode(message.raw_headers).decode()
-        content["headers_problem"] = message.headers_problem
-    return content
-
-
-def _put(content: dict[str, Any], name: str, value: bytes | None) -> None:
-    try:
-        content[name] = value.decode() if value is not None else None
-    except UnicodeDecodeError:
-        content[name], content[f"{name}_base64"] = None, base64.b64encode(value or b"").decode()

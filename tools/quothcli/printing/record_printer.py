@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Self
 
 from quothcli.cli.exit_status import CommandStatus, say
 from quothcli.printing.output import Printer
-from quothcli.printing.text import ordinals_text, records_text, time_text
+from quothcli.printing.text import ordinals_text, records_text
 from quothcli.records.filters import Filter
+from quothwire.pointer import time_text
 
 if TYPE_CHECKING:
     from quoth import Cursor, Gap, Message, Reading

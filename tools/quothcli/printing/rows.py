@@ -17,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from quothcli.printing.output import Printer, headers_texts
-from quothcli.printing.text import cells_of, printable, shown, time_text
+from quothcli.printing.text import cells_of, printable, shown
+from quothwire.pointer import time_text
 
 if TYPE_CHECKING:
     from quoth import Message

@@ -19,7 +19,8 @@ from typer import BadParameter
 
 from quoth import Message
 from quothcli.printing.output import Format
-from quothcli.printing.text import printable, shown, time_text
+from quothcli.printing.text import printable, shown
+from quothwire.pointer import time_text
 from quothwire.text.suggestion import nearest
 
 FIELDS = ("topic", "pointer", "time", "key", "value", "headers[NAME]", "headers_problem", "raw_headers")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from quothwire import pointer as pointers
 from quothwire.text.quantity import format_size, format_span
@@ -49,17 +48,6 @@ def cells_of(text: str) -> int:
 def padded(text: str, width: int) -> str:
     """Append spaces to a text, so that it takes at least so many cells of a terminal."""
     return text + " " * (width - cells_of(text))
-
-
-def time_text(pointer: int) -> str:
-    """Format a pointer's time: `pointers.to_text` for a million records, which lie in few seconds."""
-    second, microsecond = divmod(pointer, 1_000_000)
-    return f"{_second_text(second)}.{microsecond:06d}Z"
-
-
-@lru_cache(maxsize=1_000)
-def _second_text(second: int) -> str:
-    return pointers.to_text(second * 1_000_000)[:19]
 
 
 def time_or_dash(pointer: int) -> str:

@@ -8,17 +8,15 @@ carriage return stays in its line.
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from quothcli.cli.exit_status import CommandStatus, Refused
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
-from quothwire.text.suggestion import nearest
+from quothwire.text.record_json import NO_HEADERS, Draft
 
 LINE_BYTES_MAX = BATCH_BYTES_MAX - 1_024
 """Longest line whose record fits into one batch."""
@@ -27,14 +25,6 @@ JSON_LINE_BYTES_MAX = 6 * LINE_BYTES_MAX + 2**20
 BLOCK_BYTES = 256 * 2**10
 """Size of a block: below the longest line, so that only its first and last line can be too long."""
 FILE_NAME_HEADER = "filename"
-_IGNORED = ("topic", "pointer", "time", "attempts")
-"""Members of a printed record that a broker decides anew."""
-_MEMBERS = ("value", "value_base64", "key", "key_base64", "headers", "headers_base64", *_IGNORED)
-
-Draft = tuple[bytes, bytes | None, Mapping[str, bytes]]
-"""A record to be published: value, key, headers. A class of its own would take 0.3 us a record."""
-_NOTHING: Mapping[str, bytes] = {}
-
 ParseLine = Callable[[bytes], Draft]
 """Parses a line. Raises ValueError with what is wrong."""
 
@@ -79,7 +69,7 @@ def portions(
 
 def plain(line: bytes) -> Draft:
     """Parse a line that is a value."""
-    return line, None, _NOTHING
+    return line, None, NO_HEADERS
 
 
 def keyed(separator: bytes) -> ParseLine:
@@ -87,25 +77,9 @@ def keyed(separator: bytes) -> ParseLine:
 
     def read(line: bytes) -> Draft:
         key, found, value = line.partition(separator)
-        return (value, key, _NOTHING) if found else plain(line)
+        return (value, key, NO_HEADERS) if found else plain(line)
 
     return read
-
-
-def json_object(line: bytes) -> Draft:
-    """Parse a line that is an object with a value, and perhaps a key and headers. Raises ValueError."""
-    content = json.loads(line)
-    if not isinstance(content, dict):
-        raise ValueError("it is no object")
-    for name in content:
-        if name not in _MEMBERS:
-            near = nearest(name, _MEMBERS)
-            raise ValueError(f"there is no member {name!r}" + (f", did you mean {near}?" if near else ""))
-    value = _bytes(content.get("value"), content.get("value_base64"), "value")
-    if value is None:
-        raise ValueError("it has no value")
-    key = _bytes(content.get("key"), content.get("key_base64"), "key")
-    return value, key, _headers(content)
 
 
 def parsed(lines: Sequence[bytes], read: ParseLine, before: int = 0) -> Iterator[Draft]:
@@ -129,7 +103,7 @@ def files(paths: Iterable[Path], *, with_names: bool) -> Iterator[Draft]:
         with path.open("rb") as file:
             value = file.read(LINE_BYTES_MAX + 1)
         _check_size(path, len(value))
-        yield value, None, {FILE_NAME_HEADER: os.fsencode(path.name)} if with_names else _NOTHING
+        yield value, None, {FILE_NAME_HEADER: os.fsencode(path.name)} if with_names else NO_HEADERS
 
 
 def check_files(paths: Iterable[Path]) -> None:
@@ -149,35 +123,3 @@ def _check_size(path: Path, size: int) -> None:
             f"{path} has {held}, a record holds {LINE_BYTES_MAX:,} bytes",
             "a file becomes one record: split it, or publish a reference to it; nothing of it was sent",
         )
-
-
-def _headers(content: Mapping[str, Any]) -> Mapping[str, bytes]:
-    texts, encoded = _object(content, "headers"), _object(content, "headers_base64")
-    headers: dict[str, bytes] = {}
-    for name in {**texts, **encoded}:
-        value = _bytes(texts.get(name), encoded.get(name), f"header {name!r}")
-        if value is None:
-            raise ValueError(f"header {name!r} has no value")
-        headers[name] = value
-    return headers
-
-
-def _object(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = content.get(name)
-    if not isinstance(found, dict | None):
-        raise ValueError(f"{name} is no object")
-    return found or {}
-
-
-def _bytes(text: Any, encoded: Any, name: str) -> bytes | None:
-    """Decode bytes that are given as text or in base64; None if there is neither."""
-    if encoded is not None:
-        if text is not None:
-            raise ValueError(f"{name} is there as text and in base64")
-        try:
-            return base64.b64decode(encoded, validate=True)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} is no base64") from None
-    if not isinstance(text, str | None):
-        raise ValueError(f"{name} is no text")
-    return None if text is None else text.encode()

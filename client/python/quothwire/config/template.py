@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quothwire.config.config_key import ConfigKey, Mode, Schema, Size, Span
+from quothwire.config.sources import Sourced
 from quothwire.text.quantity import format_size, format_span
 
 WIDTH = 100
@@ -24,6 +25,15 @@ def text(schema: Schema[Any], head: str) -> str:
         for key in keys:
             lines += [*_prose(key), f"#{key.name} = {toml(key, key.default)}", ""]
     return "\n".join(lines)
+
+
+def differences(found: Sourced[Any]) -> str:
+    """Return the answer of a check: the keys that differ from the defaults, with the origin of each."""
+    names = found.changes()
+    lines = [f"{name} = {toml(found.schema.keys[name], getattr(found.config, name))}" for name in names]
+    width = max(map(len, lines), default=0)
+    rows = [f"{line:<{width}}  {found.origin(name)}" for name, line in zip(names, lines, strict=True)]
+    return "\n".join(["ok", *rows, "everything " + ("else " if names else "") + "is as by default"])
 
 
 def toml(key: ConfigKey, value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from quothwire.errors import error
@@ -33,6 +33,8 @@ OTHERS = MappingProxyType(
 """The variables that are no keys of the daemon's configuration, with their purpose."""
 HEADER_PREFIX = f"{PREFIX}HEADER_"
 """For the command of `quoth consume --exec`: the rest of the name is that of a header of its record."""
+WEB_PREFIX = f"{PREFIX}WEB_"
+"""For `quoth-web`, which checks the rest of the name: that of a key of its configuration."""
 _OF_A_SERVICE = r"QUOTH_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)"
 _ADDRESS_OF_A_SERVICE = r"(tcp|udp|sctp)://"
 
@@ -45,17 +47,27 @@ def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[
     doubtful = [
         name
         for name, value in environment.items()
-        if name.startswith(PREFIX) and not name.startswith(HEADER_PREFIX)
+        if name.startswith(PREFIX) and not name.startswith((HEADER_PREFIX, WEB_PREFIX))
         if name not in OTHERS and not is_of_kubernetes(name, value)
     ]
     if not doubtful:
         return
-    known = [*(variable(key) for key in keys()), *OTHERS]
-    for name in doubtful:
+    _check_known(doubtful, [*(variable(key) for key in keys()), *OTHERS], PREFIX)
+
+
+def check_web_variables(environment: Mapping[str, str], keys: Iterable[str]) -> None:
+    """Raise ``bad_setting`` for an unknown variable of `quoth-web`. keys: those of its configuration."""
+    given = [name for name, value in environment.items() if not is_of_kubernetes(name, value)]
+    known = [WEB_PREFIX + key.upper() for key in keys]
+    _check_known([name for name in given if name.startswith(WEB_PREFIX)], known, WEB_PREFIX)
+
+
+def _check_known(given: Iterable[str], known: Sequence[str], prefix: str) -> None:
+    for name in given:
         if name not in known:
-            near = nearest(name.removeprefix(PREFIX).upper(), [one.removeprefix(PREFIX) for one in known])
-            unknown = f"names with {PREFIX} are Quoth's own: unset it"
-            hint = f"did you mean {PREFIX}{near}?" if near else unknown
+            near = nearest(name.removeprefix(prefix).upper(), [one.removeprefix(prefix) for one in known])
+            unknown = f"names with {prefix} are Quoth's own: unset it"
+            hint = f"did you mean {prefix}{near}?" if near else unknown
             raise error("bad_setting", f"{name}: there is no such variable", hint)
 
 

@@ -5,23 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from quothcli.cli.command import SharedOptions, as_typed, command, group, option
+from quothcli.cli.command import command, group, option
+from quothcli.cli.config_options import key_options
 from quothcli.cli.options import WithoutBroker
-from quothd.config.config import KEYS, Config
-from quothd.config.sources import FILE_HELP, read
-from quothwire.config.config_key import ConfigKey
+from quothd.config.config import KEYS, SCHEMA, Config
+from quothd.config.sources import read
+from quothwire.config.arguments import FILE_HELP
 from quothwire.config.sources import Sourced
 
 File = Annotated[Path | None, option("--config FILE", FILE_HELP)]
 
 
-def _option(key: ConfigKey) -> Any:
-    if key.kind is bool:
-        return Annotated[bool | None, option(f"{key.option}/--no-{key.option[2:]}", key.summary)]
-    return Annotated[str | None, option(f"{key.option} {key.metavar}", key.summary)]
-
-
-Keys = Annotated[dict[str, Any], SharedOptions({name: _option(key) for name, key in KEYS.items()}, as_typed)]
+Keys = Annotated[dict[str, Any], key_options(SCHEMA)]
 """The keys of the configuration, as options."""
 
 app = group("The configuration of a broker: show it, check it, begin one.")

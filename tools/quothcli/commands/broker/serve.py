@@ -6,7 +6,7 @@ from typing import Annotated
 
 from quothcli.cli.command import command, group, option
 from quothcli.commands.about.config import File, Keys
-from quothd.config.sources import CHECK_HELP
+from quothwire.config.arguments import CHECK_HELP
 
 _Check = Annotated[bool, option("--check", CHECK_HELP)]
 

@@ -19,7 +19,8 @@ from quothcli.printing.output import Format, Printer, headers_texts
 from quothcli.printing.progress import progress
 from quothcli.printing.record_printer import GapReporter
 from quothcli.printing.template import template_of
-from quothcli.printing.text import bytes_text, counted, printable, shown, time_text
+from quothcli.printing.text import bytes_text, counted, printable, shown
+from quothwire.pointer import time_text
 
 if TYPE_CHECKING:
     from quothcli.groups.letters import LetterBox, StoredLetter

@@ -21,17 +21,16 @@ from quothcli.printing.text import records_text
 from quothcli.records.record_parser import (
     JSON_LINE_BYTES_MAX,
     LINE_BYTES_MAX,
-    Draft,
     ParseLine,
     check_files,
     files,
-    json_object,
     keyed,
     parsed,
     plain,
     portions,
 )
 from quothwire import pointer as pointers
+from quothwire.text.record_json import Draft, json_object
 
 if TYPE_CHECKING:
     from quoth import Ack, Client, Producer

@@ -10,14 +10,15 @@ from typer import BadParameter
 
 from quoth.timestamps import now
 from quothcli.cli.options import BetweenPointers
-from quothcli.printing.output import Format, Printer, message_object
+from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import progress
 from quothcli.printing.table import print_table
-from quothcli.printing.text import counted, printable, records_text, shown, time_text
+from quothcli.printing.text import counted, printable, records_text, shown
 from quothrules.dry_run import FAILED, DryRun, Example, dry_run
 from quothrules.routing.route_worker import history_of
 from quothwire.errors import error
-from quothwire.pointer import POINTER_MAX
+from quothwire.pointer import POINTER_MAX, time_text
+from quothwire.text.record_json import record_object
 
 if TYPE_CHECKING:
     from quoth import Client, Message
@@ -118,9 +119,9 @@ def _object(found: DryRun) -> dict[str, Any]:
                 "rule": rule,
                 "fate": fate,
                 "problem": example.problem,
-                "record": message_object(example.message),
+                "record": record_object(example.message),
                 "written": [
-                    message_object(
+                    record_object(
                         example.message._replace(
                             topic=one.topic, value=one.value, key=one.key, headers=one.headers
                         )

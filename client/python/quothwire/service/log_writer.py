@@ -1,4 +1,4 @@
-"""Writes the daemon's log to stderr, one event a line.
+"""Writes the log of a daemon to stderr, one event a line.
 
     text   2026-01-02T03:04:05.000001Z warning event=stray_ignored topic=orders file=core
            events with a sentence: quothd: ready tcp://127.0.0.1:5555
@@ -15,20 +15,17 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TextIO
 
-from quothd.service.log_events import EVENTS, line_of
 from quothwire import pointer
+from quothwire.service.log_event import FOREIGN, LogEvent, line_of
 
 REPEATS_MAX = 20
 WINDOW_S = 1.0
-FOREIGN = "message"
-"""The event for messages of other libraries."""
 STDERR = 2
 JOURNAL_VARIABLE = "JOURNAL_STREAM"
 
@@ -36,22 +33,43 @@ _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ER
 """Priorities of syslog, which stand in angle brackets before a line, see sd-daemon(3)."""
 
 
-class LogWriter(logging.Handler):
+class LogTimer(Protocol):
+    """A thread that calls a function after a time."""
+
+    daemon: bool
+
+    def start(self) -> None:
+        """Start the thread."""
+
+    def cancel(self) -> None:
+        """Let it call nothing any more."""
+
+
+class LoggingProgram(NamedTuple):
+    """A program with a log. name: begins each sentence. events: all of them. timer: makes a `LogTimer`."""
+
+    name: str
+    events: Mapping[str, LogEvent]
+    timer: Callable[[float, Callable[[], None]], LogTimer]
+
+
+class EventWriter(logging.Handler):
     """Writes records to a stream, at most `REPEATS_MAX` of an event in a window of time. Any thread.
 
     It is a handler of the root logger. prioritized: begin each line with its priority. form: ``text`` or
     ``json``. window_s: the length of a window.
     """
 
-    def __init__(self, stream: TextIO, *, prioritized: bool = False) -> None:
+    def __init__(self, program: LoggingProgram, stream: TextIO, *, prioritized: bool = False) -> None:
         super().__init__()
+        self._program = program
         self.form = "text"
         self.window_s = WINDOW_S
         self._stream = stream
         self._prioritized = prioritized
         self._counts: Counter[tuple[str, int]] = Counter()
         self._window_end = 0.0
-        self._timer: threading.Timer | None = None
+        self._timer: LogTimer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record, or count it as suppressed. Ignores a stream that is closed or full."""
@@ -60,7 +78,7 @@ class LogWriter(logging.Handler):
             self._begin_window()
         self._counts[kind] += 1
         if self._counts[kind] <= REPEATS_MAX:
-            self._write(record.levelno, record.created, *_content(record))
+            self._write(record.levelno, record.created, *self._content(record))
         elif self._timer is None:
             self._start_timer()
 
@@ -77,7 +95,7 @@ class LogWriter(logging.Handler):
         self._window_end = time.monotonic() + self.window_s
         for (event, level), count in counts.items():
             suppressed = count - REPEATS_MAX
-            if suppressed > 0 and event in EVENTS:
+            if suppressed > 0 and event in self._program.events:
                 self._write(level, time.time(), event, {"suppressed": suppressed})
             elif suppressed > 0:
                 self._write(level, time.time(), FOREIGN, {"logger": event, "suppressed": suppressed})
@@ -92,18 +110,35 @@ class LogWriter(logging.Handler):
 
     def _start_timer(self) -> None:
         """Let a timer end the window. If its thread cannot start, the first record after the window does."""
-        timer = threading.Timer(max(0.0, self._window_end - time.monotonic()), self._end_window)
+        timer = self._program.timer(max(0.0, self._window_end - time.monotonic()), self._end_window)
         timer.daemon = True
         with contextlib.suppress(RuntimeError, MemoryError):
             timer.start()
             self._timer = timer
 
     def _write(self, level: int, created: float, event: str, fields: Mapping[str, Any]) -> None:
-        line = (_json if self.form == "json" else _text)(level, created, event, fields)
+        line = (_json if self.form == "json" else self._text)(level, created, event, fields)
         priority = f"<{_PRIORITIES.get(level, 6)}>" if self._prioritized else ""
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(f"{priority}{line}\n")  # one call: other processes write to it, too
             self._stream.flush()
+
+    def _content(self, record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
+        """Convert a record to an event and its fields."""
+        event = getattr(record, "event", "")
+        if event in self._program.events:
+            fields = dict(getattr(record, "fields", {}))
+        else:
+            event, fields = FOREIGN, {"logger": record.name, "text": _message(record)}
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
+        return event, fields
+
+    def _text(self, level: int, created: float, event: str, fields: Mapping[str, Any]) -> str:
+        sentence = self._program.events[event].sentence
+        if sentence and "suppressed" not in fields:
+            return f"{self._program.name}: {_printable(sentence.format(**fields))}"
+        return f"{_time(created)} {logging.getLevelName(level).lower()} {line_of(event, fields)}"
 
 
 def to_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
@@ -114,16 +149,16 @@ def to_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> b
     return False
 
 
-def install() -> LogWriter:
+def install(program: LoggingProgram) -> EventWriter:
     """Write all log records of this process to stderr, at level info as text until `configure`."""
     stream = sys.stderr or _open_null_stderr()
-    writer = LogWriter(stream, prioritized=to_journal(stream))
+    writer = EventWriter(program, stream, prioritized=to_journal(stream))
     logging.getLogger().addHandler(writer)
     configure(writer, "info", "text")
     return writer
 
 
-def configure(writer: LogWriter, level: str, form: str) -> None:
+def configure(writer: EventWriter, level: str, form: str) -> None:
     """Change the level and the form of the log."""
     writer.form = form
     logging.getLogger().setLevel(level.upper())
@@ -137,31 +172,12 @@ def _open_null_stderr() -> TextIO:
     return open(STDERR, "w", closefd=False)
 
 
-def _content(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
-    """Convert a record to an event and its fields."""
-    event = getattr(record, "event", "")
-    if event in EVENTS:
-        fields = dict(getattr(record, "fields", {}))
-    else:
-        event, fields = FOREIGN, {"logger": record.name, "text": _message(record)}
-    if record.exc_info and record.exc_info[1] is not None:
-        fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
-    return event, fields
-
-
 def _message(record: logging.LogRecord) -> str:
     """Format the message of another library; its parts unformatted if its arguments do not fit."""
     try:
         return record.getMessage()
     except Exception:
         return f"{record.msg!r} {record.args!r}"
-
-
-def _text(level: int, created: float, event: str, fields: Mapping[str, Any]) -> str:
-    sentence = EVENTS[event].sentence
-    if sentence and "suppressed" not in fields:
-        return f"quothd: {_printable(sentence.format(**fields))}"
-    return f"{_time(created)} {logging.getLevelName(level).lower()} {line_of(event, fields)}"
 
 
 def _json(level: int, created: float, event: str, fields: Mapping[str, Any]) -> str:
