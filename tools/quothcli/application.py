@@ -22,6 +22,7 @@ COMMANDS = {
     name: LazyCommand(module if module.startswith("quothbench") else f"quothcli.{module}", sentence)
     for name, module, sentence in (
         ("serve", "commands.broker.serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
+        ("web", "commands.broker.web", "Serve topics over HTTP until SIGTERM or Ctrl-C."),
         ("config", "commands.about.config", "The configuration of a broker: show it, check it, begin one."),
         ("service", "commands.broker.service", "The broker as a service of systemd: install, uninstall."),
         ("demo", "commands.about.demo", "Publish the lines of a file, read them back, compare."),

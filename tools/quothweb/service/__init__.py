@@ -1,0 +1,1 @@
+"""The process: its log, its connections, its start and its end."""

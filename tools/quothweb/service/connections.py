@@ -1,0 +1,91 @@
+"""The HTTP connections: slow ones are closed, and the head of a request is limited.
+
+uvicorn itself limits only the time between two requests. A client that sends its head byte by byte, or reads
+nothing of its answer, would hold a connection for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol
+else:
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as HttpProtocol
+    except ImportError:
+        from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol
+
+HEAD_BYTES_MAX = 64 * 1024
+"""Bytes of the first line and the headers of a request."""
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class TimedProtocol(HttpProtocol):
+    """One connection. seconds: for the head of a request, and for a client to take a part of an answer."""
+
+    seconds = 30.0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._start()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timers."""
+        self._stop()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request; the timer runs until its head is complete."""
+        cycle: Any = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._start()
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX and b"\r\n\r\n" not in data[:HEAD_BYTES_MAX]:
+                self.transport.write(_TOO_LONG)
+                self.transport.close()
+                return
+        super().data_received(data)
+        if self.cycle is not cycle or self.transport.is_closing() or self._is_upgraded():
+            self._stop()
+
+    def pause_writing(self) -> None:
+        """Give the client some time to read."""
+        if self._stalled is None:
+            self._stalled = self.loop.call_later(self.seconds, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        if self.flow is not None:
+            super().resume_writing()
+
+    def _is_upgraded(self) -> bool:
+        return self.transport.get_protocol() is not self
+
+    def _start(self) -> None:
+        if self._timer is None:
+            self._head_bytes = 0
+            self._timer = self.loop.call_later(self.seconds, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def protocol_of(seconds: float) -> type[asyncio.Protocol]:
+    """Return the class of connections with this time limit."""
+    return type("LimitedProtocol", (TimedProtocol,), {"seconds": seconds})
