@@ -229,7 +229,7 @@ class WebProcess:
 
 def _is_not_cut(record: logging.LogRecord) -> bool:
     """Drop what uvicorn says of an answer that was cut on purpose."""
-    return "without completing response" not in record.getMessage()
+    return "returned without completing" not in record.getMessage()
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -9,13 +9,12 @@ from starlette.requests import HTTPConnection
 
 from quothweb.access.attempts import WrongTokens
 from quothweb.access.sessions import COOKIE, Sessions
-from quothweb.access.token_file import KnownToken, TokenTable, digest_of
+from quothweb.access.token_file import TOKEN_CHARACTERS_MAX, KnownToken, TokenTable, digest_of
 from quothweb.config import WebConfig
 from quothweb.problems import HttpProblem
 from quothweb.service.log_events import note
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="quoth"'}
-TOKEN_CHARACTERS_MAX = 512
 
 
 class Principal(NamedTuple):
@@ -55,9 +54,8 @@ class TokenAuthentication:
 
     def log_in(self, token: str, connection: HTTPConnection) -> str:
         """Return the cookie of a session for a token. Raises as `principal_of` does."""
-        if self.tokens is not None and self._known(token, connection) is not None:
-            return self.sessions.cookie_of(digest_of(token), time.time())
-        return ""
+        self._known(token, connection)
+        return self.sessions.cookie_of(digest_of(token), time.time())
 
     def _token_of(self, header: str, connection: HTTPConnection) -> KnownToken:
         scheme, _, given = header.partition(" ")

@@ -23,6 +23,7 @@ from quothwire.text.paths import given_path, read_regular
 from quothwire.text.toml_table import TomlTable, parse_document
 
 TOKENS_BYTES_MAX = 2**22
+TOKEN_CHARACTERS_MAX = 512
 WRITABLE_BY_OTHERS = 0o022
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

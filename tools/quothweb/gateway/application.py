@@ -7,14 +7,17 @@ from collections import defaultdict
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from quothweb.config import WebConfig
-from quothweb.gateway import status, topics
+from quothweb.gateway import session, status, topics
+from quothweb.gateway.groups import fetching, groups, settling
+from quothweb.gateway.openapi import document
 from quothweb.gateway.operation import HttpOperation, PathEndpoint
 from quothweb.gateway.publishing import publish
 from quothweb.gateway.reading import records
+from quothweb.gateway.reading.websocket import TopicSocket
 from quothweb.problems import HttpProblem
 from quothwire.errors import QuothError
 
@@ -27,25 +30,36 @@ OPERATIONS: tuple[HttpOperation, ...] = (
     *topics.OPERATIONS,
     *publish.OPERATIONS,
     *records.OPERATIONS,
+    *groups.OPERATIONS,
+    *fetching.OPERATIONS,
+    *settling.OPERATIONS,
     *status.OPERATIONS,
 )
 
 
-def gateway(_: WebConfig) -> Starlette:
+def gateway(config: WebConfig) -> Starlette:
     """Make the application. Each of its errors is an object of JSON."""
     paths: defaultdict[str, dict[str, HttpOperation]] = defaultdict(dict)
     for operation in OPERATIONS:
         paths[operation.path][operation.method] = operation
-    routes: list[BaseRoute] = [Route(path, PathEndpoint(found)) for path, found in paths.items()]
-    app = Starlette(
-        routes=routes,
-        exception_handlers={
-            HTTPException: _unknown_path,
-            HttpProblem: _problem,
-            QuothError: _broker_problem,
-            Exception: _defect,
-        },
-    )
+    description = document(OPERATIONS, config.root_path + PREFIX)
+
+    async def describe(_: Request) -> Response:
+        return JSONResponse(description, headers={"Cache-Control": "no-cache"})
+
+    routes: list[BaseRoute] = [
+        Route("/openapi.json", describe),
+        Route("/session", session.session, methods=session.METHODS),
+        WebSocketRoute("/topics/{topic}/tail", TopicSocket()),
+        *(Route(path, PathEndpoint(found)) for path, found in paths.items()),
+    ]
+    handlers = {
+        HTTPException: _wrong_path,
+        HttpProblem: _problem,
+        QuothError: _broker_problem,
+        Exception: _defect,
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
 
@@ -65,5 +79,9 @@ async def _defect(_request: Request, _problem: Exception) -> Response:
     return HttpProblem("defect", "the server met a defect of its own").response()
 
 
-async def _unknown_path(request: Request, _: Exception) -> Response:
+async def _wrong_path(request: Request, problem: Exception) -> Response:
+    """Answer what the routes refuse: another path, or another method."""
+    if isinstance(problem, HTTPException) and problem.status_code == 405:
+        text = f"this path has no {request.method:.20}"
+        return HttpProblem("method_not_allowed", text, headers=problem.headers).response()
     return HttpProblem("unknown_path", f"there is no path {request.url.path!r:.200}").response()

@@ -174,14 +174,14 @@ def encode_damaged(text: str, following: int) -> list[bytes]:
 
 def encode_leased(lease: SimpleLease, records: Iterable[bytes]) -> list[bytes]:
     """Encode the reply to a group.fetch. records: POINTER ATTEMPTS VALUE of each."""
-    return [b"ok", _encode_lease(lease), *records]
+    return [b"ok", encode_lease(lease), *records]
 
 
 def encode_damaged_lease(lease: SimpleLease, pointers: Sequence[int]) -> list[bytes]:
     """Encode the error of a group.fetch that has found damaged records and no other ones."""
     text = f"{len(pointers)} records from {pointers[0]} to {pointers[-1]} do not check"
     problem = error("damaged", text, "settle them by group.term or group.ack")
-    return [*encode_error(problem), _encode_lease(lease), *(b"%d" % pointer for pointer in pointers)]
+    return [*encode_error(problem), encode_lease(lease), *(b"%d" % pointer for pointer in pointers)]
 
 
 def count_settled(frames: Sequence[bytes], reply: GroupSettled) -> int:
@@ -193,19 +193,19 @@ def count_settled(frames: Sequence[bytes], reply: GroupSettled) -> int:
 
 def _decode_settle(frames: Sequence[bytes]) -> SimpleSettle:
     """Decode a request of which the fourth frame is a lease, and all behind it are pointers."""
-    kind, group, lease = _SETTLES[frames[0]], decode_group(frames[2]), _decode_lease(frames[3])
+    kind, group, lease = _SETTLES[frames[0]], decode_group(frames[2]), decode_lease(frames[3])
     if len(frames) - 4 > LEASED_MAX:
         raise error("too_large", f"{len(frames) - 4} pointers in one request, at most {LEASED_MAX}")
     if kind is not Settle.ACK and not lease.token:
         raise error("bad_request", f"LEASE is {shown_frame(frames[3])}, of a reply without leased records")
     pointers = sorted({_decimal("POINTER", _SETTLED, frame) for frame in frames[4:]})
     more = lease.lease_ms if kind is Settle.EXTEND else 0
-    ranges = _ranges(pointers) if kind is Settle.ACK else [(pointer, pointer) for pointer in pointers]
+    ranges = ranges_of(pointers) if kind is Settle.ACK else [(pointer, pointer) for pointer in pointers]
     rows = [Settlement(kind, first, last, lease.token, more) for first, last in ranges]
     return SimpleSettle(GroupSettle(group, len(rows), lease.generation), rows)
 
 
-def _ranges(pointers: Iterable[int]) -> list[tuple[int, int]]:
+def ranges_of(pointers: Iterable[int]) -> list[tuple[int, int]]:
     """Join pointers that follow each other: a range costs the broker as much as a pointer."""
     ranges: list[tuple[int, int]] = []
     for pointer in pointers:
@@ -216,11 +216,13 @@ def _ranges(pointers: Iterable[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-def _encode_lease(lease: SimpleLease) -> bytes:
+def encode_lease(lease: SimpleLease) -> bytes:
+    """Encode a lease as a client gets it, and gives it back."""
     return b"%d-%d-%d" % lease
 
 
-def _decode_lease(frame: bytes) -> SimpleLease:
+def decode_lease(frame: bytes) -> SimpleLease:
+    """Decode a lease that a client gives back. Raises ``bad_request``."""
     if not _LEASE.fullmatch(frame):
         text = f"LEASE is {shown_frame(frame)}: it must be the frame behind ok in a reply to group.fetch"
         raise error("bad_request", text, "nothing was done")

@@ -1,9 +1,11 @@
-"""`quoth key`: makes the keys of clients and of a broker, and shows what a key file holds."""
+"""`quoth key`: makes keys and tokens, and shows what a key file holds."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,9 @@ from quothwire.security.key_file import CLIENT_NAME, CLIENT_NAME_RULE, SERVER_KE
 
 _BARE = r"[A-Za-z0-9_-]+"
 """A name that TOML takes without quotes."""
+TOKEN_PREFIX = "quoth_"
+"""By which a token is recognised where one was published by mistake."""
+TOKEN_BYTES = 32
 
 app = group("Make the keys of clients and of a broker, and show them.")
 
@@ -90,6 +95,34 @@ def show(
     session.printer.answer(text, {**_content(key), "key_file": str(file)}, key.public_key)
 
 
+@command(app, "token", "quoth key token alice --key-file /etc/quoth/alice.key", "quoth key token metrics")
+def token(
+    session: WithoutBroker,
+    name: Annotated[str, argument("NAME", "The name of the token, which logs and the broker show.")],
+    key_file: Annotated[
+        Path | None,
+        option("--key-file FILE", "The key whose rights it has; without one it only admits."),
+    ] = None,
+) -> None:
+    """Make a token for `quoth web`, and print it once.
+
+    Nothing is written: the token goes to its owner, and the lines to the tokens file of `quoth web`. They hold
+    its SHA-256, from which the token cannot be found.
+    """
+    if not CLIENT_NAME.fullmatch(name):
+        raise BadParameter(f"{name!r:.120} is no name: {CLIENT_NAME_RULE}", param_hint="NAME")
+    if key_file is not None and not read_key(key_file).secret_key:
+        raise error("bad_setting", f"the key file {key_file} has no secret-key", "name the secret file")
+    made = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    lines = [f"[tokens.{_toml_name(name)}]", f'sha256 = "{hashlib.sha256(made.encode()).hexdigest()}"']
+    if key_file is not None:
+        lines.append(f"key_file = {json.dumps(str(key_file.absolute()), ensure_ascii=False)}")
+    where = "for the tokens file of quoth web"
+    text = "\n".join([f"token {made}", f"{where}:", *(f"    {line}" for line in lines)])
+    content = {"name": name, "token": made, "where": where, "lines": lines}
+    session.printer.answer(text, content, made)
+
+
 def _content(key: Key) -> dict[str, Any]:
     """Make the object of a key, without its secret."""
     return {
@@ -103,12 +136,16 @@ def _content(key: Key) -> dict[str, Any]:
 def _for_broker(key: Key, path: Path) -> tuple[str, list[str]]:
     """Return where the broker has to know of a new key, and the lines for that place."""
     if key.server_keys:
-        name = key.name if re.fullmatch(_BARE, key.name) else f'"{key.name}"'
-        lines = [f"[clients.{name}]", f'key = "{key.public_key}"']
+        lines = [f"[clients.{_toml_name(key.name)}]", f'key = "{key.public_key}"']
         return "for the broker's clients file, to which the client's rights are added", lines
     files = {"server_key": path, "clients": path.with_name("clients.toml")}
     lines = [f"{name} = {json.dumps(str(file), ensure_ascii=False)}" for name, file in files.items()]
     return "for the broker's configuration, with the file of its clients' keys", ["[security]", *lines]
+
+
+def _toml_name(name: str) -> str:
+    """Return a name as TOML has it in a header."""
+    return name if re.fullmatch(_BARE, name) else f'"{name}"'
 
 
 def _pair() -> tuple[str, str]:

@@ -25,7 +25,6 @@ from quothwire.protocol.messages import Advance, AdvanceTopic
 RECONNECT = b"retry: 1000\n\n"
 """Milliseconds after which a browser connects again."""
 SILENCE = b": nothing new\n\n"
-AWAY = b": the broker is away\n\n"
 PART_RECORDS = 200
 
 
@@ -60,7 +59,7 @@ async def _events(call: GatewayCall, after: int) -> AsyncIterator[bytes]:
     try:
         with call.services.streams.opened(call.principal) as stream:
             async for part in parts(call, stream, after, EventStream()):
-                yield part or SILENCE
+                yield b"".join(part) or SILENCE
     except StreamEnded as end:
         yield end_event(end.reason)
     except QuothError as problem:
@@ -70,8 +69,8 @@ async def _events(call: GatewayCall, after: int) -> AsyncIterator[bytes]:
 
 async def parts(
     call: GatewayCall, stream: OpenStream, after: int, form: RecordFormat
-) -> AsyncIterator[bytes]:
-    """Yield the records of a topic as they come, in parts; no bytes for a silence, or a broker that is away.
+) -> AsyncIterator[list[bytes]]:
+    """Yield the records of a topic as they come, some at once; none for a silence, or a broker that is away.
 
     Raises `StreamEnded`, or the error with which it ends.
     """
@@ -84,7 +83,7 @@ async def parts(
             found = await stream.result_of(client.execute(state.follow(client.timeout)))
         except QuothError as problem:
             pause = state.pause_after(problem)
-            yield b""
+            yield []
             await stream.sleep(pause)
             continue
         is_silent = True
@@ -95,9 +94,9 @@ async def parts(
             for message in batch:
                 pieces.append(form.record(message))
                 if len(pieces) >= PART_RECORDS:
-                    yield b"".join(pieces)
+                    yield pieces
                     pieces = []
-            yield b"".join(pieces)
+            yield pieces
         if gaps or is_silent:
-            yield b"".join(form.gap(gap) for gap in gaps)
+            yield [form.gap(gap) for gap in gaps]
             gaps.clear()

@@ -1,0 +1,1 @@
+"""Consumer groups over HTTP: the groups of a topic, and work on their records."""
