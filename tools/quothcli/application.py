@@ -48,6 +48,11 @@ COMMANDS = {
         ("rule", "commands.rules.rule", "Routing rules: try, add, list, show and remove them."),
         ("status", "commands.broker.status", "Show all topics in a table: what each holds and keeps."),
         ("ping", "commands.broker.status", "Measure one round trip to the broker."),
+        (
+            "check",
+            "commands.broker.check",
+            "Print alarms of the broker, with the exit status of a Nagios check.",
+        ),
         ("top", "commands.broker.top", "Watch the broker and its busiest topics, until Ctrl-C."),
         ("ctx", "commands.about.ctx", "Name brokers, and choose the one that commands ask."),
         ("key", "commands.about.key", "Make the keys of clients and of a broker, and show them."),

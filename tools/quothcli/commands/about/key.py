@@ -106,8 +106,8 @@ def token(
 ) -> None:
     """Make a token for `quoth web`, and print it once.
 
-    Nothing is written: the token goes to its owner, and the lines to the tokens file of `quoth web`. They hold
-    its SHA-256, from which the token cannot be found.
+    Nothing is written: the token goes to its owner, and the lines to the tokens file of `quoth web`. They
+    hold its SHA-256, from which the token cannot be found.
     """
     if not CLIENT_NAME.fullmatch(name):
         raise BadParameter(f"{name!r:.120} is no name: {CLIENT_NAME_RULE}", param_hint="NAME")
