@@ -78,6 +78,13 @@ class WebConfig:
         least=0.1,
     )
 
+    poll_interval: Span = _broker(
+        2.0,
+        "Time between two looks at the broker, for metrics, health and pages.",
+        "A look costs the broker a tenth of a millisecond, and more for topics that have changed.",
+        least=0.1,
+    )
+
     tokens: File = _access(
         "",
         "The file with the tokens that requests need; empty: none is needed.",

@@ -24,6 +24,7 @@ from starlette.middleware.cors import CORSMiddleware
 from quothweb.access.token_file import TokenTable, read_tokens
 from quothweb.config import SCHEMA, WebConfig
 from quothweb.gateway.application import EXPOSED_HEADERS, PREFIX, gateway
+from quothweb.monitoring import endpoints
 from quothweb.service.connections import protocol_of
 from quothweb.service.log_events import note
 from quothweb.service.middleware import Outermost
@@ -55,9 +56,14 @@ def make_app(config: WebConfig, tokens: TokenTable | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        idle = asyncio.create_task(services.brokers.close_idle_for_ever())
+        tasks = [
+            asyncio.create_task(services.brokers.close_idle_for_ever()),
+            asyncio.create_task(services.observer.run()),
+        ]
         yield
-        idle.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await services.close()
 
     app = FastAPI(
@@ -65,6 +71,7 @@ def make_app(config: WebConfig, tokens: TokenTable | None = None) -> FastAPI:
     )
     app.state.services = services
     app.mount(PREFIX, gateway(config))
+    app.router.routes.extend(endpoints.routes())
     if config.cors_origins:
         app.add_middleware(
             CORSMiddleware,

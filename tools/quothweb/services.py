@@ -10,9 +10,11 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from quothweb.access.authentication import Principal, TokenAuthentication
+from quothweb.access.operators import Operators
 from quothweb.access.token_file import TokenTable
 from quothweb.brokers import BrokerClient, BrokerClients
 from quothweb.config import WebConfig
+from quothweb.monitoring.observer import BrokerObserver
 from quothweb.problems import HttpProblem
 from quothweb.streams import Streams
 
@@ -30,6 +32,8 @@ class WebServices:
         self.streams = Streams(config.streams_max)
         self.body_bytes = 0
         """Bytes of the bodies of all requests in progress."""
+        self.operators = Operators(self)
+        self.observer = BrokerObserver(self.own_client, config.poll_interval)
         self._requests: Counter[str] = Counter()
 
     @asynccontextmanager

@@ -37,6 +37,8 @@ EVENTS: dict[str, LogEvent] = {
     "token_denied": LogEvent(WARNING, "a request had a token that is not known"),
     "request": LogEvent(INFO, "a request was answered"),
     "request_failed": LogEvent(ERROR, "a request met a defect of the server"),
+    "broker_unreachable": LogEvent(WARNING, "the broker does not answer; pages show its last state"),
+    "broker_answers": LogEvent(INFO, "the broker answers again"),
     "message": LogEvent(INFO, "a message of another library"),
 }
 

@@ -129,13 +129,14 @@ class Alarm(NamedTuple):
 
 def alarms(metrics: Metrics, thresholds: Thresholds = STANDARD) -> list[Alarm]:
     """Return the alarms in metrics of a broker and all of its topics, the worst first."""
-    found = [*_of_broker(metrics.counters, thresholds)]
-    if metrics.counters.get("rules_running") == 0 and any(row["name"] == RULES_TOPIC for row in metrics.rows):
-        found.append(
-            Alarm(Severity.CRITICAL, "rules_down", "", "the process of the routing rules does not run")
-        )
-    found += topic_alarms(metrics.rows, metrics.time, thresholds)
-    return sorted(found, key=lambda one: (-one.severity, one.code, one.subject))
+    names = {row["name"] for row in metrics.rows}
+    found = broker_alarms(metrics.counters, thresholds, has_rules=RULES_TOPIC in names)
+    return worst_first([*found, *topic_alarms(metrics.rows, metrics.time, thresholds)])
+
+
+def worst_first(found: Iterable[Alarm]) -> list[Alarm]:
+    """Return alarms in the order of their severity."""
+    return sorted(found, key=lambda one: (_FROM_WORST.index(one.severity), one.code, one.subject))
 
 
 def topic_alarms(rows: Iterable[Mapping[str, Any]], now: int, thresholds: Thresholds) -> Iterator[Alarm]:
@@ -167,8 +168,11 @@ def worst(found: Iterable[Alarm]) -> Severity:
 # -- the broker ---------------------------------------------------------------------------------------------
 
 
-def _of_broker(counters: Mapping[str, int], thresholds: Thresholds) -> Iterator[Alarm]:
-    """Yield the alarms in the counters of a broker; a client without rights on all topics has none."""
+def broker_alarms(counters: Mapping[str, int], thresholds: Thresholds, *, has_rules: bool) -> Iterator[Alarm]:
+    """Yield the alarms in the counters of a broker; a client without rights on all topics has none.
+
+    has_rules: there is a topic of rule sets.
+    """
     yield from _of_disk(counters, thresholds)
     used, limit = counters.get("memory_used", 0), counters.get("memory_max", 0)
     if limit and used > MEMORY_WARNING * limit:
@@ -186,6 +190,8 @@ def _of_broker(counters: Mapping[str, int], thresholds: Thresholds) -> Iterator[
             yield Alarm(Severity.CRITICAL, code, "", KINDS[code].meaning.rstrip("."))
     if damages := counters.get("scrub_damages", 0) + counters.get("scrub_missing_records", 0):
         yield Alarm(Severity.CRITICAL, "damage_found", "", f"the last check of all segments found {damages}")
+    if has_rules and counters.get("rules_running") == 0:
+        yield Alarm(Severity.CRITICAL, "rules_down", "", "the process of the routing rules does not run")
     if unopened := counters.get("unopened", 0):
         yield Alarm(Severity.WARNING, "opening", "", f"{unopened} topics are to be opened")
 

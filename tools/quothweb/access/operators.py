@@ -1,0 +1,44 @@
+"""Lets only principals see what the server knows of the whole broker that may see it with their own key."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from starlette.requests import HTTPConnection
+
+from quoth.core.calls import ask
+from quothweb.access.authentication import Principal
+from quothweb.problems import HttpProblem
+from quothwire.protocol.messages import GetStatus, Status
+
+if TYPE_CHECKING:
+    from quothweb.services import WebServices
+
+TRUSTED_S = 30.0
+"""After so long the broker is asked again whether a key has the right admin on all topics."""
+
+
+class Operators:
+    """Remembers for a while which principals are operators. Belongs to the event loop."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._known: dict[Principal, float] = {}
+
+    async def require(self, connection: HTTPConnection) -> Principal:
+        """Return the principal of a request. Raises `HttpProblem` 401, or 403 without admin on all topics."""
+        services = self._services
+        principal = services.access.principal_of(connection)
+        if principal == services.access.server:
+            return principal
+        now = time.monotonic()
+        if now - self._known.get(principal, -TRUSTED_S) < TRUSTED_S:
+            return principal
+        async with services.brokers.client_of(principal) as client:
+            found = await client.execute(ask(Status, GetStatus(limit=0), timeout=client.timeout))
+        if not found.counters:
+            text = f"token {principal.name!r} has no right admin on all topics"
+            raise HttpProblem("denied", text, "this shows all topics of the broker")
+        self._known[principal] = now
+        return principal

@@ -1,0 +1,210 @@
+"""Asks the broker for its metrics every few seconds, and keeps them for scrapes and pages.
+
+Each round asks for what has changed, so a hundred thousand topics without a change cost nothing. All topics
+are listed at the start, after a restart of the broker, and when their number shows that one was deleted:
+page by page, with pauses, so that no publish waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeAlias
+
+from quoth.core.calls import ask
+from quoth.monitoring.alarms import RULES_TOPIC, Alarm, broker_alarms, topic_alarms, unreachable, worst_first
+from quoth.monitoring.thresholds import STANDARD, Thresholds
+from quothweb.brokers import BrokerClient
+from quothweb.monitoring.history import History, Rates, Sample, durations_since, quantile, rates_between
+from quothweb.service.log_events import note
+from quothwire.errors import QuothError
+from quothwire.protocol.metric_messages import GetMetrics, Metrics
+
+PAGE_TOPICS = 200
+PAUSE_S = 0.01
+"""Between two pages of topics: the broker takes a millisecond for one."""
+LISTED_AGAIN_S = 30.0
+"""Between two listings of all topics, also while topics are deleted all the time."""
+
+Lend: TypeAlias = "Callable[[], AbstractAsyncContextManager[BrokerClient]]"
+Row: TypeAlias = "Mapping[str, Any]"
+
+
+class BrokerObserver:
+    """The last known state of the broker. Belongs to the event loop.
+
+    metrics: the last reply, None before the first one. topics: the rows of all topics by name, as far as they
+    were listed. rates: those of the topics that have changed in the last round. failure: why the last round
+    has failed, None if it has not. answered_at: the monotonic time of the last answer. rounds: how many were
+    answered.
+    """
+
+    def __init__(self, lend: Lend, interval: float, thresholds: Thresholds = STANDARD) -> None:
+        self.metrics: Metrics | None = None
+        self.topics: dict[str, Row] = {}
+        self.rates: dict[str, Rates] = {}
+        self.history = History()
+        self.failure: QuothError | None = None
+        self.answered_at = 0.0
+        self.rounds = 0
+        self.interval = interval
+        self._lend = lend
+        self._thresholds = thresholds
+        self._serial = 0
+        self._is_listed = False
+        self._listed_at = -LISTED_AGAIN_S
+        self._lagging: set[str] = set()
+        self._topic_alarms: dict[str, list[Alarm]] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all topics were listed, so that sums over them are right."""
+        return self._is_listed
+
+    @property
+    def age(self) -> float:
+        """The seconds since the last answer of the broker; infinite before the first one."""
+        return time.monotonic() - self.answered_at if self.rounds else float("inf")
+
+    @property
+    def is_reachable(self) -> bool:
+        """True if the broker has answered in the last rounds."""
+        return self.failure is None and self.rounds > 0
+
+    def alarms(self) -> list[Alarm]:
+        """Return the alarms, the worst first."""
+        found = [one for alarms in self._topic_alarms.values() for one in alarms]
+        if self.failure is not None:
+            found.append(unreachable(self.failure.text))
+        if self.metrics is not None:
+            counters, has_rules = self.metrics.counters, RULES_TOPIC in self.topics
+            found += broker_alarms(counters, self._thresholds, has_rules=has_rules)
+        return worst_first(found)
+
+    def names(self) -> list[str]:
+        """Return the names of all topics in order."""
+        return sorted(self.topics)
+
+    async def run(self) -> None:
+        """Observe for ever."""
+        while True:
+            began = time.monotonic()
+            await self.observe()
+            await asyncio.sleep(max(0.0, self.interval - (time.monotonic() - began)))
+
+    async def observe(self) -> None:
+        """Execute one round; a failure is kept, and the last state stays."""
+        try:
+            async with self._lend() as client:
+                await self._update(client)
+                if self._needs_listing():
+                    await self._list(client)
+        except QuothError as problem:
+            if self.failure is None:
+                note("broker_unreachable", problem=problem.text)
+            self.failure = problem
+        else:
+            if self.failure is not None:
+                note("broker_answers", url=client.url)
+            self.failure, self.answered_at = None, time.monotonic()
+            self.rounds += 1
+            self._judge_lagging()
+
+    # -- one round ------------------------------------------------------------------------------------------
+
+    async def _update(self, client: BrokerClient) -> None:
+        """Ask for what has changed since the last round."""
+        before = self.metrics
+        found = await _ask(client, GetMetrics(since=self._serial, limit=PAGE_TOPICS if self._serial else 0))
+        if before is not None and found.uptime < before.uptime:
+            self._forget()
+            before = None
+        seconds = (found.time - before.time) / 1e6 if before is not None else 0.0
+        self.metrics, self.rates = found, {}
+        self._sample(before, found, seconds)
+        self._take(found, seconds)
+        while found.more and self._serial:
+            await asyncio.sleep(PAUSE_S)
+            found = await _ask(client, GetMetrics(since=found.serial, limit=PAGE_TOPICS))
+            self._take(found, seconds)
+        if self._serial:
+            self._serial = found.serial
+
+    def _take(self, found: Metrics, seconds: float) -> None:
+        """Take rows that have changed. seconds: since the last round."""
+        for row in found.rows:
+            name = row["name"]
+            before = self.topics.get(name)
+            known = before is not None and "records_in" in before and before["log"] == row["log"]
+            rates = rates_between(before if known else None, row, seconds)
+            if any(rates):
+                self.rates[name] = rates
+                self.history.add_topic(name, Sample(found.time, rates))
+            self.topics[name] = row
+            self._judge(row, found.time)
+
+    def _sample(self, before: Metrics | None, found: Metrics, seconds: float) -> None:
+        """Add a sample of the whole broker."""
+        if before is None:
+            return
+        p50 = p99 = None
+        if (publishes := found.requests.get("publish")) is not None:
+            counts = durations_since(before.requests.get("publish"), publishes)
+            p50, p99 = (quantile(publishes["buckets"], counts, share) for share in (0.5, 0.99))
+        rates = rates_between(before.counters, found.counters, seconds)
+        self.history.broker.append(Sample(found.time, rates, p50, p99))
+
+    # -- all topics -----------------------------------------------------------------------------------------
+
+    def _needs_listing(self) -> bool:
+        assert self.metrics is not None, "the broker has answered"
+        is_due = time.monotonic() - self._listed_at >= LISTED_AGAIN_S
+        return not self._is_listed or (is_due and self.metrics.topics != len(self.topics))
+
+    async def _list(self, client: BrokerClient) -> None:
+        """List all topics. What changes meanwhile comes in the next round."""
+        self._listed_at = time.monotonic()
+        rows: dict[str, Row] = {}
+        found = await _ask(client, GetMetrics(limit=PAGE_TOPICS))
+        serial = found.serial
+        rows |= {row["name"]: row for row in found.rows}
+        while found.more:
+            await asyncio.sleep(PAUSE_S)
+            found = await _ask(client, GetMetrics(found.rows[-1]["name"], limit=PAGE_TOPICS))
+            rows |= {row["name"]: row for row in found.rows}
+        self.topics, self._serial, self._is_listed = rows, serial, True
+        self._lagging, self._topic_alarms = set(), {}
+        for row in rows.values():
+            self._judge(row, found.time)
+
+    def _forget(self) -> None:
+        """Begin anew: the broker was started again."""
+        self.topics, self.rates, self._serial = {}, {}, 0
+        self._is_listed, self._listed_at = False, -LISTED_AGAIN_S
+        self._lagging, self._topic_alarms = set(), {}
+        self.history.clear()
+
+    # -- alarms ---------------------------------------------------------------------------------------------
+
+    def _judge(self, row: Row, now: int) -> None:
+        """Take note of the alarms of a topic, and whether they may change with time alone."""
+        name = row["name"]
+        if found := [*topic_alarms((row,), now, self._thresholds)]:
+            self._topic_alarms[name] = found
+        else:
+            self._topic_alarms.pop(name, None)
+        if any(group["lag"] for group in row.get("groups", ())):
+            self._lagging.add(name)
+        else:
+            self._lagging.discard(name)
+
+    def _judge_lagging(self) -> None:
+        assert self.metrics is not None, "the broker has answered"
+        for name in [*self._lagging]:
+            self._judge(self.topics[name], self.metrics.time)
+
+
+async def _ask(client: BrokerClient, request: GetMetrics) -> Metrics:
+    return await client.execute(ask(Metrics, request, timeout=client.timeout))
