@@ -51,7 +51,7 @@ COMMANDS = {
         (
             "check",
             "commands.broker.check",
-            "Print alarms of the broker, with the exit status of a Nagios check.",
+            "Check the broker, its topics and groups, and print alarms.",
         ),
         ("top", "commands.broker.top", "Watch the broker and its busiest topics, until Ctrl-C."),
         ("ctx", "commands.about.ctx", "Name brokers, and choose the one that commands ask."),
@@ -59,6 +59,7 @@ COMMANDS = {
         ("log", "commands.files.log", "Look at a log's files, with or without a broker; repair them."),
         ("backup", "commands.files.backup", "Copy topics, as they are now or were at a time, into a folder."),
         ("restore", "commands.files.backup", "Put topics of a backup into the data directory of a broker."),
+        ("generate", "commands.about.generate", "Write files for Prometheus and Grafana."),
         ("doctor", "commands.doctor.command", "Check the machine, the data directory and the broker."),
         (
             "pipeline",

@@ -32,7 +32,7 @@ class WebServices:
         self.streams = Streams(config.streams_max)
         self.body_bytes = 0
         """Bytes of the bodies of all requests in progress."""
-        self.operators = Operators(self)
+        self.operators = Operators(self.access, self.brokers)
         self.observer = BrokerObserver(self.own_client, config.poll_interval)
         self._requests: Counter[str] = Counter()
 

@@ -28,6 +28,9 @@ COMMAND_CODES: dict[str, CommandCode] = {
     "not_found": CommandCode(
         "A file or directory does not exist.", "is the path right?", CommandStatus.NOT_FOUND
     ),
+    "exists": CommandCode(
+        "A file that the command would write is there already; nothing was written.", "--force replaces it"
+    ),
     "not_done": CommandCode("The question was answered with no; nothing was removed.", "answer y to do it"),
     "bad_line": CommandCode(
         "A line to publish is no record; the lines before it were published.",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
 from quoth.core.calls import ask
-from quothweb.access.authentication import Principal
+from quothweb.access.authentication import Principal, TokenAuthentication
+from quothweb.brokers import BrokerClients
 from quothweb.problems import HttpProblem
 from quothwire.protocol.messages import GetStatus, Status
-
-if TYPE_CHECKING:
-    from quothweb.services import WebServices
 
 TRUSTED_S = 30.0
 """After so long the broker is asked again whether a key has the right admin on all topics."""
@@ -22,20 +19,20 @@ TRUSTED_S = 30.0
 class Operators:
     """Remembers for a while which principals are operators. Belongs to the event loop."""
 
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
+    def __init__(self, access: TokenAuthentication, brokers: BrokerClients) -> None:
+        self._access = access
+        self._brokers = brokers
         self._known: dict[Principal, float] = {}
 
     async def require(self, connection: HTTPConnection) -> Principal:
         """Return the principal of a request. Raises `HttpProblem` 401, or 403 without admin on all topics."""
-        services = self._services
-        principal = services.access.principal_of(connection)
-        if principal == services.access.server:
+        principal = self._access.principal_of(connection)
+        if principal == self._access.server:
             return principal
         now = time.monotonic()
         if now - self._known.get(principal, -TRUSTED_S) < TRUSTED_S:
             return principal
-        async with services.brokers.client_of(principal) as client:
+        async with self._brokers.client_of(principal) as client:
             found = await client.execute(ask(Status, GetStatus(limit=0), timeout=client.timeout))
         if not found.counters:
             text = f"token {principal.name!r} has no right admin on all topics"

@@ -13,7 +13,7 @@ TOPIC_SAMPLES, TOPICS_MAX = 150, 200
 AMOUNTS = ("records_in", "bytes_in", "records_out", "bytes_out")
 
 
-class Rates(NamedTuple):
+class TrafficRates(NamedTuple):
     """Amounts in a second."""
 
     records_in: float = 0.0
@@ -22,23 +22,23 @@ class Rates(NamedTuple):
     bytes_out: float = 0.0
 
 
-class Sample(NamedTuple):
+class TrafficSample(NamedTuple):
     """The state at one time. time: the broker's clock as a pointer.
 
     publish_p50, publish_p99: seconds of the publishes since the sample before, None without any.
     """
 
     time: int
-    rates: Rates
+    rates: TrafficRates
     publish_p50: float | None = None
     publish_p99: float | None = None
 
 
-def rates_between(before: Mapping[str, Any] | None, after: Mapping[str, Any], seconds: float) -> Rates:
+def rates_between(before: Mapping[str, Any] | None, after: Mapping[str, Any], seconds: float) -> TrafficRates:
     """Return the rates between two states of the same counters, 0 if they have fallen."""
     if before is None or seconds <= 0 or any(after.get(name, 0) < before.get(name, 0) for name in AMOUNTS):
-        return Rates()
-    return Rates(*((after.get(name, 0) - before.get(name, 0)) / seconds for name in AMOUNTS))
+        return TrafficRates()
+    return TrafficRates(*((after.get(name, 0) - before.get(name, 0)) / seconds for name in AMOUNTS))
 
 
 def quantile(buckets: Sequence[float], counts: Sequence[int], share: float) -> float | None:
@@ -69,10 +69,10 @@ class History:
     """Samples of the broker and of the topics that changed last. Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self.broker: deque[Sample] = deque(maxlen=SAMPLES)
-        self._topics: OrderedDict[str, deque[Sample]] = OrderedDict()
+        self.broker: deque[TrafficSample] = deque(maxlen=SAMPLES)
+        self._topics: OrderedDict[str, deque[TrafficSample]] = OrderedDict()
 
-    def add_topic(self, name: str, sample: Sample) -> None:
+    def add_topic(self, name: str, sample: TrafficSample) -> None:
         """Add a sample of a topic."""
         samples = self._topics.pop(name, None) or deque(maxlen=TOPIC_SAMPLES)
         samples.append(sample)
@@ -80,7 +80,7 @@ class History:
         if len(self._topics) > TOPICS_MAX:
             self._topics.popitem(last=False)
 
-    def of_topic(self, name: str) -> list[Sample]:
+    def of_topic(self, name: str) -> list[TrafficSample]:
         """Return the samples of a topic, the oldest first."""
         return [*self._topics.get(name, ())]
 

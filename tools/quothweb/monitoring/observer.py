@@ -17,7 +17,14 @@ from quoth.core.calls import ask
 from quoth.monitoring.alarms import RULES_TOPIC, Alarm, broker_alarms, topic_alarms, unreachable, worst_first
 from quoth.monitoring.thresholds import STANDARD, Thresholds
 from quothweb.brokers import BrokerClient
-from quothweb.monitoring.history import History, Rates, Sample, durations_since, quantile, rates_between
+from quothweb.monitoring.history import (
+    History,
+    TrafficRates,
+    TrafficSample,
+    durations_since,
+    quantile,
+    rates_between,
+)
 from quothweb.service.log_events import note
 from quothwire.errors import QuothError
 from quothwire.protocol.metric_messages import GetMetrics, Metrics
@@ -44,7 +51,7 @@ class BrokerObserver:
     def __init__(self, lend: Lend, interval: float, thresholds: Thresholds = STANDARD) -> None:
         self.metrics: Metrics | None = None
         self.topics: dict[str, Row] = {}
-        self.rates: dict[str, Rates] = {}
+        self.rates: dict[str, TrafficRates] = {}
         self.history = History()
         self.failure: QuothError | None = None
         self.answered_at = 0.0
@@ -141,7 +148,7 @@ class BrokerObserver:
             rates = rates_between(before if known else None, row, seconds)
             if any(rates):
                 self.rates[name] = rates
-                self.history.add_topic(name, Sample(found.time, rates))
+                self.history.add_topic(name, TrafficSample(found.time, rates))
             self.topics[name] = row
             self._judge(row, found.time)
 
@@ -154,7 +161,7 @@ class BrokerObserver:
             counts = durations_since(before.requests.get("publish"), publishes)
             p50, p99 = (quantile(publishes["buckets"], counts, share) for share in (0.5, 0.99))
         rates = rates_between(before.counters, found.counters, seconds)
-        self.history.broker.append(Sample(found.time, rates, p50, p99))
+        self.history.broker.append(TrafficSample(found.time, rates, p50, p99))
 
     # -- all topics -----------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ RULES_TOPIC = "quoth.rules"
 
 
 class Severity(IntEnum):
-    """How much an alarm matters. The numbers are the exit statuses of Nagios' checks."""
+    """Severities of alarms. The numbers are the exit statuses of Nagios' checks."""
 
     FINE = 0
     WARNING = 1
