@@ -62,6 +62,7 @@ ONLY_UNDER = {
     "pytest": ("tools/pytest_quoth/",),
     "typer": ("tools/quothcli/", "tools/quothbench/"),
     "rich": ("tools/quothcli/",),
+    "opentelemetry": ("client/python/quoth/tracing/",),
     **dict.fromkeys(
         ("fastapi", "nicegui", "prometheus_client", "starlette", "uvicorn"), ("tools/quothweb/",)
     ),

@@ -39,6 +39,7 @@ from quoth.core.outgoing import (
 )
 from quoth.core.streams import ProducerOptions
 from quoth.message import Ack
+from quoth.tracing import appending
 from quothwire.batch import BATCH_RECORDS_MAX
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import Publish
@@ -202,7 +203,7 @@ class ProducerCore:
                 if self._is_over or not self._has_room():
                     self._check_sending()
                     self._wait_for_room()
-                while not self._filling.records.append(value, key, headers):
+                while not appending(self._filling.records.append)(value, key, headers):
                     self._seal()
                 self._open()
             if len(self._filling.records) >= self._batch:
@@ -220,7 +221,7 @@ class ProducerCore:
             self._promised = None
         self._limit()
         append = filling.records.append
-        self._append = append if RecordBuffer.is_atomic else partial(self._append_locked, append)
+        self._append = appending(append if RecordBuffer.is_atomic else partial(self._append_locked, append))
 
     def _append_locked(self, append: Callable[..., int], *record: object) -> int:
         with self._lock:

@@ -55,7 +55,8 @@ def publish(
     """
     taken = columns(value, key, headers)
     deadline = deadline_in(client.timeout if timeout is None else timeout)
-    return Publishing(Publish(durability or ""), topic, taken, client._payload_bytes_max, deadline)
+    bytes_max = client._payload_bytes_max
+    return Publishing(Publish(durability or ""), topic, taken, bytes_max, deadline, client.url)
 
 
 class ProducerOptions(NamedTuple):

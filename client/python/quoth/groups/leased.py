@@ -46,6 +46,11 @@ class Leased:
         return self._lease.generation
 
     @property
+    def _group(self) -> str:
+        """The name of the group."""
+        return self._queue.group
+
+    @property
     def _until(self) -> int:
         raise NotImplementedError
 

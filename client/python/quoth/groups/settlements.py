@@ -141,7 +141,7 @@ class SettlementQueue:
     timeout: the least seconds for which a row is sent again while no answer comes; it is until its lease ends
     if that is later. new_waiter: makes a future of the client. wake: lets the driver look for what is due.
     problem: the first error of acks that nothing waited for, until it is raised. Without the others, leases
-    expire.
+    expire. group: the name of the group.
     """
 
     def __init__(self, topic: str, group: str, timeout: float, new_waiter: Callable[[], Waiter]) -> None:
@@ -153,7 +153,7 @@ class SettlementQueue:
         """Leases up to this generation are of no use: the group was moved to another place."""
         self._end: QuothError | None = None
         self._topic = topic
-        self._group = group
+        self.group = group
         self._lock = threading.RLock()  # a record may be settled by a destructor
         self._due = math.inf
         self._last: _Row | None = None
@@ -224,7 +224,7 @@ class SettlementQueue:
         if waiter is None:
             return
         if not (yield Wait(waiter, self.timeout)):
-            text = f"group_settle {self._topic} {self._group}: no answer in time"
+            text = f"group_settle {self._topic} {self.group}: no answer in time"
             raise error("timed_out", text, "it is sent again until the lease ends")
         problem = waiter.result()
         if problem is not None:
@@ -294,7 +294,7 @@ class SettlementQueue:
         for (generation, reason), rows in self._rows.items():
             for packed in _requests_of(generation, rows):
                 request = RequestState(
-                    GroupSettle(self._group, len(packed.sent), generation, reason),
+                    GroupSettle(self.group, len(packed.sent), generation, reason),
                     self._topic,
                     encode_settlements(packed.sent),
                     deadline=max(row.deadline for row in packed.rows),

@@ -23,6 +23,7 @@ from quoth.groups.calls import taken
 from quoth.groups.group import ConsumerGroup, GroupMessage
 from quoth.groups.leased import LeasedMessage
 from quoth.groups.options import GroupOptions, SubscriptionOptions, reason_of
+from quoth.tracing import handling
 from quothwire.errors import error
 from quothwire.protocol.settlement import Settle
 
@@ -180,8 +181,9 @@ def _work(
     """Execute the handler of a subscription for one record after the other."""
     while (message := given.get()) is not None:
         try:
-            if isawaitable(subscription.handler(message)):
-                raise TypeError("the handler returned something to await, which only quoth.aio does")
+            with handling(message):
+                if isawaitable(subscription.handler(message)):
+                    raise TypeError("the handler returned something to await, which only quoth.aio does")
         except BaseException as problem:
             subscription.fail(message, problem)
         else:

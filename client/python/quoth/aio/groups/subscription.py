@@ -18,6 +18,7 @@ from quoth.groups.subscription import (
     begun,
     stopped_by_signals,
 )
+from quoth.tracing import handling
 from quothwire.protocol.settlement import Settle
 
 
@@ -69,9 +70,10 @@ class SubscriptionRun:
 
         async def work(message: GroupMessage) -> None:
             try:
-                result = subscription.handler(message)
-                if isawaitable(result):
-                    await result
+                with handling(message):
+                    result = subscription.handler(message)
+                    if isawaitable(result):
+                        await result
             except asyncio.CancelledError:
                 message._settle(Settle.NACK, GIVEN_BACK_MS)
                 raise
