@@ -10,6 +10,7 @@ it is finished, so what is written to a topic has the order of the records that 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import chain, takewhile
 from typing import NamedTuple
@@ -19,10 +20,12 @@ from quoth.core.request_state import BACKOFF_MAX_S
 from quoth.groups.group import GroupMessage
 from quothrules.evaluation.outcome import RuleOutcome
 from quothrules.evaluator.evaluator import Evaluator
+from quothrules.failure import RuleFailure
 from quothrules.routing.held_records import HeldRecords
 from quothrules.routing.output_batch import OutputBatch, SourceRecord, batches_of
 from quothrules.routing.output_publisher import OutputPublisher, is_outage
 from quothrules.routing.route_counts import RouteCounts
+from quothrules.routing.route_spans import RouteSpans
 from quothrules.rule import RuleSet
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError
@@ -77,6 +80,9 @@ class RecordRouter(Closeable):
         """Failed attempts, by the pointer of the record."""
         self._evaluated: dict[int, RuleOutcome] = {}
         """Outcomes of records that are not published, or not finished, yet."""
+        self._spans = RouteSpans(source.group, client.url)
+        self._began = 0
+        """The time at which the last evaluation began, in nanoseconds since 1970."""
         self._was_fresh = False
         """The last record that was evaluated was handed out for the first time."""
 
@@ -100,8 +106,9 @@ class RecordRouter(Closeable):
                 held.wait(BACKOFF_MAX_S)
         self._note("")
 
-    def forget(self) -> None:
-        """Forget the records that were in hand: they come again, or never."""
+    def forget(self, problem: BaseException) -> None:
+        """Forget the records that were in hand: they come again, or never. problem: the reason."""
+        self._spans.give_up(problem)
         self._attempts.clear()
         self._evaluated.clear()
         self._was_fresh = False
@@ -119,7 +126,7 @@ class RecordRouter(Closeable):
         if not ready:
             messages = self._ready(held.left, active.rules)
             is_gap = not (self._was_fresh and messages[0].attempts == 1)
-            now = self._clock() - self._source.delay_us
+            now, self._began = self._clock() - self._source.delay_us, time.time_ns()
             found, failing = active.evaluator.evaluate(messages, now, is_gap=is_gap, keep=held.keep)
             ready = messages[: len(found)]
             self._evaluated |= {one.pointer: outcome for one, outcome in zip(ready, found, strict=True)}
@@ -164,7 +171,9 @@ class RecordRouter(Closeable):
         origin = SourceRecord(
             source.group, source.log, moves_of(message.generation), message.pointer, is_fresh
         )
-        return batches_of(origin, own)
+        batches = batches_of(origin, own)
+        self._spans.carry(message, batches, self._began)
+        return batches
 
     def _finish(self, held: HeldRecords, done: Sequence[GroupMessage], rules: RuleSet) -> None:
         """Acknowledge records, and wait for that: it comes before the next ones are published."""
@@ -188,12 +197,14 @@ class RecordRouter(Closeable):
             held.wait(self._pauses[min(attempts, len(self._pauses)) - 1])
             return
         self._kill(message, reason)
+        self._spans.end(message.pointer, RuleFailure(reason))
         self._remove(held, [message])
 
     def _remove(self, held: HeldRecords, finished: Sequence[GroupMessage]) -> None:
         """Forget records that are finished."""
         held.remove(finished)
         for message in finished:
+            self._spans.end(message.pointer)
             self._attempts.pop(message.pointer, None)
             self._evaluated.pop(message.pointer, None)
 

@@ -122,8 +122,8 @@ class RouteWorker:
         self.problem = ""
         try:
             router.route(held)
-        except BaseException:
-            router.forget()
+        except BaseException as problem:
+            router.forget(problem)
             held.give_back(STOPPED)
             raise
 
