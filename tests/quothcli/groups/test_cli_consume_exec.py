@@ -129,6 +129,36 @@ def test_command_finds_its_record_in_the_environment(quoth: Command, client: Cli
     assert f"POINTER={second}\nATTEMPTS=1\nKEY=none\nKEY_BASE64=YQBi\nHEADER_TRACE_ID=none\n" in found
 
 
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+CONTEXTS = {
+    # the headers of a record, and TRACEPARENT, TRACESTATE and BAGGAGE of its command
+    "a trace": ({"traceparent": PARENT.encode()}, [PARENT, "none", "none"]),
+    "all": (
+        {"traceparent": PARENT.encode(), "tracestate": b"a=1,b=2", "baggage": b"c=3"},
+        [PARENT, "a=1,b=2", "c=3"],
+    ),
+    "none": ({}, ["outer", "outer", "outer"]),
+    "baggage alone": ({"baggage": b"c=3"}, ["outer", "outer", "c=3"]),
+    "no lines": (
+        {"traceparent": b"a\nb", "tracestate": b"\xff", "baggage": b"\0"},
+        ["outer", "outer", "outer"],
+    ),
+    "too long": ({"traceparent": PARENT.encode(), "baggage": b"x" * 60_000}, [PARENT, "none", "none"]),
+}
+
+
+@pytest.mark.parametrize(("headers", "expected"), CONTEXTS.values(), ids=CONTEXTS)
+def test_command_is_in_the_trace_of_its_record(
+    quoth: Command, client: Client, topic: str, headers: dict[str, bytes], expected: list[str]
+) -> None:
+    """Otherwise in that of `quoth consume`, and never in a part of both."""
+    names = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
+    line = "; ".join(f'echo "${{{name}-none}}"' for name in names)
+    client.publish(topic, b"x", headers=headers)
+    consume = ("consume", topic, "-g", "g", "--limit", "1", "--exec", line)
+    assert quoth(*consume, environment=dict.fromkeys(names, "outer")).lines == expected
+
+
 def test_variables_of_another_record_are_not_handed_on(quoth: Command, client: Client, topic: str) -> None:
     """As a command of `quoth consume --exec` has them that runs `quoth consume --exec`."""
     names = ("TOPIC", "GROUP", "POINTER", "ATTEMPTS", "KEY", "KEY_BASE64", "RECORDS", "HEADER_TRACE")

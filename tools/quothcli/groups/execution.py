@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from quoth.tracing.carrier import NAMES, TRACEPARENT, text_of
 from quothcli.cli.exit_status import Refused
 from quothcli.cli.session import CONTEXT_VARIABLE, KEY_VARIABLE, URL_VARIABLE
 from quothwire.text.variables import HEADER_PREFIX
@@ -31,6 +32,8 @@ KILLED_S = 2.0
 
 
 _HEADER = HEADER_PREFIX.encode()
+_CONTEXT = {name: name.upper().encode() for name in NAMES}
+"""The variables by which a process gets the context of a trace, by the headers of a record."""
 _ABOUT_RECORDS = frozenset(
     f"QUOTH_{name}".encode()
     for name in ("TOPIC", "GROUP", "POINTER", "ATTEMPTS", "KEY", "KEY_BASE64", "RECORDS")
@@ -74,7 +77,19 @@ def variables_of(message: GroupMessage, group: str) -> dict[bytes, bytes]:
         name = HEADER_PREFIX + re.sub(r"[^A-Z0-9_]", "_", header.upper())
         if b"\0" not in value:
             found.setdefault(name.encode(), value)
-    return found
+    return found | _context_of(message.headers)
+
+
+def _context_of(headers: Mapping[str, bytes]) -> dict[bytes, bytes]:
+    """Return the variables of the context of a record: TRACEPARENT, TRACESTATE and BAGGAGE.
+
+    Left out is what is no line of ASCII, or longer than such a value may be.
+    """
+    return {
+        variable: headers[name]
+        for name, variable in _CONTEXT.items()
+        if name in headers and text_of(headers[name]) is not None
+    }
 
 
 def _is_about_a_record(variable: bytes) -> bool:
@@ -103,8 +118,14 @@ class ShellCommand:
     def run(self, given: bytes, variables: Mapping[bytes, bytes]) -> int:
         """Run it with something on stdin; returns its exit status, negative for a signal.
 
-        Raises `Refused` ``not_started``.
+        A record with a trace replaces all of the context that this process was given. Raises `Refused`
+        ``not_started``.
         """
+        environment = {**self._environment, **variables}
+        if _CONTEXT[TRACEPARENT] in variables:
+            for variable in _CONTEXT.values():
+                if variable not in variables:
+                    environment.pop(variable, None)
         with self._lock:
             if self.is_killed:
                 return -signal.SIGTERM
@@ -113,7 +134,7 @@ class ShellCommand:
                     self.line,
                     shell=True,
                     stdin=subprocess.PIPE,
-                    env={**self._environment, **variables},
+                    env=environment,
                     process_group=0,
                 )
             except OSError as problem:

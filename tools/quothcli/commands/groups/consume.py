@@ -105,9 +105,10 @@ def consume(
     acknowledged, because a member dies, is handed out again after its lease.
 
     A command finds QUOTH_TOPIC, QUOTH_GROUP, QUOTH_POINTER, QUOTH_ATTEMPTS, QUOTH_KEY and, for each header,
-    QUOTH_HEADER_NAME in its environment; with --batch QUOTH_TOPIC, QUOTH_GROUP and QUOTH_RECORDS, their
-    number. A `quoth` in it asks the same broker, with the same key. The lease is extended while it
-    runs. If it cannot be started, status 126 or 127, the record is released and this command ends.
+    QUOTH_HEADER_NAME in its environment, and TRACEPARENT, TRACESTATE and BAGGAGE if the record belongs to a
+    trace; with --batch QUOTH_TOPIC, QUOTH_GROUP and QUOTH_RECORDS, their number. A `quoth` in it asks the
+    same broker, with the same key. The lease is extended while it runs. If it cannot be started, status 126
+    or 127, the record is released and this command ends.
 
     Ctrl-C and SIGTERM let it finish what it is at, unless the reader of its output takes nothing; a second
     signal ends the commands, too. The end of that reader ends it, and what is not printed is released. The
