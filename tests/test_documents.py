@@ -40,6 +40,7 @@ DOCUMENTS = (
     "client/CONCEPTS.md",
     "client/GROUPS.md",
     "client/PROTOCOL.md",
+    "client/TRACING.md",
     "client/c/README.md",
     "client/python/quoth/spark/README.md",
     "client/python/quoth/spark/archive/README.md",
@@ -93,6 +94,16 @@ def test_programs_in_the_readme_work(tmp_path: Path, monkeypatch: pytest.MonkeyP
     printed = _run(embedded)
     assert "b'hello'" in printed
     assert "[b'21.5', b'21.6']" in printed
+
+
+def test_the_program_about_traces_works(tmp_path: Path) -> None:
+    """With an SDK, and with the API alone."""
+    (block,) = _python_blocks((ROOT / "client" / "TRACING.md").read_text())
+    sdk = "from opentelemetry.sdk.trace import TracerProvider\nimport opentelemetry.trace as api\n"
+    with Broker(tmp_path, host="127.0.0.1") as broker:
+        printed = _run(f"{sdk}api.set_tracer_provider(TracerProvider())\n{block}", broker.url)
+        assert printed.startswith("b'milk' _Span(name=\"process orders\"")
+        assert _run(block, broker.url).startswith("b'milk' NonRecordingSpan(")
 
 
 def test_fixtures_in_the_readme_work(tmp_path: Path) -> None:

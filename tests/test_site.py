@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 API = {
     "quoth": ("Client", "Client.publish", "Producer.send", "QuothError"),
     "quoth/aio": ("Client", "Client.publish"),
+    "quoth/tracing": ("consuming", "context_of", "with_context", "headers_from_http"),
     "quothlog": ("Log.append", "Writer", "Reader"),
     "quothwire/errors": ("CODES", "QuothError"),
     "quothd": ("Broker.start", "Config"),

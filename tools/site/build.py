@@ -24,6 +24,7 @@ DOCUMENTS = {
     "README.md": "Start",
     "client/CONCEPTS.md": "Concepts",
     "client/GROUPS.md": "Groups",
+    "client/TRACING.md": "Traces",
     "systemd/OPERATIONS.md": "Operations",
     "systemd/SECURITY.md": "Security",
     "broker/quothrules/RULES.md": "Rules",
@@ -38,7 +39,7 @@ DOCUMENTS = {
     "CHANGELOG.md": "Changes",
 }
 """The documents and their names in the navigation."""
-MODULES = ("quoth", "quoth.aio", "quothlog", "quothwire.errors", "quothd", "pytest_quoth")
+MODULES = ("quoth", "quoth.aio", "quoth.tracing", "quothlog", "quothwire.errors", "quothd", "pytest_quoth")
 API = "api/index.html"
 PAGE = """\
 <!doctype html>

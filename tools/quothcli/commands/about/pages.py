@@ -19,6 +19,7 @@ from quothwire.text.suggestion import nearest
 _DOCUMENTS = {
     "concepts": ("client/CONCEPTS.md", "topic, pointer, batch, durability, transaction"),
     "groups": ("client/GROUPS.md", "consumer groups: promises, leases, order, dead letters, commands"),
+    "tracing": ("client/TRACING.md", "OpenTelemetry: trace context in headers, spans"),
     "operations": ("systemd/OPERATIONS.md", "operate, monitor, back up, upgrade, size, secure"),
     "security": ("systemd/SECURITY.md", "who may attack, what protects against what, and what does not"),
     "rules": ("broker/quothrules/RULES.md", "routing rules: files, conditions, templates, what they promise"),
