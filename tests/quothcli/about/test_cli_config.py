@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import READY
+from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import Command, Ended, Running, quothd
 from quothd.config import template
 from quothd.config.config import KEYS
@@ -123,8 +123,8 @@ def test_example_is_the_shipped_file_and_can_be_used(alone: Command, tmp_path: P
 def ready(serve: Running) -> str:
     """Wait until it serves; returns its URL."""
     while line := serve.error_line():
-        if line.startswith(READY):
-            return line.removeprefix(READY)
+        if line.startswith(BrokerProcess.ready):
+            return line.removeprefix(BrokerProcess.ready)
     raise AssertionError(f"it ended with {serve.process.wait()}")
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.broker.brokers import StartBroker, options
+from kit.broker.brokers import StartBroker
 from kit.broker.peers import Peers, refused
 from kit.keys import KeyFiles
 from kit.machine.commands import Command
+from kit.machine.daemons import options
 from quothd import Broker
 from quothd.config.check import check
 from quothd.config.sources import load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -15,6 +16,7 @@ from quothweb.services import WebServices
 from quothwire.config.addresses import is_loopback
 from quothwire.errors import QuothError
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -62,9 +64,11 @@ class Outermost:
         if self._in_progress > connections_max:
             raise HttpProblem("overloaded", f"{connections_max} requests are in progress, the limit")
         try:
-            unquote_to_bytes(scope.get("raw_path") or b"").decode()
+            path = unquote_to_bytes(scope.get("raw_path") or b"").decode()
         except UnicodeDecodeError:
             raise HttpProblem("bad_request", "the path is not UTF-8", "encode names as UTF-8") from None
+        if _CONTROL.search(path):
+            raise HttpProblem("bad_request", "the path has a control character", "no name has one")
         connection = HTTPConnection(scope)
         self._check_host(connection)
         self._check_site(connection)

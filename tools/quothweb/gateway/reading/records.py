@@ -72,7 +72,8 @@ class FoundRange:
     """A range of records that the broker has.
 
     records: so many are above `after`, some perhaps behind `until`. is_over: nothing can be added to it.
-    is_fixed: so it is for every later request with the same text, too.
+    is_fixed: so it is for every later request with the same text, too. is_ahead: it begins at a pointer above
+    the newest one, not at a time.
     """
 
     topic: str
@@ -84,6 +85,7 @@ class FoundRange:
     gone: int
     is_over: bool
     is_fixed: bool
+    is_ahead: bool
 
     def headers(self) -> dict[str, str]:
         """Return the headers that describe the range."""
@@ -184,8 +186,18 @@ async def _find(call: GatewayCall, after: int, until: int, *, may_wait: bool = F
         end = found.until if found.records else after
     is_old = until < now() - SETTLED_S * 1_000_000
     is_fixed = is_over and is_old and not found.gone and _is_absolute(call)
+    is_ahead = after > found.newest and call.request.query_params.get("after", "").strip().isdecimal()
     return FoundRange(
-        call.topic, after, end, found.records, found.log, found.newest, found.gone, is_over, is_fixed
+        call.topic,
+        after,
+        end,
+        found.records,
+        found.log,
+        found.newest,
+        found.gone,
+        is_over,
+        is_fixed,
+        is_ahead,
     )
 
 
@@ -220,7 +232,7 @@ async def _parts(call: GatewayCall, found: FoundRange, form: RecordFormat) -> As
     """Yield an answer in parts of some KiB."""
     gaps: list[Gap] = []
     yield form.begin()
-    if found.after > found.newest:
+    if found.is_ahead:
         gaps.append(Gap(call.topic, found.newest, found.after + 1, 0, "ahead"))
     batches = call.client.batches(
         call.topic, after=found.after, until=min(found.until + 1, POINTER_MAX), on_gap=gaps.append

@@ -1,0 +1,305 @@
+"""Hostile clients: slow, large, many, and of other sites. They cost the server little, others nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+import quoth
+from kit.broker.brokers import BrokerProcess
+from kit.deadlines import DEADLINE_S, eventually
+from kit.web.servers import TokenFile, WebProcess, code_of, events
+from quothweb.service.connections import HEAD_BYTES_MAX
+
+from ..conftest import StartWeb
+
+TIMEOUT_S = 0.5
+
+
+@pytest.fixture(scope="module")
+def strict(broker: BrokerProcess) -> Iterator[WebProcess]:
+    """Start a server with small limits."""
+    web = WebProcess(
+        url=broker.url, request_timeout=TIMEOUT_S, body_bytes_max=10_000, bodies_bytes_max=15_000,
+        connections_max=50, allow_actions=True,
+    )  # fmt: skip
+    try:
+        yield web.start()
+    finally:
+        web.close()
+        assert not web.logged_problems, web.stderr
+
+
+@contextlib.contextmanager
+def raw(web: WebProcess) -> Iterator[socket.socket]:
+    """Connect without a client of HTTP."""
+    host, _, port = web.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
+        yield connection
+
+
+def ended(connection: socket.socket) -> bytes:
+    """Receive until the server closes the connection."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65_536):
+            received += part
+    return received
+
+
+def head(path: str = "/api/v1/topics", method: str = "GET", *more: str) -> bytes:
+    """Return the head of a request."""
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *more, "", ""]).encode()
+
+
+# -- slow ---------------------------------------------------------------------------------------------------
+
+
+def test_a_head_that_does_not_end_closes_the_connection(strict: WebProcess) -> None:
+    """The first one, or one behind a whole request, however many bytes trickle in."""
+    for before in (b"", head()):
+        with raw(strict) as connection:
+            began = time.monotonic()
+            connection.sendall(before)
+            if before:
+                assert b"200 OK" in connection.recv(65_536)
+            connection.sendall(head()[:-6])
+            with contextlib.suppress(ConnectionError):
+                while time.monotonic() - began < DEADLINE_S:
+                    connection.sendall(b"x")
+                    connection.settimeout(TIMEOUT_S / 5)
+                    with contextlib.suppress(TimeoutError):
+                        if not connection.recv(1):
+                            break
+            assert time.monotonic() - began < 10 * TIMEOUT_S
+
+
+def test_a_body_that_does_not_come_is_given_up(strict: WebProcess, topic: str) -> None:
+    with raw(strict) as connection:
+        connection.sendall(head(f"/api/v1/topics/{topic}", "POST", "Content-Length: 100") + b"some")
+        answer = ended(connection)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"slow_request" in answer
+
+
+def test_a_client_that_reads_nothing_is_disconnected(
+    strict: WebProcess, broker: BrokerProcess, topic: str
+) -> None:
+    with quoth.connect(broker.url) as client:
+        for _ in range(20):
+            client.publish(topic, [bytes(1_000)] * 5_000)
+    with raw(strict) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        path = f"/api/v1/topics/{topic}/records?limit=1000000"
+        connection.sendall(head(path, "GET", "Accept: application/octet-stream"))
+        assert connection.recv(100)
+        with strict.client() as http:
+            eventually(lambda: not _connections(strict) - 1, "only the other connection is left")
+            assert http.get("/topics").status_code == 200
+        assert len(ended(connection)) < 50_000_000
+
+
+def _connections(web: WebProcess) -> int:
+    """Return the established connections to a server's port."""
+    port = f":{int(web.url.rpartition(':')[2]):04X}"
+    with open("/proc/net/tcp") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return sum(row[1].endswith(port) and row[3] == "01" for row in rows)
+
+
+# -- large --------------------------------------------------------------------------------------------------
+
+
+def test_a_large_body_is_refused_by_its_length_and_by_counting(strict: WebProcess, topic: str) -> None:
+    with strict.client() as http:
+        answer = http.post(f"/topics/{topic}", content=bytes(10_001))
+        assert (answer.status_code, code_of(answer)) == (413, "too_large")
+        answer = http.post(f"/topics/{topic}", content=iter([bytes(6_000)] * 2))
+        assert (answer.status_code, code_of(answer)) == (413, "too_large")
+        assert http.post(f"/topics/{topic}", content=bytes(10_000)).status_code == 201
+        assert http.get(f"/topics/{topic}").json()["count"] == 1
+    for length in ("99999999999999999999999", "-1", "x", "1e3"):
+        with raw(strict) as connection:
+            connection.sendall(head(f"/api/v1/topics/{topic}", "POST", f"Content-Length: {length}"))
+            assert ended(connection)[9:12] in (b"400", b"413")
+
+
+def test_bodies_of_all_requests_share_a_memory(strict: WebProcess, topic: str) -> None:
+    """The bytes of one that has gone are free again."""
+    with raw(strict) as connection:
+        request = head(f"/api/v1/topics/{topic}", "POST", "Content-Length: 9000")
+        connection.sendall(request + bytes(8_000))
+        with strict.client() as http:
+            path = f"/topics/{topic}"
+            eventually(lambda: http.post(path, content=bytes(7_000)).is_error, "its bytes are counted")
+            answer = http.post(path, content=bytes(7_000))
+            assert (answer.status_code, code_of(answer)) == (503, "overloaded")
+    with strict.client() as http:
+        eventually(
+            lambda: http.post(f"/topics/{topic}", content=bytes(10_000)).status_code == 201, "they are free"
+        )
+
+
+def test_a_large_head_is_refused(strict: WebProcess) -> None:
+    for more in ("X: " + "x" * 2 * HEAD_BYTES_MAX, "\r\n".join(f"X{row}: {row}" for row in range(20_000))):
+        with raw(strict) as connection:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(head("/api/v1/topics", "GET", more))
+            assert b"200 OK" not in ended(connection)
+
+
+def test_garbage_is_refused_and_the_server_goes_on(strict: WebProcess) -> None:
+    for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", bytes(1_000), b"GET\r\n\r\n", b"\xff" * 99):
+        with raw(strict) as connection:
+            connection.sendall(data)
+            assert b"200 OK" not in ended(connection)
+    with raw(strict) as connection:
+        smuggled = head("/api/v1/topics/t", "POST", "Content-Length: 5", "Transfer-Encoding: chunked")
+        connection.sendall(smuggled + b"0\r\n\r\nGET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert ended(connection).count(b"HTTP/1.1") <= 1
+    with strict.client() as http:
+        assert http.get("/topics").status_code == 200
+
+
+def test_a_body_that_is_cut_stores_nothing(strict: WebProcess, topic: str) -> None:
+    with raw(strict) as connection:
+        connection.sendall(head(f"/api/v1/topics/{topic}", "POST", "Content-Length: 100") + b"half")
+    with strict.client() as http:
+        assert http.get(f"/topics/{topic}").status_code == 404
+
+
+# -- many ---------------------------------------------------------------------------------------------------
+
+
+def test_requests_in_progress_are_limited(broker: BrokerProcess, start_web: StartWeb, topic: str) -> None:
+    web = start_web(broker.url, connections_max=2)
+    with web.client() as http:
+        http.post(f"/topics/{topic}", content=b"v")
+        path = f"/topics/{topic}/records?after=0"
+        with events(http, path) as one, events(http, path) as two:
+            one.next(), two.next()
+            answer = http.get("/topics")
+            assert (answer.status_code, code_of(answer)) == (503, "overloaded")
+        eventually(lambda: http.get("/topics").status_code == 200, "there is room again")
+
+
+def test_one_token_does_not_take_all(
+    broker: BrokerProcess, start_web: StartWeb, tmp_path: Any, topic: str
+) -> None:
+    tokens = TokenFile(tmp_path)
+    greedy, modest = tokens.add("greedy"), tokens.add("modest")
+    web = start_web(broker.url, tokens=tokens.path, requests_per_token_max=2)
+    with web.client(greedy) as one, web.client(modest) as other:
+        one.post(f"/topics/{topic}", content=b"v")
+        path = f"/topics/{topic}/records?after=0"
+        with events(one, path) as first, events(one, path) as second:
+            first.next(), second.next()
+            answer = one.get("/topics")
+            assert (answer.status_code, code_of(answer)) == (429, "too_many_requests")
+            assert answer.headers["retry-after"]
+            assert other.get("/topics").status_code == 200
+
+
+def test_many_clients_at_once_are_served(web: WebProcess, topic: str) -> None:
+    def send(number: int) -> int:
+        with web.client() as http:
+            return http.post(f"/topics/{topic}", content=b"%d" % number).status_code
+
+    with ThreadPoolExecutor(20) as pool:
+        assert set(pool.map(send, range(200))) == {201}
+    with web.client() as http:
+        assert http.get(f"/topics/{topic}").json()["count"] == 200
+
+
+# -- other sites --------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_a_web_page_gives_to_loopback_is_refused(
+    broker: BrokerProcess, start_web: StartWeb
+) -> None:
+    """Else a page of any site could read what this machine may."""
+    web = start_web(broker.url, hosts="quoth.internal")
+    with web.client() as http:
+        for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", ""):
+            answer = http.get("/topics", headers={"Host": host})
+            assert answer.status_code in (400, 421), host
+        for host in ("localhost", "localhost:1", "127.0.0.1", "[::1]:80", "quoth.internal"):
+            assert http.get("/topics", headers={"Host": host}).status_code == 200, host
+
+
+def test_pages_of_other_sites_neither_read_nor_write_unless_they_may(
+    broker: BrokerProcess, start_web: StartWeb, topic: str
+) -> None:
+    web = start_web(broker.url, cors_origins="https://good.example")
+    with web.client() as http:
+        preflight = {
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization",
+        }
+        for origin, status in (("https://good.example", 201), ("https://evil.example", 403)):
+            answer = http.post(f"/topics/{topic}", content=b"v", headers={"Origin": origin})
+            assert answer.status_code == status
+            allowed = answer.headers.get("access-control-allow-origin")
+            assert allowed == (origin if status == 201 else None)
+            answer = http.options(f"/topics/{topic}", headers={"Origin": origin, **preflight})
+            assert (answer.status_code == 200) == (status == 201)
+        answer = http.get(f"/topics/{topic}/records", headers={"Origin": "https://good.example"})
+        assert "Quoth-Next" in answer.headers["access-control-expose-headers"]
+
+
+def test_every_answer_has_the_security_headers(http: httpx.Client) -> None:
+    for path in ("/topics", "/none", "/topics/none", "/openapi.json"):
+        headers = http.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "access-control-allow-origin" not in headers
+
+
+# -- methods ------------------------------------------------------------------------------------------------
+
+
+def test_each_path_says_which_methods_it_has(http: httpx.Client, topic: str) -> None:
+    http.post(f"/topics/{topic}", content=b"v")
+    path = f"/topics/{topic}"
+    answer = http.request("PURGE", path)
+    assert (answer.status_code, code_of(answer)) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
+    answer = http.options(path)
+    assert (answer.status_code, answer.headers["allow"]) == (
+        204,
+        "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT",
+    )
+    for one in (path, "/topics", f"{path}/records", "/status", "/openapi.json"):
+        answer = http.head(one)
+        assert (answer.status_code, answer.content) == (200, b"")
+    answer = http.get("/nowhere")
+    assert (answer.status_code, code_of(answer)) == (404, "unknown_path")
+
+
+# -- what the configuration closes --------------------------------------------------------------------------
+
+
+def test_actions_and_payloads_can_be_off(broker: BrokerProcess, start_web: StartWeb, topic: str) -> None:
+    web = start_web(broker.url, payloads=False)
+    with web.client() as http:
+        ack = http.post(f"/topics/{topic}", content=b"v").json()
+        for method, path in (
+            ("PUT", f"/topics/{topic}"), ("PATCH", f"/topics/{topic}"),
+            ("DELETE", f"/topics/{topic}?log=0000000000000001"), ("DELETE", f"/topics/{topic}/groups/g"),
+            ("PATCH", f"/topics/{topic}/groups/g"), ("POST", f"/topics/{topic}/groups/g/seek"),
+        ):  # fmt: skip
+            answer = http.request(method, path, json={})
+            assert (answer.status_code, code_of(answer)) == (403, "actions_off"), path
+        for path in (f"/topics/{topic}/records", f"/topics/{topic}/records/{ack['first']}"):
+            answer = http.get(path)
+            assert (answer.status_code, code_of(answer)) == (403, "payloads_off")
+        http.put(f"/topics/{topic}/groups/g", json={})
+        assert code_of(http.post(f"/topics/{topic}/groups/g/fetch")) == "payloads_off"
+        assert http.get(f"/topics/{topic}/count").json()["records"] == 1
