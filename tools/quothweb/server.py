@@ -110,7 +110,7 @@ class WebServer(uvicorn.Server):
         """End the streams, then everything else."""
         note("stopping")
         self._notifier.stopping(self._stop_timeout + GRACE_S)
-        self.services.streams.stop()
+        await self.services.streams.stop(min(1.0, self._stop_timeout))
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -141,7 +141,7 @@ def _uvicorn_config(app: FastAPI, config: WebConfig) -> uvicorn.Config:
         access_log=False,
         lifespan="on",
         server_header=False,
-        root_path="",
+        root_path=config.root_path,
         proxy_headers=bool(config.trusted_proxies),
         forwarded_allow_ips=list(config.trusted_proxies),
         timeout_keep_alive=math.ceil(config.request_timeout),

@@ -67,7 +67,7 @@ class WebServices:
 
     async def close(self) -> None:
         """End all that waits, and close the clients of the broker."""
-        self.streams.stop()
+        await self.streams.stop(0.0)
         await self.brokers.close()
 
 

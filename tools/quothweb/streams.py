@@ -61,6 +61,7 @@ class Streams:
         self._streams_max = streams_max
         self._open: set[OpenStream] = set()
         self._is_stopping = False
+        self._all_ended = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -78,12 +79,18 @@ class Streams:
             yield stream
         finally:
             self._open.discard(stream)
+            if self._is_stopping and not self._open:
+                self._all_ended.set()
 
-    def stop(self) -> None:
-        """End all of them, and take no more."""
+    async def stop(self, seconds: float) -> None:
+        """End all of them and take no more; wait until they have ended, at most for so many seconds."""
         self._is_stopping = True
         for stream in tuple(self._open):
             stream.end(STOPPING)
+        if self._open:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._all_ended.wait()
 
     def revoke(self, names: Iterable[str]) -> None:
         """End those of some tokens."""

@@ -155,7 +155,7 @@ def test_a_server_that_stops_ends_its_streams_at_once(
             stream.next(), received(other)
             assert web.terminate() == 0
             assert stream.next()["data"]["reason"] == "stopping"
-            assert [json.loads(message) for message in other] in ([], [{"end": {"reason": "stopping"}}])
+            assert [json.loads(message) for message in other] == [{"end": {"reason": "stopping"}}]
 
 
 # -- WebSockets ---------------------------------------------------------------------------------------------

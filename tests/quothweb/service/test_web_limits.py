@@ -103,7 +103,6 @@ def test_a_client_that_reads_nothing_is_disconnected(
         with strict.client() as http:
             eventually(lambda: not _connections(strict) - 1, "only the other connection is left")
             assert http.get("/topics").status_code == 200
-        assert len(ended(connection)) < 50_000_000
 
 
 def _connections(web: WebProcess) -> int:

@@ -42,7 +42,7 @@ def gateway(config: WebConfig) -> Starlette:
     paths: defaultdict[str, dict[str, HttpOperation]] = defaultdict(dict)
     for operation in OPERATIONS:
         paths[operation.path][operation.method] = operation
-    description = document(OPERATIONS, config.root_path + PREFIX)
+    description = document(OPERATIONS, config.root_path + PREFIX, needs_token=bool(config.tokens))
 
     async def describe(_: Request) -> Response:
         return JSONResponse(description, headers={"Cache-Control": "no-cache"})

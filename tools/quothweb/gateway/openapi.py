@@ -39,7 +39,7 @@ Topics, records and groups of a Quoth broker. A pointer identifies a record in i
 its time in microseconds since 1970. `quoth help gateway` describes what this page lists."""
 
 
-def document(operations: Iterable[HttpOperation], server: str) -> dict[str, Any]:
+def document(operations: Iterable[HttpOperation], server: str, *, needs_token: bool) -> dict[str, Any]:
     """Make the description. server: the path below which the operations lie."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
@@ -48,7 +48,7 @@ def document(operations: Iterable[HttpOperation], server: str) -> dict[str, Any]
         "openapi": "3.1.0",
         "info": {"title": "Quoth", "version": VERSION, "description": _ABOUT},
         "servers": [{"url": server}],
-        "security": [{"token": []}],
+        "security": [{"token": []}] if needs_token else [],
         "paths": paths,
         "components": {
             "schemas": {"Error": _ERROR_SCHEMA},
@@ -73,7 +73,7 @@ def _operation(operation: HttpOperation) -> dict[str, Any]:
         "responses": answers,
     }
     if operation.bodies:
-        found["requestBody"] = {"required": True, **_contents(operation.bodies)}
+        found["requestBody"] = {"required": operation.needs_body, **_contents(operation.bodies)}
     return found
 
 

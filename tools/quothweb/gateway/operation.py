@@ -56,7 +56,8 @@ class HttpOperation:
     """One operation. run: executes it. bodies: the types that its request may have; none for no body.
 
     answers: by the status, what it means and the types of its body. is_action: it needs `allow_actions`.
-    shows_content: it needs `payloads`.
+    shows_content: it needs `payloads`. needs_body: a
+    request without a body is wrong.
     """
 
     name: str
@@ -70,6 +71,7 @@ class HttpOperation:
     answers: Mapping[int, tuple[str, tuple[Content, ...]]] = field(default_factory=dict)
     is_action: bool = False
     shows_content: bool = False
+    needs_body: bool = False
 
 
 class PathEndpoint:

@@ -95,7 +95,7 @@ def span(low: float, high: float) -> tuple[Callable[[str], float], Schema]:
             raise error("bad_request", f"it is {bounds}, not {shown(text)}", "like 30s")
         return seconds
 
-    return parse, {"type": "string", "examples": ["30s", "500ms", "1.5"]}
+    return parse, {"type": "string", "examples": ["500ms", "0.1"]}
 
 
 def choice(*choices: str) -> tuple[Callable[[str], str], Schema]:

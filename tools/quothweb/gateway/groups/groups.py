@@ -145,5 +145,6 @@ OPERATIONS = (
         "seek_group", "POST", f"{_PATH}/seek", "Move a group",
         "Lets the group go on at another place, forward or back, and ends all leases.",
         seek_group, (TOPIC, GROUP), _body({"to": "begin"}, to=_PLACE), answers=_GROUP, is_action=True,
+        needs_body=True,
     ),
 )  # fmt: skip

@@ -158,6 +158,7 @@ def _operation(kind: Settle) -> HttpOperation:
         partial(settle, kind), (TOPIC, GROUP), (Content("application/json", schema, _REQUEST),),
         {200: ("How many records it has had an effect on; ranges of those whose lease is lost.",
                (Content("application/json", {"type": "object"}, _ANSWER),))},
+        needs_body=True,
     )  # fmt: skip
 
 

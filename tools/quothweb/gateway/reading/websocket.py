@@ -19,7 +19,7 @@ from quothweb.gateway.reading.formats import Lines, encoded
 from quothweb.gateway.reading.tail import beginning, parts
 from quothweb.problems import HttpProblem
 from quothweb.services import services_of
-from quothweb.streams import REVOKED, StreamEnded
+from quothweb.streams import REVOKED, OpenStream, StreamEnded
 from quothwire.errors import QuothError
 
 NORMAL, GOING_AWAY, POLICY, FAILED = 1000, 1001, 1008, 1011
@@ -49,8 +49,9 @@ class TopicSocket:
                     request = Request({**scope, "type": "http", "method": "GET"})
                     call = GatewayCall(request, services, principal, client, given)
                     after = await beginning(call, None)
-                    await socket.accept()
-                    await _follow(call, socket, after)
+                    with services.streams.opened(principal) as stream:
+                        await socket.accept()
+                        await _follow(call, socket, stream, after)
         except HttpProblem as problem:
             await _refuse(socket, problem)
         except QuothError as problem:
@@ -62,8 +63,8 @@ async def _refuse(socket: WebSocket, problem: HttpProblem) -> None:
         await socket.send_denial_response(problem.response())
 
 
-async def _follow(call: GatewayCall, socket: WebSocket, after: int) -> None:
-    sending = asyncio.ensure_future(_send(call, socket, after))
+async def _follow(call: GatewayCall, socket: WebSocket, stream: OpenStream, after: int) -> None:
+    sending = asyncio.ensure_future(_send(call, socket, stream, after))
     gone = asyncio.ensure_future(_client_gone(socket))
     try:
         await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -80,19 +81,16 @@ async def _follow(call: GatewayCall, socket: WebSocket, after: int) -> None:
                 await task
 
 
-async def _send(call: GatewayCall, socket: WebSocket, after: int) -> tuple[str, int]:
+async def _send(call: GatewayCall, socket: WebSocket, stream: OpenStream, after: int) -> tuple[str, int]:
     """Send records until the stream ends; returns the reason and the code of the end."""
     try:
-        with call.services.streams.opened(call.principal) as stream:
-            async for pieces in parts(call, stream, after, Lines()):
-                for piece in pieces:
-                    await socket.send_text(piece.rstrip(b"\n").decode())
+        async for pieces in parts(call, stream, after, Lines()):
+            for piece in pieces:
+                await socket.send_text(piece.rstrip(b"\n").decode())
     except StreamEnded as end:
         return end.reason, POLICY if end.reason == REVOKED else GOING_AWAY
     except QuothError as problem:
         return ("deleted", NORMAL) if problem.code == "unknown_topic" else (problem.code, FAILED)
-    except HttpProblem as problem:
-        return problem.code, POLICY
     raise AssertionError("a stream has no end of its own")
 
 
