@@ -55,6 +55,7 @@ def test_broker_and_its_directory_are_checked(quoth: Command, broker: BrokerProc
     assert {"fsync", "room", "file system", "clock", "descriptors", "versions"} <= findings.keys()
     assert findings["client"]["verdict"] == "ok"
     assert findings["its clock"]["verdict"] == findings["its disk"]["verdict"] == "ok"
+    assert findings["its alarms"]["verdict"] == "ok"
 
 
 def test_every_finding_is_a_line_with_an_advice(quoth: Command, tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 ANSWER_S = 1.0
 _AHEAD_MAX_US = 60_000_000
+_CHECKED_OTHERWISE = frozenset(
+    ("announcer_down", "damage_found", "dead_letters_delayed", "pointer_ahead", "quarantined", "records_lost")
+)
+"""Alarms that the checks of its announcements, disk, groups and clock show, each in its own words."""
 _PORT_MAX = 65_535
 _ANY_HOST = frozenset(("0.0.0.0", "::", "*"))
 _GREETING = b"\xff"
@@ -49,6 +53,24 @@ def answering(client: Client, status: Status) -> Findings:
         yield warn("its groups", letters, advice)
     else:
         yield ok("its groups", "all dead letters are written")
+    yield from _alarms(client)
+
+
+def _alarms(client: Client) -> Findings:
+    """Yield what `quoth check` and the dashboard show, but for what another check looks at."""
+    from quoth.monitoring.alarms import KINDS, Severity, alarms
+
+    try:
+        found = [one for one in alarms(client.metrics()) if one.code not in _CHECKED_OTHERWISE]
+    except RequestError as problem:  # a broker that has no metrics yet
+        yield warn("its alarms", printable(problem.text), "update the broker")
+        return
+    if not found:
+        yield ok("its alarms", "none; `quoth check` has limits for the lag of groups and for the disk")
+    for one in found:
+        subject = f"{one.subject}: " if one.subject else ""
+        make = fail if one.severity is Severity.CRITICAL else warn
+        yield make("its alarms", printable(f"{one.code}: {subject}{one.text}"), KINDS[one.code].action)
 
 
 def guarded(address: BrokerAddress, status: Status) -> Finding:
