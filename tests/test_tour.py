@@ -57,13 +57,16 @@ def _line(line: str) -> str:
 def printed(tmp_path: Path) -> list[str]:
     """Execute all steps in one shell in an empty folder, and return the output of each."""
     script = "".join(f"echo '{_MARK}{row}'\n{step.command}\n" for row, step in enumerate(steps()))
-    port = str(free_port())
+    port, web_port = str(free_port()), str(free_port())
+    script = script.replace("127.0.0.1:8080", f"127.0.0.1:{web_port}")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("QUOTH_", "XDG_"))}
     environment = kept | {
         "HOME": str(tmp_path),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "QUOTH_PORT": port,  # in place of 5555, which may be taken here
         "QUOTH_URL": f"tcp://127.0.0.1:{port}",
+        "QUOTH_WEB_PORT": web_port,
+        "QUOTH_WEB_URL": f"tcp://127.0.0.1:{port}",
     }
     with subprocess.Popen(
         ["bash", "-c", script],

@@ -20,7 +20,7 @@ def test_each_code_of_quoth_has_a_status_and_no_other_one() -> None:
 
 
 def test_a_status_says_whose_fault_it_is() -> None:
-    """What may succeed later is 408, 409, 429 or 5xx; what will not is no 503."""
+    """Retryable errors are 408, 409, 429 or 5xx; what will not is no 503."""
     for code, row in CODES.items():
         problem = HttpProblem.of(error(code, "text"))
         assert problem.content()["error"]["retryable"] is row.retryable

@@ -101,9 +101,7 @@ WEB_CODES: Mapping[str, WebCode] = MappingProxyType(
         "slow_request": WebCode(
             408, "nothing was done; send it faster", "The body of the request did not come in time.", True
         ),
-        "no_length_or_end": WebCode(
-            400, "nothing was done", "The client has gone before the end of its body."
-        ),
+        "cut_body": WebCode(400, "nothing was done", "The client has gone before the end of its body."),
         "log_differs": WebCode(
             409, "nothing was done; describe the topic again", "The topic has another log: it was recreated."
         ),

@@ -78,7 +78,7 @@ def test_what_is_given_back_comes_again(http: httpx.Client, path: str) -> None:
 
 
 def test_a_lease_that_is_lost_has_no_effect(http: httpx.Client, path: str) -> None:
-    """But an ack counts, and a lease that was extended is not lost."""
+    """An ack counts, and a lease that was extended is not lost."""
     http.patch(path, json={"max_in_flight": 2})
     short = fetch(http, path, lease="1s")
     assert settle(http, path, "extend", short, seconds="30s").json()["done"] == 1

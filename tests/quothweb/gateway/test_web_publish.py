@@ -162,7 +162,7 @@ def test_a_name_that_no_topic_can_have_is_refused(http: httpx.Client, path: str)
 def test_a_request_with_an_idempotency_key_is_stored_once(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
-    """Whatever its headers for tracing are, which are others in each attempt."""
+    """The headers for tracing, which are others in each attempt, do not count."""
     key = {"Idempotency-Key": "4f0c2f5e"}
     first = http.post(f"/topics/{topic}", content=b"v", headers={**key, "traceparent": "00-1"})
     second = http.post(f"/topics/{topic}", content=b"v", headers={**key, "traceparent": "00-2"})
@@ -204,7 +204,7 @@ def test_requests_with_one_key_at_once_are_stored_once(
 def test_numbers_behind_a_name_rise_and_none_is_stored_twice(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
-    """They may leave holes. One that was overtaken is refused for good."""
+    """Holes are allowed. One that was overtaken is refused for good."""
 
     def send(number: int) -> httpx.Response:
         headers = {"Idempotency-Key": f"loader/{number}"}

@@ -55,7 +55,7 @@ def test_events_begin_now_and_each_has_its_pointer_as_id(
 
 
 def test_last_event_id_resumes_behind_it(http: httpx.Client, client: quoth.Client, topic: str) -> None:
-    """Whatever the path says, as a browser connects again with the same one."""
+    """The path says another place, since a browser connects again with the same one."""
     ack = client.publish(topic, [b"one", b"two", b"three"])
     path = f"/topics/{topic}/records?after=0"
     with events(http, path, **{"Last-Event-ID": str(ack.first + 1)}) as stream:

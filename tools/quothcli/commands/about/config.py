@@ -52,12 +52,16 @@ def check(keys: Keys, *, config: File = None) -> int:
     return print_check(keys, config)
 
 
-@command(app, "example", "quoth config example > quothd.toml")
-def example() -> None:
+@command(app, "example", "quoth config example > quothd.toml", "quoth config example --web > quoth-web.toml")
+def example(
+    *, web: Annotated[bool, option("--web", "The file of `quoth web` instead of the broker's.")] = False
+) -> None:
     """Print a TOML file with every key, its default and its reason."""
-    from quothd.config import template
-
-    print(template.text(), end="")
+    if web:
+        from quothweb.config import example as text
+    else:
+        from quothd.config.template import text
+    print(text(), end="")
 
 
 def _content(found: Sourced[Config], name: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ _DOCUMENTS = {
     "operations": ("systemd/OPERATIONS.md", "operate, monitor, back up, upgrade, size, secure"),
     "security": ("systemd/SECURITY.md", "who may attack, what protects against what, and what does not"),
     "rules": ("broker/quothrules/RULES.md", "routing rules: files, conditions, templates, what they promise"),
+    "gateway": ("tools/quothweb/GATEWAY.md", "topics, records and groups over HTTP; tokens, errors, limits"),
     "protocol": ("client/PROTOCOL.md", "the wire contract, with every error code and limit"),
     "format": ("broker/FORMAT.md", "the bytes on disk, and what is done about damage"),
     "design": ("broker/DESIGN.md", "threads, the way of a publish and of a read"),

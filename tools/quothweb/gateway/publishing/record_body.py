@@ -7,12 +7,13 @@ The headers of the request are those of its one record: ``Quoth-Key``, ``Quoth-H
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgpack
 
 from quoth.columns import RecordColumns, columns
+from quoth.tracing.carrier import headers_from_http
 from quothwire.batch import BATCH_RECORDS_MAX
 from quothwire.errors import QuothError, error, shown
 from quothwire.text.record_json import NO_HEADERS, Draft, json_object
@@ -22,12 +23,10 @@ MSGPACK = "application/msgpack"
 MANY = frozenset((NDJSON, "application/jsonl", "application/jsonlines", MSGPACK, "application/x-msgpack"))
 """Types of bodies with any number of records."""
 KEY, KEY_BASE64, HEADER = b"quoth-key", b"quoth-key-base64", b"quoth-header-"
-TRACING = (b"traceparent", b"tracestate", b"baggage")
-"""Headers of W3C Trace Context and Baggage."""
 _NESTING_MAX = 4
 _NAMES = frozenset(("value", "key", "headers"))
 
-RawHeaders = Iterable[tuple[bytes, bytes]]
+RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 def columns_of(media_type: str, body: bytes, headers: RawHeaders, *, traced: bool) -> RecordColumns:
@@ -71,9 +70,8 @@ def _own_headers(headers: RawHeaders, *, traced: bool) -> tuple[bytes | None, di
             key = value if name == KEY else _decoded(value)
         elif name.startswith(HEADER) and len(name) > len(HEADER):
             found[name[len(HEADER) :].decode("ascii")] = value
-        elif traced and name in TRACING:
-            found.setdefault(name.decode("ascii"), value)
-    return key, dict(sorted(found.items()))
+    context = headers_from_http(headers) if traced else {}
+    return key, dict(sorted({**context, **found}.items()))
 
 
 def _decoded(value: bytes) -> bytes:
