@@ -117,7 +117,7 @@ def test_a_fetch_waits_for_a_record(http: httpx.Client, client: quoth.Client, pa
 def test_a_client_that_goes_while_it_waits_loses_no_record(
     web: WebProcess, http: httpx.Client, client: quoth.Client, path: str, topic: str
 ) -> None:
-    """What comes for it is released, and is no attempt."""
+    """Records that come for it are released, and this is no attempt."""
     settle(http, path, "ack", fetch(http, path, limit=9))
     with web.client() as gone, pytest.raises(httpx.ReadTimeout):
         gone.post(f"{path}/fetch", params={"wait": "10m"}, timeout=0.3)
