@@ -202,3 +202,20 @@ def test_running_broker_with_keys_is_refused_whatever_key_is_given(
             in happened
         )
         assert "measure without --url" in advice
+
+
+def test_http_is_compared_with_the_client_for_asyncio(alone: Command, broker: BrokerProcess) -> None:
+    typed = "bench http --pairs 1 --calls 16 --records 4 --format json --url"
+    conditions, found = measured(alone(*typed.split(), broker.url), "http")
+    assert (conditions["calls"], conditions["level"]) == (16, "written")
+    figures = [row["figure"] for row in found]
+    assert figures[:3] == [
+        "publish of 1 x 100 B, 1 at once",
+        "publish of 1 x 100 B, 8 at once",
+        "publish of 4 records",
+    ]
+    assert figures[3:] == ["read, x-ndjson", "read, plain", "read, vnd.quoth.batches"]
+    for row in found:
+        check_ratio(
+            row | {"ratio": row["ratio_to_quoth_aio"]}, row["quoth_aio"]["median"], row["http"]["median"]
+        )
