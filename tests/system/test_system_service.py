@@ -70,6 +70,12 @@ def test_the_other_lines_of_the_readme_succeed(service: Service, topic: str) -> 
     assert "1 record" in service.quoth("log", "verify", "/mnt/restored").lines[0]
 
 
+def test_its_log_is_shown_with_the_names_of_events(service: Service) -> None:
+    said = service.quoth("service", "logs", "--since", "-1d")
+    assert said.status == 0
+    assert any("event=ready" in line or " ready " in line for line in said.lines), said.lines[:5]
+
+
 def test_a_reload_changes_live_keys_in_the_running_process(service: Service) -> None:
     cursor = service.cursor()
     with service.changed(CONFIG, "worker_timeout = 7.5\nport = 6666\n"):

@@ -24,7 +24,11 @@ COMMANDS = {
         ("serve", "commands.broker.serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
         ("web", "commands.broker.web", "Serve topics over HTTP until SIGTERM or Ctrl-C."),
         ("config", "commands.about.config", "The configuration of a broker: show it, check it, begin one."),
-        ("service", "commands.broker.service", "The broker as a service of systemd: install, uninstall."),
+        (
+            "service",
+            "commands.broker.service",
+            "The broker as a service of systemd: install, uninstall, log.",
+        ),
         ("demo", "commands.about.demo", "Publish the lines of a file, read them back, compare."),
         ("pub", "commands.records.publish", "Publish every VALUE, every FILE, or every line of stdin."),
         ("tail", "commands.records.reading", "Print records as they come, until Ctrl-C."),

@@ -16,16 +16,21 @@ from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Peers
 from kit.deadlines import eventually
 from kit.machine.commands import Command
-from kit.machine.processes import listing
+from kit.machine.processes import listing, python_of
 from kit.machine.tracing import needs_strace
 from quothd.config import template
+from quothweb.config import example
 from quothwire.protocol.messages import DeleteTopic, RollTopic
 
 SYSTEMD = Path(__file__).parents[3] / "systemd"
 UNIT = "etc/systemd/system/quothd.service"
+USER_WEB_UNIT = ".config/systemd/user/quoth-web.service"
 USER_UNIT = ".config/systemd/user/quothd.service"
 CONFIG = "etc/quoth/quothd.toml"
 FILES = [CONFIG, UNIT, "etc/sysusers.d/quoth.conf"]
+WEB_UNIT = "etc/systemd/system/quoth-web.service"
+WEB_CONFIG = "etc/quoth/quoth-web.toml"
+WEB_FILES = [WEB_CONFIG, WEB_UNIT, "etc/sysusers.d/quoth-web.conf"]
 EXPOSURE_MAX = 2.0
 """As `systemd-analyze security` counts: 0 sees nothing of the machine, 10 all of it."""
 
@@ -145,6 +150,60 @@ def test_service_of_a_user_needs_no_root(alone: Command, root: Path) -> None:
     assert files(root) == []
 
 
+def test_service_of_the_http_side_is_installed_apart(alone: Command, installed: Path) -> None:
+    result = alone("service", "install", "--web", "--prefix", str(installed))
+    assert files(installed) == sorted([*FILES, *WEB_FILES])
+    assert "  systemctl enable --now quoth-web" in result.lines
+    assert (installed / WEB_CONFIG).read_text() == example()
+    assert [Path(path).name for path in commands(installed / WEB_UNIT)] == ["quoth-web", "quoth-web", "sh"]
+    assert os.access(commands(installed / WEB_UNIT)[0], os.X_OK)
+    result = alone("service", "uninstall", "--web", "--prefix", str(installed))
+    assert not any("data" in line for line in result.lines), "it has none"
+    assert files(installed) == FILES
+
+
+# -- its log ------------------------------------------------------------------------------------------------
+
+JOURNALCTL = """\
+#!/bin/sh
+printf '%s\\n' "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "given"),
+    [
+        ("", "--unit quothd.service --boot"),
+        ("--web -f", "--unit quoth-web.service --boot --follow"),
+        (
+            "--user -n 5 --since 2026-01-02T03:04:05Z",
+            "--user-unit quothd.service --since=@1767323045.000000 --lines=5",
+        ),
+    ],
+)
+def test_logs_are_those_of_journalctl(typed: str, given: str, tmp_path: Path) -> None:
+    program = tmp_path / "journalctl"
+    program.write_text(JOURNALCTL)
+    program.chmod(0o755)
+    done = subprocess.run(
+        [*python_of("quothcli.main"), "service", "logs", *typed.split()],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.split()
+    assert {"--output=cat", "--quiet", "--no-pager"} <= set(said)
+    assert [word for word in said if word not in ("--output=cat", "--quiet", "--no-pager")] == given.split()
+
+
+def test_logs_without_journalctl_say_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*python_of("quothcli.main"), "service", "logs"],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr.startswith("quoth: not_found: there is no journalctl")
+
+
 # -- the unit -----------------------------------------------------------------------------------------------
 
 
@@ -164,20 +223,24 @@ def test_unit_starts_the_quothd_of_this_environment(installed: Path) -> None:
 @needs_systemd
 def test_systemd_finds_no_error_in_the_units_and_little_exposure(alone: Command, installed: Path) -> None:
     assert alone("service", "install", "--prefix", str(installed), "--user").status == 0
-    for options, unit in (((), UNIT), (("--user",), USER_UNIT)):
+    assert alone("service", "install", "--prefix", str(installed), "--web").status == 0
+    assert alone("service", "install", "--prefix", str(installed), "--web", "--user").status == 0
+    units = (((), UNIT), (("--user",), USER_UNIT), ((), WEB_UNIT), (("--user",), USER_WEB_UNIT))
+    for options, unit in units:
         done = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", *options, str(installed / unit)],
             capture_output=True, text=True, timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": str(installed)},
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
-    done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(installed / UNIT)],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
-    if found is None:
-        pytest.skip(f"this systemd cannot tell it offline: {done.stderr.strip()}")
-    assert float(found[1]) <= EXPOSURE_MAX, done.stdout
+    for unit in (UNIT, WEB_UNIT):
+        done = subprocess.run(
+            ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(installed / unit)],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+        if found is None:
+            pytest.skip(f"this systemd cannot tell it offline: {done.stderr.strip()}")
+        assert float(found[1]) <= EXPOSURE_MAX, done.stdout
 
 
 @needs_systemd

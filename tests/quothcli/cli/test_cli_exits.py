@@ -134,7 +134,7 @@ ASKING = (
     "group dead drop t g --all",
     "rule ls", "rule show x", "rule rm x --yes", "rule stats",
 )  # fmt: skip
-WITHOUT_ONE = {"doctor", "web", "forward", "pipeline", "bench", "test", "add"}
+WITHOUT_ONE = {"check", "doctor", "web", "forward", "pipeline", "bench", "test", "add"}
 """Commands that ask a broker, too, and do something without one. `rule test` and `rule add` read a file."""
 
 

@@ -69,6 +69,7 @@ INSTRUMENTS: dict[str, set[str]] = {
     "bench api": _ASYNCIO,
     "bench peers": _ASYNCIO,
     "bench group": {*_ASYNCIO, "quothlog"},
+    "bench http": {*_ASYNCIO, "email", "http"},
     "bench memory": {"quothlog"},
 }
 """More of them, for the instruments, beside client, codec and several processes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 ALERTS_FILE = "quoth-alerts.yml"
@@ -98,7 +99,7 @@ ALERTS = (
 )
 
 
-def configuration_text(target: str, token_file: str | None, interval: str) -> str:
+def configuration_text(target: str, token_file: Path | None, interval: str) -> str:
     """Return a whole configuration, whose entries can be copied into another one. target: HOST:PORT."""
     lines = [
         "# Prometheus for a broker of Quoth: a configuration of its own, or entries to copy into yours.",
@@ -110,7 +111,7 @@ def configuration_text(target: str, token_file: str | None, interval: str) -> st
         f"      - targets: [{json.dumps(target)}]",
     ]
     if token_file is not None:
-        lines += ["    authorization:", f"      credentials_file: {json.dumps(token_file)}"]
+        lines += ["    authorization:", f"      credentials_file: {json.dumps(str(token_file))}"]
     return "\n".join([*lines, ""])
 
 

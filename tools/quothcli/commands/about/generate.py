@@ -31,7 +31,7 @@ def prometheus(
         str, option("--target HOST:PORT", "The address of `quoth web` (default: 127.0.0.1:8080).")
     ] = "127.0.0.1:8080",
     token_file: Annotated[
-        str | None, option("--token-file FILE", "A file with the token, if `quoth web` has tokens.")
+        Path | None, option("--token-file FILE", "A file with the token, if `quoth web` has tokens.")
     ] = None,
     interval: Annotated[str, option("--interval SPAN", "Time between two scrapes (default: 15s).")] = "15s",
     force: _Force = False,

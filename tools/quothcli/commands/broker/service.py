@@ -1,6 +1,6 @@
-"""`quoth service`: copies the broker's unit, its user and its configuration to where systemd finds them.
+"""`quoth service`: copies a unit, its user and its configuration to where systemd finds them; shows its log.
 
-It only writes files, so it works without a running systemd, as packagers need it.
+Installing only writes files, so it works without a running systemd, as packagers need it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from quothcli.cli.options import WithoutBroker
 from quothcli.commands.about.pages import shipped
 from quothcli.printing.output import Printer
 
-UNIT = "quothd.service"
-SHIPPED_COMMAND = "/usr/bin/quothd"
-"""The daemon in the shipped units; `install` writes that of this environment."""
+SHIPPED_IN = "/usr/bin"
+"""Where the daemons are in the shipped units; `install` writes that of this environment."""
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """Directories that ProtectHome and PrivateTmp hide from the service."""
 
@@ -34,11 +33,37 @@ _Prefix = Annotated[
         "Take this directory for / (with --user, for your home), to look or to make a package.",
     ),
 ]
+_Web = Annotated[bool, option("--web", "The service of `quoth web` instead of the broker's.")]
 _DryRun = Annotated[bool, option("--dry-run", "Say what would be done, and do nothing.")]
 
 
+class Service(NamedTuple):
+    """A service. name: of its program, its unit and its configuration file. users: the file with its user."""
+
+    name: str
+    users: str
+
+    @property
+    def unit(self) -> str:
+        """The name of its unit."""
+        return f"{self.name}.service"
+
+    def configuration(self) -> str:
+        """Return its configuration file, with every key commented out."""
+        if self is WEB:
+            from quothweb.config import example
+
+            return example()
+        from quothd.config import template
+
+        return template.text()
+
+
+BROKER, WEB = Service("quothd", "quoth"), Service("quoth-web", "quoth-web")
+
+
 class Layout(NamedTuple):
-    """The files of a service by their paths. enabled: the link that starts it at boot."""
+    """The files of a service by their paths. enabled: the link that starts it at boot. data: "" for none."""
 
     files: dict[Path, str]
     config: Path
@@ -47,7 +72,7 @@ class Layout(NamedTuple):
     data: str
 
 
-app = group("The broker as a service of systemd: install, uninstall.")
+app = group("The broker as a service of systemd: install, uninstall, log.")
 
 
 @command(
@@ -55,23 +80,30 @@ app = group("The broker as a service of systemd: install, uninstall.")
     "install",
     "sudo quoth service install",
     "quoth service install --user",
+    "sudo quoth service install --web",
     "quoth service install --prefix ./package --dry-run",
 )
 def install(
-    session: WithoutBroker, *, user: _User = False, prefix: _Prefix = None, dry_run: _DryRun = False
+    session: WithoutBroker,
+    *,
+    web: _Web = False,
+    user: _User = False,
+    prefix: _Prefix = None,
+    dry_run: _DryRun = False,
 ) -> None:
     """Copy the unit, the user and the configuration to their places.
 
     Nothing is started; what to type next is printed. A configuration that is there already is kept; changes
-    of the unit belong into a drop-in: `systemctl edit quothd`. Exit status: 0 done, 1 root is needed, 3 there
-    is no quothd beside this command.
+    of the unit belong into a drop-in: `systemctl edit quothd`. Exit status: 0 done, 1 root is needed, 3 the
+    program is not beside this command.
     """
     _refuse_without_root(user, prefix)
-    quothd = Path(sysconfig.get_path("scripts")) / "quothd"
-    if not quothd.exists():
-        hint = "install Quoth into an environment: pip install quoth"
-        raise Refused("not_found", f"there is no {quothd}", hint, CommandStatus.NOT_FOUND)
-    layout = _layout(quothd, user=user, prefix=prefix)
+    service = WEB if web else BROKER
+    scripts = Path(sysconfig.get_path("scripts"))
+    if not (scripts / service.name).exists():
+        hint = f"install Quoth into an environment: pip install 'quoth{'[web]' if web else ''}'"
+        raise Refused("not_found", f"there is no {scripts / service.name}", hint, CommandStatus.NOT_FOUND)
+    layout = _layout(service, scripts, user=user, prefix=prefix)
     printer = session.printer
     os.umask(0o022)  # the service reads the files as another user
     for path, text in layout.files.items():
@@ -80,17 +112,22 @@ def install(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
         _print(printer, path, done, dry_run=dry_run)
-    for line in _next_steps(layout, user=user):
+    for line in _next_steps(service, layout, user=user):
         printer.answer(line, {"next": line})
-    hidden = next((one for one in HIDDEN if quothd.resolve().is_relative_to(one)), None)
+    hidden = next((one for one in HIDDEN if scripts.resolve().is_relative_to(one)), None)
     if hidden is not None and not user:
-        say(f"quoth: the service cannot start {quothd}: {hidden} is hidden from it")
+        say(f"quoth: the service cannot start {scripts / service.name}: {hidden} is hidden from it")
         say("hint: install into an environment below /opt or /usr/local, and run its quoth; or use --user")
 
 
 @command(app, "uninstall", "sudo quoth service uninstall", "quoth service uninstall --user")
 def uninstall(
-    session: WithoutBroker, *, user: _User = False, prefix: _Prefix = None, dry_run: _DryRun = False
+    session: WithoutBroker,
+    *,
+    web: _Web = False,
+    user: _User = False,
+    prefix: _Prefix = None,
+    dry_run: _DryRun = False,
 ) -> None:
     """Remove the files that `install` has written.
 
@@ -98,10 +135,11 @@ def uninstall(
     the service is still enabled.
     """
     _refuse_without_root(user, prefix)
-    layout = _layout(Path(SHIPPED_COMMAND), user=user, prefix=prefix)
+    service = WEB if web else BROKER
+    layout = _layout(service, Path(SHIPPED_IN), user=user, prefix=prefix)
     if os.path.lexists(layout.enabled):
         text = f"the service is enabled: {layout.enabled}"
-        raise Refused("enabled", text, f"{layout.systemctl} disable --now quothd")
+        raise Refused("enabled", text, f"{layout.systemctl} disable --now {service.name}")
     printer = session.printer
     for path, text in layout.files.items():
         if path.exists():
@@ -109,36 +147,86 @@ def uninstall(
             if not (is_changed or dry_run):
                 path.unlink()
             _print(printer, path, "kept" if is_changed else "removed", dry_run=dry_run)
-    printer.answer(f"the data stays, if there is any: {layout.data}", {"path": layout.data, "done": "kept"})
+    if layout.data:
+        text = f"the data stays, if there is any: {layout.data}"
+        printer.answer(text, {"path": layout.data, "done": "kept"})
     line = f"{layout.systemctl} daemon-reload"
     printer.answer(f"next: {line}", {"next": line})
 
 
-def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:
-    from quothd.config import template
+@command(
+    app,
+    "logs",
+    "quoth service logs",
+    "quoth service logs --follow --since -1h",
+    "quoth service logs --web --lines 20",
+)
+def logs(
+    *,
+    web: _Web = False,
+    user: Annotated[bool, option("--user", "The log of a service of your own.")] = False,
+    follow: Annotated[bool, option("-f --follow", "Go on with new lines, until Ctrl-C.")] = False,
+    lines: Annotated[
+        int | None, option("-n --lines N", "At most so many lines, the last ones (default: all).", min=0)
+    ] = None,
+    since: Annotated[
+        str | None, option("--since TIME", "Lines from this time on: -1h, 2026-01-02T03:04:05Z.")
+    ] = None,
+) -> None:
+    """Print the log of the service, by journalctl.
 
+    A line is one event, with its name, as the program has logged it. Without --since it is the log since the
+    start of the machine.
+    """
+    from shutil import which
+
+    from quoth.timestamps import as_pointer
+
+    program = which("journalctl")
+    if program is None:
+        hint = "a broker without systemd logs to its standard error"
+        raise Refused("not_found", "there is no journalctl", hint, CommandStatus.NOT_FOUND)
+    command_line = [
+        program,
+        "--user-unit" if user else "--unit",
+        (WEB if web else BROKER).unit,
+        "--output=cat",
+    ]
+    command_line += ["--quiet", "--no-pager"]
+    command_line += [f"--since=@{as_pointer(since) / 1e6:.6f}"] if since is not None else ["--boot"]
+    command_line += [f"--lines={lines}"] if lines is not None else []
+    command_line += ["--follow"] if follow else []
+    sys.stdout.flush()
+    os.execv(program, command_line)  # its exit status, and what it does on Ctrl-C, are right
+
+
+def _layout(service: Service, scripts: Path, *, user: bool, prefix: Path | None) -> Layout:
+    program, name = scripts / service.name, service.name
     if user:
         home = config_home() if prefix is None else prefix / ".config"
-        units, config = home / "systemd" / "user", home / "quoth" / "quothd.toml"
-        files = {units / UNIT: _unit(f"user/{UNIT}", quothd), config: template.text()}
-        enabled = units / "default.target.wants" / UNIT
-        return Layout(files, config, enabled, "systemctl --user", "~/.local/share/quoth")
+        units, config = home / "systemd" / "user", home / "quoth" / f"{name}.toml"
+        unit = _unit(f"user/{service.unit}", program)
+        enabled = units / "default.target.wants" / service.unit
+        data = "~/.local/share/quoth" if service is BROKER else ""
+        files = {units / service.unit: unit, config: service.configuration()}
+        return Layout(files, config, enabled, "systemctl --user", data)
     etc = (prefix or Path("/")) / "etc"
-    units, config = etc / "systemd" / "system", etc / "quoth" / "quothd.toml"
+    units, config = etc / "systemd" / "system", etc / "quoth" / f"{name}.toml"
+    users = f"systemd/{service.users}.sysusers"
     files = {
-        units / UNIT: _unit(UNIT, quothd),
-        etc / "sysusers.d" / "quoth.conf": shipped("systemd/quoth.sysusers", "systemd/quoth.sysusers"),
-        config: template.text(),
+        units / service.unit: _unit(service.unit, program),
+        etc / "sysusers.d" / f"{service.users}.conf": shipped(users, users),
+        config: service.configuration(),
     }
-    return Layout(files, config, units / "multi-user.target.wants" / UNIT, "systemctl", "/var/lib/quoth")
+    enabled = units / "multi-user.target.wants" / service.unit
+    return Layout(files, config, enabled, "systemctl", "/var/lib/quoth" if service is BROKER else "")
 
 
-def _unit(name: str, quothd: Path) -> str:
-    """Return a unit that starts the quothd of this environment."""
-    path = str(quothd).replace("%", "%%")
-    return shipped(f"systemd/{name}", f"systemd/{name}").replace(
-        SHIPPED_COMMAND, f'"{path}"' if " " in path else path
-    )
+def _unit(name: str, program: Path) -> str:
+    """Return a unit that starts the program of this environment."""
+    path = str(program).replace("%", "%%")
+    written = f'"{path}"' if " " in path else path
+    return shipped(f"systemd/{name}", f"systemd/{name}").replace(f"{SHIPPED_IN}/{program.name}", written)
 
 
 def _refuse_without_root(user: bool, prefix: Path | None) -> None:
@@ -154,12 +242,12 @@ def _print(printer: Printer, path: Path, done: str, *, dry_run: bool) -> None:
     printer.answer(f"{would}{done}: {path}", {"path": str(path), "done": done, "dry_run": dry_run})
 
 
-def _next_steps(layout: Layout, *, user: bool) -> Iterator[str]:
+def _next_steps(service: Service, layout: Layout, *, user: bool) -> Iterator[str]:
     yield f"change {layout.config} as you like, then type"
     if not user:
         yield "  systemd-sysusers"
     yield f"  {layout.systemctl} daemon-reload"
-    yield f"  {layout.systemctl} enable --now quothd"
-    yield f"  {layout.systemctl} status quothd"
+    yield f"  {layout.systemctl} enable --now {service.name}"
+    yield f"  {layout.systemctl} status {service.name}"
     if user:
         yield "  loginctl enable-linger             so that it goes on when you log out"
