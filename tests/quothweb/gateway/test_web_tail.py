@@ -102,7 +102,7 @@ def test_a_stream_goes_on_through_a_restart_of_the_broker(
     start_broker: StartBroker, start_web: StartWeb
 ) -> None:
     broker = start_broker()
-    web = start_web(broker.url)
+    web = start_web(broker.url, timeout=1)
     with web.client() as http:
         http.post("/topics/t", content=b"one")
         with events(http, "/topics/t/records?after=0") as stream, socket(web, "/topics/t/tail") as other:

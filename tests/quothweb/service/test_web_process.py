@@ -68,19 +68,23 @@ def test_requests_in_progress_get_their_answers_at_the_end(
     assert web.wait() == 0
 
 
-def test_a_wrong_configuration_is_2_and_a_taken_port_3(broker: BrokerProcess, tmp_path: Path) -> None:
-    for settings, text in (
+def test_a_wrong_configuration_is_2_and_a_taken_port_3(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"host": "0.0.0.0"}, "other machines"),
         ({"port": 70_000}, "port is 0 to 65535"),
-        ({"tokens": tmp_path / "none.toml"}, "none.toml"),
-        ({"key_file": tmp_path / "none.key"}, "none.key"),
+        ({"tokens": str(tmp_path / "none.toml")}, "none.toml"),
+        ({"key_file": str(tmp_path / "none.key")}, "none.key"),
         ({"root_path": "quoth"}, "root_path"),
         ({"cors_origins": "*"}, "no origin"),
         ({"log_level": "loud"}, "log_level"),
-    ):
-        status, said = exit_status(**settings)
-        assert status == 2, settings
-        assert text in said
+    ]
+    for settings, text in wrong:
+        assert main.print_check(settings) == 2, settings
+        assert text in capfd.readouterr().err
+    status, said = exit_status(host="0.0.0.0")
+    assert (status, "other machines" in said) == (2, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         status, said = exit_status(port=taken.getsockname()[1])
     assert (status, "cannot listen on 127.0.0.1:" in said) == (3, True)
