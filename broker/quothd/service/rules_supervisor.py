@@ -83,7 +83,14 @@ class RulesSupervisor:
             self._thread.join(STOP_S)
 
     def _start(self, now: float) -> None:
-        command = [sys.executable, "-P", "-m", _MODULE, self._url, "--supervised"]
+        command = [
+            sys.executable,
+            "-I" if sys.flags.isolated else "-P",
+            "-m",
+            _MODULE,
+            self._url,
+            "--supervised",
+        ]
         if self._key is not None:
             command.append("--key-on-stdin")
         try:

@@ -74,7 +74,14 @@ class Scrubber:
     def _begin(self) -> bool:
         """Start a round; False if there is no process or no thread for it now."""
         directory, rate = str(self._config.dir), str(self._config.scrub_rate)
-        command = [sys.executable, "-P", "-m", "quothd.service.scrub_process", directory, rate]
+        command = [
+            sys.executable,
+            "-I" if sys.flags.isolated else "-P",
+            "-m",
+            "quothd.service.scrub_process",
+            directory,
+            rate,
+        ]
         try:
             self._process = subprocess.Popen(
                 command,

@@ -173,7 +173,12 @@ class Evaluator(Closeable):
             raise _closed()
         if self._process is not None:
             return
-        command = [sys.executable, "-P", "-m", "quothrules.evaluator.evaluator_process"]
+        command = [
+            sys.executable,
+            "-I" if sys.flags.isolated else "-P",
+            "-m",
+            "quothrules.evaluator.evaluator_process",
+        ]
         self._process = subprocess.Popen(
             [*command, str(self._rules.deadline), str(self._rule.fd)],
             pass_fds=(self._rule.fd,),
