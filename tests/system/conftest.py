@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kit.machine.machines import Base, Machine, Unbootable
+from kit.machine.packages import build
 from kit.machine.services import Service, readme_lines
 
 
@@ -17,6 +19,12 @@ def base() -> Base:
         return Base()
     except Unbootable as problem:
         pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def package(base: Base, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Debian package of this tree."""
+    return build(base, tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ PACKAGES = ("python3", "python3-venv", "systemd", "systemd-sysv")
 BOOT_S = 60.0
 RUN_S = 300.0
 """Far longer than any step takes, the installation included."""
+_NUMBERS = count()
 _TOOLS = ("debootstrap", "systemd-nspawn", "unshare", "setpriv", "nsenter")
 _BOOT = """
 cd "$1"
@@ -84,6 +86,7 @@ class Base:
             self.wheels = _made_once(
                 cache / f"wheels-{key}", lambda path: _download(self.python, wanted, path)
             )
+        self.suite = suite
         self.installed = cache / f"installed-{suite}-{key}"
 
     def keep(self, installed: Path) -> None:
@@ -93,9 +96,12 @@ class Base:
 
 
 def requirements() -> list[str]:
-    """Return the packages that pip needs to build and to install Quoth."""
+    """Return the packages that pip needs to build and to install Quoth, and quoth-web if it is there."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
-    return [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+    found = project["project"]
+    has_web = (PROJECT / "systemd" / "quoth-web.service").exists()
+    web = found["optional-dependencies"]["web"] if has_web else ()
+    return [*project["build-system"]["requires"], *found["dependencies"], *web]
 
 
 class Machine:
@@ -107,6 +113,7 @@ class Machine:
         for name in ("upper", "work", "root"):
             (directory / name).mkdir()
         (directory / "base").symlink_to(base.root)
+        name = f"quoth-test-{os.getpid()}-{next(_NUMBERS)}"
         if base.installed.exists():
             (directory / "installed").symlink_to(base.installed)
         else:
@@ -115,11 +122,11 @@ class Machine:
         self._console = (directory / "console").open("w+")
         self._process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "sh", "-c", _BOOT, "boot",
-             str(directory), f"quoth-test-{os.getpid()}",
+             str(directory), name,
              "systemd-nspawn", "--boot", "--quiet", "--register=no", "--keep-unit", "--notify-ready=yes",
              "--private-network", "--console=pipe", "--resolv-conf=off", "--timezone=off",
              "--link-journal=no",
-             f"--machine=quoth-test-{os.getpid()}", f"--directory={directory / 'root'}",
+             f"--machine={name}", f"--directory={directory / 'root'}",
              f"--bind-ro={PROJECT}:/src", f"--bind-ro={base.wheels}:/wheels"],
             stdin=subprocess.DEVNULL, stdout=self._console, stderr=self._console,
             env={**os.environ, **supervisor.environment()},
@@ -182,6 +189,11 @@ class Machine:
                 "PIP_FIND_LINKS": "/wheels",
             },
         )  # fmt: skip
+
+    def copy(self, source: Path, path: str) -> None:
+        """Copy a file of this system to a path in it."""
+        ended = self.run('cat > "$1"', path, stdin=source.read_bytes())
+        assert ended.status == 0, ended.err
 
     def outside(self, pid: int) -> int:
         """Return the number by which this system knows a process of the machine."""

@@ -42,10 +42,11 @@ def _lines(found: list[str]) -> list[str]:
 
 
 class Service:
-    """The unit quothd. is_stale: its files were restored after its start."""
+    """The unit quothd. interpreter: of its environment. is_stale: its files were restored after its start."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, interpreter: str = "/opt/quoth/bin/python") -> None:
         self.machine = machine
+        self.interpreter = interpreter
         self.is_stale = False
 
     def run(self, script: str, *arguments: str, stdin: bytes = b"") -> Ended:
@@ -59,7 +60,7 @@ class Service:
     def python(self, code: str, *arguments: str) -> Any:
         """Run a program in the environment of the service, and return its output, which is JSON."""
         ended = self.run(
-            'exec /opt/quoth/bin/python -W error -c "$@"', f"import json, sys, quoth\n{code}", *arguments
+            'exec "$@"', self.interpreter, "-W", "error", "-c", f"import json, sys, quoth\n{code}", *arguments
         )
         return json.loads(ended.out)
 

@@ -1,0 +1,35 @@
+"""Debian packages for a machine: of this tree, and of a release in tests/golden/releases."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+
+from kit.machine.machines import PROJECT, Base
+from kit.releases.releases import unpacked
+
+PACKAGE = PROJECT / "tools" / "package"
+
+
+def build(base: Base, folder: Path, *options: str) -> Path:
+    """Build the package quoth for the suite of a machine, without a network; returns its path."""
+    done = subprocess.run(
+        [PACKAGE, "--allow-dirty", "--suite", base.suite, *options, folder],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        env={**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(base.wheels)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return Path(next(line for line in done.stdout.splitlines() if "/quoth_" in line))
+
+
+def wheel_of(version: str, folder: Path) -> Path:
+    """Make a wheel of a release again out of its files."""
+    files = unpacked(version, folder / version)
+    path = folder / f"quoth-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(files.rglob("*")):
+            if file.is_file():
+                archive.write(file, file.relative_to(files))
+    return path
