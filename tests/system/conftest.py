@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kit.machine.machines import Base, Machine, Unbootable
-from kit.machine.packages import build
+from kit.releases.packages import build
 from kit.machine.services import Service, readme_lines
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from kit.deadlines import eventually
 from kit.machine.machines import Base, Machine, Unbootable, needs_machine
-from kit.machine.packages import build, wheel_of
+from kit.releases.packages import build, wheel_of
 from kit.machine.services import CONFIG, START_S, Service
 from quothwire import VERSION
 
