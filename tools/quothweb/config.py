@@ -136,8 +136,8 @@ class WebConfig:
     )
     connections_max: int = _limit(
         1_000,
-        "Connections at once; more get the status 503.",
-        "The usual limit of descriptors is 1,024; the unit has a higher one.",
+        "Requests in progress; more get the status 503. Twice as many connections may be open.",
+        "Each takes a descriptor and some memory; the unit has enough of them.",
     )
     streams_max: int = _limit(
         500,

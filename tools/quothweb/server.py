@@ -136,7 +136,7 @@ class WebServer(uvicorn.Server):
 def _uvicorn_config(app: FastAPI, config: WebConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=protocol_of(config.request_timeout),
+        http=protocol_of(config.request_timeout, 2 * config.connections_max),
         log_config=None,
         access_log=False,
         lifespan="on",

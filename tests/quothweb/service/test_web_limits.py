@@ -189,6 +189,18 @@ def test_requests_in_progress_are_limited(broker: BrokerProcess, start_web: Star
         eventually(lambda: http.get("/topics").status_code == 200, "there is room again")
 
 
+def test_idle_connections_are_limited(broker: BrokerProcess, start_web: StartWeb) -> None:
+    web = start_web(broker.url, connections_max=4)
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(raw(web))
+        eventually(lambda: _connections(web) == 8, "they are open")
+        with raw(web) as connection:
+            assert ended(connection).startswith(b"HTTP/1.1 503")
+    with web.client() as http:
+        eventually(lambda: http.get("/topics").status_code == 200, "there is room again")
+
+
 def test_one_token_does_not_take_all(
     broker: BrokerProcess, start_web: StartWeb, tmp_path: Any, topic: str
 ) -> None:

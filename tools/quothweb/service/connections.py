@@ -20,12 +20,18 @@ else:
 HEAD_BYTES_MAX = 64 * 1024
 """Bytes of the first line and the headers of a request."""
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 
 class TimedProtocol(HttpProtocol):
-    """One connection. seconds: for the head of a request, and for a client to take a part of an answer."""
+    """One connection.
+
+    seconds: for the head of a request, and for a client to take a part of an answer. open_max: connections of
+    the server; another one gets 503 and is closed.
+    """
 
     seconds = 30.0
+    open_max = 2_000
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -36,6 +42,10 @@ class TimedProtocol(HttpProtocol):
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request."""
         super().connection_made(transport)
+        if len(self.connections) > self.open_max:
+            transport.write(_TOO_MANY)
+            transport.close()
+            return
         self._start()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -46,6 +56,8 @@ class TimedProtocol(HttpProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take a part of a request; the timer runs until its head is complete."""
+        if self.transport.is_closing():
+            return
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete:
             self._start()
@@ -86,6 +98,6 @@ class TimedProtocol(HttpProtocol):
             self._timer = None
 
 
-def protocol_of(seconds: float) -> type[asyncio.Protocol]:
-    """Return the class of connections with this time limit."""
-    return type("LimitedProtocol", (TimedProtocol,), {"seconds": seconds})
+def protocol_of(seconds: float, open_max: int) -> type[asyncio.Protocol]:
+    """Return the class of connections with these limits."""
+    return type("LimitedProtocol", (TimedProtocol,), {"seconds": seconds, "open_max": open_max})
