@@ -22,7 +22,7 @@ from quothwire.errors import QuothError
 from quothwire.service import log_writer, sd_notify
 from quothwire.service.exit_status import ExitStatus
 
-NEEDED = ("fastapi", "uvicorn", "nicegui", "prometheus_client")
+NEEDED = ("fastapi", "uvicorn", "websockets", "nicegui", "prometheus_client")
 """Packages that only this command needs: the extra ``web``."""
 MISSING_TEXT = "the HTTP side needs packages that are not installed"
 MISSING_HINT = "pip install 'quoth[web]'"

@@ -25,7 +25,7 @@ from quothweb.access.token_file import TokenTable, read_tokens
 from quothweb.config import SCHEMA, WebConfig
 from quothweb.gateway.application import EXPOSED_HEADERS, PREFIX, gateway
 from quothweb.monitoring import endpoints
-from quothweb.service.connections import protocol_of
+from quothweb.service.connections import protocol_of, socket_protocol_of
 from quothweb.service.log_events import note
 from quothweb.service.middleware import Outermost
 from quothweb.services import WebServices
@@ -137,6 +137,7 @@ def _uvicorn_config(app: FastAPI, config: WebConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol_of(config.request_timeout, 2 * config.connections_max),
+        ws=socket_protocol_of(config.request_timeout),
         log_config=None,
         access_log=False,
         lifespan="on",

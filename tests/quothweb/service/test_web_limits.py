@@ -105,6 +105,21 @@ def test_a_client_that_reads_nothing_is_disconnected(
             assert http.get("/topics").status_code == 200
 
 
+def test_a_websocket_that_reads_nothing_is_disconnected(
+    strict: WebProcess, broker: BrokerProcess, topic: str
+) -> None:
+    with quoth.connect(broker.url) as client, raw(strict) as connection:
+        client.publish(topic, b"v")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+        key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+        connection.sendall(head(f"/api/v1/topics/{topic}/tail", "GET", *upgrade, key))
+        assert connection.recv(12) == b"HTTP/1.1 101"
+        for _ in range(20):
+            client.publish(topic, [bytes(1_000)] * 5_000)
+        eventually(lambda: not _connections(strict), "it is disconnected")
+
+
 def _connections(web: WebProcess) -> int:
     """Return the established connections to a server's port."""
     port = f":{int(web.url.rpartition(':')[2]):04X}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol
 else:
@@ -23,20 +25,52 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 
-class TimedProtocol(HttpProtocol):
-    """One connection.
-
-    seconds: for the head of a request, and for a client to take a part of an answer. open_max: connections of
-    the server; another one gets 503 and is closed.
-    """
+class WriteTimeout(asyncio.Protocol):
+    """A connection that is cut when its client reads nothing for so many `seconds`."""
 
     seconds = 30.0
+    transport: asyncio.Transport
+    _stalled: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """Give the client some time to read."""
+        if self._stalled is None:
+            loop = asyncio.get_running_loop()
+            self._stalled = loop.call_later(self.seconds, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        self._read()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._read()
+        super().connection_lost(exc)
+
+    def _read(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+
+class TimedSocket(WriteTimeout, WebSocketsSansIOProtocol):
+    """A connection of a WebSocket."""
+
+
+class TimedProtocol(WriteTimeout, HttpProtocol):
+    """A connection of HTTP.
+
+    seconds: for the head of a request, too. open_max: connections of the server; another one gets 503 and is
+    closed.
+    """
+
     open_max = 2_000
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._timer: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
         self._head_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
@@ -51,7 +85,6 @@ class TimedProtocol(HttpProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
         self._stop()
-        self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -70,20 +103,6 @@ class TimedProtocol(HttpProtocol):
         if self.cycle is not cycle or self.transport.is_closing() or self._is_upgraded():
             self._stop()
 
-    def pause_writing(self) -> None:
-        """Give the client some time to read."""
-        if self._stalled is None:
-            self._stalled = self.loop.call_later(self.seconds, self.transport.abort)
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        """Go on: the client has read."""
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-        if self.flow is not None:
-            super().resume_writing()
-
     def _is_upgraded(self) -> bool:
         return self.transport.get_protocol() is not self
 
@@ -99,5 +118,10 @@ class TimedProtocol(HttpProtocol):
 
 
 def protocol_of(seconds: float, open_max: int) -> type[asyncio.Protocol]:
-    """Return the class of connections with these limits."""
+    """Return the class of connections of HTTP with these limits."""
     return type("LimitedProtocol", (TimedProtocol,), {"seconds": seconds, "open_max": open_max})
+
+
+def socket_protocol_of(seconds: float) -> type[asyncio.Protocol]:
+    """Return the class of connections of WebSockets with this limit."""
+    return type("LimitedSocket", (TimedSocket,), {"seconds": seconds})
