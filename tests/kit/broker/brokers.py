@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kit.machine.daemons import DaemonProcess
+from kit.daemons import DaemonProcess
 from kit.machine.processes import python_of
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
+from kit.daemons import DaemonProcess
 from kit.deadlines import DEADLINE_S
-from kit.machine.daemons import DaemonProcess
 from kit.machine.processes import python_of
 
 NDJSON = "application/x-ndjson"

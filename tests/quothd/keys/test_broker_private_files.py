@@ -11,9 +11,9 @@ import pytest
 
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import Peers, refused
+from kit.daemons import options
 from kit.keys import KeyFiles
 from kit.machine.commands import Command
-from kit.machine.daemons import options
 from quothd import Broker
 from quothd.config.check import check
 from quothd.config.sources import load

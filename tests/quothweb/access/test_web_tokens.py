@@ -13,10 +13,10 @@ import pytest
 
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.daemons import DaemonProcess
 from kit.deadlines import eventually
 from kit.keys import RIGHTS, KeyFiles
 from kit.machine.commands import Command
-from kit.machine.daemons import DaemonProcess
 from kit.web.servers import TokenFile, WebProcess, code_of, events
 from quothweb.access.attempts import ATTEMPTS_MAX, WINDOW_S, WrongTokens
 from quothweb.access.sessions import COOKIE, Sessions
