@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kit.machine.machines import Base, Machine, Unbootable
-from kit.releases.packages import build
 from kit.machine.services import Service, readme_lines
+from kit.releases.packages import build
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ import pytest
 
 from kit.deadlines import eventually
 from kit.machine.machines import Base, Machine, Unbootable, needs_machine
-from kit.releases.packages import build, wheel_of
 from kit.machine.services import CONFIG, START_S, Service
+from kit.releases.packages import build, wheel_of
 from quothwire import VERSION
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
