@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kit.machine.machines import Base, Machine, Unbootable
 from kit.machine.services import Service, readme_lines
-from kit.releases.packages import build
+from kit.releases.packages import Packages, build, wheel_of
+
+FORMER = "0.1.0"
+"""The release before this one."""
+PRIVATE = "/usr/lib/quoth/bin/python3"
+"""The interpreter of the package."""
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +31,29 @@ def base() -> Base:
 def package(base: Base, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Debian package of this tree."""
     return build(base, tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="session")
+def packages(base: Base, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    """Build the packages of the first release."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("former", "again")]
+    wheel = str(wheel_of(FORMER, folders[0]))
+    with ThreadPoolExecutor() as threads:
+        former, again = threads.map(lambda folder: build(base, folder, "--wheel", wheel), folders)
+    return Packages(former, again, package)
+
+
+@pytest.fixture(scope="session")
+def debian(base: Base, packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A Debian with the files of the packages in /root, where the other tests have installed nothing."""
+    try:
+        machine = Machine(base, tmp_path_factory.mktemp("packaged"))
+    except Unbootable as problem:
+        pytest.skip(str(problem))
+    for name, path in packages._asdict().items():
+        machine.copy(path, f"/root/{name}.deb")
+    yield Service(machine, PRIVATE)
+    machine.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,60 +7,23 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from kit.deadlines import eventually
-from kit.machine.machines import Base, Machine, Unbootable, needs_machine
+from kit.machine.machines import needs_machine
 from kit.machine.services import CONFIG, START_S, Service
-from kit.releases.packages import build, wheel_of
+from kit.releases.packages import Packages
 from quothwire import VERSION
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
-FORMER = "0.1.0"
 INSTALL = "DEBIAN_FRONTEND=noninteractive dpkg --install --force-confold {} 2>&1"
 """What apt does with a package and a configuration that was changed, if no terminal asks."""
 INSTALL_CURRENT = INSTALL.format("/root/current.deb")
 CHANGE = """sed -i '/^worker_timeout/d' "$1"; sed -i '1i worker_timeout = 7.5' "$1" """
 """Changes the configuration."""
-PRIVATE = "/usr/lib/quoth/bin/python3"
 CLIENT = "/usr/local/client"
 """A copy of the environment, which an upgrade of the package does not change."""
-
-
-class Packages(NamedTuple):
-    """The paths of the packages on this system. again: the former one, built a second time."""
-
-    former: Path
-    again: Path
-    current: Path
-
-
-@pytest.fixture(scope="module")
-def packages(base: Base, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Packages:
-    """Build the packages of the first release."""
-    folders = [tmp_path_factory.mktemp(name) for name in ("former", "again")]
-    wheel = str(wheel_of(FORMER, folders[0]))
-    with ThreadPoolExecutor() as threads:
-        former, again = threads.map(lambda folder: build(base, folder, "--wheel", wheel), folders)
-    return Packages(former, again, package)
-
-
-@pytest.fixture(scope="module")
-def debian(base: Base, packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A Debian with the files of the packages in /root, where the other tests have installed nothing."""
-    try:
-        machine = Machine(base, tmp_path_factory.mktemp("packaged"))
-    except Unbootable as problem:
-        pytest.skip(str(problem))
-    for name, path in packages._asdict().items():
-        machine.copy(path, f"/root/{name}.deb")
-    yield Service(machine, PRIVATE)
-    machine.close()
 
 
 @pytest.fixture

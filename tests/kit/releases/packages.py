@@ -6,11 +6,20 @@ import os
 import subprocess
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 from kit.machine.machines import PROJECT, Base
 from kit.releases.releases import unpacked
 
 PACKAGE = PROJECT / "tools" / "package"
+
+
+class Packages(NamedTuple):
+    """The paths of the packages on this system. again: the former one, built a second time."""
+
+    former: Path
+    again: Path
+    current: Path
 
 
 def build(base: Base, folder: Path, *options: str) -> Path:
