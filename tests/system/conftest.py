@@ -40,7 +40,8 @@ def packages(base: Base, package: Path, tmp_path_factory: pytest.TempPathFactory
     wheel = str(wheel_of(FORMER, folders[0]))
     with ThreadPoolExecutor() as threads:
         former, again = threads.map(lambda folder: build(base, folder, "--wheel", wheel), folders)
-    return Packages(former, again, package)
+    (web,) = package.parent.glob("quoth-web_*.deb")
+    return Packages(former, again, package, web)
 
 
 @pytest.fixture(scope="session")

@@ -89,6 +89,30 @@ until quoth status --format json | grep '"scrub_rounds": [1-9]'; do sleep 0.1; d
     )
 
 
+GET = """
+from urllib.request import Request, urlopen
+
+url = "http://127.0.0.1:8080/api/v1/topics/web"
+urlopen(Request(url, data=b"by http", headers={"Content-Type": "application/octet-stream"})).read()
+print(json.dumps(urlopen("http://127.0.0.1:8080/readyz").status))
+"""
+
+
+def test_the_package_of_the_http_side_serves_and_goes_with_that_of_the_broker(installed: Service) -> None:
+    installed.run(INSTALL.format("/root/web.deb"))
+    state = installed.run("systemctl is-active quoth-web; systemctl is-enabled quoth-web").lines
+    assert state == ["active", "enabled"]
+    assert installed.python(GET) == 200
+    assert installed.values("web") == ["by http"]
+    assert b"--port N" in installed.run("zcat /usr/share/man/man8/quoth-web.8.gz").out
+    assert installed.machine.run("dpkg --remove quoth").status != 0, "it is needed"
+    installed.run("dpkg --purge quoth-web 2>&1")
+    assert installed.machine.run("systemctl is-active quoth-web").lines == ["inactive"]
+    left = installed.run("find /etc /usr -name 'quoth-web*' -not -path '*/quothcli/*'").lines
+    assert left == ["/usr/share/man/man1/quoth-web.1.gz"], "of the command `quoth web`"
+    installed.quoth("ping")
+
+
 LOAD = """
 import json, sys, quoth
 
@@ -170,7 +194,7 @@ def test_packages_of_the_same_files_are_the_same_bytes(packages: Packages) -> No
 @pytest.mark.skipif(shutil.which("lintian") is None, reason="there is no lintian: apt-get install lintian")
 def test_lintian_has_nothing_to_say_of_the_package(packages: Packages) -> None:
     done = subprocess.run(
-        ["lintian", "--fail-on", "error,warning", "--tag-display-limit", "0", packages.current],
+        ["lintian", "--fail-on=error,warning", "--tag-display-limit=0", packages.current],
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")

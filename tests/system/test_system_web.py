@@ -23,7 +23,7 @@ EXPOSURE_MAX = 2.0
 
 
 def curl(service: Service, *arguments: str) -> tuple[int, str]:
-    """Send a request by the curl of this system in the network of the machine; returns status and body."""
+    """Send a request by curl in the network of the machine; returns status and body."""
     done = subprocess.run(
         ["nsenter", "--target", str(service.machine.leader), "--net", "--", "curl", "--silent", "--show-error",
          "--max-time", "30", "--write-out", "\\n%{http_code}", *arguments],

@@ -1,1 +1,1 @@
-"""Releases of Quoth: their code, their data, and a client of any of them."""
+"""Releases of Quoth: their code, data and packages, and a client of any of them."""

@@ -20,10 +20,11 @@ class Packages(NamedTuple):
     former: Path
     again: Path
     current: Path
+    web: Path
 
 
 def build(base: Base, folder: Path, *options: str) -> Path:
-    """Build the package quoth for the suite of a machine, without a network; returns its path."""
+    """Build for the suite of a machine, without a network; returns the path of the package quoth."""
     done = subprocess.run(
         [PACKAGE, "--allow-dirty", "--suite", base.suite, *options, folder],
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
