@@ -25,8 +25,8 @@ EXPOSURE_MAX = 2.0
 def curl(service: Service, *arguments: str) -> tuple[int, str]:
     """Send a request by curl in the network of the machine; returns status and body."""
     done = subprocess.run(
-        ["nsenter", "--target", str(service.machine.leader), "--net", "--", "curl", "--silent", "--show-error",
-         "--max-time", "30", "--write-out", "\\n%{http_code}", *arguments],
+        ["nsenter", "--target", str(service.machine.leader), "--net", "--", "curl",
+         "--silent", "--show-error", "--max-time", "30", "--write-out", "\\n%{http_code}", *arguments],
         capture_output=True, text=True,
     )  # fmt: skip
     body, _, status = done.stdout.rpartition("\n")
