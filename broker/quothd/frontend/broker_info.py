@@ -72,10 +72,13 @@ class BrokerInfo:
         self._process_id = process_id
         self._clock = dispatcher.shared.clock
         self._began = self._clock.monotonic()
+        self._recovery_ms: int | None = None
 
     def tick(self, now: float) -> None:
         """Execute what is due."""
         self._disk.tick(now)
+        if self._recovery_ms is None and not self._dispatcher.scheduler.is_opening_all:
+            self._recovery_ms = round(1_000 * (now - self._began))
         self._dispatcher.registry.metrics.count_finished()
 
     def refuse(self, request: PendingRequest, problem: QuothError) -> Frames:
@@ -202,6 +205,7 @@ class BrokerInfo:
             "waits": len(dispatcher.pending_fetches),
             "unopened": len(dispatcher.scheduler.unopened),
             **dispatcher.registry.totals(),
+            **({} if self._recovery_ms is None else {"recovery_ms": self._recovery_ms}),
             **self._disk.gauges(dispatcher.config.disk_free_min),
             **self._scrubber.counters(),
             **self._rules.counters(),

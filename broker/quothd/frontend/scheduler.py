@@ -128,6 +128,11 @@ class Scheduler:
         """Open these topics one after the other: until then their retention is not known."""
         self.unopened = [*entries][::-1]
 
+    @property
+    def is_opening_all(self) -> bool:
+        """True until each topic has been opened once since the start."""
+        return bool(self.unopened) or self._is_opening_one
+
     def drain(self) -> None:
         """Open no topic that no client asks for."""
         self.unopened.clear()
@@ -204,10 +209,15 @@ class Scheduler:
         others = [one for one in candidates if not _is_new(one, now)]
         return [*new, *others[: max(0, entitled - leaving - len(new))]]
 
+    @property
+    def _is_opening_one(self) -> bool:
+        """True while a topic is on its way that no client asks for."""
+        return self._opening is not None and self._opening.state in (State.QUEUED, State.OPENING)
+
     def _open_next(self, now: float) -> None:
         """Open the next topic that has not been opened since the start."""
         while self.unopened and len(self.active) < self.workers_max:
-            if self._opening is not None and self._opening.state in (State.QUEUED, State.OPENING):
+            if self._is_opening_one:
                 return
             entry = self.unopened.pop()
             if entry.state is State.HIBERNATING and entry.info is None:

@@ -59,6 +59,8 @@ class BrokerCollector(Collector):
         yield build
         yield _single("uptime_seconds", "Time since the start of the broker.", metrics.uptime)
         yield _single("topics", "Topics.", metrics.topics)
+        if (active := metrics.counters.get("active")) is not None:
+            yield _single("topics_hibernating", "Topics without a thread.", metrics.topics - active)
         yield from _of_counters(metrics.counters)
         errors = CounterMetricFamily(f"{PREFIX}errors", "Refused requests by code.", labels=("code",))
         for code, number in sorted(metrics.errors.items()):

@@ -35,6 +35,9 @@ OF_BROKER = {
     "bytes_out": _counter("bytes_out", "Bytes of batches sent to readers and groups, of all topics."),
     "active": _gauge("topics_active", "Topics with a thread."),
     "unopened": _gauge("topics_unopened", "Topics that were not opened yet since the start."),
+    "recovery_ms": _gauge(
+        "recovery_seconds", "Time from the start of the broker until each topic had been opened once.", 1e-3
+    ),
     "waits": _gauge("waits", "Fetches that wait for records."),
     "syncs": _counter("fsyncs", "Fsyncs that topics asked for."),
     "threads": _gauge("threads", "Threads of the broker."),
