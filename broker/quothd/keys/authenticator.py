@@ -13,7 +13,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import count
 
 import zmq
 from zmq.utils import z85
@@ -110,6 +111,7 @@ class Authenticator:
         self._accepted: frozenset[str] = frozenset()
         self._thread: threading.Thread | None = None
         self._pipe: Socket | None = None
+        self._numbers = count()
         self.silent_key = ""
         self.beats = 0
 
@@ -120,17 +122,15 @@ class Authenticator:
     def start(self) -> None:
         """Start the thread. Raises zmq.ZMQError if the context has such a thread, or RuntimeError."""
         self.stop()
-        name = f"inproc://{_NAME}-{id(self)}-{self.beats}"
-        zap, pipe, other = self._context.socket(zmq.REP), *self._pair(name)
-        try:
-            zap.set(zmq.LINGER, 0)
+        with ExitStack() as opened:
+            zap, pipe, other = (self._socket(kind, opened) for kind in (zmq.REP, zmq.PAIR, zmq.PAIR))
+            name = f"inproc://{_NAME}-{id(self)}-{next(self._numbers)}"
+            pipe.bind(name)
+            other.connect(name)
             zap.bind(ENDPOINT)
             thread = threading.Thread(target=self._run, args=(zap, other), name=_NAME, daemon=True)
             thread.start()
-        except BaseException:
-            for socket in (zap, pipe, other):
-                socket.close()
-            raise
+            opened.pop_all()
         self._thread, self._pipe = thread, pipe
 
     @property
@@ -149,14 +149,12 @@ class Authenticator:
                 thread.join(STOP_S)
             pipe.close()
 
-    def _pair(self, name: str) -> tuple[Socket, Socket]:
-        """Return two connected sockets."""
-        one, other = self._context.socket(zmq.PAIR), self._context.socket(zmq.PAIR)
-        for socket in (one, other):
-            socket.set(zmq.LINGER, 0)
-        one.bind(name)
-        other.connect(name)
-        return one, other
+    def _socket(self, kind: int, opened: ExitStack) -> Socket:
+        """Open a socket, which the stack closes."""
+        socket: Socket = self._context.socket(kind)
+        opened.callback(socket.close)
+        socket.set(zmq.LINGER, 0)
+        return socket
 
     # -- the thread -----------------------------------------------------------------------------------------
 

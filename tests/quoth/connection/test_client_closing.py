@@ -51,6 +51,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "roll": lambda client: client.roll("t"),
     "hello": lambda client: client.hello(),
     "status": lambda client: client.status(),
+    "metrics": lambda client: client.metrics(),
     "ping": lambda client: client.ping(),
 }
 WITHOUT_A_REQUEST = ("subscribe", "run", "stop")
