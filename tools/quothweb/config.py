@@ -91,6 +91,11 @@ class WebConfig:
         "With it each request needs a token. A reload replaces it as a whole.",
         live=True,
     )
+    dashboard: bool = _access(
+        True,
+        "Serve the pages of the dashboard below /.",
+        "A person sees what happens without another program; without pages the server needs 60 MB less.",
+    )
     session_max_age: Span = _access(
         12 * 3_600.0,
         "Time after which a person who has logged in does so again.",

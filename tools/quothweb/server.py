@@ -20,6 +20,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 
 from quothweb.access.token_file import TokenTable, read_tokens
 from quothweb.config import SCHEMA, WebConfig
@@ -45,14 +46,14 @@ WEBSOCKET_BYTES_MAX = 64 * 1024
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def make_app(config: WebConfig, tokens: TokenTable | None = None) -> FastAPI:
+def make_app(found: Sourced[WebConfig]) -> FastAPI:
     """Make the application of a configuration; `services_of` finds its parts for a request.
 
-    tokens: those of the file, None to read it if the configuration names one. Raises ``bad_setting``.
+    Raises ``bad_setting`` for a wrong tokens file.
     """
-    if tokens is None and config.tokens:
-        tokens = read_tokens(Path(config.tokens))
-    services = WebServices(config, tokens)
+    config = found.config
+    services = WebServices(found, read_tokens(Path(config.tokens)) if config.tokens else None)
+    pages, page_routes = _pages(services)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -60,7 +61,8 @@ def make_app(config: WebConfig, tokens: TokenTable | None = None) -> FastAPI:
             asyncio.create_task(services.brokers.close_idle_for_ever()),
             asyncio.create_task(services.observer.run()),
         ]
-        yield
+        async with pages:
+            yield
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -71,7 +73,7 @@ def make_app(config: WebConfig, tokens: TokenTable | None = None) -> FastAPI:
     )
     app.state.services = services
     app.mount(PREFIX, gateway(config))
-    app.router.routes.extend(endpoints.routes())
+    app.router.routes.extend([*endpoints.routes(), *page_routes])
     if config.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -82,6 +84,18 @@ def make_app(config: WebConfig, tokens: TokenTable | None = None) -> FastAPI:
         )
     app.add_middleware(Outermost, services=services)
     return app
+
+
+def _pages(
+    services: WebServices,
+) -> tuple[contextlib.AbstractAsyncContextManager[object], list[BaseRoute]]:
+    """Return the lifespan and the routes of the dashboard, which is loaded only if it is served."""
+    if not services.config.dashboard:
+        return contextlib.nullcontext(), []
+    from quothweb.dashboard.application import pages_of
+
+    app, routes = pages_of(services)
+    return app.router.lifespan_context(app), routes
 
 
 class WebServer(uvicorn.Server):
@@ -174,10 +188,11 @@ class WebProcess:
     def run(self) -> int:
         """Serve until a signal or a failure; returns the exit status."""
         try:
-            self._config = config = self._configuration().config
+            found = self._configuration()
+            self._config = config = found.config
             if config.key_file:
                 read_key(config.key_file)
-            app = make_app(config)
+            app = make_app(found)
         except QuothError as problem:
             note("refused", problem=problem)
             return ExitStatus.WRONG
@@ -206,8 +221,8 @@ class WebProcess:
         """Read the configuration and the tokens again. A wrong one changes nothing."""
         self._notifier.reloading()
         try:
-            found = self._configuration().config
-            tokens = read_tokens(Path(found.tokens)) if found.tokens else None
+            found = self._configuration()
+            tokens = read_tokens(Path(found.config.tokens)) if found.config.tokens else None
             if (tokens is None) != (self._server.services.access.tokens is None):
                 text = "tokens was added to the configuration, or removed"
                 raise QuothError("bad_setting", text, "restart quoth-web")
@@ -217,8 +232,10 @@ class WebProcess:
             self._apply(found, tokens)
         self._notifier.ready()
 
-    def _apply(self, found: WebConfig, tokens: TokenTable | None) -> None:
+    def _apply(self, reloaded: Sourced[WebConfig], tokens: TokenTable | None) -> None:
+        found = reloaded.config
         revoked = self._server.services.replace_tokens(tokens)
+        self._server.services.origins = reloaded.origins
         changed = SCHEMA.differing(self._config, found)
         fixed = [name for name in changed if not SCHEMA.keys[name].live]
         note("reloaded", file=self._file or "none", changed=changed)

@@ -17,6 +17,7 @@ from quothweb.config import WebConfig
 from quothweb.monitoring.observer import BrokerObserver
 from quothweb.problems import HttpProblem
 from quothweb.streams import Streams
+from quothwire.config.sources import Sourced
 
 
 class WebServices:
@@ -25,14 +26,16 @@ class WebServices:
     Belongs to the event loop. `services_of` finds it for a request.
     """
 
-    def __init__(self, config: WebConfig, tokens: TokenTable | None) -> None:
-        self.config = config
+    def __init__(self, found: Sourced[WebConfig], tokens: TokenTable | None) -> None:
+        self.config = config = found.config
+        self.origins = found.origins
+        """Where the values of the configuration come from, by the key; the others are defaults."""
         self.access = TokenAuthentication(tokens, config)
         self.brokers = BrokerClients(config)
         self.streams = Streams(config.streams_max)
         self.body_bytes = 0
         """Bytes of the bodies of all requests in progress."""
-        self.operators = Operators(self.access, self.brokers)
+        self.operators = Operators(self.access, self.brokers, lambda: self.observer.failure)
         self.observer = BrokerObserver(self.own_client, config.poll_interval)
         self._requests: Counter[str] = Counter()
 

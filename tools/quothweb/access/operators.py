@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from starlette.requests import HTTPConnection
 
@@ -10,6 +11,7 @@ from quoth.core.calls import ask
 from quothweb.access.authentication import Principal, TokenAuthentication
 from quothweb.brokers import BrokerClients
 from quothweb.problems import HttpProblem
+from quothwire.errors import QuothError
 from quothwire.protocol.messages import GetStatus, Status
 
 TRUSTED_S = 30.0
@@ -17,10 +19,17 @@ TRUSTED_S = 30.0
 
 
 class Operators:
-    """Remembers for a while which principals are operators. Belongs to the event loop."""
+    """Remembers for a while which principals are operators. Belongs to the event loop.
 
-    def __init__(self, access: TokenAuthentication, brokers: BrokerClients) -> None:
+    failure: returns the reason why the broker cannot be asked now, None if it can. A known operator stays
+    one while the broker is away, and no request waits for it.
+    """
+
+    def __init__(
+        self, access: TokenAuthentication, brokers: BrokerClients, failure: Callable[[], QuothError | None]
+    ) -> None:
         self._access = access
+        self._failure = failure
         self._brokers = brokers
         self._known: dict[Principal, float] = {}
 
@@ -32,6 +41,10 @@ class Operators:
         now = time.monotonic()
         if now - self._known.get(principal, -TRUSTED_S) < TRUSTED_S:
             return principal
+        if (failure := self._failure()) is not None:
+            if principal in self._known:
+                return principal
+            raise failure
         async with self._brokers.client_of(principal) as client:
             found = await client.execute(ask(Status, GetStatus(limit=0), timeout=client.timeout))
         if not found.counters:

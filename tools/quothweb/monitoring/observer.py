@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
@@ -94,6 +94,13 @@ class BrokerObserver:
     def names(self) -> list[str]:
         """Return the names of all topics in order."""
         return sorted(self.topics)
+
+    def lagging_groups(self) -> Iterator[tuple[str, Row]]:
+        """Yield the groups that have records to finish, each with the name of its topic."""
+        for name in self._lagging:
+            for group in self.topics[name].get("groups", ()):
+                if group["lag"]:
+                    yield name, group
 
     async def run(self) -> None:
         """Observe for ever."""

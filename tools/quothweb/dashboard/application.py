@@ -1,0 +1,66 @@
+"""The application of the pages: NiceGUI, its guard, the login and the files of the style."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from nicegui import core, ui
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from quothweb.dashboard.guard import PageGuard
+from quothweb.dashboard.login import login, logout
+from quothweb.dashboard.markup import ASSETS
+from quothweb.dashboard.overview import overview
+from quothweb.dashboard.pages import DashboardPage, register
+from quothweb.dashboard.topics.topic_list import topic_list
+from quothweb.services import WebServices
+from quothwire import VERSION
+
+PAGES = (
+    DashboardPage("/", "Overview", "", overview),
+    DashboardPage("/topics", "Topics", "topics", topic_list),
+)
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
+    '<rect width="32" height="32" rx="7" fill="#0a58b0"/>'
+    '<path d="M8 10h16M8 16h16M8 22h10" stroke="#fff" stroke-width="3" stroke-linecap="round"/></svg>'
+)
+RECONNECT_S = 10.0
+"""Time in which a page may connect again and goes on as it was."""
+HISTORY = 100
+"""Messages that are kept for a page that connects again."""
+
+
+def pages_of(services: WebServices) -> tuple[FastAPI, list[BaseRoute]]:
+    """Make the application of all pages, whose lifespan is to be entered, and its routes."""
+    root = services.config.root_path
+    for page in PAGES:
+        register(page)
+    ui.add_head_html(
+        f'<link rel="stylesheet" href="{root}/assets/dashboard.css?{VERSION}">'
+        f'<script src="{root}/assets/dashboard.js?{VERSION}"></script>',
+        shared=True,
+    )
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    ui.run_with(
+        app,
+        title="Quoth",
+        favicon=ICON,
+        dark=None,
+        language="en-US",
+        tailwind=False,
+        show_welcome_message=False,
+        binding_refresh_interval=None,
+        reconnect_timeout=RECONNECT_S,
+        message_history_length=HISTORY,
+        gzip_middleware_factory=None,
+    )
+    core.app.config.socket_io_js_transports = ["websocket"]
+    core.sio.eio.transports = ["websocket"]  # what polls sends no origin that could be checked
+    routes: list[BaseRoute] = [
+        Route("/login", login, methods=["GET", "POST"]),
+        Route("/logout", logout, methods=["POST"]),
+        Mount("/assets", StaticFiles(directory=ASSETS)),
+        Mount("", PageGuard(app, services)),
+    ]
+    return app, routes

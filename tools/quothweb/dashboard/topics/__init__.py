@@ -1,0 +1,1 @@
+"""The pages of topics: the list of them, and one with its figures, groups and settings."""
