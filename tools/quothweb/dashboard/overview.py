@@ -7,7 +7,7 @@ from heapq import nlargest
 from quoth.monitoring.alarms import KINDS, Severity, lag_seconds
 from quothweb.dashboard import figures
 from quothweb.dashboard.markup import section, tag
-from quothweb.dashboard.tables import TableColumn, DataTable, LineChart, TableRow
+from quothweb.dashboard.tables import DataRow, DataTable, LineChart, TableColumn
 from quothweb.dashboard.view import PageView
 
 SHOWN = 8
@@ -141,7 +141,7 @@ def _busiest(view: PageView) -> None:
             SHOWN, view.observer.rates.items(), key=lambda row: row[1].bytes_in + row[1].bytes_out
         )
         table.show(
-            TableRow(
+            DataRow(
                 name,
                 (
                     {"text": name, "href": view.topic_url(name)},
@@ -169,7 +169,7 @@ def _lagging(view: PageView) -> None:
     def refresh() -> None:
         rows = ((lag_seconds(group, view.now), name, group) for name, group in view.observer.lagging_groups())
         table.show(
-            TableRow(
+            DataRow(
                 f"{name}/{group['group']}",
                 (
                     {"text": group["group"], "href": view.topic_url(name, "group", group["group"])},

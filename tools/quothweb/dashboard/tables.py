@@ -25,7 +25,7 @@ class TableColumn(NamedTuple):
     kind: str = ""
 
 
-class TableRow(NamedTuple):
+class DataRow(NamedTuple):
     """A row of a table. cells: a text each, or a map of text, href, tone, note and buttons."""
 
     key: str
@@ -43,7 +43,7 @@ class DataTable(Element, component=ASSETS / "data_table.js"):
         self.props["empty"] = empty
         self.props["rows"] = []
 
-    def show(self, rows: Iterable[TableRow], *, sort: str = "", descending: bool = False) -> DataTable:
+    def show(self, rows: Iterable[DataRow], *, sort: str = "", descending: bool = False) -> DataTable:
         """Show other rows. Does nothing if they are the same."""
         shown = {"rows": [row._asdict() for row in rows], "sort": sort, "descending": descending}
         for name, value in shown.items():

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from quothweb.dashboard import figures
 from quothweb.dashboard.markup import tag
-from quothweb.dashboard.tables import TableColumn, DataTable, TableRow
+from quothweb.dashboard.tables import DataRow, DataTable, TableColumn
 from quothweb.dashboard.topics.topic_order import COLUMNS, DESCENDING, TopicOrders, worst_lag
 from quothweb.dashboard.view import PageView
 from quothweb.monitoring.observer import BrokerObserver
@@ -120,12 +120,12 @@ class TopicTable:
         listing = "" if observer.is_complete or observer.failure else " so far, the list is being read"
         self._count.set_text(f"{len(names):,} topics{listing}")
 
-    def _row(self, name: str, row: Mapping[str, Any]) -> TableRow:
+    def _row(self, name: str, row: Mapping[str, Any]) -> DataRow:
         now, view = self._view.now, self._view
         rates = view.observer.rates.get(name)
         groups = row.get("groups", ())
         state, tone = state_of(row)
-        return TableRow(
+        return DataRow(
             name,
             (
                 {"text": name, "href": view.topic_url(name)},
