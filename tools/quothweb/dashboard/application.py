@@ -12,13 +12,21 @@ from quothweb.dashboard.login import login, logout
 from quothweb.dashboard.markup import ASSETS
 from quothweb.dashboard.overview import overview
 from quothweb.dashboard.pages import DashboardPage, register
+from quothweb.dashboard.records.live_tail import live_tail
+from quothweb.dashboard.records.record_browser import record_browser
+from quothweb.dashboard.records.record_search import record_search
 from quothweb.dashboard.topics.topic_list import topic_list
+from quothweb.dashboard.topics.topic_page import topic_page
 from quothweb.services import WebServices
 from quothwire import VERSION
 
 PAGES = (
     DashboardPage("/", "Overview", "", overview),
     DashboardPage("/topics", "Topics", "topics", topic_list),
+    DashboardPage("/topic/{topic}", "Topic {topic}", "topics", topic_page),
+    DashboardPage("/topic/{topic}/records", "Records of {topic}", "topics", record_browser),
+    DashboardPage("/topic/{topic}/tail", "Tail of {topic}", "topics", live_tail),
+    DashboardPage("/topic/{topic}/search", "Search {topic}", "topics", record_search),
 )
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'

@@ -40,6 +40,11 @@ def time(pointer: int) -> str:
     return time_text(pointer) if pointer else NONE
 
 
+def second(pointer: int) -> str:
+    """Format a time to the second, ``2026-01-02 03:04:05``; none for 0."""
+    return time_text(pointer)[:19].replace("T", " ") if pointer else NONE
+
+
 def latency(seconds: float | None) -> str:
     """Format a duration of a request by three digits."""
     return NONE if seconds is None else format_span(round(seconds, 6), short=True, rough=True)

@@ -7,7 +7,7 @@ from heapq import nlargest
 from quoth.monitoring.alarms import KINDS, Severity, lag_seconds
 from quothweb.dashboard import figures
 from quothweb.dashboard.markup import section, tag
-from quothweb.dashboard.tables import DataRow, DataTable, LineChart, TableColumn
+from quothweb.dashboard.tables import BYTES, LATENCY, RECORDS, DataRow, DataTable, LineChart, TableColumn
 from quothweb.dashboard.view import PageView
 
 SHOWN = 8
@@ -69,11 +69,11 @@ def _cards(view: PageView) -> None:
         of_disk = f"free of {figures.size(total)}, {level}"
         disk.show(figures.size(free), of_disk, tone, 1 - free / total if total else None)
         used, limit = counters.get("memory_used", 0), counters.get("memory_max", 0)
-        of_memory = f"of {figures.size(limit)} (memory_max)" if limit else "no limit"
+        of_memory = f"of {figures.size(limit)} at most" if limit else "no limit"
         memory.show(figures.size(used), of_memory, share=used / limit if limit else None)
         opened, most = counters.get("connections", 0), counters.get("connections_max", 0)
         share = opened / most if most else None
-        connections.show(figures.count(opened), f"of {most:,} (connections_max)" if most else "", share=share)
+        connections.show(figures.count(opened), f"of {most:,} at most" if most else "", share=share)
         topics.show(figures.count(metrics.topics), f"{counters.get('active', 0):,} active")
         rows = [(lag_seconds(group, view.now), name, group) for name, group in view.observer.lagging_groups()]
         seconds, name, group = max(rows, key=lambda row: row[0], default=(0.0, "", {"group": ""}))
@@ -89,13 +89,9 @@ def _charts(view: PageView) -> None:
 
     def refresh() -> None:
         samples = [*view.observer.history.broker]
-        records.show(
-            samples, {"in": lambda one: one.rates.records_in, "out": lambda one: one.rates.records_out}
-        )
-        size.show(samples, {"in": lambda one: one.rates.bytes_in, "out": lambda one: one.rates.bytes_out})
-        latency.show(
-            samples, {"median": lambda one: one.publish_p50, "99th percentile": lambda one: one.publish_p99}
-        )
+        records.show(samples, RECORDS)
+        size.show(samples, BYTES)
+        latency.show(samples, LATENCY)
 
     view.live(refresh)
 

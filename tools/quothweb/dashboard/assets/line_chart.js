@@ -74,6 +74,9 @@ export default {
     x(at) {
       return 100 - (100 * (this.last - this.times[at])) / (this.span * 1e6);
     },
+    back(seconds) {
+      return seconds < 60 ? `${seconds} s` : `${seconds / 60} min`;
+    },
     text(value) {
       return shown(value, this.unit);
     },
@@ -118,7 +121,7 @@ export default {
         </div>
       </div>
       <div class="times" aria-hidden="true">
-        <span>−{{ span / 60 }} min</span><span>−{{ span / 120 }} min</span><span>now</span>
+        <span>−{{ back(span) }}</span><span>−{{ back(span / 2) }}</span><span>now</span>
       </div>
     </figure>`,
 };
