@@ -13,8 +13,8 @@ from kit.client.records import values
 from kit.deadlines import eventually
 from kit.machine.commands import Command
 from quoth import Client
-from quothcli.groups.letters import HANDLED, LettersLeft
-from quothcli.groups.redelivery import CHUNK
+from quoth.groups.letters.dead_letters import HANDLED, LettersLeft
+from quoth.groups.letters.letter_retry import CHUNK
 from quothwire import batch
 from quothwire import pointer as pointers
 
@@ -135,15 +135,15 @@ def test_record_is_stored_once_however_often_its_letter_is_retried(
 
 OTHER_RETRY = """
 from quothcli.application import run
-from quothcli.groups import redelivery
-retry = redelivery.Redelivery.retry
+from quothcli.groups import letters as letter_box
+retry = letter_box.Redelivery.retry
 
 def retry_after_another_command(self, letters):
-    redelivery.Redelivery.retry = retry
+    letter_box.Redelivery.retry = retry
     assert run(["group", "dead", "retry", TOPIC, "g", "--all"]) == 0
     retry(self, letters)
 
-redelivery.Redelivery.retry = retry_after_another_command
+letter_box.Redelivery.retry = retry_after_another_command
 """
 """Another command retries all letters once this one has listed the first of them."""
 

@@ -23,7 +23,8 @@ from quothcli.printing.text import bytes_text, counted, printable, shown
 from quothwire.pointer import time_text
 
 if TYPE_CHECKING:
-    from quothcli.groups.letters import LetterBox, StoredLetter
+    from quoth.groups.letters.dead_letters import StoredLetter
+    from quothcli.groups.letters import LetterBox
 
 
 _Pointers = Annotated[
@@ -106,7 +107,8 @@ def retry(
     acknowledges it; `quoth group seek` moves that back to see letters again that are done. One that is
     retried then is stored again, unless it is among the last 64.
     """
-    from quothcli.groups.redelivery import CHUNK, Redelivery
+    from quoth.groups.letters.letter_retry import CHUNK
+    from quothcli.groups.letters import Redelivery
 
     gaps = GapReporter()
     with _box(session, topic, name, gaps) as box, progress("retrying", counts=True) as advance:

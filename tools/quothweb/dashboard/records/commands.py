@@ -1,4 +1,4 @@
-"""What a page shows as a command, and as Python: the same records for a terminal and for a program."""
+"""Commands and programs that do what a page shows: the same records for a terminal and for a script."""
 
 from __future__ import annotations
 

@@ -10,17 +10,17 @@ been retried by another command meanwhile: then it is not left, and is skipped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from xxhash import xxh3_64_intdigest
 
-from quoth import Ack, Message
 from quoth.columns import columns
+from quoth.core import calls
 from quoth.core.options import deadline_in
 from quoth.core.request_state import ClientCall, RequestState
-from quothcli.cli.exit_status import Refused
-from quothcli.groups.letters import LetterBox, LettersLeft, StoredLetter
+from quoth.groups.letters.dead_letters import DeadLetters, LetterProblem, LettersLeft, StoredLetter
+from quoth.message import Ack, Message
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import Conflict, Damaged, NotFound
@@ -56,40 +56,42 @@ class RetryCounts:
         self.last = max(self.last, ack.last)
 
 
-class Redelivery:
+class LetterRetry:
     """Publishes the records of letters again, in the topic that they come from."""
 
-    def __init__(self, box: LetterBox) -> None:
+    def __init__(self, letters: DeadLetters) -> None:
         self.counts = RetryCounts()
-        self._client = box.client
-        self._box = box
+        self._client = letters.client
+        self._letters = letters
+        self._log = 0
+        """The identity of the log of the letters, whose topic is there once there is a letter."""
         self._left: LettersLeft | None = None
         """The letters that were left when one was not taken."""
 
-    def retry(self, letters: list[StoredLetter]) -> None:
-        """Publish at most `CHUNK` records, and finish their letters once the last one is synced."""
+    def publish(self, letters: Sequence[StoredLetter]) -> ClientCall[None]:
+        """Publish the records of at most `CHUNK` letters; the last one is synced.
+
+        `DeadLetters.finish` is to follow.
+        """
         for letter in letters:
             durability = "synced" if letter is letters[-1] else ""
-            if self._is_left(letter) and (ack := self._client._run(self._publish(letter, durability))):
+            ack = (yield from self._publish(letter, durability)) if self._is_left(letter) else None
+            if ack is not None:
                 self.counts.add(ack)
             else:
                 self.counts.handled += 1
-        self._box.finish(letters)
 
     def _is_left(self, letter: StoredLetter) -> bool:
         return self._left is None or self._left.has(letter.pointer)
 
-    @cached_property
-    def _log(self) -> int:
-        """The identity of the log of the letters, whose topic is there once there is a letter."""
-        return self._client.topic(self._box.letters).log
-
     def _publish(self, letter: StoredLetter, durability: str) -> ClientCall[Ack | None]:
         """Publish the record of a letter; return None if it turns out that the letter is not left."""
-        topic, message = self._box.topic, letter.message
+        topic, message = self._letters.topic, letter.message
+        if not self._log:
+            self._log = (yield from calls.topic(self._client, self._letters.letters)).log
         headers = letter.headers
         if not (message.value or message.key or headers):
-            message = self._whole(letter)
+            message = yield from self._whole(letter)
             headers = dict(message.headers)
         taken = columns(message.value, message.key, headers or None)
         deadline = deadline_in(self._client.timeout)
@@ -106,25 +108,27 @@ class Redelivery:
                 if problem.code not in _NOT_TAKEN:
                     raise
                 if number == 0:
-                    self._left = self._box.left()
+                    self._left = yield from self._letters.left()
                     if not self._is_left(letter):
                         return None
             else:
                 assert isinstance(reply, Published)
                 return Ack.of(reply)
         text = f"the letter {letter.pointer} is older than those that were retried {SERIES_MAX:,} times"
-        raise Refused("not_retried", text, "`quoth group dead show` prints it, `quoth pub` publishes it")
+        raise LetterProblem(
+            "not_retried", text, "`quoth group dead show` prints it, `quoth pub` publishes it"
+        )
 
     def _producer(self, number: int) -> int:
-        box = self._box
-        named = f"retry {self._log:016x} {box.topic}/{box.group} {number}"
+        letters = self._letters
+        named = f"retry {self._log:016x} {letters.topic}/{letters.group} {number}"
         return xxh3_64_intdigest(named.encode()) or 1
 
-    def _whole(self, letter: StoredLetter) -> Message:
+    def _whole(self, letter: StoredLetter) -> ClientCall[Message]:
         """Read the record of a letter without content: it was empty, too large for a letter, or damaged."""
         try:
-            return self._client.get(self._box.topic, letter.original)
+            return (yield from calls.get(self._client, self._letters.topic, letter.original))
         except (Damaged, NotFound):
             text = f"the letter {letter.pointer} has no content, and its record cannot be read any more"
             hint = "`quoth group dead drop` lets the others be retried"
-            raise Refused("not_retried", text, hint) from None
+            raise LetterProblem("not_retried", text, hint) from None

@@ -1,0 +1,1 @@
+"""Dead letters of consumer groups: found, retried and dropped, by commands and by pages."""
