@@ -7,6 +7,8 @@ from nicegui import core, ui
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from quothweb.dashboard.groups.group_list import group_list
+from quothweb.dashboard.groups.group_page import group_page
 from quothweb.dashboard.guard import PageGuard
 from quothweb.dashboard.login import login, logout
 from quothweb.dashboard.markup import ASSETS
@@ -26,6 +28,8 @@ PAGES = (
     DashboardPage("/topic/{topic}", "Topic {topic}", "topics", topic_page),
     DashboardPage("/topic/{topic}/records", "Records of {topic}", "topics", record_browser),
     DashboardPage("/topic/{topic}/tail", "Tail of {topic}", "topics", live_tail),
+    DashboardPage("/topic/{topic}/group/{group}", "Group {group} of {topic}", "groups", group_page),
+    DashboardPage("/groups", "Groups", "groups", group_list),
     DashboardPage("/topic/{topic}/search", "Search {topic}", "topics", record_search),
 )
 ICON = (

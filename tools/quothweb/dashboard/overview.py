@@ -7,8 +7,9 @@ from heapq import nlargest
 from quoth.monitoring.alarms import KINDS, Severity, lag_seconds
 from quothweb.dashboard import figures
 from quothweb.dashboard.markup import section, tag
-from quothweb.dashboard.tables import BYTES, LATENCY, RECORDS, DataRow, DataTable, LineChart, TableColumn
 from quothweb.dashboard.view import PageView
+from quothweb.dashboard.widgets.data_table import DataRow, DataTable, TableColumn
+from quothweb.dashboard.widgets.line_chart import BYTES, LATENCY, RECORDS, LineChart
 
 SHOWN = 8
 ALARMS_SHOWN = 20

@@ -76,14 +76,14 @@ class PageView:
         refresh()
         self._refreshers.append(refresh)
 
-    def refresh(self) -> None:
-        """Refresh what has changed since the last time."""
+    def refresh(self, *, anew: bool = False) -> None:
+        """Refresh what has changed since the last time. anew: all of it."""
         state = (
             self.observer.rounds,
             self.observer.failure,
             int(self.observer.age) if self.observer.failure else 0,
         )
-        if state != self._shown:
+        if anew or state != self._shown:
             self._shown = state
             for refresh in self._refreshers:
                 refresh()

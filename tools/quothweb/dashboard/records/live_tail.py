@@ -19,9 +19,9 @@ from quothweb.dashboard.markup import banner, tag
 from quothweb.dashboard.records.commands import command, copy_buttons, program, topic_words
 from quothweb.dashboard.records.record_detail import RecordDetail
 from quothweb.dashboard.records.record_table import HIDDEN, RecordTable
-from quothweb.dashboard.tables import DataRow
 from quothweb.dashboard.topics.topic_head import topic_head
 from quothweb.dashboard.view import PageView
+from quothweb.dashboard.widgets.data_table import DataRow
 from quothwire.errors import QuothError
 
 ROWS_MAX = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quoth.message import Gap, Message
 from quothweb.dashboard import figures
 from quothweb.dashboard.records.record_text import headers_preview, preview
-from quothweb.dashboard.tables import Cell, DataRow, DataTable, TableColumn
+from quothweb.dashboard.widgets.data_table import Cell, DataRow, DataTable, TableColumn
 
 WHOLE = (
     TableColumn("time", "Time (UTC)"),

@@ -8,11 +8,14 @@ from starlette.responses import RedirectResponse, Response
 
 from quoth.monitoring.alarms import lag_seconds
 from quothweb.dashboard import figures
+from quothweb.dashboard.groups.group_list import state_cell
 from quothweb.dashboard.markup import banner, facts, section, tag
 from quothweb.dashboard.records.commands import command, copy_buttons, program, topic_words
-from quothweb.dashboard.tables import BYTES, LATENCY, RECORDS, DataRow, DataTable, LineChart, TableColumn
+from quothweb.dashboard.records.record_text import printable
 from quothweb.dashboard.topics.topic_head import topic_head
 from quothweb.dashboard.view import PageView
+from quothweb.dashboard.widgets.data_table import DataRow, DataTable, TableColumn
+from quothweb.dashboard.widgets.line_chart import BYTES, LATENCY, RECORDS, LineChart
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import TopicInfo
 from quothwire.text.quantity import format_size, format_span
@@ -124,26 +127,22 @@ def _groups(view: PageView, topic: str) -> None:
             DataRow(
                 group["group"],
                 (
-                    {"text": group["group"], "href": view.topic_url(topic, "group", group["group"])},
+                    {
+                        "text": printable(group["group"]),
+                        "href": view.topic_url(topic, "group", group["group"]),
+                    },
                     group["mode"],
                     figures.count(group["lag"]),
                     figures.span(lag_seconds(group, view.now)),
                     figures.count(group["in_flight"]),
                     figures.count(group["dead"]),
-                    group_state(group),
+                    state_cell(group),
                 ),
             )
             for group in groups
         )
 
     view.live(refresh)
-
-
-def group_state(group: dict[str, Any]) -> dict[str, str]:
-    """Return the state of a group in a word, as a cell."""
-    if group.get("problem"):
-        return {"text": "problem", "tone": "critical", "note": str(group["problem"])}
-    return {"text": "paused", "tone": "warning"} if group.get("paused") else {"text": "runs", "tone": "good"}
 
 
 def _settings(info: TopicInfo | None) -> None:

@@ -2,7 +2,7 @@
 
 A log cannot delete a single record. So a letter stays in its topic, and a group of that topic, `HANDLED`,
 acknowledges it once it was retried or dropped: what that group has not finished is what is left to do. A
-letter is acknowledged without a lease. For that it has to be handed out once, see `DeadLetters.finish`; the
+letter is acknowledged without a lease. For that it has to be handed out once, see `GroupLetters.finish`; the
 leases of this group end at once, and its backoff is as long as can be, so nothing is handed out twice soon.
 
 Each function returns a call, which a client of either kind executes.
@@ -109,7 +109,7 @@ class LettersLeft:
         return row >= 0 and self.ranges[row][0] <= pointer <= self.ranges[row][1]
 
 
-class DeadLetters:
+class GroupLetters:
     """The dead letters of one group of a topic, which lie in the topic `letters`. See `dead_letters`."""
 
     def __init__(self, client: ClientState, topic: str, group: str, letters: str) -> None:
@@ -168,7 +168,7 @@ class DeadLetters:
             yield from _acknowledge(self.client, self.letters, part)
 
 
-def dead_letters(client: ClientState, topic: str, group: str) -> ClientCall[DeadLetters]:
+def dead_letters(client: ClientState, topic: str, group: str) -> ClientCall[GroupLetters]:
     """Find the topic of the letters of a group. A group that was deleted had the default one.
 
     Raises `NotFound`, or `LetterProblem` ``no_dead_letters`` for a group without one.
@@ -186,7 +186,7 @@ def dead_letters(client: ClientState, topic: str, group: str) -> ClientCall[Dead
         hint = "`quoth group set --dead-letter TOPIC` names a topic for those to come"
         text = f"group {group!r} of topic {topic!r} writes no dead letters"
         raise LetterProblem("no_dead_letters", text, hint)
-    return DeadLetters(client, topic, group, found)
+    return GroupLetters(client, topic, group, found)
 
 
 def _group(client: ClientState, topic: str, name: str) -> GroupWork:

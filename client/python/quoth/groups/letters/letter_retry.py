@@ -19,7 +19,7 @@ from quoth.columns import columns
 from quoth.core import calls
 from quoth.core.options import deadline_in
 from quoth.core.request_state import ClientCall, RequestState
-from quoth.groups.letters.dead_letters import DeadLetters, LetterProblem, LettersLeft, StoredLetter
+from quoth.groups.letters.dead_letters import GroupLetters, LetterProblem, LettersLeft, StoredLetter
 from quoth.message import Ack, Message
 from quothwire import batch
 from quothwire.batch import Flag
@@ -59,7 +59,7 @@ class RetryCounts:
 class LetterRetry:
     """Publishes the records of letters again, in the topic that they come from."""
 
-    def __init__(self, letters: DeadLetters) -> None:
+    def __init__(self, letters: GroupLetters) -> None:
         self.counts = RetryCounts()
         self._client = letters.client
         self._letters = letters
@@ -71,7 +71,7 @@ class LetterRetry:
     def publish(self, letters: Sequence[StoredLetter]) -> ClientCall[None]:
         """Publish the records of at most `CHUNK` letters; the last one is synced.
 
-        `DeadLetters.finish` is to follow.
+        `GroupLetters.finish` is to follow.
         """
         for letter in letters:
             durability = "synced" if letter is letters[-1] else ""

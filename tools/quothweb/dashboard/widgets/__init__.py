@@ -1,0 +1,1 @@
+"""Tables and charts: one element each, which the browser draws from plain values."""
