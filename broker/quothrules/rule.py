@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from quoth.rules.rule_state import GROUP_PREFIX
 from quothrules.matching.conditions import Condition
 from quothrules.matching.template import Template
 from quothrules.matching.topic_patterns import TopicPatterns
 from quothwire.text.quantity import format_span
-
-GROUP_PREFIX = "rules."
-"""The names of the groups of rule sets begin so."""
 
 
 @dataclass(frozen=True, slots=True)

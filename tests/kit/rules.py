@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from quoth import Client, Message
+from quoth.rules.rule_change import REMOVE, RuleChange
 from quothrules.evaluation.evaluation import Evaluation
 from quothrules.evaluation.functions import RuleFunction
 from quothrules.file.rule_file import parse_rule_file
-from quothrules.history.change import REMOVE, RuleChange
 from quothrules.matching.record_view import RecordView
 from quothrules.matching.topic_patterns import RULES_TOPIC
 from quothrules.rule import RuleSet

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from quoth.rules.rule_change import REMOVE, RuleChange, change_of
 from quothrules.file.rule_file import parse_rule_file
-from quothrules.history.change import REMOVE, RuleChange, change_of
 from quothrules.rule import RuleSet
 from quothwire.errors import QuothError
 from quothwire.protocol.group_messages import END

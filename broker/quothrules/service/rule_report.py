@@ -9,10 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from quoth.client import Client
+from quoth.rules.rule_state import STATS_TOPIC, state_of
 from quothwire.errors import Conflict, NotFound
 
-STATS_TOPIC = "quoth.rules.stats"
-"""A record for each state of a rule set: its name is the key, a JSON object the value."""
 STATS_BYTES, STATS_SEGMENT_BYTES = 2**20, 2**18
 """The topic keeps the last few states only."""
 
@@ -40,15 +39,7 @@ def saved_states(client: Client) -> dict[str, dict[str, Any]]:
     with suppress(NotFound):
         for batch in client.batches(STATS_TOPIC, on_gap=lambda _: None):
             for message in batch:
-                state = _state_of(message.value)
+                state = state_of(message.value)
                 if message.key is not None and state is not None:
                     found[message.key.decode("utf-8", "replace")] = state
     return found
-
-
-def _state_of(value: bytes) -> dict[str, Any] | None:
-    try:
-        state = json.loads(value)
-    except ValueError:
-        return None
-    return state if isinstance(state, dict) else None

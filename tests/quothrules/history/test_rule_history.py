@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quothrules.history.change import REMOVE, RuleChange, change_of
+from quoth.rules.rule_change import REMOVE, RuleChange, change_of
 from quothrules.history.rule_history import GroupPlace, RuleHistories, RuleHistory
 from quothwire.errors import RequestError
 

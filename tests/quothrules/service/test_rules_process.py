@@ -19,7 +19,8 @@ from kit.machine.forkserver import start
 from kit.machine.processes import children, needs_proc, python_of, runs
 from kit.rules import add_rules, remove_rules
 from quoth import Client, NotFound
-from quothrules.service.rule_report import STATS_TOPIC, saved_states
+from quoth.rules.rule_state import STATS_TOPIC
+from quothrules.service.rule_report import saved_states
 from quothrules.service.rules_service import histories_of
 
 COMMAND = python_of("quothrules.__main__")

@@ -14,9 +14,10 @@ from kit.broker.proxies import Meddler
 from kit.deadlines import DEADLINE_S, eventually
 from kit.rules import add_rules, remove_rules
 from quoth import Client, NotFound
+from quoth.rules.rule_state import STATS_TOPIC
 from quothrules.__main__ import _raise_limits
 from quothrules.service import rules_service
-from quothrules.service.rule_report import STATS_TOPIC, saved_states
+from quothrules.service.rule_report import saved_states
 from quothrules.service.rules_service import RulesService
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Call

@@ -7,6 +7,10 @@ from nicegui import core, ui
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from quothweb.dashboard.broker.configuration import configuration
+from quothweb.dashboard.broker.connections import connections
+from quothweb.dashboard.broker.rule_sets import rule_sets
+from quothweb.dashboard.broker.transactions import transactions
 from quothweb.dashboard.groups.group_list import group_list
 from quothweb.dashboard.groups.group_page import group_page
 from quothweb.dashboard.guard import PageGuard
@@ -29,6 +33,10 @@ PAGES = (
     DashboardPage("/topic/{topic}/records", "Records of {topic}", "topics", record_browser),
     DashboardPage("/topic/{topic}/tail", "Tail of {topic}", "topics", live_tail),
     DashboardPage("/topic/{topic}/group/{group}", "Group {group} of {topic}", "groups", group_page),
+    DashboardPage("/rules", "Rules", "rules", rule_sets),
+    DashboardPage("/transactions", "Transactions", "transactions", transactions),
+    DashboardPage("/connections", "Connections & keys", "connections", connections),
+    DashboardPage("/configuration", "Configuration", "configuration", configuration),
     DashboardPage("/groups", "Groups", "groups", group_list),
     DashboardPage("/topic/{topic}/search", "Search {topic}", "topics", record_search),
 )

@@ -103,7 +103,7 @@ def add(
     within a second. The broker keeps all versions. A file that is in effect already is not added again.
     """
     from quoth.groups.options import default_author, place
-    from quothrules.history.change import RuleChange
+    from quoth.rules.rule_change import RuleChange
 
     rules = _parsed(file, name)
     change = RuleChange(
@@ -182,7 +182,7 @@ def remove(session: WithBroker, name: _Name, yes: Yes = False) -> None:
     needs --yes.
     """
     from quoth.groups.options import default_author
-    from quothrules.history.change import REMOVE, RuleChange
+    from quoth.rules.rule_change import REMOVE, RuleChange
 
     with session.connect() as client:
         current = _history(client, name).current

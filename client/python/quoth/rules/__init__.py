@@ -1,0 +1,1 @@
+"""Records of the routing rules: changes of rule sets, and their states."""

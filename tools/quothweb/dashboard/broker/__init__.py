@@ -1,0 +1,1 @@
+"""The pages of the broker itself: its rules, its transactions, its connections and its configuration."""
