@@ -25,7 +25,7 @@ COLUMNS = (
     TableColumn("version", "Version", numeric=True),
     TableColumn("since", "Since (UTC)"),
     TableColumn("author", "Author"),
-    TableColumn("topics", "Groups on", numeric=True),
+    TableColumn("topics", "Groups", numeric=True),
     TableColumn("records", "Records behind", numeric=True),
     TableColumn("lag", "Lag", numeric=True),
     TableColumn("dead", "Dead letters", numeric=True),
@@ -138,9 +138,10 @@ def _row(name: str, one: RuleSetSummary) -> DataRow:
 
 def _rule_set(view: PageView, name: str, one: RuleSetSummary) -> None:
     with section(printable(name)):
-        totals = one.state.get("counts", {}).get("totals", {})
+        totals = dict(one.state.get("counts", {}).get("totals", {}))
+        records = totals.pop("records", 0)
         counts = ", ".join(f"{count:,} {printable(str(fate))}" for fate, count in totals.items() if count)
-        tag("p", f"Records: {counts or 'none routed yet'}.", "muted")
+        tag("p", f"{records:,} records: {counts}." if records else "No record was routed yet.", "muted")
         places = sorted(
             (topic, group["group"])
             for topic, row in view.observer.topics.items()
