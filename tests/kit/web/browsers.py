@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Error, Page, Request, sync_playwright
 
 from kit.deadlines import DEADLINE_S
 
@@ -74,11 +74,16 @@ class WatchedBrowser:
             context.close()
 
     def _watch(self, page: Page) -> None:
-        page.on("pageerror", lambda problem: self.problems.append(f"{page.url}: {problem}"))
-        page.on(
-            "dialog", lambda dialog: (self.problems.append(f"a dialog: {dialog.message}"), dialog.dismiss())
-        )
+        page.on("pageerror", self._note_error)
+        page.on("dialog", self._refuse)
         page.on("console", lambda line: self._note_line(line.type, line.text))
+
+    def _note_error(self, problem: Error) -> None:
+        self.problems.append(f"an error: {problem}")
+
+    def _refuse(self, dialog: Dialog) -> None:
+        self.problems.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _note_line(self, kind: str, text: str) -> None:
         is_answer = "Failed to load resource" in text or "WebSocket connection" in text

@@ -61,12 +61,17 @@ class Action:
         await execute(self._view, lambda: self._run(text))
 
 
+def require_actions(view: PageView) -> None:
+    """Raise `HttpProblem` if the server allows no actions, or the token of the viewer has ended."""
+    if not view.config.allow_actions:
+        raise HttpProblem("actions_off", "this server lets no request change topics and groups")
+    view.services.access.principal_of(view.request)
+
+
 async def execute(view: PageView, run: Callable[[], Awaitable[str]]) -> None:
     """Execute something that changes the broker, and say what was done, or why not."""
     try:
-        if not view.config.allow_actions:
-            raise HttpProblem("actions_off", "this server lets no request change topics and groups")
-        view.services.access.principal_of(view.request)
+        require_actions(view)
         said = await run()
     except (QuothError, HttpProblem, LetterProblem) as problem:
         said = f"Not done: {problem.text}. {problem.hint or ''}"

@@ -7,6 +7,7 @@ session or with the server.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from typing import Any
@@ -77,7 +78,8 @@ class PageGuard:
             raise HttpProblem("denied", "another token has loaded this page")
         with self._services.streams.opened(principal) as stream:
             socket = _PageSocket(self._services, HTTPConnection(scope), stream, receive, send)
-            await self._app(scope, socket.receive, send)
+            with contextlib.suppress(OSError):  # the browser has gone while something was sent to it
+                await self._app(scope, socket.receive, send)
 
 
 def _owner_of(scope: Scope) -> Principal | None:
@@ -114,7 +116,8 @@ class _PageSocket:
                 self._services.access.principal_of(self._connection)
                 self._checked_at = time.monotonic()
         except (StreamEnded, HttpProblem):
-            await self._send({"type": "websocket.close", "code": 1001})
+            with contextlib.suppress(OSError):
+                await self._send({"type": "websocket.close", "code": 1001})
             return {"type": "websocket.disconnect", "code": 1001}
         return message
 
@@ -148,5 +151,6 @@ class _PageSender:
         headers = MutableHeaders(scope=self._start)
         headers["content-length"] = str(len(body))
         headers["content-security-policy"] = POLICY.format(nonce=nonce)
+        headers["referrer-policy"] = "same-origin"  # without one, a browser sends forms with the origin null
         await self._send(self._start)
         await self._send({"type": "http.response.body", "body": body})

@@ -94,8 +94,8 @@
   function followSession() {
     if (!window.socket) return;
     window.socket.on("connect_error", async () => {
-      const answer = await fetch(location.href, { redirect: "manual" }).catch(() => null);
-      if (answer && (answer.type === "opaqueredirect" || answer.status === 403)) location.reload();
+      const answer = await fetch(location.href, { method: "HEAD" }).catch(() => null);
+      if (answer && [401, 403].includes(answer.status)) location.reload();
     });
   }
 })();
