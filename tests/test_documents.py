@@ -49,6 +49,7 @@ DOCUMENTS = (
     "tests/vectors/README.md",
     "tools/REFERENCE.md",
     "tools/quothbench/BENCHMARKS.md",
+    "tools/quothweb/DASHBOARD.md",
     "tools/quothweb/GATEWAY.md",
 )
 PROTOCOL = (ROOT / "client" / "PROTOCOL.md").read_text()

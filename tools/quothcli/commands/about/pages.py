@@ -23,6 +23,10 @@ _DOCUMENTS = {
     "operations": ("systemd/OPERATIONS.md", "operate, monitor, back up, upgrade, size, secure"),
     "security": ("systemd/SECURITY.md", "who may attack, what protects against what, and what does not"),
     "rules": ("broker/quothrules/RULES.md", "routing rules: files, conditions, templates, what they promise"),
+    "dashboard": (
+        "tools/quothweb/DASHBOARD.md",
+        "pages for a person: what each shows, who may look, what is never sent",
+    ),
     "gateway": ("tools/quothweb/GATEWAY.md", "topics, records and groups over HTTP; tokens, errors, limits"),
     "protocol": ("client/PROTOCOL.md", "the wire contract, with every error code and limit"),
     "format": ("broker/FORMAT.md", "the bytes on disk, and what is done about damage"),
