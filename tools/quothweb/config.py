@@ -94,7 +94,7 @@ class WebConfig:
     dashboard: bool = _access(
         True,
         "Serve the pages of the dashboard below /.",
-        "A person sees what happens without another program; without pages the server needs 60 MB less.",
+        "A person sees what happens without another program; without pages the server needs 25 MB less.",
     )
     session_max_age: Span = _access(
         12 * 3_600.0,

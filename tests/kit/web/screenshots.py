@@ -1,7 +1,7 @@
-"""Takes pictures of all pages of a dashboard: `PYTHONPATH=tests python -m kit.web.screenshots URL FOLDER`.
+"""Takes pictures of all pages: `PYTHONPATH=tests python -m kit.web.screenshots URL FOLDER`.
 
-URL: of a running `quoth web` without tokens. Three pictures a page: light, dark, and on a phone. The pages of a
-topic and a group are those of the first ones that the gateway lists.
+URL: of a running `quoth web` without tokens. Three pictures a page: light, dark, and on a phone. The pages
+of a topic and a group are those of the first ones that the gateway lists.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ PAGES = (
     PageCase("/transactions?topic=orders&application=app&version=1", "Transactions", ("unknown.",)),
     PageCase("/connections", "Connections & keys", ("open now", "need no token")),
     PageCase("/configuration", "Configuration", ("poll_interval", "--poll-interval", "batch_bytes_max")),
+    PageCase("/nothing/here", "No such page", ("All topics",)),
     PageCase("/topic/nothing", "Topic nothing", ("There is no such topic",)),
 )
 

@@ -91,23 +91,31 @@ def test_links_name_a_time_a_pointer_a_span_and_a_record(
     expect(page.get_by_role("main")).to_contain_text("holds no record")
 
 
-def test_time_slider_moves_the_page(
+def test_time_slider_and_calendar_move_the_page(
     pages: WebProcess, browser: WatchedBrowser, client: Client, topic: str
 ) -> None:
     first = client.publish(topic, b"old").first
-    client.publish(topic, b"new")
+    last = client.publish(topic, b"new").last
     page = browser.open(f"{pages.url}/topic/{topic}/records")
     assert shown(page) == ["old", "new"]
-    slider = page.get_by_role("slider")
+    field, slider = page.get_by_label("Begin at"), page.get_by_role("slider")
     slider.focus()
     page.keyboard.press("End")
+    expect(field).to_have_value(to_text(last))
+    page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_contain_text("1 record shown")
     assert shown(page) == ["new"]
     connected(page)
     slider.focus()
     page.keyboard.press("Home")
-    page.wait_for_url(f"**/records?at={first}")
+    expect(field).to_have_value(to_text(first))
+    page.get_by_role("button", name="Go", exact=True).click()
     expect(page.get_by_role("main")).to_contain_text("2 records shown")
+    connected(page)
+    page.get_by_label("Date and time").fill("2100-01-02T03:04:05")
+    expect(field).to_have_value("2100-01-02T03:04:05Z")
+    page.get_by_role("button", name="Go", exact=True).click()
+    expect(page.get_by_role("main")).to_contain_text("No record lies at this place")
 
 
 def test_removed_records_are_shown_as_a_gap(

@@ -17,7 +17,7 @@ from quothweb.dashboard.guard import PageGuard
 from quothweb.dashboard.login import login, logout
 from quothweb.dashboard.markup import ASSETS
 from quothweb.dashboard.overview import overview
-from quothweb.dashboard.pages import DashboardPage, register
+from quothweb.dashboard.pages import DashboardPage, register, unknown_page
 from quothweb.dashboard.records.live_tail import live_tail
 from quothweb.dashboard.records.record_browser import record_browser
 from quothweb.dashboard.records.record_search import record_search
@@ -39,6 +39,7 @@ PAGES = (
     DashboardPage("/configuration", "Configuration", "configuration", configuration),
     DashboardPage("/groups", "Groups", "groups", group_list),
     DashboardPage("/topic/{topic}/search", "Search {topic}", "topics", record_search),
+    DashboardPage("/{path:path}", "No such page", "", unknown_page),  # the last one: it takes any path
 )
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'

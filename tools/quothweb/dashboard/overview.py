@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import nlargest
 
 from quoth.monitoring.alarms import KINDS, Severity, lag_seconds
 from quothweb.dashboard import figures
 from quothweb.dashboard.markup import section, tag
+from quothweb.dashboard.records.commands import command, copy_buttons, program
 from quothweb.dashboard.view import PageView
 from quothweb.dashboard.widgets.data_table import DataRow, DataTable, TableColumn
 from quothweb.dashboard.widgets.line_chart import BYTES, LATENCY, RECORDS, LineChart
+from quothweb.monitoring.history import TrafficRates
 
 SHOWN = 8
 ALARMS_SHOWN = 20
+AVERAGED_S = 60
 LEVELS = {0: ("enough", "good"), 1: ("low", "warning"), 2: ("publishes are refused", "critical")}
 
 
@@ -27,6 +31,8 @@ async def overview(view: PageView) -> None:
     with tag("div", classes="wide"):
         _busiest(view)
         _lagging(view)
+    url = view.config.url
+    copy_buttons(command(url, "status"), program(url, "print(client.status())"))
 
 
 class Card:
@@ -123,6 +129,14 @@ def _alarms(view: PageView) -> None:
     view.live(refresh)
 
 
+def _averages(view: PageView) -> Iterator[tuple[str, TrafficRates]]:
+    """Yield the topics that have changed in the last minute, with their rates over all of it."""
+    observer = view.observer
+    for name, samples in observer.history.recent(view.now - AVERAGED_S * 1_000_000):
+        sums = (sum(column) for column in zip(*(one.rates for one in samples), strict=True))
+        yield name, TrafficRates(*(amount * observer.interval / AVERAGED_S for amount in sums))
+
+
 def _busiest(view: PageView) -> None:
     columns = (
         TableColumn("name", "Topic"),
@@ -130,13 +144,11 @@ def _busiest(view: PageView) -> None:
         TableColumn("bytes", "Bytes in", numeric=True),
         TableColumn("out", "Records out", numeric=True),
     )
-    with section("Busiest topics"):
-        table = DataTable("Busiest topics", columns, "No topic has changed in the last seconds.")
+    with section("Busiest topics of the last minute"):
+        table = DataTable("Busiest topics", columns, "No topic has changed in the last minute.")
 
     def refresh() -> None:
-        busiest = nlargest(
-            SHOWN, view.observer.rates.items(), key=lambda row: row[1].bytes_in + row[1].bytes_out
-        )
+        busiest = nlargest(SHOWN, _averages(view), key=lambda row: row[1].bytes_in + row[1].bytes_out)
         table.show(
             DataRow(
                 name,

@@ -51,6 +51,12 @@ def register(page: DashboardPage) -> None:
     ui.page(page.path)(build)
 
 
+async def unknown_page(view: PageView) -> None:
+    """Raise `HttpProblem` 404 for a path that no other page has."""
+    text = f"There is no page {view.request.url.path!r:.200}."
+    raise HttpProblem("unknown_path", text, "The navigation has all of them.")
+
+
 def _show_problem(view: PageView, title: str, problem: HttpProblem) -> None:
     """Show why there is no content, and where to go from here."""
     tag("h1", title)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 SAMPLES = 450
@@ -83,6 +83,12 @@ class History:
     def of_topic(self, name: str) -> list[TrafficSample]:
         """Return the samples of a topic, the oldest first."""
         return [*self._topics.get(name, ())]
+
+    def recent(self, since: int) -> Iterator[tuple[str, list[TrafficSample]]]:
+        """Yield the topics with samples behind a time, and these."""
+        for name, samples in self._topics.items():
+            if samples[-1].time > since:
+                yield name, [one for one in samples if one.time > since]
 
     def clear(self) -> None:
         """Forget all samples: the broker was started again."""

@@ -77,6 +77,24 @@
       document.getElementById("main").focus();
     }
   });
+
+  // Fields that fill another one: nothing is loaded before the form is sent, by Go, Enter or the end of a drag.
+  const timeText = (pointer) =>
+    `${new Date(Math.floor(pointer / 1e6) * 1e3).toISOString().slice(0, 19)}.${String(pointer % 1e6).padStart(6, "0")}Z`;
+
+  document.addEventListener("input", (event) => {
+    const { fills, first, last } = event.target.dataset || {};
+    if (!fills) return;
+    let text = event.target.value && `${event.target.value}Z`;
+    if (event.target.type === "range") {
+      text = timeText(Number(first) + Math.round(((last - first) * event.target.value) / event.target.max));
+      event.target.setAttribute("aria-valuetext", text);
+    }
+    event.target.form.elements[fills].value = text;
+  });
+  document.addEventListener("pointerup", (event) => {
+    if (event.target.type === "range" && event.target.dataset.fills) event.target.form.requestSubmit();
+  });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && document.documentElement.classList.contains("menu-open")) showMenu(false);
   });

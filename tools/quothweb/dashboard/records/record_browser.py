@@ -95,42 +95,42 @@ class RecordBrowser:
     # -- what is shown --------------------------------------------------------------------------------------
 
     def _controls(self, page: RecordPage) -> None:
+        """Add the form of the place. The slider and the calendar fill its field in the browser."""
         info, shown = self._info, page.first or self._after
-        with tag(
-            "form", classes="row end", method="get", action=self._url(), aria_label="Place in the topic"
-        ):
-            with tag("label", "Begin at a time, a pointer, or like -15m"):
-                tag("input", type="text", name="at", value=self._at, placeholder="-15m", autocomplete="off")
-            tag("button", "Go")
-            with tag("label", "Date and time (UTC)"):
-                value = to_datetime(shown).strftime("%Y-%m-%dT%H:%M:%S") if shown else None
-                chosen = tag("input", type="datetime-local", step=1, value=value)
-            chosen.on(
-                "change",
-                lambda event: self._go(str(event.args)),
-                js_handler="(event) => event.target.value && emit(event.target.value + 'Z')",
-            )
-        if info.count and info.last > info.first:
-            with tag("label", f"From {figures.time(info.first)[:19]} to {figures.time(info.last)[:19]} UTC"):
-                place = round(SLIDER_STEPS * (shown - info.first) / (info.last - info.first))
-                slider = tag(
-                    "input", type="range", min=0, max=SLIDER_STEPS, value=min(max(place, 0), SLIDER_STEPS),
-                    aria_label="Place in the topic by time",
-                    aria_valuetext=figures.time(shown),
-                )  # fmt: skip
-            slider.on(
-                "change",
-                lambda event: self._slide(event.args),
-                js_handler="(event) => emit(Number(event.target.value))",
-            )
+        with tag("form", classes="section", method="get", action=self._url()):
+            with tag("div", classes="row end"):
+                with tag("label", "Begin at a time, a pointer, or like -15m"):
+                    tag(
+                        "input",
+                        type="text",
+                        name="at",
+                        value=self._at,
+                        placeholder="-15m",
+                        autocomplete="off",
+                    )
+                with tag("label", "Date and time (UTC)"):
+                    value = to_datetime(shown).strftime("%Y-%m-%dT%H:%M:%S") if shown else None
+                    tag("input", type="datetime-local", step=1, value=value, data_fills="at")
+                tag("button", "Go", "strong")
+            if info.count and info.last > info.first:
+                self._slider(shown)
 
-    def _go(self, at: str) -> None:
-        ui.navigate.to(self._url(at=at[:40]))
-
-    def _slide(self, step: object) -> None:
-        if isinstance(step, int | float) and 0 <= step <= SLIDER_STEPS:
-            info = self._info
-            self._go(str(info.first + round((info.last - info.first) * step / SLIDER_STEPS)))
+    def _slider(self, shown: int) -> None:
+        first, last = self._info.first, self._info.last
+        place = round(SLIDER_STEPS * (shown - first) / (last - first))
+        with tag("label", f"From {figures.second(first)} to {figures.second(last)} UTC"):
+            tag(
+                "input",
+                type="range",
+                min=0,
+                max=SLIDER_STEPS,
+                value=min(max(place, 0), SLIDER_STEPS),
+                aria_label="Place in the topic by time",
+                aria_valuetext=figures.time(shown),
+                data_fills="at",
+                data_first=first,
+                data_last=last,
+            )
 
     def _records(self, page: RecordPage) -> None:
         empty = "No record lies at this place or behind it." if self._at else "The topic holds no records."

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from quoth.monitoring.alarms import lag_seconds
 from quothweb.dashboard import figures
 from quothweb.dashboard.markup import tag
+from quothweb.dashboard.records.commands import command, copy_buttons, program
 from quothweb.dashboard.records.record_text import printable
 from quothweb.dashboard.view import PageView
 from quothweb.dashboard.widgets.data_table import DataRow, TableColumn
@@ -61,6 +62,8 @@ async def topic_list(view: PageView) -> None:
 
     plan = TablePlan("topics", "topics", "Name contains", COLUMNS, "name", DESCENDING, row)
     PagedTable(view, plan, topic_orders(view.observer))
+    url = view.config.url
+    copy_buttons(command(url, "topic", "ls"), program(url, "print(client.topics())"))
 
 
 def worst_lag(row: Mapping[str, Any], now: int) -> float:
