@@ -13,7 +13,7 @@ from kit.machine.commands import Command, Ended
 from kit.machine.processes import needs_proc
 from quoth import AuthError
 from quothbench.figures import Goal
-from quothbench.instruments import api, ratio
+from quothbench.instruments import api, pages, ratio
 from quothbench.instruments.table import Row, rows
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
@@ -219,3 +219,16 @@ def test_http_is_compared_with_the_client_for_asyncio(alone: Command, broker: Br
         check_ratio(
             row | {"ratio": row["ratio_to_quoth_aio"]}, row["quoth_aio"]["median"], row["http"]["median"]
         )
+
+
+def test_pages_are_viewed_beside_a_steady_load(alone: Command, tmp_path: Path) -> None:
+    typed = "bench pages --topics 20 --rate 500 --seconds 1500ms --pairs 1 --format json --dir"
+    ended = alone(*typed.split(), str(tmp_path))
+    conditions, *found = ended.objects
+    assert (ended.status, conditions["topics"], conditions["records_per_second"]) == (0, 20, 500)
+    calm, beside, *viewed, together = found
+    assert beside["ratio"]["median"] == pytest.approx(beside["p99_seconds"] / calm["p99_seconds"])
+    assert [row["figure"] for row in viewed] == [f"page {path}" for path in pages.PAGES[: len(viewed)]]
+    assert together["calls"] == sum(row["calls"] for row in viewed) > 0
+    assert all(0 < row["p50_seconds"] < 20 for row in found)
+    assert list(tmp_path.iterdir()) == [], "it removes its topics"

@@ -25,7 +25,7 @@ from quothcli.cli.options import WithoutBroker
 from quothcli.printing.output import Printer
 from quothwire.errors import error
 
-PAGES = ("/", "/topics", "/topics?search=9", "/topic/topic-000007", "/topic/topic-000007/browse", "/groups")
+PAGES = ("/", "/topics", "/topics?search=9", "/topic/topic-000007", "/topic/topic-000007/records", "/groups")
 """The pages that are viewed, one after the other."""
 VIEWS_PER_S = 5.0
 """Several persons who click all the time."""
@@ -113,7 +113,7 @@ def _wait_until_opened(client: quoth.Client) -> None:
         if time.monotonic() > end:
             raise error("timed_out", f"{left:,} topics are not open yet")
         say(f"{left:,} topics are to be opened")
-        time.sleep(5)
+        time.sleep(min(5.0, 0.1 + left / 1_000))
 
 
 app = group()
@@ -129,7 +129,7 @@ def pages(
     pairs: options.Pairs = 3,
     directory: options.Directory = None,
 ) -> None:
-    """Measure the dashboard's pages beside many topics and a steady load.
+    """Measure the dashboard's pages beside many topics and a load.
 
     The last column is the p99 of publishes while pages are viewed, divided by that without, with the smallest
     and the largest ratio. The level of durability is written.
