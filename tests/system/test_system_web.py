@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from kit.deadlines import eventually
 from kit.machine.machines import needs_machine
 from kit.machine.services import START_S, Service
+from kit.web.browsers import WatchedBrowser, chromium, executable, serious_findings
 from quothwire import VERSION
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
@@ -31,7 +33,7 @@ def curl(service: Service, *arguments: str) -> tuple[int, str]:
     )  # fmt: skip
     body, _, status = done.stdout.rpartition("\n")
     assert done.returncode == 0, done.stderr
-    return int(status), body
+    return int(status), body.strip()
 
 
 def posted(service: Service, value: str, *arguments: str) -> tuple[int, Any]:
@@ -100,6 +102,26 @@ def test_metrics_are_scraped_and_alarms_are_checked(web: Service) -> None:
     assert any("broker_unreachable" in line for line in said), said[-5:]
 
 
+def test_a_browser_shows_its_records(web: Service, tmp_path: Path) -> None:
+    """The browser runs beside the machine, in its network, and finds no other host there."""
+    eventually_ready(web)
+    posted(web, "butter")
+    program = tmp_path / "chromium"
+    program.write_text(
+        f'#!/bin/sh\nexec nsenter --target {web.machine.leader} --net -- {executable()} "$@"\n'
+    )
+    program.chmod(0o755)
+    with chromium(program) as browser:
+        watched = WatchedBrowser(browser)
+        page = watched.open(URL)
+        page.get_by_role("link", name="orders").first.click()
+        page.get_by_role("link", name="Browse").click()
+        page.get_by_text("butter").first.wait_for()
+        assert serious_findings(page) == []
+        assert watched.problems == []
+        watched.close()
+
+
 def test_tokens_let_in_and_a_reload_revokes_them(web: Service) -> None:
     """As OPERATIONS says: a token file, the key in the configuration, a reload or a restart."""
     made = web.quoth("key", "token", "shop", "--format", "json")
@@ -121,7 +143,7 @@ def test_tokens_let_in_and_a_reload_revokes_them(web: Service) -> None:
         web.run(f": > {TOKENS}; systemctl reload quoth-web")
         eventually(lambda: posted(web, "eggs", *bearer)[0] == 401, "the token is revoked", START_S)
     finally:
-        web.run(f"cat > {CONFIG}; systemctl restart quoth-web", stdin=kept)
+        web.run(f"cat > {CONFIG}; rm {TOKENS}; systemctl restart quoth-web", stdin=kept)
     eventually_ready(web)
 
 
@@ -145,5 +167,25 @@ def test_a_reinstallation_keeps_the_configuration_and_a_removal_the_broker(web: 
     assert show(web, "LoadState") == "not-found"
     assert web.run("ls /usr/bin/quoth-web 2>/dev/null || true").lines == []
     web.quoth("ping")
+    web.run(INSTALL_WEB)
+    eventually_ready(web)
+
+
+def test_a_purge_of_one_package_keeps_the_files_of_the_other(web: Service) -> None:
+    """dpkg does not put a configuration file back that was deleted."""
+    files = "/etc/quoth/web-keys/web.key /etc/quoth/shop.key"
+    web.run(f"mkdir -p /etc/quoth/web-keys; touch {files}; chown quoth-web: /etc/quoth/web-keys/web.key")
+    web.run("dpkg --remove quoth-web 2>&1; dpkg --purge quoth 2>&1")
+    assert web.run("find /etc/quoth -type f | sort").lines == [CONFIG, "/etc/quoth/web-keys/web.key"]
+    web.run("DEBIAN_FRONTEND=noninteractive dpkg --install --force-confold /root/current.deb 2>&1")
+    web.run(INSTALL_WEB)
+    web.run("systemctl start quothd")
+    eventually_ready(web)
+    web.run("touch /etc/quoth/shop.key; dpkg --purge quoth-web 2>&1")
+    assert web.run("find /etc/quoth -type f | sort").lines == [
+        "/etc/quoth/quothd.toml",
+        "/etc/quoth/shop.key",
+    ]
+    web.run("rm /etc/quoth/shop.key")
     web.run(INSTALL_WEB)
     eventually_ready(web)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
@@ -29,10 +30,13 @@ def executable() -> str:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Start a browser. Playwright keeps an event loop in this thread until it ends."""
+def chromium(path: str | Path = "") -> Iterator[Browser]:
+    """Start a browser. Playwright keeps an event loop in this thread until it ends.
+
+    path: of another program than that of the system.
+    """
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path or executable(), args=_ARGUMENTS)
         try:
             yield browser
         finally:
