@@ -50,14 +50,23 @@ class WatchedBrowser:
         self.problems: list[str] = []
         self._browser = browser
         self._contexts: list[BrowserContext] = []
+        self._for_size: dict[tuple[int, bool], BrowserContext] = {}
 
     def open(
         self, url: str, *, width: int = WIDE, dark: bool = False, context: BrowserContext | None = None
     ) -> Page:
-        """Open a page, and wait until its socket is connected. context: of another page, for its cookies."""
-        page = (context or self.context(width=width, dark=dark)).new_page()
+        """Open a page, and wait until its socket is connected. context: of another page, for its cookies.
+
+        Without one, pages of a test share a cache: the scripts are loaded once.
+        """
+        page = (context or self._shared(width, dark=dark)).new_page()
         page.goto(url)
         return connected(page)
+
+    def _shared(self, width: int, *, dark: bool) -> BrowserContext:
+        if (width, dark) not in self._for_size:
+            self._for_size[width, dark] = self.context(width=width, dark=dark)
+        return self._for_size[width, dark]
 
     def context(self, *, width: int = WIDE, dark: bool = False) -> BrowserContext:
         """Begin with an empty profile."""

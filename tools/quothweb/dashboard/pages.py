@@ -11,11 +11,15 @@ from starlette.responses import Response
 
 from quothweb.dashboard.frame import frame
 from quothweb.dashboard.markup import banner, link, tag
-from quothweb.dashboard.view import PageView
+from quothweb.dashboard.view import ANSWER_S, PageView
 from quothweb.problems import HttpProblem
 from quothwire.errors import QuothError
 
 Build: TypeAlias = "Callable[[PageView], Awaitable[Response | None]]"
+
+
+BUILT_S = 4 * ANSWER_S
+"""Time in which a page is built: it waits for the broker a few times at most."""
 
 
 class DashboardPage(NamedTuple):
@@ -48,7 +52,7 @@ def register(page: DashboardPage) -> None:
             return None
         return answer
 
-    ui.page(page.path)(build)
+    ui.page(page.path, response_timeout=BUILT_S)(build)
 
 
 async def unknown_page(view: PageView) -> None:

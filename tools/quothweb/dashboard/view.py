@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 PRINCIPAL = "quothweb.principal"
 """The key of the principal in the scope of a request that the guard has let in."""
-ANSWER_S = 2.0
+ANSWER_S = 5.0
 """Time that the broker may take for what a page shows at once."""
 
 
