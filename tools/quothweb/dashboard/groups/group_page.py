@@ -185,4 +185,6 @@ def _setting(name: str, value: Any) -> str:
         return "none"
     if name == "durability" and not value:
         return "that of the topic"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))

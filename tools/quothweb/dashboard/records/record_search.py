@@ -71,9 +71,9 @@ class RecordSearch:
                 for place in PLACES:
                     tag("option", place, value=place, selected=True if place == query.place else None)
             with tag("label", "From"):
-                tag("input", type="text", name="from", value=self._begin, size=20)
+                tag("input", type="text", name="from", value=self._begin, size=16)
             with tag("label", "To"):
-                tag("input", type="text", name="to", value=self._end, size=20)
+                tag("input", type="text", name="to", value=self._end, size=16)
             with tag("label", classes="inline"):
                 checked = True if query.ignores_case else None
                 tag("input", type="checkbox", name="case", value="ignore", checked=checked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import RedirectResponse, Response
@@ -16,6 +17,7 @@ from quothweb.dashboard.topics.topic_head import topic_head
 from quothweb.dashboard.view import PageView
 from quothweb.dashboard.widgets.data_table import DataRow, DataTable, TableColumn
 from quothweb.dashboard.widgets.line_chart import BYTES, LATENCY, RECORDS, LineChart
+from quothweb.monitoring.history import TrafficRates, TrafficSample
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import TopicInfo
 from quothwire.text.quantity import format_size, format_span
@@ -33,6 +35,8 @@ WHENCE = (
     "They were given at its creation or by an update; the others are the defaults that the broker had when "
     "the topic was created. It does not report which these are."
 )
+GAP = 2.5
+"""Rounds without a sample after which a topic was silent; a round may be late."""
 STATES = {"w": "active", "r": "open", "h": "hibernating"}
 SPANS, SIZES = ("max_age", "age_limit"), ("max_bytes", "size_limit")
 MEANINGS = {
@@ -109,12 +113,34 @@ def _charts(view: PageView, topic: str) -> None:
         latency = LineChart("Publish, whole broker", "seconds", empty="No publishes yet")
 
     def refresh() -> None:
-        samples = view.observer.history.of_topic(topic)
+        samples = without_gaps(view.observer.history.of_topic(topic), view.now, view.observer.interval)
         records.show(samples, RECORDS)
         size.show(samples, BYTES)
         latency.show([*view.observer.history.broker], LATENCY)
 
     view.live(refresh)
+
+
+def without_gaps(samples: Sequence[TrafficSample], now: int, interval: float) -> list[TrafficSample]:
+    """Add samples of 0 where a topic has none, since it has not changed.
+
+    now: the time of the last round. interval: seconds between two rounds.
+    """
+    step = round(interval * 1e6)
+    found: list[TrafficSample] = []
+    for sample in samples:
+        if found and sample.time - found[-1].time > GAP * step:
+            found += [_silent(found[-1].time + step), _silent(sample.time - step)]
+        found.append(sample)
+    if found and now - found[-1].time > GAP * step:
+        found.append(_silent(found[-1].time + step))
+    if found and now > found[-1].time:
+        found.append(_silent(now))
+    return found
+
+
+def _silent(time: int) -> TrafficSample:
+    return TrafficSample(time, TrafficRates())
 
 
 def _groups(view: PageView, topic: str) -> None:
