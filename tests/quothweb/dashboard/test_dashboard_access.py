@@ -16,11 +16,12 @@ import pytest
 from playwright.sync_api import expect
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.keys import KeyFiles
 from kit.web.browsers import WatchedBrowser, serious_findings
 from kit.web.servers import TokenFile, WebProcess
 from quothweb.access.sessions import COOKIE
+from quothwire.security.key_file import Key
 
 from ..conftest import StartWeb
 
@@ -41,6 +42,9 @@ UPGRADE = {
 class Site(NamedTuple):
     """A server with tokens: those of two operators, and one that may use a single topic."""
 
+    broker: BrokerProcess
+    keys: KeyFiles
+    olga: Key
     web: WebProcess
     tokens: TokenFile
     operator: str
@@ -65,15 +69,22 @@ class Site(NamedTuple):
 @pytest.fixture
 def site(tmp_path: Path, start_broker: StartBroker, start_web: StartWeb) -> Site:
     """Start a broker with keys and a server with tokens."""
-    keys = KeyFiles(tmp_path)
+    return site_of(KeyFiles(tmp_path), tmp_path, start_broker, start_web)
+
+
+def site_of(
+    keys: KeyFiles, tmp_path: Path, start_broker: StartBroker, start_web: StartWeb, **settings: object
+) -> Site:
+    """Start both. settings: of the server."""
     own = keys.write_key(keys.add("web"))
     tokens = TokenFile(tmp_path)
-    operator = tokens.add("olga", keys.write_key(keys.add("olga")))
+    olga = keys.add("olga")
+    operator = tokens.add("olga", keys.write_key(olga))
     second = tokens.add("oleg", keys.write_key(keys.add("oleg")))
     other = tokens.add("otto", keys.write_key(keys.add("otto", "orders")))
     broker = start_broker(**keys.settings)
-    web = start_web(broker.url, key_file=own, tokens=tokens.path, poll_interval=0.2)
-    return Site(web, tokens, operator, second, other)
+    web = start_web(broker.url, key_file=own, tokens=tokens.path, poll_interval=0.2, **settings)
+    return Site(broker, keys, olga, web, tokens, operator, second, other)
 
 
 def page_of(client: httpx.Client) -> str:
@@ -153,6 +164,28 @@ def test_open_page_ends_with_its_token(site: Site, browser: WatchedBrowser) -> N
     page.wait_for_function("window.did_handshake === true")
     site.revoke("olga")
     expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_open_page_ends_with_the_right_of_its_key(site: Site, browser: WatchedBrowser) -> None:
+    page = browser.context().new_page()
+    page.goto(f"{site.web.url}/login?next=/topics")
+    page.get_by_label("Token").fill(site.operator)
+    page.keyboard.press("Enter")
+    page.wait_for_function("window.did_handshake === true")
+    site.keys.allow(site.olga, "orders")
+    os.kill(site.broker.pid, signal.SIGHUP)
+    expect(page.get_by_role("alert")).to_contain_text("no right admin", timeout=DEADLINE_S * 1_000)
+
+
+def test_login_below_the_path_of_a_proxy_leads_to_the_page(
+    tmp_path: Path, start_broker: StartBroker, start_web: StartWeb
+) -> None:
+    site = site_of(KeyFiles(tmp_path), tmp_path, start_broker, start_web, root_path="/quoth")
+    with httpx.Client(base_url=site.web.url, headers={"Accept": "text/html"}, timeout=20) as client:
+        asked = client.get("/topics?search=a")
+        assert asked.headers["location"] == "/quoth/login?next=%2Ftopics%3Fsearch%3Da"
+        answer = client.post("/login", data={"token": site.operator, "next": "/topics?search=a"})
+        assert answer.headers["location"] == "/quoth/topics?search=a"
 
 
 def test_login_leads_to_no_other_site(site: Site) -> None:

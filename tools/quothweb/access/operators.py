@@ -14,7 +14,7 @@ from quothweb.problems import HttpProblem
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import GetStatus, Status
 
-TRUSTED_S = 30.0
+TRUSTED_S = 5.0
 """After so long the broker is asked again whether a key has the right admin on all topics."""
 
 
@@ -48,6 +48,7 @@ class Operators:
         async with self._brokers.client_of(principal) as client:
             found = await client.execute(ask(Status, GetStatus(limit=0), timeout=client.timeout))
         if not found.counters:
+            self._known.pop(principal, None)
             text = f"token {principal.name!r} has no right admin on all topics"
             raise HttpProblem("denied", text, "this shows all topics of the broker")
         self._known[principal] = now

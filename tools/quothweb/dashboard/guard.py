@@ -21,14 +21,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quothweb.access.authentication import Principal
 from quothweb.dashboard.login import problem_page
-from quothweb.dashboard.view import PRINCIPAL
+from quothweb.dashboard.view import PRINCIPAL, local_path
 from quothweb.problems import HttpProblem
 from quothweb.services import WebServices
 from quothweb.streams import OpenStream, StreamEnded
 from quothwire.errors import QuothError
 
-CHECKED_S = 15.0
-"""After so long an open page is checked again: its session may have ended."""
+CHECKED_S = 5.0
+"""After so long an open page is checked again: its session may have ended, or the right of its key."""
 PREFIX_HEADER = b"x-forwarded-prefix"
 POLICY = (
     "default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -60,7 +60,7 @@ class PageGuard:
         scope = self._scope_of(scope, principal)
         if scope["type"] == "websocket":
             await self._serve_socket(scope, receive, send)
-        elif scope["path"].startswith("/_nicegui/"):
+        elif local_path(connection).startswith("/_nicegui/"):
             await self._files(scope, receive, send)
         else:
             await self._app(scope, receive, _PageSender(send).send)
@@ -113,13 +113,21 @@ class _PageSocket:
         try:
             message = await self._stream.result_of(self._receive())
             if time.monotonic() - self._checked_at >= CHECKED_S:
-                self._services.access.principal_of(self._connection)
-                self._checked_at = time.monotonic()
-        except (StreamEnded, HttpProblem):
+                await self._check()
+        except (StreamEnded, HttpProblem, QuothError):
             with contextlib.suppress(OSError):
                 await self._send({"type": "websocket.close", "code": 1001})
             return {"type": "websocket.disconnect", "code": 1001}
         return message
+
+    async def _check(self) -> None:
+        """Raise an error if the person may not see the page any more. A broker that is away decides later."""
+        try:
+            await self._services.operators.require(self._connection)
+        except QuothError as problem:
+            if not problem.retryable:
+                raise
+        self._checked_at = time.monotonic()
 
 
 class _PageSender:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from quothweb.dashboard.view import page_url
+from quothweb.dashboard.view import local_path, page_url
 from quothweb.problems import HttpProblem
 from quothweb.services import services_of
 
@@ -71,7 +71,7 @@ def problem_page(connection: HTTPConnection, problem: HttpProblem) -> Response:
     """Return the answer to a person who is not let in: the login, or a page with the reason."""
     root = services_of(connection).config.root_path
     if problem.code == "unauthenticated":
-        wanted = connection.url.path + (f"?{connection.url.query}" if connection.url.query else "")
+        wanted = local_path(connection) + (f"?{connection.url.query}" if connection.url.query else "")
         return RedirectResponse(page_url(root, "login", next=wanted), 303, {"Cache-Control": "no-store"})
     content = (
         f'<p class="banner critical" role="alert">{escape(problem.text)}</p><p>{escape(problem.hint)}</p>'

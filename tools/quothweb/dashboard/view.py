@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from quothweb.access.authentication import Principal
 from quothweb.brokers import BrokerClient
@@ -94,3 +94,9 @@ def page_url(root: str, *parts: str, **query: object) -> str:
     given = {name: value for name, value in query.items() if value not in ("", None)}
     path = "/".join(quote(part, safe="") for part in parts)
     return f"{root}/{path}" + (f"?{urlencode(given)}" if given else "")
+
+
+def local_path(connection: HTTPConnection) -> str:
+    """Return the path of a request below the root."""
+    path: str = connection.scope["path"]
+    return path.removeprefix(connection.scope.get("root_path", ""))
