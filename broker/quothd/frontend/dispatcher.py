@@ -297,7 +297,7 @@ class Dispatcher:
                 if entry.state is State.OPEN and not entry.outstanding:
                     self.scheduler.hibernate(entry)
             case Closed():
-                note("topic_slept", topic=entry.name)
+                self.registry.closed(entry)
                 executor.end()
                 queued = entry.take_back() if not self._is_stopping else []  # it may need no opening
                 self.scheduler.released(entry, Transition.CLOSED, now)
@@ -346,7 +346,7 @@ class Dispatcher:
     def _failed(self, entry: RegistryEntry, executor: Executor, event: Failed, now: float) -> None:
         """Answer the requests of a topic that has failed; the next one opens it again."""
         left = [item for item in executor.end() if isinstance(item, PendingRequest)]
-        for request in {*event.requests, *left, *entry.take_queued()}:
+        for request in {*event.requests, *left, *self.registry.failed(entry)}:
             self._drop(entry, request, event.problem, now)
         if event.problem.code == "disk_low":
             self.disk_low_at = now

@@ -127,7 +127,7 @@ class RegistryEntry:
     in_work: those that the executor has. makes_way: the topic gets no more requests, so that another one can
     be opened. was_new: its present opening has created it. scanned: bytes that its opening has scanned, of
     those that it has to. deletion: the request that deletes it once all others are answered. traffic: since
-    the start. groups: as they were when it looked last. serial: see `ChangeOrder`.
+    the start. groups, problem: as they were when it reported last. serial: see `ChangeOrder`.
     """
 
     metadata: TopicMetadata
@@ -148,6 +148,7 @@ class RegistryEntry:
     used: float = 0.0
     traffic: Traffic = NO_TRAFFIC
     groups: tuple[GroupMetrics, ...] = ()
+    problem: str = ""
     serial: int = 0
 
     @property
@@ -330,17 +331,28 @@ class Registry:
     def opened(self, entry: RegistryEntry, now: float) -> None:
         """Take note that a topic is open."""
         entry.opened()
+        self._touch(entry)
         self.metrics.observe_opening(now - entry.opening_since)
+
+    def closed(self, entry: RegistryEntry) -> None:
+        """Take note that a topic hibernates."""
+        note("topic_slept", topic=entry.name)
+        self._touch(entry)
+
+    def failed(self, entry: RegistryEntry) -> list[PendingRequest]:
+        """Take note that a topic has failed; returns the requests that its executor did not have."""
+        self._touch(entry)
+        return entry.take_queued()
 
     def learn(self, entry: RegistryEntry, event: Informed) -> None:
         """Take note of the state of a topic's log and groups, and of what it has done."""
-        info, measures = event.info, event.measures
-        if entry.info != info or entry.groups != event.groups or measures:
-            self.changes.touch(entry)
+        info, measures, problem = event.info, event.measures, entry.metadata.problem_text
+        if measures or (entry.info, entry.groups, entry.problem) != (info, event.groups, problem):
+            self._touch(entry)
         self._sum_up(entry, -1)
         entry.info, entry.newest, entry.end_ordinal = info, info.last, info.end_ordinal
         self._sum_up(entry, 1)
-        entry.groups = event.groups
+        entry.groups, entry.problem = event.groups, problem
         if measures:
             entry.traffic = entry.traffic.plus(measures.traffic)
             self.metrics.add(measures)
@@ -401,6 +413,11 @@ class Registry:
         """Counters over all topics that were opened since the start."""
         sums = {name: self._totals[name] for name in (*SUMS, "pointer_ahead_us_max")}
         return {**sums, **self.metrics.traffic._asdict()}
+
+    def _touch(self, entry: RegistryEntry) -> None:
+        """Take note that a topic has changed, unless it does not exist any more."""
+        if self.entries.get(entry.name) is entry:
+            self.changes.touch(entry)
 
     def _sum_up(self, entry: RegistryEntry, sign: int) -> None:
         if (info := entry.info) is not None:

@@ -61,7 +61,7 @@ def row_of(entry: KnownTopic) -> dict[str, Any]:
         "segments": info.segments,
         "open": entry.is_active,
         "durability": metadata.topic.settings.durability,
-        "problem": metadata.problem or (metadata.failure.text if metadata.failure else ""),
+        "problem": metadata.problem_text,
         **entry.traffic._asdict(),
         **{name: counted[name] for name in (*COUNTERS, *GAUGES)},
         "groups": [_group_row(entry, one) for one in entry.groups],

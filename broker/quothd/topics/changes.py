@@ -72,6 +72,7 @@ class Changes:
 
     def inform(self) -> None:
         """Report the state of the log to the front end."""
+        self._metadata.failure = self._log.failure
         measures, groups = self._events.take_measures(), self._groups.summaries()
         self._events.add(Informed(self.info(), self.retention_due(), measures, groups))
 

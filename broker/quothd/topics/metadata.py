@@ -55,6 +55,11 @@ class TopicMetadata:
     group_summaries: tuple[GroupMetrics, ...] | None = None
     summarized: int = 0
 
+    @property
+    def problem_text(self) -> str:
+        """The problem of the topic, for a reply; "" for none."""
+        return self.problem or (self.failure.text if self.failure else "")
+
     def describe(self, info: LogInfo, states: str | None = None) -> TopicInfo:
         """Return all about the topic, for a reply."""
         return TopicInfo(
@@ -68,6 +73,6 @@ class TopicMetadata:
             segments=info.segments,
             states=info.states if states is None else states,
             settings=self.topic.settings.to_map(),
-            problem=self.problem or (self.failure.text if self.failure else ""),
+            problem=self.problem_text,
             counters=under_both_names({**info.counters, **info.gauges}),
         )
