@@ -87,7 +87,7 @@ RIGHTS: Mapping[Operation, tuple[Right, ...]] = MappingProxyType(
 )
 """Any one of these rights on the topic allows the operation. Without any: every client may ask for it.
 
-The answers to list and status have only what the client may see.
+The answers to list, status and metrics have only what the client may see.
 """
 
 
@@ -121,12 +121,16 @@ class KnownClient:
         """Return True if the client may create a topic, by an operation that it has the right for."""
         return self.has(Right.PUBLISH, topic) or self.has(Right.ADMIN, topic)
 
+    def may(self, operation: Operation, topic: str) -> bool:
+        """Return True if one of the client's rights on a topic allows an operation."""
+        return any(self.has(right, topic) for right in RIGHTS[operation])
+
     def check(self, operation: Operation, topic: str) -> None:
         """Raise ``denied`` unless the client may ask for an operation on a topic."""
         rights = RIGHTS[operation]
         if not self.keys:
             raise error("denied", "the broker does not know this connection's key any more")
-        if rights and not any(self.has(right, topic) for right in rights):
+        if rights and not self.may(operation, topic):
             needed = " or ".join(dict.fromkeys(_needed(right, topic) for right in rights))
             raise self._denied(f"{operation.name.lower().replace('_', ' ')} needs {needed} on {topic!r}")
 

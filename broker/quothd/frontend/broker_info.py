@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quothd.access.access import scope_of
+from quothd.access.rights import KnownClient
 from quothd.access.topic_scope import TopicScope
 from quothd.announcing.announcer import Announcer
 from quothd.connections.connection_table import ConnectionTable
@@ -101,8 +102,7 @@ class BrokerInfo:
                 amounts = self._dispatcher.access.amounts(client, request.limit)
                 return responder.reply(status(request, scope_of(client), amounts))
             case GetMetrics():
-                is_operator = pending.client is None or pending.client.is_operator
-                return responder.reply(self._metrics(request, scope_of(pending.client), is_operator))
+                return responder.reply(self._metrics(request, pending.client))
             case _ if pending.operation is Operation.HELLO:
                 return responder.reply(self._welcome())
             case _:
@@ -173,23 +173,24 @@ class BrokerInfo:
             clients=clients,
         )
 
-    def _metrics(self, request: GetMetrics, scope: TopicScope, is_operator: bool) -> Metrics:
+    def _metrics(self, request: GetMetrics, client: KnownClient | None) -> Metrics:
         """Return the metrics: of the whole broker for an admin of all topics, else of visible topics."""
         registry = self._dispatcher.registry
-        rows, serial, more = registry.rows(request, scope)
+        is_operator = client is None or client.is_operator
+        page = registry.page(request, client)
         of_broker = registry.metrics.maps() if is_operator else ({}, {}, {})
         return Metrics(
             server=SERVER,
             time=self._clock.now(),
             uptime=self._clock.monotonic() - self._began,
-            serial=serial,
-            topics=registry.count(scope),
+            serial=page.serial,
+            topics=registry.count(scope_of(client)),
             counters=self._all_counters() if is_operator else {},
             errors=of_broker[0],
             requests=of_broker[1],
             durations=of_broker[2],
-            rows=rows,
-            more=more,
+            rows=page.rows,
+            more=page.more,
         )
 
     def _all_counters(self) -> dict[str, int]:

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
+from quothd.access.access import scope_of
 from quothd.access.ledger import ALL, Ledger
 from quothd.access.quota import Quota
+from quothd.access.rights import KnownClient
 from quothd.access.topic_scope import EVERYTHING, TopicScope
 from quothd.config.config import Config
 from quothd.groups.administration import check_new_group
@@ -18,7 +19,15 @@ from quothd.groups.readiness import finds_nothing
 from quothd.metrics.broker_metrics import BrokerMetrics, ChangeOrder
 from quothd.metrics.group_metrics import GroupMetrics
 from quothd.metrics.measures import NO_TRAFFIC, Traffic
-from quothd.metrics.topic_row import row_bytes, row_of
+from quothd.metrics.topic_page import (
+    TopicPage,
+    TopicSelection,
+    changed_among,
+    changed_in_all,
+    changed_within,
+    newest_serial,
+    page_of,
+)
 from quothd.requests.dead_letter import DeadLetterResponder, outcome_of
 from quothd.requests.events import Informed
 from quothd.requests.pending_request import PendingRequest
@@ -391,23 +400,32 @@ class Registry:
             states[name] = letters
         return states
 
-    def rows(self, request: GetMetrics, scope: TopicScope) -> tuple[list[dict[str, Any]], int, bool]:
-        """Return topics for the metrics, the serial to go on with, and whether more do not fit in."""
+    def page(self, request: GetMetrics, client: KnownClient | None) -> TopicPage:
+        """Return topics for the metrics. Looks at a limited number of them."""
+        scope = scope_of(client)
         if request.since:
-            changed = self.changes.since(request.since)
-            entries = (one for one in changed if scope.is_everything or one.name in scope)
+            selection = self._changed(request.since, scope)
         else:
             most = request.limit + 1 if request.limit else 0
-            entries = (self.entries[name] for name in self.names(request.after, most, scope))
-        rows: list[dict[str, Any]] = []
-        room, serial = STATES_BYTES_MAX, request.since
-        for entry in entries:
-            room -= row_bytes(entry)
-            if len(rows) == request.limit or (room < 0 and rows):
-                return rows, serial or self.changes.serial, True
-            rows.append(row_of(entry))
-            serial = entry.serial if request.since else 0
-        return rows, self.changes.serial, False
+            topics = (self.entries[name] for name in self.names(request.after, most, scope))
+            selection = TopicSelection(topics, self._serial(scope))
+        return page_of(selection, request, client, STATES_BYTES_MAX)
+
+    def _changed(self, since: int, scope: TopicScope) -> TopicSelection:
+        """Return the topics of a scope that have changed, in the order of their changes."""
+        if scope.is_everything:
+            return changed_in_all(self.changes, since)
+        if self.count(scope) > self.changes.examined_max:
+            return changed_within(scope, self.changes, since)
+        return changed_among(self._first(scope), self.changes, since)
+
+    def _serial(self, scope: TopicScope) -> int:
+        """Return a serial for a client that lists the topics of a scope from now on: no later than now, and
+        where others are hidden, of a topic in it."""
+        return self.changes.serial if scope.is_everything else newest_serial(self._first(scope), self.changes)
+
+    def _first(self, scope: TopicScope) -> list[RegistryEntry]:
+        return [self.entries[name] for name in self.names("", self.changes.examined_max, scope)]
 
     def totals(self) -> dict[str, int]:
         """Counters over all topics that were opened since the start."""

@@ -16,6 +16,9 @@ from quothwire.protocol.messages import Operation
 
 STALE_MAX = 1_000
 """Outdated places in the order of changes: beyond, they are at most as many as the topics."""
+EXAMINED_MAX = 2_000
+"""Places in the order of changes, or topics, that one request looks at: they take the front end about a
+millisecond."""
 
 
 class Changed(Protocol):
@@ -30,12 +33,13 @@ T = TypeVar("T", bound=Changed)
 class ChangeOrder(Generic[T]):
     """The topics in the order of their last changes. Owned by the front end's thread.
 
-    serial: of the newest change. Serials begin at the time of the start, in microseconds: those of an earlier
-    process lie below.
+    start, serial: of no change, and of the newest one. Serials begin at the time of the start, in
+    microseconds: those of an earlier process lie below. examined_max: places that one call looks at.
     """
 
     def __init__(self, start: int) -> None:
-        self.serial = start
+        self.start = self.serial = start
+        self.examined_max = EXAMINED_MAX
         self._serials: list[int] = []
         self._changed: list[T] = []
         self._most = STALE_MAX
@@ -47,7 +51,7 @@ class ChangeOrder(Generic[T]):
         self._serials.append(self.serial)
         self._changed.append(entry)
         if len(self._changed) > self._most:
-            self._changed = [*self._live(0)]
+            self._changed = [*self._live(0, len(self._changed))]
             self._serials = [one.serial for one in self._changed]
             self._most = 2 * len(self._changed) + STALE_MAX
 
@@ -55,12 +59,19 @@ class ChangeOrder(Generic[T]):
         """Forget a topic that does not exist any more."""
         entry.serial = 0
 
-    def since(self, serial: int) -> Iterator[T]:
-        """Yield the topics that have changed since, the last one last. Nothing may change meanwhile."""
-        return self._live(bisect_right(self._serials, serial))
+    def since(self, serial: int) -> tuple[list[T], int]:
+        """Return the topics that have changed since, the last one last, among the next places.
 
-    def _live(self, start: int) -> Iterator[T]:
-        for at in range(start, len(self._changed)):
+        Returns also the serial to go on with: that of the last place that was looked at, the newest one if
+        none is left.
+        """
+        first = bisect_right(self._serials, serial)
+        end = first + self.examined_max
+        reached = self._serials[end - 1] if end < len(self._serials) else self.serial
+        return [*self._live(first, end)], reached
+
+    def _live(self, first: int, end: int) -> Iterator[T]:
+        for at in range(first, min(end, len(self._changed))):
             if self._changed[at].serial == self._serials[at]:
                 yield self._changed[at]
 

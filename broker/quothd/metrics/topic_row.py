@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from quothd.metrics.group_metrics import GroupMetrics
 from quothd.metrics.measures import Traffic
@@ -17,6 +17,7 @@ GAUGES = (
     "records_not_visible",
     "dead_letters_delayed",
 )
+Groups: TypeAlias = tuple[GroupMetrics, ...]
 ROW_BYTES, GROUP_BYTES = 500, 220
 """What a topic and a group take in a reply, beside their names."""
 
@@ -27,7 +28,8 @@ class KnownTopic(Protocol):
     metadata: TopicMetadata
     info: LogInfo | None
     traffic: Traffic
-    groups: tuple[GroupMetrics, ...]
+    groups: Groups
+    serial: int
 
     @property
     def name(self) -> str:
@@ -38,14 +40,16 @@ class KnownTopic(Protocol):
         """True while it has a thread."""
 
 
-def row_bytes(entry: KnownTopic) -> int:
-    """Return an upper bound of the bytes of a row."""
+def row_bytes(entry: KnownTopic, groups: Groups) -> int:
+    """Return an upper bound of the bytes of a row with some groups."""
     size = len(entry.name.encode())
-    return ROW_BYTES + size + sum(GROUP_BYTES + len(one.group.encode()) for one in entry.groups)
+    return ROW_BYTES + size + sum(GROUP_BYTES + len(one.group.encode()) for one in groups)
 
 
-def row_of(entry: KnownTopic) -> dict[str, Any]:
-    """Return the row of a topic. One that was never opened has its name and its id alone."""
+def row_of(entry: KnownTopic, groups: Groups) -> dict[str, Any]:
+    """Return the row of a topic with some of its groups. One that was never opened has its name and its id
+    alone.
+    """
     metadata, info = entry.metadata, entry.info
     row: dict[str, Any] = {"name": entry.name, "log": metadata.topic.log_id}
     if info is None:
@@ -64,7 +68,7 @@ def row_of(entry: KnownTopic) -> dict[str, Any]:
         "problem": metadata.problem_text,
         **entry.traffic._asdict(),
         **{name: counted[name] for name in (*COUNTERS, *GAUGES)},
-        "groups": [_group_row(entry, one) for one in entry.groups],
+        "groups": [_group_row(entry, one) for one in groups],
     }
 
 

@@ -13,6 +13,7 @@ import zmq
 from kit.broker.peers import FastPeer, Peers, Subscriber, code_of, refused, set_key
 from kit.broker.requests import example
 from kit.broker.subscribers import counted, subscriptions_are
+from kit.deadlines import eventually
 from kit.disk.logs import encoded
 from kit.keys import DENIED, SUCCEEDED, end_of_handshake, handshake
 from kit.text.wording import error_of
@@ -165,6 +166,33 @@ def test_metrics_have_the_topics_with_any_right_and_nothing_of_the_broker(known:
     assert (len(page.rows), page.more) == (2, True)
     rest = peer.call(GetMetrics(since=page.serial))
     assert {row["name"] for row in (*page.rows, *rest.rows)} == {"b", "bb", "d"}
+
+
+@pytest.mark.parametrize("right", [*Right])
+def test_metrics_have_groups_for_clients_that_may_list_them(known: Callable[..., Any], right: Right) -> None:
+    broker = known(alice(**{right: "orders.*"}), check_interval=0.02)
+    broker.owner.publish(HERE, [b"x"])
+    broker.owner.call(OpenGroup("billing"), HERE)
+
+    def groups(peer: FastPeer, since: int) -> list[str]:
+        (row,) = peer.call(GetMetrics(since=since)).rows
+        return [group["group"] for group in row.get("groups", ())]
+
+    eventually(lambda: groups(broker.owner, 0) == ["billing"], "the topic has reported its group")
+    may_list = "LIST_GROUPS" in ALLOWED[right]
+    for since in (0, 1):
+        assert groups(broker.fast("alice"), since) == ["billing"] * may_list
+
+
+def test_the_serial_of_metrics_tells_nothing_of_hidden_topics(known: Callable[..., Any]) -> None:
+    broker = known(alice(read="orders.absent"), check_interval=0.02)
+    peer = broker.fast("alice")
+    first, before = peer.call(GetMetrics()), broker.owner.call(GetMetrics())
+    broker.owner.publish(HERE, [b"x"])
+    eventually(lambda: broker.owner.call(GetMetrics()).serial > before.serial, "a change is known")
+    for since in (0, 1, first.serial):
+        found = peer.call(GetMetrics(since=since))
+        assert (found.rows, found.serial, found.more) == ([], first.serial, False)
 
 
 def test_a_client_with_rights_on_more_topics_than_it_may_subscribe_to_hears_of_all_of_them(

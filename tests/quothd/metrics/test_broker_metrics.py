@@ -272,3 +272,25 @@ def test_the_client_of_an_event_loop_has_the_same_metrics(tmp_path: Path) -> Non
 
     with Broker(tmp_path / "data") as broker:
         assert asyncio.run(names(broker)) == ["orders"]
+
+
+def test_clients_go_on_behind_a_reply_without_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The busy topic leaves outdated places in the order of changes, of which a reply looks at two."""
+    monkeypatch.setattr("quothd.metrics.broker_metrics.EXAMINED_MAX", 2)
+    names = ["busy", "t0", "t1", "t2"]
+
+    async def rows(broker: Broker) -> list[str]:
+        async with quoth.aio.connect(broker) as client:
+            return sorted(rows_of(await client.metrics(since=1)))
+
+    with Broker(tmp_path / "data", check_interval=0.01) as broker, quoth.connect(broker) as client:
+        for name in names:
+            client.publish(name, b"x")
+        for number in range(2, 8):
+            client.publish("busy", b"x")
+            shows(client, "busy", records_in=number)
+        hibernated(client)
+        first = client._run(_ask(GetMetrics(since=1)))
+        assert (first.rows, first.more) == ([], True)
+        assert sorted(rows_of(client.metrics(since=1))) == names
+        assert asyncio.run(rows(broker)) == names

@@ -11,7 +11,6 @@ from kit.broker.memory_broker import MemoryBroker
 from kit.broker.open_topic import NAME, pending
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import encoded
-from quothd.access.topic_scope import EVERYTHING
 from quothwire.errors import error
 from quothwire.protocol.messages import DeleteTopic, Fetch, Publish
 from quothwire.protocol.metric_messages import GetMetrics
@@ -28,7 +27,7 @@ class Follower:
     def changed(self) -> dict[str, dict[str, Any]]:
         """Return the rows that have changed, by name."""
         request = GetMetrics(since=self._serial)
-        rows, self._serial, more = self._broker.dispatcher.registry.rows(request, EVERYTHING)
+        rows, self._serial, more = self._broker.dispatcher.registry.page(request, None)
         assert not more
         return {row["name"]: row for row in rows}
 

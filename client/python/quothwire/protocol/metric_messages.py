@@ -19,7 +19,8 @@ class Metrics(Value):
     operation, the durations of requests from their acceptance to their answer. durations: others by name:
     append, fsync, opening. Each is a map of `buckets` (seconds, upper bounds), `counts` (one more than
     buckets, not cumulative) and `sum`. rows: a map for each topic, see `client/PROTOCOL.md`, with its groups.
-    more: there are further ones.
+    more: go on with the last name, or with `serial`: there may be further ones, even behind a reply without
+    rows.
     """
 
     server: str
