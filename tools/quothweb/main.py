@@ -78,10 +78,9 @@ def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
 
 def check_files(found: Sourced[WebConfig]) -> None:
     """Check the files that a configuration names. Raises ``bad_setting``."""
-    from quothweb.access.token_file import read_tokens
-    from quothwire.security.key_file import read_key
+    from quothweb.access.token_file import check_key_file, read_tokens
 
     if found.config.key_file:
-        read_key(found.config.key_file)
+        check_key_file(found.config.key_file)
     if found.config.tokens and not read_tokens(Path(found.config.tokens)):
         note("no_tokens", file=found.config.tokens)

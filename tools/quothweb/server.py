@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
-from quothweb.access.token_file import TokenTable, read_tokens
+from quothweb.access.token_file import TokenTable, check_key_file, read_tokens
 from quothweb.config import SCHEMA, WebConfig
 from quothweb.gateway.application import EXPOSED_HEADERS, PREFIX, gateway
 from quothweb.monitoring import endpoints
@@ -33,7 +33,6 @@ from quothweb.services import WebServices
 from quothwire import VERSION
 from quothwire.config.sources import Sourced
 from quothwire.errors import QuothError
-from quothwire.security.key_file import read_key
 from quothwire.service.exit_status import ExitStatus
 from quothwire.service.log_writer import EventWriter, configure
 from quothwire.service.sd_notify import Notifier
@@ -191,7 +190,7 @@ class WebProcess:
             found = self._configuration()
             self._config = config = found.config
             if config.key_file:
-                read_key(config.key_file)
+                check_key_file(config.key_file)
             app = make_app(found)
         except QuothError as problem:
             note("refused", problem=problem)

@@ -126,11 +126,16 @@ def _key_file(given: object, folder: Path) -> str:
     if not isinstance(given, str):
         raise error("bad_setting", "it is the path of a key file", "as text")
     path = folder / given_path(given, "key_file")
+    check_key_file(path)
+    return str(path)
+
+
+def check_key_file(path: str | Path) -> None:
+    """Check that a key file can be used to ask the broker. Raises ``bad_setting``."""
     if not read_key(path).secret_key:
         raise error(
             "bad_setting", f"the key file {path} has no secret-key", "not the public file of a client"
         )
-    return str(path)
 
 
 def _check_digests(table: TomlTable, tokens: Iterable[KnownToken]) -> None:

@@ -45,7 +45,11 @@ async def ready(request: Request) -> Response:
     observer = services_of(request).observer
     if observer.is_reachable:
         return PlainTextResponse("ok\n", headers=FRESH)
-    reason = observer.failure.code if observer.failure is not None else "the broker was not asked yet"
+    reason = "the broker was not asked yet"
+    if observer.failure is not None:
+        reason = observer.failure.code
+    elif observer.answered_at:
+        reason = f"no answer for {observer.age:.0f} s"
     return PlainTextResponse(f"{reason}\n", 503, headers=FRESH)
 
 

@@ -25,13 +25,18 @@ from quothweb.monitoring.history import (
     quantile,
     rates_between,
 )
+from quothweb.problems import WEB_CODES, HttpProblem
 from quothweb.service.log_events import note
 from quothwire.errors import QuothError
 from quothwire.protocol.metric_messages import GetMetrics, Metrics
 
+DEFECT, DEFECT_HINT = "defect", WEB_CODES["defect"].hint
 PAGE_TOPICS = 200
 PAUSE_S = 0.01
 """Between two pages of topics: the broker takes a millisecond for one."""
+SILENCE_S = 60.0
+"""After so long without an answer, beyond the time between two rounds, the last one says nothing of the
+broker."""
 LISTED_AGAIN_S, LISTED_AGAIN_PAGE_S = 1.0, 0.3
 """Between two listings of all topics, and more for each page: also while topics are deleted all the time, no
 more than a hundredth of the broker's time goes into listings."""
@@ -45,8 +50,8 @@ class BrokerObserver:
 
     metrics: the last reply, None before the first one. topics: the rows of all topics by name, as far as they
     were listed. rates: those of the topics that have changed in the last round. failure: why the last round
-    has failed, None if it has not. answered_at: the monotonic time of the last answer. rounds: how many were
-    answered.
+    has failed, None if it has not. answered_at: the monotonic time of the last answer, 0 before the first
+    one. rounds: how many were answered in full.
     """
 
     def __init__(self, lend: Lend, interval: float, thresholds: Thresholds = STANDARD) -> None:
@@ -74,12 +79,12 @@ class BrokerObserver:
     @property
     def age(self) -> float:
         """The seconds since the last answer of the broker; infinite before the first one."""
-        return time.monotonic() - self.answered_at if self.rounds else float("inf")
+        return time.monotonic() - self.answered_at if self.answered_at else float("inf")
 
     @property
     def is_reachable(self) -> bool:
-        """True if the broker has answered in the last rounds."""
-        return self.failure is None and self.rounds > 0
+        """True if the broker has answered in the last rounds, and not too long ago."""
+        return self.failure is None and self.age <= self.interval + SILENCE_S
 
     def alarms(self) -> list[Alarm]:
         """Return the alarms, the worst first."""
@@ -116,23 +121,34 @@ class BrokerObserver:
                 await self._update(client)
                 if self._needs_listing():
                     await self._list(client)
+                self._judge_lagging()
         except QuothError as problem:
-            if self.failure is None:
-                note("broker_unreachable", problem=problem.text)
-            self.failure = problem
+            self._fail(problem)
+        except HttpProblem as problem:  # there is no client to ask with
+            self._fail(QuothError(problem.code, problem.text, problem.hint))
+        except Exception as problem:
+            if self.failure is None or self.failure.code != DEFECT:
+                note("request_failed", problem, path="metrics of the broker")
+            self.failure = QuothError(DEFECT, "the metrics of the broker cannot be read", DEFECT_HINT)
         else:
             if self.failure is not None:
                 note("broker_answers", url=client.url)
-            self.failure, self.answered_at = None, time.monotonic()
+            self.failure = None
             self.rounds += 1
-            self._judge_lagging()
+
+    def _fail(self, problem: QuothError) -> None:
+        if self.failure is None:
+            note("broker_unreachable", problem=problem.text)
+        self.failure = problem
 
     # -- one round ------------------------------------------------------------------------------------------
 
     async def _update(self, client: BrokerClient) -> None:
         """Ask for what has changed since the last round."""
         before = self.metrics
-        found = await _ask(client, GetMetrics(since=self._serial, limit=PAGE_TOPICS if self._serial else 0))
+        found = await self._ask(
+            client, GetMetrics(since=self._serial, limit=PAGE_TOPICS if self._serial else 0)
+        )
         if before is not None and found.uptime < before.uptime:
             self._forget()
             before = None
@@ -142,7 +158,7 @@ class BrokerObserver:
         self._take(found, seconds)
         while found.more and self._serial:
             await asyncio.sleep(PAUSE_S)
-            found = await _ask(client, GetMetrics(since=found.serial, limit=PAGE_TOPICS))
+            found = await self._ask(client, GetMetrics(since=found.serial, limit=PAGE_TOPICS))
             self._take(found, seconds)
         if self._serial:
             self._serial = found.serial
@@ -171,6 +187,11 @@ class BrokerObserver:
         rates = rates_between(before.counters, found.counters, seconds)
         self.history.broker.append(TrafficSample(found.time, rates, p50, p99))
 
+    async def _ask(self, client: BrokerClient, request: GetMetrics) -> Metrics:
+        found = await client.execute(ask(Metrics, request, timeout=client.timeout))
+        self.answered_at = time.monotonic()
+        return found
+
     # -- all topics -----------------------------------------------------------------------------------------
 
     def _needs_listing(self) -> bool:
@@ -181,12 +202,12 @@ class BrokerObserver:
     async def _list(self, client: BrokerClient) -> None:
         """List all topics. What changes meanwhile comes in the next round."""
         rows: dict[str, Row] = {}
-        found = await _ask(client, GetMetrics(limit=PAGE_TOPICS))
+        found = await self._ask(client, GetMetrics(limit=PAGE_TOPICS))
         serial = found.serial
         rows |= {row["name"]: row for row in found.rows}
         while found.more:
             await asyncio.sleep(PAUSE_S)
-            found = await _ask(client, GetMetrics(found.rows[-1]["name"], limit=PAGE_TOPICS))
+            found = await self._ask(client, GetMetrics(found.rows[-1]["name"], limit=PAGE_TOPICS))
             rows |= {row["name"]: row for row in found.rows}
         self.topics, self._serial, self._is_listed = rows, serial, True
         pages = len(rows) // PAGE_TOPICS
@@ -220,7 +241,3 @@ class BrokerObserver:
         assert self.metrics is not None, "the broker has answered"
         for name in [*self._lagging]:
             self._judge(self.topics[name], self.metrics.time)
-
-
-async def _ask(client: BrokerClient, request: GetMetrics) -> Metrics:
-    return await client.execute(ask(Metrics, request, timeout=client.timeout))
