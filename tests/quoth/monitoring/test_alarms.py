@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kit.text.wording import error_of
-from quoth.monitoring.alarms import KINDS, Severity, alarms, unreachable, worst
+from quoth.monitoring.alarms import KINDS, Severity, alarms, refused, unreachable, worst
 from quoth.monitoring.thresholds import STANDARD, FreeSpace, Thresholds
+from quothwire.errors import error
 from quothwire.protocol.metric_messages import Metrics
 
 NOW = 1_767_323_045_000_000
@@ -124,7 +125,7 @@ def test_only_chosen_groups_count() -> None:
 
 
 def test_each_kind_is_raised_and_documented() -> None:
-    raised = {one[3] for one in RAISED} | {unreachable("x").code}
+    raised = {one[3] for one in RAISED} | {unreachable("x").code, refused(error("denied", "x")).code}
     assert raised == set(KINDS)
     text = OPERATIONS.read_text(encoding="utf-8")
     missing = [

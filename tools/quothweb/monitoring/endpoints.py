@@ -41,13 +41,19 @@ async def live(_: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Return 200 if the broker has answered in the last round, else 503 with the reason."""
+    """Return 200 if the broker has answered in the last round, else 503 with the reason.
+
+    A broker that tells no metrics may serve everything else; one that refuses the key of the server does not.
+    """
     observer = services_of(request).observer
-    if observer.is_reachable:
+    is_known = observer.metrics_problem is None or observer.metrics_problem.code != "auth_failed"
+    if observer.is_reachable and is_known:
         return PlainTextResponse("ok\n", headers=FRESH)
     reason = "the broker was not asked yet"
     if observer.failure is not None:
         reason = observer.failure.code
+    elif observer.metrics_problem is not None and not is_known:
+        reason = observer.metrics_problem.code
     elif observer.answered_at:
         reason = f"no answer for {observer.age:.0f} s"
     return PlainTextResponse(f"{reason}\n", 503, headers=FRESH)
@@ -58,14 +64,14 @@ async def health(request: Request) -> Response:
     services = services_of(request)
     found = services.observer.alarms()
     severity = worst(found)
-    is_healthy = severity is not Severity.CRITICAL and services.observer.rounds > 0
+    is_healthy = severity is not Severity.CRITICAL and services.observer.answered_at > 0
     status = 200 if is_healthy else 503
     if "verbose" not in request.query_params:
         return PlainTextResponse(f"{severity.name.lower()}\n", status, headers=FRESH)
     await services.operators.require(request)
     content = {
         "state": severity.name.lower(),
-        "age_seconds": round(services.observer.age, 3) if services.observer.rounds else None,
+        "age_seconds": round(services.observer.age, 3) if services.observer.answered_at else None,
         "alarms": [{**one._asdict(), "severity": one.severity.name.lower()} for one in found],
     }
     return JSONResponse(content, status, headers=FRESH)

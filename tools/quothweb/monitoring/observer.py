@@ -14,7 +14,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
 from quoth.core.calls import ask
-from quoth.monitoring.alarms import RULES_TOPIC, Alarm, broker_alarms, topic_alarms, unreachable, worst_first
+from quoth.monitoring.alarms import (
+    REFUSED_CODES,
+    RULES_TOPIC,
+    Alarm,
+    Severity,
+    broker_alarms,
+    refused,
+    topic_alarms,
+    unreachable,
+    worst_first,
+)
 from quoth.monitoring.thresholds import STANDARD, Thresholds
 from quothweb.brokers import BrokerClient
 from quothweb.monitoring.history import (
@@ -51,7 +61,8 @@ class BrokerObserver:
     metrics: the last reply, None before the first one. topics: the rows of all topics by name, as far as they
     were listed. rates: those of the topics that have changed in the last round. failure: why the last round
     has failed, None if it has not. answered_at: the monotonic time of the last answer, 0 before the first
-    one. rounds: how many were answered in full.
+    one. rounds: how many were answered in full. metrics_problem: why the broker, which answers, has told no
+    metrics in the last round, None if it has; it may be of a release without metrics.
     """
 
     def __init__(self, lend: Lend, interval: float, thresholds: Thresholds = STANDARD) -> None:
@@ -60,6 +71,7 @@ class BrokerObserver:
         self.rates: dict[str, TrafficRates] = {}
         self.history = History()
         self.failure: QuothError | None = None
+        self.metrics_problem: QuothError | None = None
         self.answered_at = 0.0
         self.rounds = 0
         self.interval = interval
@@ -91,6 +103,8 @@ class BrokerObserver:
         found = [one for alarms in self._topic_alarms.values() for one in alarms]
         if self.failure is not None:
             found.append(unreachable(self.failure.text))
+        elif self.metrics_problem is not None:
+            found.append(refused(self.metrics_problem, Severity.WARNING))
         if self.metrics is not None:
             counters, has_rules = self.metrics.counters, RULES_TOPIC in self.topics
             found += broker_alarms(counters, self._thresholds, has_rules=has_rules)
@@ -123,7 +137,10 @@ class BrokerObserver:
                     await self._list(client)
                 self._judge_lagging()
         except QuothError as problem:
-            self._fail(problem)
+            if problem.code in REFUSED_CODES:
+                self._take_refused(problem)
+            else:
+                self._fail(problem)
         except HttpProblem as problem:  # there is no client to ask with
             self._fail(QuothError(problem.code, problem.text, problem.hint))
         except Exception as problem:
@@ -133,8 +150,17 @@ class BrokerObserver:
         else:
             if self.failure is not None:
                 note("broker_answers", url=client.url)
-            self.failure = None
+            self.failure = self.metrics_problem = None
             self.rounds += 1
+
+    def _take_refused(self, problem: QuothError) -> None:
+        """Take note of an answer without metrics. What was known of the broker is of another time, or another
+        broker."""
+        if self.metrics_problem is None or self.metrics_problem.code != problem.code:
+            note("metrics_refused", problem=problem.text)
+        self.failure, self.metrics_problem, self.metrics = None, problem, None
+        self.answered_at = time.monotonic()
+        self._forget()
 
     def _fail(self, problem: QuothError) -> None:
         if self.failure is None:

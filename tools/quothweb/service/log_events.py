@@ -38,6 +38,7 @@ EVENTS: dict[str, LogEvent] = {
     "request": LogEvent(INFO, "a request was answered"),
     "request_failed": LogEvent(ERROR, "a request met a defect of the server"),
     "broker_unreachable": LogEvent(WARNING, "the broker does not answer; pages show its last state"),
+    "metrics_refused": LogEvent(WARNING, "the broker answers, but tells no metrics: an old one, or no right"),
     "broker_answers": LogEvent(INFO, "the broker answers again"),
     "message": LogEvent(INFO, "a message of another library"),
 }

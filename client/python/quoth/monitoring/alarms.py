@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from quoth.monitoring.thresholds import STANDARD, Thresholds
+from quothwire.errors import QuothError
 from quothwire.protocol.metric_messages import Metrics
 from quothwire.text.quantity import format_size, format_span
 
@@ -22,6 +23,8 @@ CONNECTIONS_WARNING = 0.9
 READ_ONLY, LOW = 2, 1
 """Levels of the disk."""
 RULES_TOPIC = "quoth.rules"
+REFUSED_CODES = frozenset(("unknown_operation", "unsupported_version", "denied", "auth_failed"))
+"""Codes of a broker that answers, and tells no metrics. `unknown_operation`: of a release that has none."""
 
 
 class Severity(IntEnum):
@@ -48,6 +51,10 @@ KINDS: Mapping[str, AlarmKind] = MappingProxyType(
         "unreachable": AlarmKind(
             "The broker does not answer.",
             "`systemctl status quothd`, then its log; clients wait and go on when it is back.",
+        ),
+        "metrics_unknown": AlarmKind(
+            "The broker answers, but refuses to tell its metrics, so that no other alarm is known.",
+            "An older broker has none: upgrade it. Otherwise look whether it knows the key, and its rights.",
         ),
         "disk_full": AlarmKind(
             "Less than `disk_free_min` is free: publishes are refused, reads and trims go on.",
@@ -152,6 +159,12 @@ def topic_alarms(rows: Iterable[Mapping[str, Any]], now: int, thresholds: Thresh
 def unreachable(text: str) -> Alarm:
     """Return the alarm for a broker that does not answer."""
     return Alarm(Severity.CRITICAL, "unreachable", "", text)
+
+
+def refused(problem: QuothError, severity: Severity = Severity.UNKNOWN) -> Alarm:
+    """Return the alarm for a broker that answers a request for its metrics with one of `REFUSED_CODES`."""
+    text = f"the broker answers, but tells no metrics: {problem.text}"
+    return Alarm(severity, "metrics_unknown", "", text)
 
 
 def lag_seconds(group: Mapping[str, Any], now: int) -> float:

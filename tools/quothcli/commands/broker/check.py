@@ -61,7 +61,7 @@ def check(
     The first line is the state and the figures, as the checks of Nagios have them; then a line for each alarm
     and one with what to do. Without options only what the broker itself cannot go on with is critical. Exit
     status: 0 no alarm, 1 a warning, 2 critical, or a wrong option, 3 not known. A broker that does not answer
-    is critical.
+    is critical; one that answers, but tells no metrics, is not known.
     """
     from quoth.monitoring import alarms as judged
 
@@ -77,7 +77,8 @@ def check(
         found = judged.alarms(metrics, thresholds)
         found += [_missing(one) for one in _unknown(metrics, groups or ())]
     except QuothError as problem:
-        found = [judged.unreachable(problem.text)]
+        is_refused = problem.code in judged.REFUSED_CODES
+        found = [judged.refused(problem) if is_refused else judged.unreachable(problem.text)]
     severity = judged.worst(found)
     _print(session.printer, severity, found, metrics, thresholds)
     return severity
