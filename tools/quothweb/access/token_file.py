@@ -70,7 +70,7 @@ class TokenTable:
 
 def digest_of(token: str) -> bytes:
     """Return the digest by which a token is known."""
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()  # also of a guess that is no text
 
 
 def read_tokens(path: Path) -> TokenTable:

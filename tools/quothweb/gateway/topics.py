@@ -20,7 +20,7 @@ from quothweb.gateway.parameters import (
     whole,
 )
 from quothweb.problems import HttpProblem
-from quothwire.errors import Conflict, QuothError
+from quothwire.errors import Conflict, QuothError, error, shown
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import (
     TOPICS_MAX,
@@ -31,6 +31,7 @@ from quothwire.protocol.messages import (
     Trimmed,
 )
 from quothwire.settings import NAMES, as_sent
+from quothwire.text.suggestion import nearest
 
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -97,7 +98,7 @@ async def describe_topic(call: GatewayCall) -> Response:
 
 async def create_topic(call: GatewayCall) -> Response:
     """Create a topic, or find that it exists with the given settings."""
-    settings = await json_of(call)
+    settings = await _settings(call)
     try:
         return answer(topic_object(await call.client.create_topic(call.topic, **settings)), 201)
     except Conflict as problem:
@@ -111,8 +112,19 @@ async def create_topic(call: GatewayCall) -> Response:
 
 async def update_topic(call: GatewayCall) -> Response:
     """Change settings of a topic."""
-    settings = await json_of(call)
+    settings = await _settings(call)
     return answer(topic_object(await call.client.update_topic(call.topic, **settings)))
+
+
+async def _settings(call: GatewayCall) -> dict[str, Any]:
+    """Return the settings in the body. Raises ``bad_setting`` for a name of none."""
+    settings = await json_of(call)
+    for name in settings:
+        if name not in NAMES:
+            near = nearest(name, NAMES)
+            hint = f"did you mean {near}?" if near else f"one of {', '.join(NAMES)}"
+            raise error("bad_setting", f"there is no setting {shown(name)}", hint)
+    return settings
 
 
 async def delete_topic(call: GatewayCall) -> Response:

@@ -10,7 +10,7 @@ from quoth.core.calls import ask
 from quoth.groups.options import place
 from quothweb.gateway.bodies import json_of
 from quothweb.gateway.operation import Content, GatewayCall, HttpOperation
-from quothweb.gateway.parameters import GROUP, TOPIC, Parameter, text_up_to, whole
+from quothweb.gateway.parameters import GROUP, TOPIC, Parameter, pointer_of, text_up_to, whole
 from quothweb.gateway.topics import answer, log_text
 from quothwire.errors import error, shown
 from quothwire.protocol.group_messages import (
@@ -88,7 +88,9 @@ async def _group(call: GatewayCall, request: Request) -> Response:
 def _place(given: object) -> int:
     """Return the pointer above which a group begins: begin, end, a pointer, or a time."""
     if isinstance(given, str | int) and not isinstance(given, bool):
-        return place(int(given) if isinstance(given, str) and given.isdecimal() else given)
+        if isinstance(given, str) and given.isascii() and given.isdecimal():
+            return place(pointer_of(given))
+        return place(given)
     raise error("bad_pointer", f"the place is begin, end, a pointer or a time, not {shown(given)}")
 
 

@@ -71,7 +71,7 @@ def _lease(kind: Settle, given: object) -> SimpleLease:
     if given is None and kind is Settle.ACK:
         return _NO_LEASE
     try:
-        lease = decode_lease(given.encode() if isinstance(given, str) else b"")
+        lease = decode_lease(given.encode("ascii", "replace") if isinstance(given, str) else b"")
     except QuothError:
         text = f"lease is {shown(given)}: it has to be that of a fetch, as it was"
         raise error("bad_request", text, "nothing was done") from None
